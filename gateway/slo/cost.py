@@ -1,15 +1,19 @@
 """What pools cost, and what that is for a million good tokens: replica-hours of desired state times the pool's price.
 
 A replica counts from the version of desired state that names it until the first one that does not, whether it worked,
-was idle, drained or broken: it was rented all the same. Integers only, rounded once.
+was idle, drained or broken: it was rented all the same. Good tokens are known by the minute, so what they cost is told
+of whole minutes that had a price from beginning to end: hours and tokens are then of the same time. Integers only,
+rounded once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from decimal import ROUND_HALF_UP, Decimal
 from itertools import pairwise
+from typing import NamedTuple
 
 import msgspec
 
@@ -19,17 +23,58 @@ MICRO = 1_000_000
 HOUR_US = 3_600 * MICRO
 
 
+MINUTE = timedelta(minutes=1)
+MICROSECOND = timedelta(microseconds=1)
+
+
 class PoolCost(msgspec.Struct, frozen=True, kw_only=True):
     """One pool in one period."""
 
     pool: str
     replica_hours: float
-    amount_micro: int | None
-    """Millionths of the deployment's currency; null: desired state names no price for the pool."""
+    """Of the whole period, with a price or without."""
     good_tokens: int
-    """Output tokens of requests that kept their objective."""
+    """Output tokens of requests that kept their objective, of the whole period."""
+    priced_since: datetime | None
+    """The first minute that had a price from its beginning to its end; null: none. The fields below are of such minutes
+    alone."""
+    priced_replica_hours: float
+    priced_good_tokens: int
+    amount_micro: int | None
+    """What these hours cost, in millionths of the deployment's currency; null: no minute had a price."""
     per_million_good_tokens_micro: int | None
-    """Millionths of the currency for a million good tokens; null without a price, or without a good token."""
+    """Millionths of the currency for a million of these good tokens; null without a price, or without a good token."""
+
+
+class Span(NamedTuple):
+    """From a moment up to another."""
+
+    begin: datetime
+    end: datetime
+
+
+class Rented(NamedTuple):
+    """One pool's replicas in one period."""
+
+    used_us: int
+    """Microseconds of all replicas together."""
+    priced: tuple[Span, ...]
+    """Whole minutes with a price, in order; only the period's last one may be shorter."""
+    priced_us: int
+    """Microseconds in these spans."""
+    price_us: int
+    """Microseconds in these spans times micro-units an hour."""
+
+
+class GoodTokens(NamedTuple):
+    """Of one pool in one period. priced: those in its priced spans."""
+
+    all: int
+    priced: int
+
+
+NOT_RENTED = Rented(0, (), 0, 0)
+NO_TOKENS = GoodTokens(0, 0)
 
 
 def price_micro(pool: Pool) -> int:
@@ -38,33 +83,75 @@ def price_micro(pool: Pool) -> int:
     return int((written * MICRO).to_integral_value(ROUND_HALF_UP))
 
 
-def pool_costs(
-    versions: Sequence[tuple[datetime, Iterable[Pool]]], good_tokens: dict[str, int], begin: datetime, end: datetime
-) -> list[PoolCost]:
-    """By pool's name, of the pools that had a replica or a good token. versions: of desired state, each with the moment
-    from which it was in force, in order; good_tokens: by pool."""
-    replica_us: dict[str, int] = {}
-    priced: dict[str, int] = {}
-    """Microseconds times micro-units an hour."""
+def rented(versions: Sequence[tuple[datetime, Iterable[Pool]]], begin: datetime, end: datetime) -> dict[str, Rented]:
+    """By pool's name, of all pools that desired state named. versions: of desired state, each with the moment from
+    which it was in force, in order. begin: of a minute, from which the others are counted."""
+    terms: dict[str, list[tuple[Span, int, int]]] = defaultdict(list)
+    """When it was named, with how many replicas, at which price."""
     for (since, pools), (until, _) in pairwise([*versions, (end, ())]):
-        overlap_us = max(min(until, end) - max(since, begin), timedelta(0)) // timedelta(microseconds=1)
-        for pool in pools:
-            used_us = len(pool.replicas) * overlap_us
-            replica_us[pool.name] = replica_us.get(pool.name, 0) + used_us
-            if price := price_micro(pool):
-                priced[pool.name] = priced.get(pool.name, 0) + used_us * price
-    names = {name for name, used_us in replica_us.items() if used_us} | {name for name in good_tokens if name}
-    return [_cost(name, replica_us.get(name, 0), priced.get(name), good_tokens.get(name, 0)) for name in sorted(names)]
+        span = Span(max(since, begin), min(until, end))
+        if span.begin < span.end:
+            for pool in pools:
+                terms[pool.name].append((span, len(pool.replicas), price_micro(pool)))
+    return {name: _rented(of, begin, end) for name, of in terms.items()}
 
 
-def _cost(pool: str, used_us: int, priced: int | None, good_tokens: int) -> PoolCost:
+def _rented(terms: Sequence[tuple[Span, int, int]], begin: datetime, end: datetime) -> Rented:
+    priced = tuple(_whole_minutes(_joined(span for span, _, price in terms if price), begin, end))
+    used_us = priced_us = price_us = 0
+    for span, replicas, price in terms:
+        used_us += replicas * _overlap_us(span, span)
+        inside_us = replicas * sum(_overlap_us(span, each) for each in priced)
+        priced_us += inside_us
+        price_us += inside_us * price
+    return Rented(used_us, priced, priced_us, price_us)
+
+
+def _joined(spans: Iterable[Span]) -> Iterator[Span]:
+    """Spans in order, those that touch made one."""
+    last: Span | None = None
+    for span in spans:
+        if last is not None and last.end == span.begin:
+            last = Span(last.begin, span.end)
+            continue
+        if last is not None:
+            yield last
+        last = span
+    if last is not None:
+        yield last
+
+
+def _whole_minutes(spans: Iterable[Span], begin: datetime, end: datetime) -> Iterator[Span]:
+    for span in spans:
+        first = begin - (begin - span.begin) // MINUTE * MINUTE  # rounded up
+        past = end if span.end == end else begin + (span.end - begin) // MINUTE * MINUTE
+        if first < past:
+            yield Span(first, past)
+
+
+def _overlap_us(one: Span, other: Span) -> int:
+    return max(min(one.end, other.end) - max(one.begin, other.begin), timedelta(0)) // MICROSECOND
+
+
+def pool_costs(pools: Mapping[str, Rented], tokens: Mapping[str, GoodTokens]) -> list[PoolCost]:
+    """By pool's name, of the pools that had a replica or a good token."""
+    names = {name for name, of in pools.items() if of.used_us} | {
+        name for name, of in tokens.items() if name and of.all
+    }
+    return [_cost(name, pools.get(name, NOT_RENTED), tokens.get(name, NO_TOKENS)) for name in sorted(names)]
+
+
+def _cost(pool: str, of: Rented, tokens: GoodTokens) -> PoolCost:
     return PoolCost(
         pool=pool,
-        replica_hours=used_us / HOUR_US,
-        amount_micro=None if priced is None else _divided(priced, HOUR_US),
-        good_tokens=good_tokens,
+        replica_hours=of.used_us / HOUR_US,
+        good_tokens=tokens.all,
+        priced_since=of.priced[0].begin if of.priced else None,
+        priced_replica_hours=of.priced_us / HOUR_US,
+        priced_good_tokens=tokens.priced,
+        amount_micro=_divided(of.price_us, HOUR_US) if of.priced else None,
         per_million_good_tokens_micro=(
-            None if priced is None or not good_tokens else _divided(priced * MICRO, HOUR_US * good_tokens)
+            _divided(of.price_us * MICRO, HOUR_US * tokens.priced) if of.priced and tokens.priced else None
         ),
     )
 

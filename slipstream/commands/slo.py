@@ -23,10 +23,11 @@ if TYPE_CHECKING:
 
 HEAD = ("tier", "length", "promised", "target", "counted", "good", "ttft", "tpot", "gap", "failed", "burn 1h", "6h",
         "3d", "budget left")  # fmt: skip
-POOLS = ("pool", "replica-hours", "cost", "good tokens", "per million")
+POOLS = ("pool", "replica-hours", "good tokens", "priced hours", "cost", "priced tokens", "per million")
 LEGEND = (
     "counted: answered, or failed by the platform's fault; good: kept every figure promised; ttft, tpot, gap: kept "
-    "that one\nburn: how fast the error budget is used, 1 spends it exactly in 28 days; budget left: of these 28 days"
+    "that one\nburn: how fast the error budget is used, 1 spends it exactly in 28 days; budget left: of these 28 days\n"
+    "cost, priced tokens, per million: of the whole minutes in which the pool had a price, the same for all three"
 )
 
 
@@ -121,8 +122,14 @@ def _print(told: Told) -> None:
     if told.pools is not None and told.pools.data:
         print()
         print("\n".join(table(POOLS, [_pool(each, told.pools.currency) for each in told.pools.data])))
-        if not any(each.amount_micro for each in told.pools.data):
-            print("no pool has a price: pools[].price_per_replica_hour in the settings", file=sys.stderr)
+        for pool in told.pools.data:
+            if pool.priced_since is not None and pool.priced_since > told.pools.start:
+                print(f"{pool.pool}: its price counts since {pool.priced_since:%Y-%m-%d %H:%M} UTC", file=sys.stderr)
+        if all(each.priced_since is None for each in told.pools.data):
+            print(
+                "no pool had a price for a whole minute: pools[].price_per_replica_hour in the settings",
+                file=sys.stderr,
+            )
     if not any(each.counted for each in told.totals):
         print("no request counted in this time; --since 7d looks further back", file=sys.stderr)
     print(LEGEND, file=sys.stderr)
@@ -155,7 +162,8 @@ def _pool(each: PoolCost, currency: str) -> list[str]:
 
     amounts = (each.amount_micro, each.per_million_good_tokens_micro)
     cost, per_million = ("-" if micro is None else told(micro, currency) for micro in amounts)
-    return [each.pool, f"{each.replica_hours:,.2f}", cost, f"{each.good_tokens:,}", per_million]
+    priced = f"{each.priced_replica_hours:,.2f}", cost, f"{each.priced_good_tokens:,}"
+    return [each.pool, f"{each.replica_hours:,.2f}", f"{each.good_tokens:,}", *priced, per_million]
 
 
 def share(part: int, whole: int) -> str:

@@ -18,7 +18,7 @@ from gateway.db.tables import request_traces
 from gateway.desired import document
 from gateway.desired.store import NEWEST
 from gateway.metering.tables import usage_hourly
-from gateway.slo.cost import PoolCost, pool_costs, price_micro
+from gateway.slo.cost import GoodTokens, PoolCost, pool_costs, price_micro, rented
 from gateway.slo.judged import counts, judged, newest_version
 from router.control.client import ControlClient
 from slipstream.database import connected
@@ -79,8 +79,9 @@ async def gather(settings: Settings, window_s: int, address: str | None = None) 
             wanted = await _wanted(connection)
     finally:
         fleet = await asking
-    good = {name: load.good_tokens for name, load in loads.items()}
-    costs = {each.pool: each for each in pool_costs([(begin, wanted)], good, begin, now)}
+    good = {name: GoodTokens(load.good_tokens, load.good_tokens) for name, load in loads.items()}
+    # at today's price: this is what it costs now, not what it has cost
+    costs = {each.pool: each for each in pool_costs(rented([(begin, wanted)], begin, now), good)}
     seen = {} if isinstance(fleet, str) else {pool.name: pool for pool in fleet.pools}
     return Snapshot(
         at=now,

@@ -89,7 +89,7 @@ async def test_shares_burn_rates_and_costs(shell: Shell, fresh_postgres_url: str
     assert pool["good_tokens"] == 990_000
     assert pool["per_million_good_tokens_micro"] == pytest.approx(3_000_000 / 0.99, rel=0.02)
     [line] = [each.split() for each in (await shell.run("slo", "--since", "1h"))[1].splitlines() if "USD" in each]
-    assert (line[0], line[2:]) == ("chat", [line[2], "USD", "990,000", line[5], "USD"])
+    assert line == ["chat", line[1], "990,000", line[1], line[4], "USD", "990,000", line[7], "USD"]
     await write(connection, [chat(owners["other"], 5_000, ago_s=1) for _ in range(400)])
     code, told = await shell.run("slo")
     assert code == 1, "an alert"

@@ -26,7 +26,7 @@ from gateway.admin.schemas import ModelName, Moment, Page, PageQuery, Query
 from gateway.db.rows import columns_of, equal, fetch, fetchrow, fetchval, record_of
 from gateway.desired import document
 from gateway.slo.adoption import in_force
-from gateway.slo.cost import PoolCost, pool_costs
+from gateway.slo.cost import MICROSECOND, MINUTE, GoodTokens, PoolCost, Rented, pool_costs, rented
 from gateway.slo.standing import LAST_RUN, Standing, counts_of, end_of, standings, window_counts
 from gateway.slo.tables import COUNTS, slo_minutes
 
@@ -38,6 +38,18 @@ SELECT version, created_at, document::text AS document FROM gateway.desired_stat
  WHERE created_at < $2
    AND version >= (SELECT coalesce(max(version), 0) FROM gateway.desired_states WHERE created_at <= $1)
  ORDER BY version
+"""
+
+
+GOOD_TOKENS = """
+SELECT minutes.pool, sum(good_tokens)::bigint AS all_tokens,
+       coalesce(sum(good_tokens) FILTER (WHERE EXISTS (
+           SELECT FROM unnest($3::text[], $4::timestamptz[], $5::timestamptz[]) AS priced (pool, since, until)
+            WHERE priced.pool = minutes.pool AND minute >= priced.since AND minute < priced.until
+       )), 0)::bigint AS priced_tokens
+  FROM gateway.slo_minutes AS minutes
+ WHERE minute >= $1 AND minute < $2
+ GROUP BY minutes.pool
 """
 
 
@@ -266,22 +278,35 @@ async def get_pool_costs(call: AdminCall, query: CostQuery) -> PoolCosts:
     """What each pool cost, and what that is for a million good tokens.
 
     Replica-hours of desired state times the pool's `price_per_replica_hour`: a replica counts for as long as it is in
-    desired state, whether it works or not.
+    desired state, whether it works or not. Amounts are of the whole minutes in which the pool had a price, and divided
+    by the good tokens of the same minutes. `start` is rounded down to its minute and `end` up, but not beyond now.
     """
     begin, end = _period(query.start, query.end)
-    end = min(end, datetime.now(UTC))  # nothing was rented yet of what is to come
+    # nothing was rented yet of what is to come
+    begin, end = _minute_of(begin), min(_minute_of(end - MICROSECOND) + MINUTE, datetime.now(UTC))
     if begin >= end:
         return PoolCosts(start=begin, end=begin, currency=call.currency, data=[])
-    good = select(_M.pool, func.sum(_M.good_tokens).cast(BigInteger).label("good_tokens")).group_by(_M.pool)
-    rows = await fetch(call.connection, good.where(_M.minute >= begin, _M.minute < end))
-    tokens = {row["pool"]: row["good_tokens"] for row in rows if row["good_tokens"]}
     versions: list[tuple[datetime, tuple[Pool, ...]]] = []
     for row in await call.connection.fetch(VERSIONS, begin, end):
         try:
             versions.append((row["created_at"], document.decode(row["version"], row["document"]).pools))
         except ConfigError:  # of a newer release: what was in force before stays so, as in every gateway of this one
             continue
-    return PoolCosts(start=begin, end=end, currency=call.currency, data=pool_costs(versions, tokens, begin, end))
+    pools = rented(versions, begin, end)
+    tokens = await _good_tokens(call, pools, begin, end)
+    return PoolCosts(start=begin, end=end, currency=call.currency, data=pool_costs(pools, tokens))
+
+
+async def _good_tokens(
+    call: AdminCall, pools: dict[str, Rented], begin: datetime, end: datetime
+) -> dict[str, GoodTokens]:
+    spans = [(name, *span) for name, of in pools.items() for span in of.priced]
+    rows = await call.connection.fetch(GOOD_TOKENS, begin, end, *([each[at] for each in spans] for at in range(3)))
+    return {row["pool"]: GoodTokens(row["all_tokens"], row["priced_tokens"]) for row in rows}
+
+
+def _minute_of(at: datetime) -> datetime:
+    return at.replace(second=0, microsecond=0)
 
 
 async def _report(call: AdminCall, query: SloQuery, whose: ColumnElement[bool]) -> SloReport:

@@ -182,18 +182,43 @@ async def test_a_million_good_tokens_have_a_price(people: People, traffic: Traff
     write_version = "UPDATE gateway.desired_states SET document = $2::text::jsonb, created_at = $3 WHERE version = $1"
     row = await database.fetchrow("SELECT * FROM gateway.desired_states WHERE version = $1", version)
     await database.execute(write_version, version, priced, datetime(2025, 1, 1, tzinfo=UTC))
+    by_minute = (
+        "SELECT minute, sum(good_tokens)::bigint FROM gateway.slo_minutes WHERE pool = 'one' GROUP BY 1 ORDER BY 1"
+    )
+    minutes = [(minute, count) for minute, count in await database.fetch(by_minute)]
+    half = minutes[len(minutes) // 2][0]
     try:
         past = await operator.get("/slo/pools?start=2025-01-01T10:00:00Z&end=2025-01-01T14:00:00Z")
         recent = await operator.get("/slo/pools?start=2025-01-01T00:00:00Z")
+        await database.execute(write_version, version, priced, half - timedelta(seconds=20))
+        late = await operator.get("/slo/pools?start=2025-01-01T00:00:00Z")
     finally:
         await database.execute(write_version, version, row["document"], row["created_at"])
-    one = {"pool": "one", "replica_hours": 8.0, "amount_micro": 20_000_000, "good_tokens": 0}
-    assert past["data"] == [{**one, "per_million_good_tokens_micro": None}]
+    assert past["data"] == [
+        {
+            "pool": "one",
+            "replica_hours": 8.0,
+            "good_tokens": 0,
+            "priced_since": "2025-01-01T10:00:00Z",
+            "priced_replica_hours": 8.0,
+            "priced_good_tokens": 0,
+            "amount_micro": 20_000_000,
+            "per_million_good_tokens_micro": None,
+        }
+    ]
     assert past["currency"] == recent["currency"] == "USD"
-    tokens = await database.fetchval("SELECT sum(good_tokens)::bigint FROM gateway.slo_minutes WHERE pool = 'one'")
+    tokens = sum(count for _, count in minutes)
     [told] = [each for each in recent["data"] if each["pool"] == "one"]
-    assert told["good_tokens"] == tokens > 0
+    assert told["good_tokens"] == told["priced_good_tokens"] == tokens > 0
     assert told["per_million_good_tokens_micro"] == pytest.approx(told["amount_micro"] * 1e6 / tokens, rel=1e-9)
+    [told] = [each for each in late["data"] if each["pool"] == "one"]
+    since = sum(count for minute, count in minutes if minute >= half)
+    assert datetime.fromisoformat(told["priced_since"]) == half
+    assert (told["good_tokens"], told["priced_good_tokens"]) == (tokens, since)
+    assert 0 < since < tokens
+    assert told["per_million_good_tokens_micro"] == pytest.approx(
+        told["amount_micro"] * 1e6 / since, abs=1e6 / since + 1
+    )
     assert "" not in {each["pool"] for each in recent["data"]}
 
 
