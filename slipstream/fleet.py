@@ -70,6 +70,7 @@ def embedded(config: LocalConfig, ports: Ports, context_tokens: int = 0) -> Embe
         model = Model(name=folder.name, tier=tier, pool=tier, context_tokens=limit, tokenizer=str(folder.path))
         aliases, fim = (config.chat_aliases, model.fim) if tier is Tier.CHAT else (config.code_aliases, config.fim)
         models.append(msgspec.structs.replace(model, aliases=aliases, fim=fim))
-        pools.append(Pool(name=tier, driver=DRIVER, replicas=tuple(Replica(id=p.name, url=p.url) for p in processes)))
+        places = tuple(Replica(id=p.name, url=p.url) for p in processes)
+        pools.append(Pool(tier, DRIVER, places, price_per_replica_hour=config.price_per_replica_hour))
         engines += processes
     return EmbeddedFleet(tuple(models), tuple(pools), tuple(engines))

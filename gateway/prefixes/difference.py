@@ -27,6 +27,8 @@ class Cause(StrEnum):
     """Nothing like it came before."""
     WHOLE = "whole"
     """Every whole block came before."""
+    TOO_SHORT = "too_short"
+    """It has no whole block, so none of it can be reused, whatever it says."""
     CONTINUED = "continued"
     """The conversation goes on: what is new stands at its end."""
     NEW_TEXT = "new_text"
@@ -53,7 +55,7 @@ class Cause(StrEnum):
     """All parts are equal: something else is rendered into the prompt, by the model's template for one."""
 
 
-HARMLESS = frozenset({Cause.FIRST, Cause.WHOLE, Cause.CONTINUED, Cause.NEW_TEXT})
+HARMLESS = frozenset({Cause.FIRST, Cause.WHOLE, Cause.TOO_SHORT, Cause.CONTINUED, Cause.NEW_TEXT})
 """What traffic does anyway; every other cause can be mended by whoever writes the prompts."""
 EVERY_REQUEST = {
     Cause.DATE: Cause.TIMESTAMP,

@@ -98,10 +98,14 @@ class PrefixObserver:
         request = Remembered(taken.parts, system_text(generation.prompt) if asked.texts_stored else None)
         version = template.last is None and _version_of(previous, taken.parts)
         _count_systems(previous if version and previous else template, template, taken.parts)
-        whole = depth == len(chain.hashes) // HASH_BYTES
+        blocks = len(chain.hashes) // HASH_BYTES
+        whole = depth == blocks
         # before `remember`: the comparison is with what came earlier
         earlier = closest or template.last or (previous.last if version and previous else None)
-        found = Difference(Cause.WHOLE) if whole and depth else _why(earlier, taken.parts, template)
+        if whole:
+            found = Difference(Cause.WHOLE if blocks else Cause.TOO_SHORT)
+        else:
+            found = _why(earlier, taken.parts, template)
         sketch.remember(chain.hashes, request)
         sketch.used(template, request)
         session_id, turn = sketch.turn(taken.turns, asked.request_id)

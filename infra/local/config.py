@@ -45,6 +45,9 @@ class LocalConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     """Embedded engine processes for the chat tier."""
     code_replicas: Annotated[int, msgspec.Meta(ge=1, le=16)] = 1
     """Embedded engine processes for the autocomplete tier."""
+    price_per_replica_hour: Annotated[float, msgspec.Meta(ge=0, le=1_000_000)] = 0.0
+    """What one embedded engine costs an hour, in `gateway.admin.currency`, to a millionth; 0: not known. It is the
+    price of the pools that `up` makes; those of the settings have their own."""
     code_speculation: Literal["off", "ngram", "eagle"] = "ngram"
     """Where embedded engines of the autocomplete tier take drafts of the next tokens from, unless
     `engine.speculation.method` says it for both tiers. A completion quotes its file: there n-grams pay most, and where

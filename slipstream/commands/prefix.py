@@ -25,20 +25,28 @@ HEAD = ("template", "model", "cause", "part", "from token", "requests", "prompt 
 @click.command()
 @deployment_options
 @organization_option
-@click.option("--since", type=moment, metavar="MOMENT", default="24h", show_default=True, help=MOMENT)
+@click.option(
+    "--since",
+    type=moment,
+    metavar="MOMENT",
+    default="24h",
+    show_default=True,
+    help=f"{MOMENT} Rounded down to the whole hour: sums are by hour.",
+)
 @click.option("--hours", "by_hour", is_flag=True, help="Each hour by itself.")
 @click.option("--json", "as_json", is_flag=True, help="The rows by hour and the drops, one JSON object a line.")
 def prefix(deployment: Deployment, organization: str, since: datetime, by_hour: bool, as_json: bool) -> None:
     """Say how much of an organization's prompts came before, by template, and why no more of them.
 
-    Brings the sums by hour up to date first; drops are looked for by the worker alone.
+    Sums are of whole hours (UTC), the one in which --since lies and the one that runs among them. Brings them up to
+    date first; drops are looked for by the worker alone.
     What `cause` says is told from digests and lengths of the prompts' parts: docs/concepts/prefixes.md.
 
     \b
     Example:
       slipstream prefix --organization acme --since 7d
     """
-    from gateway.prefixes.rollup import roll_up
+    from gateway.prefixes.rollup import hour_of, roll_up
     from slipstream.administration import administer
     from slipstream.tenants import organization_named
 
@@ -53,15 +61,16 @@ def prefix(deployment: Deployment, organization: str, since: datetime, by_hour: 
         shares: list[PrefixShare] = []
         until, cursor = datetime.now(UTC), None
         while True:
-            query = PrefixQuery(start=since, end=until, limit=100, cursor=cursor)
+            query = PrefixQuery(start=hour, end=until, limit=100, cursor=cursor)
             page = await list_prefix_shares(call, organization_id, query)
             shares += page.data
             cursor = page.next_cursor
             if cursor is None:
                 break
         drops = await list_prefix_drops(call, organization_id, DropQuery(limit=100))
-        return shares, [drop for drop in drops.data if drop.ended_at is None or drop.ended_at >= since]
+        return shares, [drop for drop in drops.data if drop.ended_at is None or drop.ended_at >= hour]
 
+    hour = hour_of(since)
     shares, drops = administer(deployment, work)
     if as_json:
         for each in (*shares, *drops):
@@ -69,8 +78,10 @@ def prefix(deployment: Deployment, organization: str, since: datetime, by_hour: 
         return
     if not shares:
         print(none_in(organization))
-    for hour, some in _groups(shares, by_hour):
-        _print_shares(hour, some)
+    else:
+        print(f"requests since {hour:%Y-%m-%d %H:%M} UTC, by whole hours")
+    for title, some in _groups(shares, by_hour):
+        _print_shares(title, some)
     for drop in drops:
         _print_drop(drop)
 

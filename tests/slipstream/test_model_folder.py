@@ -15,6 +15,7 @@ from infra.local.config import LocalConfig
 from infra.local.ports import Ports
 from slipstream import fleet, model_folder
 from slipstream.model_folder import SHIPPED, ModelFolder
+from slipstream.settings import load
 from tests.slipstream.deployment import run
 
 
@@ -90,6 +91,21 @@ def test_every_replica_has_a_port_and_an_id_of_its_own(tmp_path: Path) -> None:
     assert [model.context_tokens for model in made.models] == [512, 512]
     ids = [replica.id for pool in made.pools for replica in pool.replicas]
     assert len(ids) == len(set(ids)) == 4
+
+
+def test_the_engines_of_up_have_the_price_that_the_page_of_objectives_shows(tmp_path: Path) -> None:
+    settings = tmp_path / "slipstream.toml"
+    loaded = []
+    page = (Path(__file__).parents[2] / "docs" / "concepts" / "slo.md").read_text()
+    snippets = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    for snippet in snippets:
+        if "price_per_replica_hour" in snippet:
+            settings.write_text(snippet)
+            loaded.append(load(settings))
+    own, named = loaded
+    made = fleet.embedded(own.local, Ports(tmp_path / "ports.json"))
+    assert [pool.price_per_replica_hour for pool in made.pools] == [2.5, 2.5]
+    assert [pool.price_per_replica_hour for pool in named.pools] == [2.5]
 
 
 def test_one_models_context_is_cut_and_the_others_is_not(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from contracts.prefix import BLOCK_TOKENS
 from gateway.prefixes.difference import HARMLESS, Cause
 from gateway.prefixes.observer import PrefixObserver, PrefixSample
 from gateway.prefixes.template import PrefixDigests
@@ -110,9 +111,17 @@ def test_every_cause_is_named(name: str) -> None:
     assert (sample.cause, sample.part, sample.part_number) == (cause.value, part, number)
 
 
-def test_all_causes_but_one_are_made_here() -> None:
-    """`elsewhere` is what a template renders of its own: `test_what_a_template_renders_itself`."""
-    assert {made[1] for made in MADE.values()} == set(Cause) - {Cause.ELSEWHERE}
+def test_all_causes_but_two_are_made_here() -> None:
+    """`elsewhere` is what a template renders of its own, `too_short` has no difference: the two tests below."""
+    assert {made[1] for made in MADE.values()} == set(Cause) - {Cause.ELSEWHERE, Cause.TOO_SHORT}
+
+
+def test_a_prompt_without_a_whole_block_is_too_short_whatever_it_says() -> None:
+    observer = PrefixObserver(PrefixDigests(b"secret"))
+    samples = [observer.observe(asked([user("hi")])) for _ in range(8)] + [observer.observe(asked([user("you")]))]
+    assert samples[0].prompt_tokens < BLOCK_TOKENS
+    assert {(each.cause, each.part, each.differing_token) for each in samples} == {(Cause.TOO_SHORT.value, None, None)}
+    assert Cause.TOO_SHORT in HARMLESS, "nobody is told to mend it, and no text of it is kept"
 
 
 def test_what_a_template_renders_itself_is_found_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
