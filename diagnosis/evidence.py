@@ -105,6 +105,21 @@ class Failure(msgspec.Struct, frozen=True):
     count: int
 
 
+class EnginePage(msgspec.Struct, frozen=True, kw_only=True):
+    """What one replica's own counters grew by between samples inside the window: of all its requests, of every class.
+
+    Sums, so only means and shares can be said of them.
+    """
+
+    pool: str
+    replica_id: str
+    queue_s: float
+    prefill_s: float
+    requests: int
+    """That have ended."""
+    retractions: int
+
+
 class Window(msgspec.Struct, frozen=True, kw_only=True):
     """What happened between two moments."""
 
@@ -125,6 +140,8 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
     """By tier, pool and replica."""
     tenants: tuple[Slice, ...] = ()
     parts: tuple[Part, ...] = ()
+    pages: tuple[EnginePage, ...] = ()
+    """Of replicas whose engine has one."""
 
     @property
     def rate(self) -> float:

@@ -7,10 +7,11 @@ before doing anything else." Waits, prefills and gaps of such a window are those
 from __future__ import annotations
 
 from diagnosis.comparison import LEAST
-from diagnosis.evidence import Evidence, Slice
+from diagnosis.evidence import EnginePage, Evidence, Slice
 from diagnosis.finding import Cause, Clear, Finding, NotEnough, Phase, Verdict, WouldNotHelp
 from diagnosis.fix import Fix
 from diagnosis.objectives import Objectives
+from diagnosis.untold import retracting_pages
 
 SHARE, FEWEST = 0.01, 3
 """One request in a hundred begun again is already the p99 of everything."""
@@ -23,24 +24,44 @@ WOULD_NOT_HELP = (
 
 
 def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
-    """By how many requests were begun again."""
+    """By how many requests were begun again, and how often by the pages of engines whose answers do not tell."""
     known = sum(each.retractions_known for each in evidence.now.tiers)
     retracted = sum(each.retracted for each in evidence.now.tiers)
-    if retracted >= FEWEST and retracted >= SHARE * known:
+    pages = retracting_pages(evidence.now)
+    ended, retractions = sum(page.requests for page in pages), sum(page.retractions for page in pages)
+    told = []
+    if _ill(retracted, known):
+        told += [
+            f"Of {known:,} requests whose engine tells it, {retracted:,} ({retracted / known:.0%}) were begun "
+            "again because KV memory ran out.",
+            *_where(evidence.now.replicas),
+        ]
+    if _ill(retractions, ended):
+        told += [
+            f"By their own counters, engines began requests again {retractions:,} times while {ended:,} ended, "
+            "because KV memory ran out.",
+            *_where_by_pages(pages),
+        ]
+    if told:
         return Finding(
             cause=Cause.RETRACTIONS,
             phase=Phase.ENGINE,
-            evidence=(
-                f"Of {known:,} requests whose engine tells it, {retracted:,} ({retracted / known:.0%}) were begun "
-                "again because KV memory ran out.",
-                *_where(evidence.now.replicas),
-            ),
+            evidence=tuple(told),
             fixes=(Fix.SMALLER_BATCH, Fix.MORE_KV_MEMORY, Fix.KV_QUANTIZATION, Fix.MORE_REPLICAS),
             would_not_help=WOULD_NOT_HELP,
         )
-    if known < LEAST:
-        return NotEnough(Cause.RETRACTIONS, f"{known} requests' engines told whether they were begun again")
+    if known + ended < LEAST:
+        return NotEnough(Cause.RETRACTIONS, f"{known + ended} requests' engines told whether they were begun again")
     return Clear(Cause.RETRACTIONS)
+
+
+def _ill(count: int, requests: int) -> bool:
+    return count >= FEWEST and count >= SHARE * requests
+
+
+def _where_by_pages(pages: tuple[EnginePage, ...]) -> tuple[str, ...]:
+    most = max(pages, key=lambda each: each.retractions)
+    return (f"Most on {most.pool}, {most.replica_id}: {most.retractions:,}.",)
 
 
 def _where(replicas: tuple[Slice, ...]) -> tuple[str, ...]:

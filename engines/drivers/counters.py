@@ -9,12 +9,31 @@ import msgspec
 from engines.drivers.base import EngineRequest
 
 
+class EngineStages(msgspec.Struct, frozen=True):
+    """Where all requests' time has gone since the engine's process started, apart from decoding, and what was in vain.
+
+    Two requests that wait side by side add up. A request's time is added when it leaves the stage; what it waits and
+    computes again after a retraction is in neither.
+    """
+
+    queue_s: float
+    """From the engine's queue to the first forward pass."""
+    prefill_s: float
+    """From there to the end of the prompt, all its chunks together."""
+    requests: int
+    """That have ended."""
+    retractions: int
+    """How often a running request was begun again for lack of KV memory."""
+
+
 class EngineCounts(msgspec.Struct, frozen=True):
     """Totals over all requests since the engine's process started."""
 
     prompt_tokens: int
     cached_tokens: int
     completion_tokens: int
+    stages: EngineStages | None = None
+    """None: not told."""
 
 
 @runtime_checkable

@@ -9,7 +9,7 @@ import msgspec
 from contracts.errors import EngineFailed, SlipstreamError, UnsupportedField
 from contracts.generation import Generation, TextPrompt
 from engines.drivers.base import Capabilities, Driver, EngineRequest, Load
-from engines.drivers.counters import EngineCounts
+from engines.drivers.counters import EngineCounts, EngineStages
 from engines.drivers.error_bodies import RETRY_AFTER_S, engine_error, error_body
 from engines.drivers.openai_body import JsonObject, openai_body, path_of
 
@@ -18,6 +18,16 @@ _PROMPT, _CACHED, _GENERATED = _COUNTERS = (
     b"sglang:cached_tokens_total",
     b"sglang:generation_tokens_total",
 )
+_QUEUE, _PREFILL, _REQUESTS, _RETRACTIONS = (
+    b"sglang:queue_time_seconds_sum",
+    b"sglang:per_stage_req_latency_seconds_sum",
+    b"sglang:num_requests_total",
+    b"sglang:num_retracted_requests_total",
+)
+_TOTALS = (*_COUNTERS, _QUEUE, _PREFILL, _REQUESTS, _RETRACTIONS)
+_PREFILL_STAGE = b'stage="prefill_forward"'
+"""The whole prompt, from its first forward pass on. `chunked_prefill` is a part of it, `request_process` comes before
+the queue, and the queue itself (`prefill_waiting`) and decoding have no stage that is observed."""
 
 
 class SGLangDriver(Driver):
@@ -97,18 +107,34 @@ class SGLangDriver(Driver):
         return EngineRequest("GET", "/metrics")
 
     def parse_counts(self, body: bytes) -> EngineCounts:
-        """A counter is the sum of its samples: one for each model, rank and source."""
+        """A counter is the sum of its samples: one for each model, rank and source.
+
+        The counts of the stages' histograms are not used: an idle SGLang makes a request of every look at its health,
+        which they count and `num_requests_total` does not. With `--enable-metrics-for-all-schedulers` every rank tells
+        the same request: times and retractions are then too high by their number.
+        """
         if b"sglang:" not in body:
             raise EngineFailed(self.no_counters)
-        totals = dict.fromkeys(_COUNTERS, 0.0)  # SGLang shows a counter only once it has counted
+        totals = dict.fromkeys(_TOTALS, 0.0)  # SGLang shows a counter only once it has counted
         for line in body.splitlines():
             name = line.partition(b"{")[0].partition(b" ")[0]
-            if name in totals:
-                try:
-                    totals[name] += float(line.rsplit(b" ", 1)[1])
-                except (IndexError, ValueError):
-                    raise EngineFailed("The engine's counters cannot be read.") from None
-        return EngineCounts(round(totals[_PROMPT]), round(totals[_CACHED]), round(totals[_GENERATED]))
+            if name not in totals or (name == _PREFILL and _PREFILL_STAGE not in line):
+                continue
+            try:
+                totals[name] += float(line.rsplit(b" ", 1)[1])
+            except (IndexError, ValueError):
+                raise EngineFailed("The engine's counters cannot be read.") from None
+        return EngineCounts(
+            round(totals[_PROMPT]),
+            round(totals[_CACHED]),
+            round(totals[_GENERATED]),
+            EngineStages(
+                queue_s=totals[_QUEUE],
+                prefill_s=totals[_PREFILL],
+                requests=round(totals[_REQUESTS]),
+                retractions=round(totals[_RETRACTIONS]),
+            ),
+        )
 
     def parse_load(self, body: bytes) -> Load:
         """One entry per data-parallel rank; a replica's load is their sum."""

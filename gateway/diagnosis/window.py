@@ -17,7 +17,7 @@ import asyncpg
 
 from contracts.generation import Tier
 from contracts.length_class import LONG_TOKENS, MEDIUM_TOKENS, LengthClass
-from diagnosis.evidence import PARTS, Failure, Part, Quantiles, Refusal, Slice, Window
+from diagnosis.evidence import PARTS, EnginePage, Failure, Part, Quantiles, Refusal, Slice, Window
 from diagnosis.measure import BEFORE_FIRST_TOKEN, Measure
 from diagnosis.objectives import Objectives
 from gateway.metering.journal.request_id import first_at
@@ -97,6 +97,19 @@ SELECT organization_id, sum(prompt_tokens)::bigint AS sampled_tokens, sum(reusab
    AND ($4::text IS NULL OR tier = $4) AND right(request_id, 4) < $5
  GROUP BY 1
 """
+# Engines' own counters, of all their requests whoever asked; a restart between two samples leaves nothing to subtract.
+PAGES = """
+SELECT pool, replica_id, sum(queue_s - queue_s_before) AS queue_s, sum(prefill_s - prefill_s_before) AS prefill_s,
+       sum(requests - requests_before)::bigint AS requests,
+       sum(retractions - retractions_before)::bigint AS retractions
+  FROM (SELECT *, lag(queue_s) OVER each AS queue_s_before, lag(prefill_s) OVER each AS prefill_s_before,
+               lag(requests) OVER each AS requests_before,
+               lag(retractions) OVER each AS retractions_before
+          FROM gateway.engine_counts WHERE sampled_at >= $1 AND sampled_at < $2
+        WINDOW each AS (PARTITION BY pool, replica_id ORDER BY sampled_at)) AS sample
+ WHERE continues AND queue_s IS NOT NULL AND queue_s_before IS NOT NULL
+ GROUP BY pool, replica_id ORDER BY pool, replica_id
+"""
 NAMES = "SELECT id, name FROM gateway.organizations WHERE id = ANY($1)"
 _KNOWN = "prompt_tokens IS NOT NULL AND cached_tokens IS NOT NULL"
 _VALUES = ", ".join(f"{expression} AS value_{measure}" for measure, expression in MEASURED.items())
@@ -144,7 +157,10 @@ async def read_window(
     tier: Tier | None = None,
     objectives: Objectives | None = None,
 ) -> Window:
-    """Of one organization or all, one tier or all, by arrival. objectives: None for the defaults."""
+    """Of one organization or all, one tier or all, by arrival. objectives: None for the defaults.
+
+    Engines' pages are of all their requests: an organization that is asked about alone is not told of the others'.
+    """
     promised = (objectives or Objectives()).all
     which = (first_at(began.timestamp()), first_at(ended.timestamp()), organization_id, tier)
     began_ms, span_ms = int(began.timestamp() * 1000), int((ended - began).total_seconds() * 1000)
@@ -156,6 +172,7 @@ async def read_window(
     slices = await connection.fetch(SLICES, *which, below, *figures)
     parts = await connection.fetch(PARTS_OF, *which, below, began_ms, PARTS, span_ms)
     reusable = {row["organization_id"]: row for row in await connection.fetch(REUSABLE, *which, below)}
+    pages = await connection.fetch(PAGES, began, ended) if organization_id is None else []
     names = await _names(connection, [*slices, *parts])
     return Window(
         began=began,
@@ -166,6 +183,7 @@ async def read_window(
         refusals=tuple(Refusal(*row) for row in codes if row["rule"] is not None),
         failures=tuple(Failure(row["error_code"], row["count"]) for row in codes if row["rule"] is None),
         parts=tuple(Part(names[row[0]], *list(row)[1:]) for row in parts),
+        pages=tuple(EnginePage(**row) for row in pages),
         **{field: _slices(slices, by, names, reusable) for field, by in SETS.items()},
     )
 

@@ -207,6 +207,12 @@ engine_counts = Table(
     Column("completion_tokens", BigInteger, nullable=False),
     # False for the first sample, and after a restart of the engine: nothing may be subtracted from the one before.
     Column("continues", Boolean, nullable=False),
+    # Null together where the engine does not tell them; seconds and requests, as engines.drivers.counters has them.
+    Column("queue_s", Double),
+    Column("prefill_s", Double),
+    Column("requests", BigInteger),
+    Column("retractions", BigInteger),
+    CheckConstraint("num_nulls(queue_s, prefill_s, requests, retractions) IN (0, 4)", name="stages"),
 )
 
 # Engine's count beside the ledger's, for one engine between two samples.

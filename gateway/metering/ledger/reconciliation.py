@@ -2,6 +2,8 @@
 
 Every run takes a sample of each engine's counters. What lies between two samples is compared once the ledger has had
 time to hear of it (`settle_s`), and again for a day while it does not agree: a gateway may have been away.
+
+The same sample has what the engine tells of its queue, its prefills and its retractions; diagnosis reads that.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
+from typing import Any
 
 import msgspec
 from psycopg.rows import dict_row
@@ -19,7 +22,7 @@ from contracts.desired_state import Pool, Replica
 from contracts.errors import SlipstreamError
 from contracts.usage import Outcome
 from engines.drivers import registry as drivers
-from engines.drivers.counters import Counting, EngineCounts
+from engines.drivers.counters import Counting, EngineCounts, EngineStages
 from engines.http.engine_connections import EngineConnections
 from engines.http.keys import EngineKeys
 from gateway.desired import document
@@ -41,8 +44,15 @@ CLOCKS_S = 2.0
 
 NEWEST_STATE = "SELECT version, document::text FROM gateway.desired_states ORDER BY version DESC LIMIT 1"
 LAST_SAMPLE = """
-SELECT url, prompt_tokens, cached_tokens, completion_tokens FROM gateway.engine_counts
+SELECT url, prompt_tokens, cached_tokens, completion_tokens,
+       queue_s, prefill_s, requests, retractions FROM gateway.engine_counts
  WHERE replica_id = %s ORDER BY sampled_at DESC LIMIT 1
+"""
+KEEP_SAMPLE = """
+INSERT INTO gateway.engine_counts
+       (replica_id, sampled_at, pool, url, prompt_tokens, cached_tokens, completion_tokens, continues,
+        queue_s, prefill_s, requests, retractions)
+VALUES (%s, clock_timestamp(), %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
 """
 SAMPLES = """
 SELECT extract(epoch FROM sampled_at)::float8, prompt_tokens, cached_tokens, completion_tokens, continues
@@ -209,15 +219,19 @@ def _keep_samples(
         if now is None:
             continue
         last = connection.execute(LAST_SAMPLE, (replica.id,)).fetchone()
-        before = EngineCounts(*last[1:]) if last is not None and last[0] == replica.url else None
+        before = _counts(*last[1:]) if last is not None and last[0] == replica.url else None
         if last is not None and not continues(before, now):
             logger.info(
                 "reconciliation: %s has been restarted; what it counted after its last sample is lost", replica.id
             )
-        connection.execute(
-            "INSERT INTO gateway.engine_counts VALUES (%s, clock_timestamp(), %s, %s, %s, %s, %s, %s)",
-            (replica.id, pool.name, replica.url, *msgspec.structs.astuple(now), continues(before, now)),
-        )
+        tokens = (now.prompt_tokens, now.cached_tokens, now.completion_tokens)
+        stages = (None,) * 4 if now.stages is None else msgspec.structs.astuple(now.stages)
+        connection.execute(KEEP_SAMPLE, (replica.id, pool.name, replica.url, *tokens, continues(before, now), *stages))
+
+
+def _counts(prompt: int, cached: int, completion: int, queue_s: float | None, *rest: Any) -> EngineCounts:
+    """Of a row; its stages are null together."""
+    return EngineCounts(prompt, cached, completion, None if queue_s is None else EngineStages(queue_s, *rest))
 
 
 def _doubtful(connection: Connection) -> dict[tuple[str, Window], tuple[int, int]]:

@@ -42,10 +42,17 @@ class Bounds(msgspec.Struct, frozen=True):
 
 
 def continues(before: EngineCounts | None, now: EngineCounts) -> bool:
-    """Whether these can be counters of the same process: they only ever grow."""
-    return before is not None and all(
-        old <= new for old, new in zip(msgspec.structs.astuple(before), msgspec.structs.astuple(now), strict=True)
-    )
+    """Whether these can be counters of the same process: they only ever grow. Stages tell where both have them."""
+    if before is None:
+        return False
+    pairs = [
+        (before.prompt_tokens, now.prompt_tokens),
+        (before.cached_tokens, now.cached_tokens),
+        (before.completion_tokens, now.completion_tokens),
+    ]
+    if before.stages is not None and now.stages is not None:
+        pairs += zip(msgspec.structs.astuple(before.stages), msgspec.structs.astuple(now.stages), strict=True)
+    return all(old <= new for old, new in pairs)
 
 
 def windows(samples: Sequence[Sample], at_least_s: float, compared_until: float) -> Iterator[Window]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import AsyncIterator
+from datetime import timedelta
 
 import asyncpg
 import msgspec
 import pytest
 
-from diagnosis.evidence import Evidence, Slice, Window
+from diagnosis.evidence import EnginePage, Evidence, Slice, Window
 from diagnosis.finding import Cause
 from diagnosis.tree import diagnose
 from gateway.diagnosis import window as reading
@@ -91,6 +92,33 @@ async def test_the_rules_say_the_same_of_it(cause: Cause, database: asyncpg.Conn
     )
     assert found.primary is not None
     assert found.primary.cause is cause
+
+
+SAMPLE = """
+INSERT INTO gateway.engine_counts
+VALUES ($1, $2, 'pool', 'http://engine', 0, 0, 0, $3, $4, $5, $6, $7)
+"""
+
+
+async def test_what_engines_pages_grew_by_is_read(database: asyncpg.Connection) -> None:
+    """Between samples inside the window; a restart, and a sample of before the columns were there, are begun from."""
+    none = (None,) * 4
+    samples: dict[str, list[tuple[float, bool, tuple[float | None, ...]]]] = {
+        "one": [(-60, False, (1.0, 1.0, 1, 1)), (5, True, (9.0, 9.0, 9, 9)), (20, True, (11.0, 9.5, 12, 9)),
+                (30, False, (4.0, 0.5, 1, 0)), (40, True, (4.5, 0.75, 3, 2)), (70, True, (99.0, 9.0, 99, 9))],
+        "two": [(5, False, none), (10, True, (7.0, 7.0, 7, 7)), (50, True, (8.0, 7.0, 9, 7))],
+        "alone": [(5, True, (7.0, 7.0, 7, 7))],
+        "untold": [(5, False, none), (10, True, none)],
+    }  # fmt: skip
+    for replica_id, taken in samples.items():
+        for at_s, on, stages in taken:
+            await database.execute(SAMPLE, replica_id, BEGAN + timedelta(seconds=at_s), on, *stages)
+    found = await read_window(database, BEGAN, BEGAN + WINDOW)
+    assert found.pages == (
+        EnginePage(pool="pool", replica_id="one", queue_s=2.5, prefill_s=0.75, requests=5, retractions=2),
+        EnginePage(pool="pool", replica_id="two", queue_s=1.0, prefill_s=0.0, requests=2, retractions=0),
+    )
+    assert (await read_window(database, BEGAN, BEGAN + WINDOW, organization("acme"))).pages == ()
 
 
 async def test_of_very_many_requests_a_share_is_drawn(

@@ -19,7 +19,7 @@ from prometheus_client import CollectorRegistry
 from contracts.desired_state import Pool, Replica
 from contracts.errors import EngineFailed
 from engines.drivers.base import EngineRequest
-from engines.drivers.counters import EngineCounts
+from engines.drivers.counters import EngineCounts, EngineStages
 from engines.drivers.sglang import SGLangDriver
 from engines.http.keys import EngineKeys
 from gateway.db.engine import lazy_pool
@@ -80,6 +80,10 @@ def test_counters_that_fall_are_a_restart() -> None:
     assert not continues(None, one)
     for fallen in (EngineCounts(4, 1, 9), EngineCounts(9, 0, 9), EngineCounts(9, 9, 4)):
         assert not continues(one, fallen)
+    told = msgspec.structs.replace(one, stages=EngineStages(1.0, 1.0, 1, 0))
+    assert continues(one, told)
+    assert continues(told, one)
+    assert not continues(told, msgspec.structs.replace(one, stages=EngineStages(0.5, 1.0, 1, 0)))
 
 
 def test_counters_are_summed_over_ranks_and_sources() -> None:
@@ -93,7 +97,8 @@ sglang:cached_tokens_total{cache_source="host"} 6.0
 sglang:generation_tokens_total_other 99
 """
     driver = SGLangDriver()
-    assert driver.parse_counts(page) == EngineCounts(1_234, 11, 7)
+    counts = driver.parse_counts(page)
+    assert (counts.prompt_tokens, counts.cached_tokens, counts.completion_tokens) == (1_234, 11, 7)
     for unreadable in (b"", b"{}", b"sglang:prompt_tokens_total many"):
         with pytest.raises(EngineFailed):
             driver.parse_counts(unreadable)
@@ -214,6 +219,28 @@ async def test_an_engine_that_starts_again_is_no_drift(here: Deployment) -> None
             "SELECT engine_completion_tokens FROM gateway.reconciliations ORDER BY window_from"
         )
         assert [tokens for (tokens,) in counted] == [100, 7]
+
+
+async def test_a_sample_has_the_stages_that_an_engine_tells(here: Deployment) -> None:
+    """Unasked where they are not told; a page that begins at zero again is another process, whatever its tokens say."""
+    tokens = EngineCounts(10, 0, 10)
+    told = (None, EngineStages(3.0, 1.5, 4, 1), EngineStages(5.0, 2.0, 6, 1), EngineStages(0.5, 0.1, 1, 0))
+    answers = iter(told)
+
+    async def ask(_: object) -> dict[str, EngineCounts]:
+        return {"one": msgspec.structs.replace(tokens, stages=next(answers))}
+
+    for _ in told:
+        await here.reconcile(ask)
+    rows = await here.pool.fetch(
+        "SELECT continues, queue_s, prefill_s, requests, retractions FROM gateway.engine_counts ORDER BY sampled_at"
+    )
+    assert [tuple(row) for row in rows] == [
+        (False, None, None, None, None),
+        (True, 3.0, 1.5, 4, 1),
+        (True, 5.0, 2.0, 6, 1),
+        (False, 0.5, 0.1, 1, 0),
+    ]
 
 
 async def test_an_engine_that_does_not_answer_or_has_no_counters_is_left_out(here: Deployment) -> None:
