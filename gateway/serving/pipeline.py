@@ -75,7 +75,8 @@ logger = logging.getLogger(__name__)
 MAX_ERROR_BYTES = 65_536
 MOST_BROKEN = 2
 """Engines that may fail while they have one request, whatever `max_attempts` allows. Not 1: a crash takes everybody's
-requests along, of which at most one was its cause, and the others are to be served elsewhere."""
+requests along, of which at most one was its cause, and the others are to be served elsewhere. That of a cascade's small
+model is not among them: whatever becomes of it, the large model is asked."""
 SUPERSEDED_BY = b"x-slipstream-superseded-by"
 """Says which request has taken a request's place."""
 ANSWERED_BY = b"x-slipstream-answered-by"
