@@ -33,7 +33,6 @@ from contracts.phases import Phase
 from contracts.usage import Finish, Usage
 from engines.drivers.base import Driver
 from engines.http.engine_connections import EngineConnections, Opening
-from engines.http.engine_stream import EngineStream
 from gateway.config import GatewayConfig
 from gateway.http.disconnect import ClientGone, ClientWatch, Disconnectable
 from gateway.http.response import ResponseWriter
@@ -54,6 +53,7 @@ from gateway.serving.collaborators import (
     UsageLimiter,
 )
 from gateway.serving.continuations import Continuations
+from gateway.serving.engine_refusal import refusal
 from gateway.serving.fallback_usage import count
 from gateway.serving.file_history import FileHistory
 from gateway.serving.first import First
@@ -72,10 +72,10 @@ from gateway.wire.errors import Headers
 
 logger = logging.getLogger(__name__)
 
-MAX_ERROR_BYTES = 65_536
 MOST_BROKEN = 2
 """Engines that may fail while they have one request, whatever `max_attempts` allows. Not 1: a crash takes everybody's
-requests along, of which at most one was its cause, and the others are to be served elsewhere."""
+requests along, of which at most one was its cause, and the others are to be served elsewhere. That of a cascade's small
+model is not among them: whatever becomes of it, the large model is asked."""
 SUPERSEDED_BY = b"x-slipstream-superseded-by"
 """Says which request has taken a request's place."""
 ANSWERED_BY = b"x-slipstream-answered-by"
@@ -390,7 +390,7 @@ class RequestPipeline:
                 attempt.sent = True
                 if stream.status != 200:
                     attempt.rejected = True
-                    raise await _refusal(driver, stream)
+                    raise await refusal(driver, stream)
                 await StreamForwarder(stream, attempt, config, self._first_event).run()
         except Superseded as newer:
             if not opening.sent:
@@ -494,22 +494,6 @@ class RequestPipeline:
             self._prefixes.add(
                 request.request_id, request.caller, request.endpoint, request.prepared, texts_stored=wanted
             )
-
-
-async def _refusal(driver: Driver, stream: EngineStream) -> SlipstreamError:
-    """What an engine answered instead of events; one that is full may have said how long to leave it alone."""
-    error = driver.error(stream.status, await _rest_of(stream))
-    if isinstance(error, Overloaded) and stream.retry_after_s is not None:
-        error.retry_after_s = stream.retry_after_s
-    return error
-
-
-async def _rest_of(stream: EngineStream) -> bytes:
-    """An error's body, as much of it as is worth reading."""
-    body = b""
-    while len(body) < MAX_ERROR_BYTES and (data := await stream.read()):
-        body += data
-    return body
 
 
 def _rate_headers(request: InferenceRequest, error: SlipstreamError) -> Headers:

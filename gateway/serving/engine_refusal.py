@@ -1,0 +1,25 @@
+"""What an engine answers instead of events."""
+
+from __future__ import annotations
+
+from contracts.errors import Overloaded, SlipstreamError
+from engines.drivers.base import Driver
+from engines.http.engine_stream import EngineStream
+
+MAX_ERROR_BYTES = 65_536
+
+
+async def refusal(driver: Driver, stream: EngineStream) -> SlipstreamError:
+    """The error it means; an engine that is full may have said how long to leave it alone."""
+    error = driver.error(stream.status, await _rest_of(stream))
+    if isinstance(error, Overloaded) and stream.retry_after_s is not None:
+        error.retry_after_s = stream.retry_after_s
+    return error
+
+
+async def _rest_of(stream: EngineStream) -> bytes:
+    """An error's body, as much of it as is worth reading."""
+    body = b""
+    while len(body) < MAX_ERROR_BYTES and (data := await stream.read()):
+        body += data
+    return body
