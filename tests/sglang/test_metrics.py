@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,6 +14,8 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from engines.drivers.base import EngineRequest
+from engines.drivers.counters import EngineStages
+from engines.drivers.sglang import SGLangDriver
 from engines.embedded.build import build_engine
 from engines.embedded.config import EngineConfig, KVConfig
 from engines.embedded.metrics import EngineCollector
@@ -28,6 +32,7 @@ SPECULATIVE = "sglang:spec_"
 """Told by SGLang only when it guesses."""
 RARE = {"sglang:num_aborted_requests", "sglang:num_retracted_requests", "sglang:evicted_tokens"}
 """Told by SGLang only when it has happened."""
+DRIVER = SGLangDriver()
 STAGE = "sglang:per_stage_req_latency_seconds"
 
 
@@ -61,6 +66,37 @@ async def test_our_metrics_are_sglangs(sglang: SGLangServer, connections: Engine
     # theirs has ranks too
     assert [name for name, family, other in both if not family.labels <= other.labels] == []
     assert {float(bound) for bound in mine[STAGE].bounds} == {float(bound) for bound in theirs[STAGE].bounds}
+
+
+async def test_queue_and_prefill_are_told_apart(sglang: SGLangServer, connections: EngineConnections) -> None:
+    """By the driver that reconciliation asks; looks at its health are no requests, and cost next to nothing."""
+    asked, tokens = 6, 120
+    before = await stages(sglang, connections)
+    began = time.monotonic()
+    bodies = [
+        {"model": sglang.model, "prompt": list(range(first, first + tokens)), "max_tokens": 4}
+        for first in range(5, 5 + asked)
+    ]
+    posts = (EngineRequest("POST", "/v1/completions", msgspec.json.encode(body)) for body in bodies)
+    await asyncio.gather(*(connections.fetch(sglang.url, post, 120) for post in posts))
+    for _ in range(3):
+        await connections.fetch(sglang.url, DRIVER.health(), 30)
+    async with asyncio.timeout(30):
+        while (after := await stages(sglang, connections)).requests < before.requests + asked:
+            pass
+    took_s = time.monotonic() - began
+    assert after.requests == before.requests + asked
+    assert 0 < after.prefill_s - before.prefill_s < took_s * (asked + 3)
+    assert 0 < after.queue_s - before.queue_s < took_s * (asked + 3)
+    assert after.retractions == before.retractions
+
+
+async def stages(sglang: SGLangServer, connections: EngineConnections) -> EngineStages:
+    """As its page tells them now."""
+    _, page = await connections.fetch(sglang.url, DRIVER.counts(), 30)
+    told = DRIVER.parse_counts(page).stages
+    assert told is not None
+    return told
 
 
 def served() -> Any:
