@@ -98,6 +98,19 @@ class Refusal(msgspec.Struct, frozen=True):
     count: int
 
 
+class Refused(msgspec.Struct, frozen=True):
+    """Whose requests limits refused. key: its name and id; None: not known."""
+
+    organization: str
+    key: str | None
+    count: int
+
+    @property
+    def label(self) -> str:
+        """For a sentence."""
+        return self.organization if self.key is None else f"{self.organization} with key {self.key}"
+
+
 class Failure(msgspec.Struct, frozen=True):
     """Requests that ended with a 5xx, by error code."""
 
@@ -132,6 +145,8 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
     dispersion: float | None = None
     """Variance of the arrivals in a second over their mean: 1 for a Poisson process, more for bursts."""
     refusals: tuple[Refusal, ...] = ()
+    refused: tuple[Refused, ...] = ()
+    """The most refused first."""
     failures: tuple[Failure, ...] = ()
     tiers: tuple[Slice, ...] = ()
     classes: tuple[Slice, ...] = ()

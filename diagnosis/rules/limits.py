@@ -19,18 +19,22 @@ WOULD_NOT_HELP = (
 
 
 def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
-    """By the share of requests that limits refused, and by which rule most."""
+    """By the share of requests that limits refused, by which rule most, and whose."""
     now = evidence.now
     count = sum(refusal.count for refusal in now.refusals)
     if count < FEWEST or count < SHARE * now.requests:
         return Clear(Cause.LIMITS)
     by_count = sorted(now.refusals, key=lambda each: each.count, reverse=True)
     rules = "; ".join(f"{each.rule} ({each.code}) refused {each.count:,}" for each in by_count[:3])
+    whose = "; ".join(f"{each.label}: {each.count:,}" for each in now.refused[:3])
     waits = by_count[0].code not in MONEY
     return Finding(
         cause=Cause.LIMITS,
         phase=Phase.LIMIT,
-        evidence=(f"Limits refused {count:,} of {now.requests:,} requests: {rules}.",),
+        evidence=(
+            f"Limits refused {count:,} of {now.requests:,} requests: {rules}.",
+            *([f"Refused most: {whose}."] if whose else []),
+        ),
         fixes=(Fix.PACE_REQUESTS, Fix.RAISE_LIMIT) if waits else (Fix.RAISE_LIMIT,),
         would_not_help=WOULD_NOT_HELP,
     )

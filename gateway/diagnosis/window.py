@@ -17,7 +17,7 @@ import asyncpg
 
 from contracts.generation import Tier
 from contracts.length_class import LONG_TOKENS, MEDIUM_TOKENS, LengthClass
-from diagnosis.evidence import PARTS, EnginePage, Failure, Part, Quantiles, Refusal, Slice, Window
+from diagnosis.evidence import PARTS, EnginePage, Failure, Part, Quantiles, Refusal, Refused, Slice, Window
 from diagnosis.measure import BEFORE_FIRST_TOKEN, Measure
 from diagnosis.objectives import Objectives
 from gateway.metering.journal.request_id import first_at
@@ -83,6 +83,13 @@ SELECT error_code, CASE WHEN error_code = ANY($5) THEN
   {ASKED} AND error_code IS NOT NULL AND (status >= 500 OR error_code = ANY($5))
  GROUP BY 1, 2 ORDER BY 1, 2
 """
+MOST_REFUSED = 100
+REFUSED = f"""
+SELECT asked.organization_id, asked.key_id, api_keys.name AS key_name, asked.count
+  FROM (SELECT organization_id, key_id, count(*) AS count {ASKED} AND error_code = ANY($5)
+         GROUP BY 1, 2 ORDER BY 3 DESC, 1, 2 LIMIT {MOST_REFUSED}) AS asked
+  LEFT JOIN gateway.api_keys ON api_keys.id = asked.key_id
+"""  # noqa: S608
 PARTS_OF = f"""
 SELECT organization_id, (({ARRIVED_MS} - $6) * $7 / $8)::int AS number, count(*) AS requests,
        sum(prompt_tokens) AS prompt_tokens, sum(cached_tokens) AS cached_tokens
@@ -167,13 +174,14 @@ async def read_window(
     totals = await connection.fetchrow(TOTALS, *which)
     squares = await connection.fetchval(SECONDS, *which, began_ms)
     codes = await connection.fetch(CODES, *which, list(LIMIT_CODES))
+    refused = await connection.fetch(REFUSED, *which, list(LIMIT_CODES))
     below = _below(totals["answered"])
     figures = [[getattr(each, name) for each in promised] for name in ("tier", "length", *PROMISED.values())]
     slices = await connection.fetch(SLICES, *which, below, *figures)
     parts = await connection.fetch(PARTS_OF, *which, below, began_ms, PARTS, span_ms)
     reusable = {row["organization_id"]: row for row in await connection.fetch(REUSABLE, *which, below)}
     pages = await connection.fetch(PAGES, began, ended) if organization_id is None else []
-    names = await _names(connection, [*slices, *parts])
+    names = await _names(connection, [*slices, *parts, *refused])
     return Window(
         began=began,
         ended=ended,
@@ -181,11 +189,24 @@ async def read_window(
         retried=totals["retried"],
         dispersion=_dispersion(totals["requests"], squares, span_ms // 1000),
         refusals=tuple(Refusal(*row) for row in codes if row["rule"] is not None),
+        refused=_refused(refused, names),
         failures=tuple(Failure(row["error_code"], row["count"]) for row in codes if row["rule"] is None),
         parts=tuple(Part(names[row[0]], *list(row)[1:]) for row in parts),
         pages=tuple(EnginePage(**row) for row in pages),
         **{field: _slices(slices, by, names, reusable) for field, by in SETS.items()},
     )
+
+
+def _refused(rows: list[asyncpg.Record], names: Mapping[UUID, str]) -> tuple[Refused, ...]:
+    found = [Refused(names[row["organization_id"]], _key(row), row["count"]) for row in rows]
+    return tuple(sorted(found, key=lambda each: (-each.count, each.label)))
+
+
+def _key(row: asyncpg.Record) -> str | None:
+    """Name and id; a key that is no more has its id alone."""
+    if row["key_id"] is None:
+        return None
+    return str(row["key_id"]) if row["key_name"] is None else f"{row['key_name']} ({row['key_id']})"
 
 
 def _below(answered: int) -> str:

@@ -1,5 +1,5 @@
 -- The role that the board "tenant" reads PostgreSQL as: names and totals; no request, no key, no address, no text.
--- As the owner of the tables: psql --set password=… --file reader.sql slipstream
+-- As the owner of the tables: psql --set password=… --file reader.sql postgresql://OWNER@HOST/slipstream
 CREATE ROLE slipstream_boards LOGIN PASSWORD :'password' CONNECTION LIMIT 10;
 ALTER ROLE slipstream_boards SET default_transaction_read_only = on;
 ALTER ROLE slipstream_boards SET statement_timeout = '30s';

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from gateway.admin.call import AdminCall
     from gateway.admin.resources.changes import ExpectedChange
 
+FEW = "too few"
 HEAD = ("made at (UTC)", "change", "number", "expected", "expected so far", "before", "after", "did", "kept", "id")
 
 
@@ -53,12 +55,19 @@ def changes() -> None:
 @click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
 def add(deployment: Deployment, at: datetime | None, window: timedelta, as_json: bool, **given: Any) -> None:
     """Note the change NAME and what is expected of it, best before it is made."""
-    from gateway.admin.resources.changes import NewChange, create_change
+    from gateway.admin.resources.changes import LEAST, NewChange, create_change
     from slipstream.administration import administer, converted
 
     made_at = None if at is None else at.replace(tzinfo=UTC)
     body = converted({**given, "made_at": made_at, "window_s": round(window.total_seconds())}, NewChange)
-    _print([administer(deployment, lambda call: create_change(call, body))], as_json)
+    made = administer(deployment, lambda call: create_change(call, body))
+    _print([made], as_json)
+    if (made.before_requests or 0) < (least := LEAST[made.statistic]):
+        print(
+            f"only {made.before_requests or 0:,} requests were measured before it so far; with fewer than {least} "
+            "the effect may be chance: give a longer --window",
+            file=sys.stderr,
+        )
 
 
 @changes.command(name="list")
@@ -68,7 +77,8 @@ def list_command(deployment: Deployment, as_json: bool) -> None:
     """Print the ledger: the last hundred changes, the oldest first.
 
     `expected so far` begins with what was measured before the first change of a number, and adds what is expected of
-    each. An effect that is not kept is computed now; `changes measure` keeps it before traces are forgotten.
+    each. An effect is marked `too few` where it may be chance: either side has too few requests for the statistic. One
+    that is not kept is computed now; `changes measure` keeps it before traces are forgotten.
     """
     from gateway.admin.resources.changes import list_changes
     from gateway.admin.schemas import PageQuery
@@ -135,7 +145,7 @@ def rows_of(found: Sequence[ExpectedChange]) -> Iterator[tuple[str, ...]]:
             "-" if number not in so_far else f"{so_far[number]:,.0f} ms",
             _measured(each.before_ms, each.before_requests),
             _measured(each.after_ms, each.after_requests),
-            "-" if each.effect_ms is None else _more(each.effect_ms),
+            _effect(each),
             "-" if each.measured_at is None else "yes",
             str(each.id),
         )
@@ -143,6 +153,16 @@ def rows_of(found: Sequence[ExpectedChange]) -> Iterator[tuple[str, ...]]:
 
 def _more(value_ms: float) -> str:
     return f"{value_ms:+,.0f} ms"
+
+
+def _effect(each: ExpectedChange) -> str:
+    """Marked where either side has too few requests for its statistic."""
+    from gateway.admin.resources.changes import LEAST
+
+    if each.effect_ms is None:
+        return "-"
+    fewest = min(each.before_requests or 0, each.after_requests or 0)
+    return f"{_more(each.effect_ms)} ({FEW})" if fewest < LEAST[each.statistic] else _more(each.effect_ms)
 
 
 def _measured(value_ms: float | None, requests: int | None) -> str:

@@ -12,7 +12,7 @@ import msgspec
 
 from contracts.generation import Tier
 from contracts.length_class import length_class
-from diagnosis.evidence import PARTS, Failure, Part, Quantiles, Refusal, Slice, Window
+from diagnosis.evidence import PARTS, Failure, Part, Quantiles, Refusal, Refused, Slice, Window
 from diagnosis.measure import BEFORE_FIRST_TOKEN as PHASES
 from diagnosis.measure import Measure
 from diagnosis.objectives import Number, Objectives
@@ -64,6 +64,13 @@ def window_of(rows: Iterable[Row], began: datetime, ended: datetime, objectives:
         retried=sum((row.attempts or 0) > 1 and row.status < 500 for row in all_rows),
         dispersion=pvariance(counts) / mean(counts) if len(counts) > 1 and any(counts) else None,
         refusals=tuple(Refusal(code, rule, count) for (code, rule), count in sorted(refused.items())),
+        refused=tuple(
+            Refused(name, None, count)
+            for name, count in sorted(
+                Counter(row.organization for row in all_rows if row.status == 429).items(),
+                key=lambda item: (-item[1], item[0]),
+            )
+        ),
         failures=tuple(Failure(code, count) for code, count in sorted(failed.items())),
         tiers=_slices(by, answered, lambda row: (row.tier,), ("tier",)),
         classes=_slices(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 
 import msgspec
 import pytest
@@ -141,3 +142,13 @@ def test_every_finding_names_numbers() -> None:
         verdict = RULES[cause](evidence(7, cause), Objectives())
         assert isinstance(verdict, Finding)
         assert any(character.isdigit() for character in verdict.evidence[0]), verdict.evidence
+
+
+def test_what_limits_refused_names_whose_it_was() -> None:
+    source = random.Random(8)
+    refused = [CHANGES[Cause.LIMITS](source, row) for row in rows(source, BEGAN)]
+    window = window_of(refused, BEGAN, BEGAN + WINDOW)
+    found = diagnose(Evidence(now=window, audit=())).primary
+    assert found is not None
+    most, count = Counter(row.organization for row in refused if row.status == 429).most_common(1)[0]
+    assert found.evidence[1].startswith(f"Refused most: {most}: {count:,}")

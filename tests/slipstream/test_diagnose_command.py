@@ -101,6 +101,16 @@ async def test_the_ledger_is_printed_with_what_was_measured(
     assert "bigger model" in row
     assert "+100 ms" in row
     assert row.count(" ms of ") == 2
+    assert "too few" not in row
+    told = await shell.must(
+        "changes", "add", "a hope", "--expected-ms=-5", "--statistic", "p99", "--at", "2020-01-01T00:00:00"
+    )
+    assert "only 0 requests were measured before it so far; with fewer than 500 the effect may be chance" in told
+    at = f"{datetime.now(UTC) - WINDOW:%Y-%m-%dT%H:%M:%S}"
+    told = await shell.must("changes", "add", "few", "--expected-ms=1", "--statistic=p99", "--at", at, "--window=60s")
+    assert "only " in told
+    [few] = [line for line in (await shell.must("changes", "list")).splitlines() if " few " in line]
+    assert " ms (too few)" in few
 
 
 def test_settings_and_commands_that_changes_name_are_there() -> None:

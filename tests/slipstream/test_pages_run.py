@@ -46,6 +46,8 @@ NOT_RUN_HERE = {
     ("diagnose.md", "says something only where requests have been slow"): 1,
     ("fleet.md", "needs engines"): 2,
     ("fleet.md", "needs a second version"): 1,
+    ("monitoring.md", "makes a role with a password of your choice"): 1,
+    ("monitoring.md", "the address is yours"): 1,
     ("network.md", "needs a gateway at the other end of a network"): 1,
     ("real-engines.md", "stays in the foreground, and up has to be started anew"): 1,
     ("real-engines.md", "needs SGLang"): 1,

@@ -77,6 +77,29 @@ async def test_an_organization_and_a_tier_are_read_alone(database: asyncpg.Conne
     assert (nothing.requests, nothing.tiers, nothing.dispersion) == (0, (), None)
 
 
+async def test_whose_requests_limits_refused_is_told_with_the_key(database: asyncpg.Connection) -> None:
+    source = random.Random(5)
+    await store(database, [CHANGES[Cause.LIMITS](source, row) for row in rows(source, BEGAN)])
+    whose, project, key, gone = organization("bolt"), *(organization(name) for name in ("project", "key", "gone"))
+    await database.execute(
+        "INSERT INTO gateway.projects (id, organization_id, name) VALUES ($1, $2, 'p')", project, whose
+    )
+    await database.execute(
+        "INSERT INTO gateway.api_keys (id, name, hash, display, project_id) VALUES ($1, 'ci', $2, 'sk', $3)",
+        key, bytes(32), project,
+    )  # fmt: skip
+    theirs = "UPDATE gateway.request_traces SET key_id = $1 WHERE organization_id = $2 AND status = 429"
+    for id_, of in ((key, whose), (gone, organization("acme"))):
+        await database.execute(theirs, id_, of)
+    found = (await read_window(database, BEGAN, BEGAN + WINDOW)).refused
+    keys = {each.organization.split()[0]: each.key for each in found}
+    assert (keys["bolt"], keys["acme"]) == (f"ci ({key})", str(gone))
+    assert [each.count for each in found] == sorted((each.count for each in found), reverse=True)
+    assert sum(each.count for each in found) == await database.fetchval(
+        "SELECT count(*) FROM gateway.request_traces WHERE status = 429"
+    )
+
+
 @pytest.mark.parametrize("cause", [Cause.SLOW_REPLICA, Cause.COLD_CACHE, Cause.LIMITS])
 async def test_the_rules_say_the_same_of_it(cause: Cause, database: asyncpg.Connection) -> None:
     source = random.Random(21)
