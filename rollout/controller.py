@@ -126,7 +126,7 @@ class Controller:
             policy=msgspec.json.encode(policy).decode(),
             thresholds=msgspec.json.encode(thresholds).decode(),
             watermark=await evidence.horizon(connection),
-            comparison_id=await gathered.queue_slices(connection, release),
+            comparison_id=await gathered.queue_slices(connection, release, policy),
         )
 
     async def _judged(
