@@ -9,6 +9,7 @@ import asyncpg
 import msgspec
 import pytest
 
+from evals.judge import Policy
 from gateway.evals import store as evals_store
 from gateway.releases import store
 from gateway.releases.machine import Event, State
@@ -212,7 +213,7 @@ async def test_the_gate_may_fail_slices_by_their_part_of_the_releases_alpha_and_
     release = await begun(database, controller, slices=["facts"], margins=margins, stages=(0.0, 0.01, 0.05, 0.25, 1.0))
     assert release.comparison_id is not None
     asked = await evals_store.comparison(database, release.comparison_id)
-    assert asked.rule == evals_store.Rule(alpha=0.02, fail_alpha=pytest.approx(0.1 * 0.05))
+    assert asked.rule == evals_store.Rule(alpha=0.02, fail_alpha=Policy(alpha=0.1).alpha_of("slices"))
     await database.execute("UPDATE evals.comparisons SET status = 'done', decision = 'fail'")
     await controller.tick(database)
     release = await standing(database, release)
