@@ -5,12 +5,13 @@ Pure: who asks, draws more items and stores is not here. What the outcomes prove
 - pass: the candidate is not worse than the baseline by the margin or more, in this slice. A candidate that is so much
   worse passes with a probability of alpha at most. There is no pass for want of evidence: with too few items the bound
   lies below the margin whatever the answers were.
-- fail: the candidate is worse. An equal one fails with a probability of alpha at most, all slices and looks together.
+- fail: the candidate is worse. An equal one fails with a probability of fail_alpha at most, all slices and looks
+  together; alpha, unless the rule says otherwise.
   That it was not shown to be as good is no failure.
 - inconclusive: neither is shown. More items may decide (`SliceVerdict.next_look`), or the budget has ended.
 
 Every slice must pass, each at alpha: passing needs no correction for how many there are (an intersection-union test,
-Berger 1982), failing does, and gets alpha divided by them.
+Berger 1982), failing does, and gets fail_alpha divided by them.
 """
 
 from __future__ import annotations
@@ -66,7 +67,9 @@ class SliceRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     margin: float = 0.02
     """Share of items by which a candidate must not be worse."""
     alpha: float = 0.05
-    """Probability of a pass when it is worse by the margin, all looks together; and of a fail when it is equal."""
+    """Probability of a pass when it is worse by the margin, all looks together."""
+    fail_alpha: float | None = None
+    """Probability that an equal candidate fails the gate, all slices and looks together; None: alpha."""
     power: float = 0.8
     """Probability that an equal candidate passes, for which `SliceVerdict.items_needed` is planned."""
     first_look: int = 200
@@ -82,11 +85,17 @@ class SliceRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         for name, value in (("margin", self.margin), ("power", self.power)):
             if not 0.0 < value < 1.0:
                 raise ValueError(f"{name}: must be above 0 and below 1, got {value}")
-        if not 0.0 < self.alpha <= 0.5:
-            raise ValueError(f"alpha: must be above 0 and at most 0.5, got {self.alpha}")
+        for name, value in (("alpha", self.alpha), ("fail_alpha", self.failing)):
+            if not 0.0 < value <= 0.5:
+                raise ValueError(f"{name}: must be above 0 and at most 0.5, got {value}")
         if not 0.0 <= self.correlation <= 1.0:
             raise ValueError(f"correlation: must be 0 to 1, got {self.correlation}")
         looks(self.first_look, self.budget)
+
+    @property
+    def failing(self) -> float:
+        """What is divided over the slices that may fail the gate."""
+        return self.alpha if self.fail_alpha is None else self.fail_alpha
 
 
 class SliceVerdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,6 +107,7 @@ class SliceVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """A sentence for people."""
     margin: float
     alpha: float
+    fail_alpha: float
     power: float
     """As the rule wants them."""
     drawn: int
@@ -110,7 +120,7 @@ class SliceVerdict(msgspec.Struct, frozen=True, kw_only=True):
     lower: float
     """The difference is above it; at the level that this look may spend of alpha. A pass where it is above -margin."""
     upper: float
-    """The difference is below it; at this look's part of alpha divided by the slices. A fail where it is below 0."""
+    """The difference is below it; at this look's part of fail_alpha divided by the slices. A fail where below 0."""
     flip_share: float
     """Items whose score differs."""
     power_reached: float
@@ -168,7 +178,7 @@ def judge_slice(items: Sequence[PairedItem], rule: SliceRule, *, name: str = "",
     """
     _require_sound(items, name)
     counts = looks(rule.first_look, rule.budget)
-    passing, failing = levels(rule.alpha, counts), levels(rule.alpha / slices, counts)
+    passing, failing = levels(rule.alpha, counts), levels(rule.failing / slices, counts)
     verdict = _before_the_first(items, rule, name)
     for place, count in enumerate(counts):
         if count > len(items):
@@ -216,6 +226,7 @@ def _look(
         reason=reason,
         margin=rule.margin,
         alpha=rule.alpha,
+        fail_alpha=rule.failing,
         power=rule.power,
         drawn=len(items),
         n=count,
@@ -264,6 +275,7 @@ def _before_the_first(items: Sequence[PairedItem], rule: SliceRule, name: str) -
         reason=f"{len(items)} items; looked at first after {first}",
         margin=rule.margin,
         alpha=rule.alpha,
+        fail_alpha=rule.failing,
         power=rule.power,
         drawn=len(items),
         n=0,

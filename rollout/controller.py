@@ -18,7 +18,7 @@ import msgspec
 from evals.judge import Decision, State, Verdict, thresholds_of
 from gateway.releases import store
 from gateway.releases.machine import Event
-from gateway.releases.machine import State as Standing
+from gateway.releases.machine import State as ReleaseState
 from gateway.releases.release import Release, why_lost
 from gateway.releases.store import Evidence
 from rollout import evidence, gathered
@@ -93,7 +93,7 @@ class Controller:
             lost = why_lost(await store.fleet(connection), release)
             if lost is not None:
                 return await store.step(connection, release, Event.LOST, reason=lost)
-            if release.state is Standing.WAITING:
+            if release.state is ReleaseState.WAITING:
                 return await self._begin(connection, release)
             moved, state = await self._judged(connection, release)
         if moved is not None and state is not None:  # committed
@@ -126,7 +126,7 @@ class Controller:
             policy=msgspec.json.encode(policy).decode(),
             thresholds=msgspec.json.encode(thresholds).decode(),
             watermark=await evidence.horizon(connection),
-            comparison_id=await gathered.queue_slices(connection, release),
+            comparison_id=await gathered.queue_slices(connection, release, policy),
         )
 
     async def _judged(
@@ -167,7 +167,7 @@ class Controller:
             missing = await gathered.missing_in_shadow(connection, release, state)
             event = Event.OBSERVE if missing else Event.ADVANCE
             reason = f"missing: {missing}" if missing else "the shadow stage has what it needs"
-        if release.state is Standing.HELD and event in (Event.ADVANCE, Event.UNDECIDED):
+        if release.state is ReleaseState.HELD and event in (Event.ADVANCE, Event.UNDECIDED):
             event, reason = Event.OBSERVE, f"it is held; otherwise: {reason}"
         return event, reason
 

@@ -8,7 +8,7 @@ from uuid import UUID
 import asyncpg
 from sqlalchemy import func, select
 
-from evals.judge import Slices, State
+from evals.judge import Policy, Slices, State
 from gateway.db.rows import fetch
 from gateway.evals import store as evals_store
 from gateway.evals.tables import Status
@@ -21,8 +21,12 @@ MOST_FAILED = 20
 """Copies that fail at a candidate, and outnumber those that both sides answered, end its release."""
 
 
-async def queue_slices(connection: asyncpg.Connection[Any], release: Release) -> UUID | None:
-    """Have the release's slices compared, in the transaction that begins it; None: it asks for none."""
+async def queue_slices(connection: asyncpg.Connection[Any], release: Release, policy: Policy) -> UUID | None:
+    """Have the release's slices compared, in the transaction that begins it; None: it asks for none.
+
+    The judge rolls back on the gate's failure alone, so the gate may fail an equal candidate no oftener than by the
+    slices' part of the release's alpha.
+    """
     if not release.slices:
         return None
     return await evals_store.queue_comparison(
@@ -31,6 +35,7 @@ async def queue_slices(connection: asyncpg.Connection[Any], release: Release) ->
         baseline_pool=release.baseline_pool,
         candidate_pool=release.candidate_pool,
         slices=release.slices,
+        rule=evals_store.Rule(alpha=policy.promotion_alpha, fail_alpha=policy.alpha_of("slices")),
         release_id=release.id,
     )
 

@@ -21,6 +21,7 @@ def rules_of(sources: Sequence[Source], rule: Rule, budget_items: int) -> dict[s
         rules[source.name] = SliceRule(
             margin=rule.margin,
             alpha=rule.alpha,
+            fail_alpha=rule.fail_alpha,
             power=rule.power,
             first_look=min(rule.first_look, budget),
             budget=budget,

@@ -48,6 +48,9 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     """How much lower the candidate's share of right answers may be, 0 to 1."""
     alpha: Annotated[float, Meta(gt=0, le=0.5)] = 0.05
     """How often, at most, a candidate that is worse by the margin may pass."""
+    fail_alpha: Annotated[float, Meta(gt=0, le=0.5)] | None = None
+    """How often, at most, a candidate that is as good as the baseline may fail, all slices together; alpha unless
+    given."""
     power: Annotated[float, Meta(ge=0.5, lt=1)] = 0.8
     """How often a candidate that is as good as the baseline should pass: how many items it takes is planned for it."""
     first_look: Items = 200

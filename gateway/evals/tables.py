@@ -170,7 +170,7 @@ comparisons = Table(
     Column("baseline_run", UUID(), ForeignKey(runs.c.id), nullable=False),
     Column("candidate_run", UUID(), ForeignKey(runs.c.id), nullable=False),
     *job_columns(),
-    # By what it is decided: margin, alpha and power.
+    # By what it is decided: margin, alpha, fail_alpha, power and first look.
     Column("rule", JSONB, nullable=False),
     # Most items of one slice; more are drawn up to here while a slice is undecided.
     Column("budget_items", Integer, nullable=False),

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import asyncpg
 import msgspec
-from sqlalchemy import func, select
+from sqlalchemy import select
 
 from contracts.desired_state import DesiredState
 from contracts.errors import Conflict
@@ -202,12 +202,3 @@ async def steps_of(connection: asyncpg.Connection[Any], release_id: UUID, *, beh
     of = release_steps.c
     statement = select(release_steps).where(of.release_id == release_id, of.step > behind).order_by(of.step)
     return await fetch(connection, statement)
-
-
-async def evidence_of_stage(connection: asyncpg.Connection[Any], release: Release) -> int:
-    """How many requests its stage has consumed."""
-    of = release_steps.c
-    total = select(func.coalesce(func.sum(of.requests), 0)).where(
-        of.release_id == release.id, of.stage == release.stage
-    )
-    return int(await fetchval(connection, total))

@@ -45,8 +45,8 @@ def releases() -> None:
 @click.option(
     "--stages", default="shadow,1,5,25,100", show_default=True, help="Percents of the sessions, rising to 100."
 )
-@click.option("--slice", "slices", multiple=True, help="A slice to pass before customers are served; several times.")
-@click.option("--shadow-share", type=float, default=0.05, show_default=True, help="Part of the requests copied first.")
+@click.option("--slice", "slices", multiple=True, help="A slice to pass before the shadow stage ends; several times.")
+@click.option("--shadow-share", type=float, default=0.05, show_default=True, help="Part of the sessions copied first.")
 @click.option("--shadow-least", type=int, default=100, show_default=True, help="Copies that both sides must answer.")
 @click.option("--tolerance", type=float, help="Part by which latency may be longer.  [default: 0.1]")
 @click.option("--least", "least_units", help="Sessions that an arm needs, for each stage between: 200,500,1000.")

@@ -121,6 +121,16 @@ def test_a_budget_that_ends_says_how_many_more() -> None:
     assert verdict.power_reached < 0.2
 
 
+def test_what_may_fail_is_a_share_of_its_own_and_moves_no_pass() -> None:
+    worse, equal = drawn(400, lost=0.05, won=0.01, seed=2), drawn(400)
+    strict = msgspec.structs.replace(RULE, fail_alpha=1e-5)
+    assert judge_slice(worse, RULE).decision is Decision.FAIL
+    doubted = judge_slice(worse, strict)
+    assert (doubted.decision, doubted.alpha, doubted.fail_alpha) == (Decision.INCONCLUSIVE, 0.05, 1e-5)
+    assert judge_slice(equal, strict).decision is Decision.PASS
+    assert judge_slice(equal, strict).lower == judge_slice(equal, RULE).lower
+
+
 @pytest.mark.parametrize("clusters", [12, 10_000])
 def test_worse_by_the_margin_rarely_passes_and_equal_rarely_fails(clusters: int) -> None:
     """All looks together; benchmarks.gate measures more of it."""
@@ -173,6 +183,7 @@ def test_a_verdict_is_stored_and_read_again() -> None:
     [
         (lambda: SliceRule(margin=0.0), "margin: must be above 0 and below 1, got 0.0"),
         (lambda: SliceRule(alpha=0.6), "alpha: must be above 0 and at most 0.5, got 0.6"),
+        (lambda: SliceRule(fail_alpha=0.0), "fail_alpha: must be above 0 and at most 0.5, got 0.0"),
         (lambda: SliceRule(correlation=2.0), "correlation: must be 0 to 1, got 2.0"),
         (lambda: SliceRule(budget=0), "at least one item, got 200 and 0"),
         (lambda: judge({}, {}), "no slice has one"),

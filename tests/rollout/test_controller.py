@@ -9,6 +9,8 @@ import asyncpg
 import msgspec
 import pytest
 
+from evals.judge import Policy
+from gateway.evals import store as evals_store
 from gateway.releases import store
 from gateway.releases.machine import Event, State
 from gateway.releases.margins import Margins
@@ -201,6 +203,22 @@ async def test_a_candidate_that_answers_few_copies_never_serves_a_customer(datab
     release = await standing(database, release)
     assert (release.state, release.stage) == (State.ROLLED_BACK, 0)
     assert release.reason == "20 of 23 copies of requests failed at the candidate"
+
+
+async def test_the_gate_may_fail_slices_by_their_part_of_the_releases_alpha_and_that_rolls_back(
+    database: asyncpg.Connection,
+) -> None:
+    controller = Controller(ReleasesConfig())
+    margins = msgspec.json.encode(Margins(alpha=0.1, promotion_alpha=0.02)).decode()
+    release = await begun(database, controller, slices=["facts"], margins=margins, stages=(0.0, 0.01, 0.05, 0.25, 1.0))
+    assert release.comparison_id is not None
+    asked = await evals_store.comparison(database, release.comparison_id)
+    assert asked.rule == evals_store.Rule(alpha=0.02, fail_alpha=Policy(alpha=0.1).alpha_of("slices"))
+    await database.execute("UPDATE evals.comparisons SET status = 'done', decision = 'fail'")
+    await controller.tick(database)
+    release = await standing(database, release)
+    assert (release.state, release.reason) == (State.ROLLED_BACK, "the gate failed the candidate's slices")
+    assert await require_replayed(database, release) == 1
 
 
 async def test_votes_of_reviewers_are_counted_once_and_can_roll_back(database: asyncpg.Connection) -> None:

@@ -96,9 +96,9 @@ class ReleaseStep(msgspec.Struct, frozen=True, kw_only=True):
 class NewRelease(Body, frozen=True, kw_only=True):
     """engine_model: the candidate's engines' name for the model, where it is another. control_pool: fresh replicas of
     what the model's pool runs, for the control arm; else it runs on that pool with caches of its own. stages: shares
-    of the sessions, from 0 (shadow) to 1 (all traffic). shadow_share: part of the requests copied in the shadow stage.
-    shadow_least: copies answered by both sides before it ends.
-    slices: to pass before customers are served."""
+    of the sessions, from 0 (shadow) to 1 (all traffic). shadow_share: part of the sessions copied in the shadow
+    stage. shadow_least: copies answered by both sides before it ends. slices: to pass before it ends; without a shadow
+    stage, before all traffic."""
 
     model: ModelName
     candidate_pool: Name
