@@ -78,6 +78,7 @@ class Controller:
                 )
         self._forget(running)
         async with connection.transaction():
+            await connection.execute(SESSION)
             version = await store.sweep(connection, await store.fleet(connection))
         if version is not None:
             logger.warning("desired state %d: a split was removed whose release has ended or is gone", version)

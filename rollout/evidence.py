@@ -13,8 +13,9 @@ from typing import Any
 
 import asyncpg
 import msgspec
-from sqlalchemy import Text, and_, case, cast, func, literal, null, select
+from sqlalchemy import ColumnElement, Text, and_, case, cast, func, literal, null, or_, select
 
+from contracts.errors import ContextTooLong
 from contracts.split import Side
 from evals.judge import Arm, Observation
 from gateway.db.rows import fetch, fetchval
@@ -22,6 +23,7 @@ from gateway.db.tables import request_traces
 from gateway.metering.journal.request_id import first_at
 from gateway.releases.release import Release
 from gateway.slo.judged import judged, newest_version
+from gateway.slo.judgement import CLIENT_GONE
 
 HORIZON = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
 DRAWN_OF = 1 << 20
@@ -29,7 +31,12 @@ DRAWN_OF = 1 << 20
 SEED = 0x736C6970
 """Of the hash that draws: not the one that put a session on its side."""
 _T = request_traces.c
-EXTRA = (_T.request_id, _T.side, _T.unit, _T.total_ms, _T.transaction_id)
+EXTRA = (_T.request_id, _T.side, _T.unit, _T.status, _T.total_ms, _T.transaction_id)
+_REFUSED = and_(_T.status >= 400, _T.status < 500, func.coalesce(_T.error_code, "") != CLIENT_GONE)
+_BY_NOBODY = and_(_T.pool.is_(None), func.coalesce(_T.error_code, "") != ContextTooLong.code)
+UNPLACED: ColumnElement[bool] = and_(_REFUSED, or_(_BY_NOBODY, _T.status == 429))
+"""Refused by the gateway before an engine had it, or by a limit of the customer's: no arm had a part in it. That a
+prompt is too long for every engine of an arm is the arm's."""
 
 
 class Batch(msgspec.Struct, frozen=True, array_like=True):
@@ -82,6 +89,7 @@ async def read(connection: asyncpg.Connection[Any], release: Release, end: int, 
         _T.transaction_id >= release.watermark,
         _T.transaction_id < end,
         _T.side.in_([Side.CANDIDATE.value, Side.CONTROL.value]),
+        ~UNPLACED,
     )
     found = await fetchval(connection, select(func.count()).select_from(request_traces).where(fresh))
     drawn = DRAWN_OF if found <= most else DRAWN_OF * most // found
@@ -89,20 +97,24 @@ async def read(connection: asyncpg.Connection[Any], release: Release, end: int, 
         fresh = and_(fresh, func.hashint8extended(_T.unit, SEED).op("&")(DRAWN_OF - 1) < drawn)
     each = judged(newest_version().scalar_subquery(), fresh, extra=EXTRA)
     of = each.c
-    # who left before the first text has waited at least so long
-    ttft_ms = case((of.is_abandoned, func.coalesce(of.ttft_ms, of.total_ms)), else_=of.ttft_ms)
+    left = or_(of.is_abandoned, of.is_superseded)
+    # customers' own bad requests are refused on both arms alike; a candidate that refuses more of them is a worse one
+    refused = and_(of.status >= 400, of.status < 500, ~left)
+    silent = and_(of.status < 300, ~left, of.ttft_ms.is_(None))
+    failed = or_(of.is_failed, refused, silent)
+    # who left before the first text, or typed on, has waited at least so long; an end without a text came then
+    waited = or_(left, and_(silent, of.completion_tokens > 0))
+    ttft_ms = case((waited, func.coalesce(of.ttft_ms, of.total_ms)), else_=of.ttft_ms)
     good = case((of.is_counted, of.is_good), else_=null())
     rows = await fetch(
         connection,
-        select(of.side, of.unit, ttft_ms.label("ttft_ms"), of.itl_max_ms, of.is_failed, good.label("good"))
+        select(of.side, of.unit, ttft_ms.label("ttft_ms"), of.itl_max_ms, failed.label("failed"), good.label("good"))
         .select_from(each)
         .order_by(of.transaction_id, of.request_id)
         .limit(literal(2 * most, literal_execute=True)),
     )
     observations = tuple(
-        Observation(
-            Arm(row["side"]), row["unit"], row["ttft_ms"], row["itl_max_ms"], bool(row["is_failed"]), row["good"]
-        )
+        Observation(Arm(row["side"]), row["unit"], row["ttft_ms"], row["itl_max_ms"], bool(row["failed"]), row["good"])
         for row in rows
     )
     return Reading(observations, drawn / DRAWN_OF, end)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
 import asyncpg
-from sqlalchemy import func, select
+import msgspec
+from sqlalchemy import and_, case, func, or_, select, true
 
 from evals.judge import Policy, Slices, State
+from evals.judge.wealth import inverse, wealth
 from gateway.db.rows import fetch
 from gateway.evals import store as evals_store
 from gateway.evals.tables import Status
@@ -17,8 +20,16 @@ from gateway.shadow.pair import Outcome
 from gateway.shadow.reviewing import coins
 from gateway.shadow.tables import shadow_pairs
 
-MOST_FAILED = 20
-"""Copies that fail at a candidate, and outnumber those that both sides answered, end its release."""
+TOLERATED = Decimal("0.05")
+"""Part of the copies that a candidate may fail at: they run beside its work, at the lowest priority."""
+ALPHA = 0.01
+"""Probability that one which fails at no more is ever taken for broken, however often it is looked at."""
+_P = shadow_pairs.c
+_COMPARED = _P.outcome == Outcome.COMPARED.value
+_CALLED = _P.same_tool_calls.is_not(None)
+SILENT = and_(_COMPARED, ~_CALLED, _P.candidate_characters == 0, _P.baseline_characters > 0)
+"""Nothing was answered where the customer had a text."""
+_SPOKE = and_(_COMPARED, ~_CALLED, _P.candidate_characters > 0, _P.baseline_characters == 0)
 
 
 async def queue_slices(connection: asyncpg.Connection[Any], release: Release, policy: Policy) -> UUID | None:
@@ -57,26 +68,48 @@ async def votes_cast(connection: asyncpg.Connection[Any], release: Release, stat
 
 async def broken_in_shadow(connection: asyncpg.Connection[Any], release: Release) -> str:
     """Why a candidate serves nobody, in words; empty: it may. Customers had answers to all that was copied."""
-    found = await _copies(connection, release)
-    failed = found.get(Outcome.FAILED, 0)
-    if failed < MOST_FAILED or failed <= found.get(Outcome.COMPARED, 0):
+    of_session = func.avg(case((or_(_P.outcome == Outcome.FAILED.value, SILENT), 1), (_SPOKE, -1), else_=0))
+    sessions = (
+        select(func.round(of_session, 2).label("broken"), func.count().label("copies"))
+        .where(_P.release == str(release.id))
+        .group_by(_P.unit)
+        .subquery()
+    )
+    alike = select(sessions.c.broken, func.count().label("sessions")).group_by(sessions.c.broken)
+    outcomes = [(row["broken"] - TOLERATED, row["sessions"]) for row in await fetch(connection, alike)]
+    if wealth(outcomes) < inverse(ALPHA):
         return ""
-    return f"{failed} of {sum(found.values())} copies of requests failed at the candidate"
+    found = await _copies(connection, release)
+    said = f"{found.failed} of {found.copies} copies of requests failed at the candidate"
+    return f"{said}, {found.silent} had no text where the customer's answer had one" if found.silent else said
 
 
 async def missing_in_shadow(connection: asyncpg.Connection[Any], release: Release, state: State) -> str:
     """What keeps a release in its shadow stage, in words; empty: nothing."""
-    compared = (await _copies(connection, release)).get(Outcome.COMPARED, 0)
+    compared = (await _copies(connection, release)).compared
     if compared < release.shadow_least:
         return f"{release.shadow_least - compared} more copies of requests that both sides answered"
     return await _missing_slices(connection, release, state)
 
 
-async def _copies(connection: asyncpg.Connection[Any], release: Release) -> dict[Outcome, int]:
+class _Copies(msgspec.Struct, frozen=True):
     """How many there were, by what came of them."""
-    of = shadow_pairs.c
-    counted = select(of.outcome, func.count().label("pairs")).where(of.release == str(release.id)).group_by(of.outcome)
-    return {Outcome(row["outcome"]): row["pairs"] for row in await fetch(connection, counted)}
+
+    copies: int
+    failed: int
+    silent: int
+    compared: int
+    """Both sides answered, as far as the baseline did."""
+
+
+async def _copies(connection: asyncpg.Connection[Any], release: Release) -> _Copies:
+    failed = func.count().filter(_P.outcome == Outcome.FAILED.value)
+    compared = func.count().filter(and_(_COMPARED, func.coalesce(~SILENT, true())))
+    [row] = await fetch(
+        connection,
+        select(func.count(), failed, func.count().filter(SILENT), compared).where(_P.release == str(release.id)),
+    )
+    return _Copies(*row)
 
 
 async def _missing_slices(connection: asyncpg.Connection[Any], release: Release, state: State) -> str:

@@ -63,11 +63,10 @@ def harms(state: State, policy: Policy) -> list[Evidence]:
 def proofs(state: State, policy: Policy) -> list[Evidence]:
     """One for each that must be shown before all traffic. All of them must be enough, so none shares its alpha."""
     found = []
-    at = policy.tail_quantiles.index(policy.promoted_quantile)
     alpha = policy.promotion_alpha
     for metric, counts in (("ttft", state.ttft), ("itl", state.itl)):
         if counts.candidate_beyond:
-            candidate, control = counts.candidate_beyond[at], counts.control_beyond[at]
+            candidate, control = counts.candidate_unproven, counts.control_unproven
             value = wealth(((-_ONE, candidate), (_ONE, control)))
             test = f"p{100 * policy.promoted_quantile:g} not worse by {100 * policy.tolerance:g} %"
             found.append(_evidence(metric, test, candidate, control, alpha, value))

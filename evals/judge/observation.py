@@ -21,10 +21,11 @@ class Observation(msgspec.Struct, frozen=True, array_like=True):
     unit: int
     """63-bit hash of the session that was assigned."""
     ttft_ms: float | None
-    """None: the answer had no text."""
+    """None: there was no answer with a text; a proof takes that for longer than any threshold."""
     itl_ms: float | None
     """The longest gap between two tokens; None: fewer than two."""
     failed: bool
-    """By the engine's fault: 5xx or broken off; never the client's 4xx, never a limit."""
+    """By the engine's fault: 5xx, broken off, refused by the engine or without a text; never a limit, nor what the
+    gateway refused before an engine had it."""
     good: bool | None
     """Whether it kept all objectives; None: nothing was promised it."""

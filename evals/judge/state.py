@@ -17,7 +17,7 @@ _STAGE = 32
 _COUNTED = 1
 _ERRORS_FIRST, _ERRORS, _GOODPUT_FIRST, _GOODPUT = (1 << bit for bit in range(1, 5))
 _TTFT = 5
-"""Bits from here on: its first latency was counted, then one for each tail quantile."""
+"""Bits from here on: its first latency was counted, one for each tail quantile, and that it is unproven."""
 
 
 class Slices(StrEnum):
@@ -38,6 +38,10 @@ class LatencyCounts(msgspec.Struct, frozen=True, array_like=True):
     candidate_beyond: tuple[int, ...] = ()
     """Sessions of which some request exceeded each of the tail quantiles."""
     control_beyond: tuple[int, ...] = ()
+    candidate_unproven: int = 0
+    """Sessions of which some request exceeded the promoted quantile or had no text at all: what a proof counts. Who
+    answers nothing exceeds nothing, and must not be shown to be quick by that."""
+    control_unproven: int = 0
 
 
 class RateCounts(msgspec.Struct, frozen=True, array_like=True):
@@ -117,7 +121,7 @@ class _Fold:
         self._units = dict(state.units)
         self._errors = list(msgspec.structs.astuple(state.errors))
         self._goodput = list(msgspec.structs.astuple(state.goodput))
-        itl = _TTFT + 1 + len(policy.tail_quantiles)
+        itl = _TTFT + 2 + len(policy.tail_quantiles)
         self._ttft = _LatencyFold(state.ttft, policy, thresholds.ttft_ms, _TTFT)
         self._itl = _LatencyFold(state.itl, policy, thresholds.itl_ms, itl)
 
@@ -140,6 +144,9 @@ class _Fold:
                 self._stage_units[is_candidate] += 1
         if observation.ttft_ms is not None:
             word = self._ttft.add(word, is_candidate, observation.ttft_ms)
+        else:
+            word = self._ttft.add_silence(word, is_candidate)
+            word = self._itl.add_silence(word, is_candidate)
         if observation.itl_ms is not None:
             word = self._itl.add(word, is_candidate, observation.itl_ms)
         word = _rate(self._errors, word, is_candidate, observation.failed, _ERRORS_FIRST, _ERRORS)
@@ -179,6 +186,9 @@ class _LatencyFold:
             (1 << (bit + 1 + at), policy.quantiles.index(quantile) + 1, at)
             for at, quantile in enumerate(policy.tail_quantiles)
         ]
+        self._unproven_flag = 1 << (bit + 1 + len(policy.tail_quantiles))
+        self._promoted = policy.quantiles.index(policy.promoted_quantile) + 1
+        self._unproven = [counts.control_unproven, counts.candidate_unproven]
         self._first = [list(counts.control_first or [0] * places), list(counts.candidate_first or [0] * places)]
         self._beyond = [list(counts.control_beyond or [0] * tails), list(counts.candidate_beyond or [0] * tails)]
 
@@ -193,11 +203,23 @@ class _LatencyFold:
             if exceeded >= least and not word & flag:
                 word |= flag
                 self._beyond[is_candidate][at] += 1
+        return word if exceeded < self._promoted else self.add_silence(word, is_candidate)
+
+    def add_silence(self, word: int, is_candidate: bool) -> int:
+        """A request that had no text, or as good as none: it speaks for no proof."""
+        if self._thresholds_ms and not word & self._unproven_flag:
+            word |= self._unproven_flag
+            self._unproven[is_candidate] += 1
         return word
 
     def counts(self) -> LatencyCounts:
         return LatencyCounts(
-            tuple(self._first[1]), tuple(self._first[0]), tuple(self._beyond[1]), tuple(self._beyond[0])
+            tuple(self._first[1]),
+            tuple(self._first[0]),
+            tuple(self._beyond[1]),
+            tuple(self._beyond[0]),
+            self._unproven[1],
+            self._unproven[0],
         )
 
 

@@ -189,7 +189,7 @@ async def test_the_shadow_stage_ends_when_both_sides_answered_enough_copies(data
     assert (await standing(database, release)).told == "missing: 20 more copies of requests that both sides answered"
     await database.execute("DELETE FROM gateway.shadow_pairs")
     await copied(database, release, Outcome.COMPARED, 50)
-    await copied(database, release, Outcome.FAILED, 30)
+    await copied(database, release, Outcome.FAILED, 2)
     assert await controller.tick(database) == 1
     assert (await standing(database, release)).stage == 1
 
@@ -219,6 +219,33 @@ async def test_the_gate_may_fail_slices_by_their_part_of_the_releases_alpha_and_
     release = await standing(database, release)
     assert (release.state, release.reason) == (State.ROLLED_BACK, "the gate failed the candidate's slices")
     assert await require_replayed(database, release) == 1
+
+
+async def test_a_share_of_failed_copies_is_enough_whatever_the_majority(database: asyncpg.Connection) -> None:
+    controller = Controller(ReleasesConfig())
+    release = await begun(database, controller, shadow_least=100)
+    await copied(database, release, Outcome.FAILED, 49)
+    await copied(database, release, Outcome.COMPARED, 100)
+    await controller.tick(database)
+    release = await standing(database, release)
+    assert (release.state, release.stage) == (State.ROLLED_BACK, 0)
+    assert release.reason == "49 of 149 copies of requests failed at the candidate"
+
+
+@pytest.mark.parametrize(("baseline", "state", "said"), [(40, State.ROLLED_BACK, "50 had no text"), (0, None, "")])
+async def test_copies_without_a_text_where_the_customer_had_one_are_failed_ones(
+    database: asyncpg.Connection, baseline: int, state: State | None, said: str
+) -> None:
+    controller = Controller(ReleasesConfig())
+    release = await begun(database, controller, shadow_least=50)
+    await copied(database, release, Outcome.COMPARED, 50)
+    await database.execute(
+        "UPDATE gateway.shadow_pairs SET candidate_characters = 0, baseline_characters = $1", baseline
+    )
+    await controller.tick(database)
+    release = await standing(database, release)
+    assert (release.state, release.stage) == ((state, 0) if state else (State.RUNNING, 1))
+    assert said in release.reason
 
 
 async def test_votes_of_reviewers_are_counted_once_and_can_roll_back(database: asyncpg.Connection) -> None:

@@ -22,6 +22,18 @@ SELECT request_id, organization_id, status, error_code, total_ms, phases_ms, mod
 """
 
 
+REFUSED = {
+    "status": 400, "error_code": "engine_refused", "ttft_ms": None, "itl_max_ms": None, "completion_tokens": None
+}  # fmt: skip
+TOO_LONG = {**REFUSED, "error_code": "context_length_exceeded"}
+LIMITED = {**REFUSED, "status": 429, "error_code": "rate_limit_exceeded"}
+UNPLACED = {**REFUSED, "error_code": "invalid_request", "pool": None}
+EMPTY = {"ttft_ms": None, "itl_max_ms": None, "completion_tokens": 0}
+ENDED = {**EMPTY, "completion_tokens": 1}
+LEFT = {"status": 499, "error_code": "client_gone", "ttft_ms": None, "itl_max_ms": None, "completion_tokens": 0}
+"""What a request comes to."""
+
+
 def row(choose: random.Random, *, slower: float = 1.0, failing: float = 0.0, **fields: Any) -> dict[str, Any]:
     """One request. slower: factor of its latencies. failing: the part that fails."""
     fails = choose.random() < failing
@@ -47,9 +59,15 @@ async def history(connection: asyncpg.Connection, requests: int = 1_200, seed: i
 
 
 class Load:
-    """Sessions of a split model, each on its side. slower, failing: the candidate's."""
+    """Sessions of a split model, each on its side. slower, failing: the candidate's. instead, part: what this part of
+    the candidate's requests comes to, or of both arms'; typed_on: the code with which who waits for a text longer than
+    to the next keystroke ends."""
 
-    def __init__(self, seed: int = 1, *, slower: float = 1.0, failing: float = 0.0) -> None:
+    def __init__(
+        self, seed: int = 1, *, slower: float = 1.0, failing: float = 0.0, instead: dict[str, Any] | None = None,
+        part: float = 1.0, both: bool = False, typed_on: str = "",
+    ) -> None:  # fmt: skip
+        self._instead, self._part, self._both, self._typed_on = instead or {}, part, both, typed_on
         self._choose = random.Random(seed)
         self._candidate: dict[str, Any] = {"slower": slower, "failing": failing}
         self._sessions = 0
@@ -69,7 +87,12 @@ class Load:
                 how: dict[str, Any] = self._candidate if side is Side.CANDIDATE else {}
                 of: dict[str, Any] = {"side": side.value, "release": str(release.id), "unit": unit}
                 pool = "new" if side is Side.CANDIDATE else "old"
-                found[side].append(row(self._choose, pool=pool, **of, **how))
+                served = row(self._choose, pool=pool, **of, **how)
+                found[side].append(served)
+                if self._instead and (self._both or side is Side.CANDIDATE) and self._choose.random() < self._part:
+                    served.update(self._instead)
+                if self._typed_on and served["ttft_ms"] > (pause_ms := self._choose.lognormvariate(5.0, 0.3)):
+                    served.update(LEFT, error_code=self._typed_on, total_ms=pause_ms)
         rows = [each for pair in zip(*found.values(), strict=True) for each in pair]
         await write(connection, rows)
         return len(rows)

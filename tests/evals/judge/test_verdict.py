@@ -71,6 +71,18 @@ def test_all_traffic_needs_proof_and_not_only_the_lack_of_harm() -> None:
     assert verdict(observe(state, POLICY, THRESHOLDS, 1, slow), POLICY).decision is Decision.PROMOTE
 
 
+@pytest.mark.parametrize("failed", [False, True])
+def test_who_answers_nothing_is_not_shown_to_be_quick(failed: bool) -> None:
+    """A candidate without any latency beside a control with slow requests: no exceedance is not a proof."""
+    thresholds = msgspec.structs.replace(THRESHOLDS, itl_ms=(1, 2, 3, 4, 5, 6))
+    silent = [Observation(Arm.CANDIDATE, 2 * at, None, None, failed, None) for at in range(400)]
+    slow = [Observation(Arm.CONTROL, 2 * at + 1, 65.0, 7.0, False, None) for at in range(400)]
+    told = verdict(observe(State(), POLICY, thresholds, 1, [*silent, *slow]), POLICY)
+    assert told.decision is not Decision.PROMOTE
+    assert not any(one.is_enough for one in told.proofs)
+    assert [(one.candidate, one.control) for one in told.proofs][:2] == [(400, 400), (400, 400)]
+
+
 def test_a_failed_gate_rolls_back_and_a_needed_one_is_waited_for() -> None:
     policy = msgspec.structs.replace(POLICY, needs_slices=True, least_units=(10,), least_votes=2)
     slow = [Observation(Arm.CONTROL, 10_001 + 2 * at, 65.0, None, False, None) for at in range(12)]

@@ -1,0 +1,58 @@
+"""Candidates that answer nobody, refuse, or are given up before their first text: nothing measured is not quick."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import asyncpg
+import pytest
+
+from gateway.releases.machine import State
+from rollout import evidence
+from rollout.config import ReleasesConfig
+from rollout.controller import Controller
+from tests.rollout import traffic
+from tests.rollout.test_controller import begun, database, require_replayed, rolled_out, standing
+from tests.rollout.traffic import Load
+
+__all__ = ["database"]
+
+
+@pytest.mark.parametrize(
+    ("instead", "part"),
+    [
+        (traffic.REFUSED, 1.0), (traffic.REFUSED, 0.3), (traffic.TOO_LONG, 0.3), (traffic.EMPTY, 1.0),
+        (traffic.ENDED, 1.0),
+    ],
+)  # fmt: skip
+async def test_a_candidate_that_answers_nothing_is_rolled_back(
+    database: asyncpg.Connection, instead: dict[str, Any], part: float
+) -> None:
+    release = await begun(database, Controller(ReleasesConfig()))
+    release = await rolled_out(database, release, Load(instead=instead, part=part), looks=60)
+    assert release.state is State.ROLLED_BACK, release.told
+    assert "is worse than tolerated" in release.reason
+    assert await require_replayed(database, release) > 0
+
+
+@pytest.mark.parametrize("instead", [traffic.LIMITED, traffic.UNPLACED])
+async def test_what_the_gateway_refuses_is_no_observation(
+    database: asyncpg.Connection, instead: dict[str, Any]
+) -> None:
+    controller = Controller(ReleasesConfig())
+    release = await begun(database, controller)
+    await controller.tick(database)
+    release = await standing(database, release)
+    assert await Load(instead=instead, both=True).serve(database, release, 20) == 40
+    found = await evidence.read(database, release, await evidence.horizon(database), 1_000)
+    assert found.observations == ()
+
+
+@pytest.mark.parametrize("code", ["superseded", "client_gone"])
+async def test_a_slow_candidate_is_judged_by_those_who_type_on_before_its_text(
+    database: asyncpg.Connection, code: str
+) -> None:
+    release = await begun(database, Controller(ReleasesConfig()))
+    release = await rolled_out(database, release, Load(slower=5.0, typed_on=code), looks=60)
+    assert release.state is State.ROLLED_BACK, release.told
+    assert release.reason.startswith("ttft is worse than tolerated")
