@@ -37,6 +37,9 @@ class Canary(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     """Part of the requests that are copied to `pool` as well; nobody is given or billed what it answers."""
     release: str = ""
     """The release that made this split, ends it, and is told apart by it in traces; empty: nobody's."""
+    salt: Annotated[str, msgspec.Meta(max_length=64, pattern=r"^[0-9A-Za-z]*$")] = ""
+    """Secret that draws the sides: who has it can compute which of his sessions go where. A release draws its own.
+    Empty: none, so that a tenant who knows the other fields can choose; enough where nothing is judged by it."""
 
 
 class Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

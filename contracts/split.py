@@ -3,11 +3,13 @@
     0 ........ share ..................... 1 - share ........ 1
     [candidate][          baseline          ][    control     ]
 
-A session's place on that line is fixed for a release: a share that grows only adds sessions to either arm.
+A session's place on that line is fixed for a release: a share that grows only adds sessions to either arm. It is a
+keyed hash, for tenants name their sessions themselves: who could compute places would choose what a candidate gets.
 """
 
 from __future__ import annotations
 
+import hashlib
 from enum import StrEnum
 
 import xxhash
@@ -35,11 +37,14 @@ def unit_of(organization_id: str, session: str) -> int:
 
 
 def side_of(model: Model, unit: int) -> Side:
-    """Of a session by its unit. Each release shuffles anew, so that not the same customers try every one."""
+    """Of a session by its unit. Each release shuffles anew, so that not the same customers try every one, and by a
+    secret (`Canary.salt`), so that nobody outside can tell which."""
     canary = model.canary
     if canary is None:
         return Side.BASELINE
-    place = xxhash.xxh3_64_intdigest(f"{model.name}\n{canary.release}\n{unit}".encode())
+    session = f"{model.name}\n{canary.release}\n{unit}".encode("utf-8", "surrogatepass")
+    digest = hashlib.blake2b(session, digest_size=8, key=canary.salt.encode(), person=b"split")
+    place = int.from_bytes(digest.digest(), "big")
     if place < canary.share * _PLACES:
         return Side.CANDIDATE
     if canary.control and place >= (1 - canary.share) * _PLACES:

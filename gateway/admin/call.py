@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
 import asyncpg
-from sqlalchemy import ClauseElement, ColumnElement, Select, Table, select
+from sqlalchemy import ClauseElement, ColumnElement, Select, Table, null, select
 
 from contracts.desired_state import Model
 from contracts.errors import LimiterUnavailable, NotFound, PermissionDenied
@@ -99,6 +99,11 @@ class AdminCall:
     def scope(self) -> UUID | None:
         """The one organization whose rows may be seen; None: all."""
         return None if self.principal.operator else self.principal.organization_id
+
+    def placed(self, column: ColumnElement[Any]) -> ColumnElement[Any]:
+        """A column that tells which engine served a request; null for tenants, who name their sessions themselves and
+        would choose what a release is judged by, could they tell which of them its candidate serves."""
+        return column if self.principal.operator else null()
 
     def sees(self, organization_id: ColumnElement[Any]) -> ColumnElement[bool]:
         """The condition that keeps tenants apart; in every statement that reads."""

@@ -64,7 +64,7 @@ class Release(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def canary(self) -> Canary | None:
-        """The split it wants; None: none."""
+        """The split it wants, without its secret; None: none."""
         if not self.state.splits:
             return None
         return Canary(
@@ -78,9 +78,10 @@ class Release(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def fleet_for(state: DesiredState, release: Release) -> DesiredState:
+def fleet_for(state: DesiredState, release: Release, salt: str) -> DesiredState:
     """The fleet with this release where it stands: its split, none, or the candidate's pool as the model's own.
 
+    salt: for a split that is made here; one that is there keeps its own, and with it every session its side.
     Of a fleet without its model nothing changes, and a split that is not its own stays.
     """
     model = state.model(release.model)
@@ -96,9 +97,11 @@ def fleet_for(state: DesiredState, release: Release) -> DesiredState:
                 canary=None,
             ),
         )
-    if release.state.splits or is_of(model, release):
-        return _with(state, msgspec.structs.replace(model, canary=release.canary))
-    return state
+    wanted = release.canary
+    if wanted is not None:
+        kept = model.canary.salt if model.canary is not None and is_of(model, release) else salt
+        return _with(state, msgspec.structs.replace(model, canary=msgspec.structs.replace(wanted, salt=kept)))
+    return _with(state, msgspec.structs.replace(model, canary=None)) if is_of(model, release) else state
 
 
 def is_of(model: Model, release: Release) -> bool:
@@ -116,7 +119,8 @@ def why_lost(state: DesiredState, release: Release) -> str | None:
             return f"the {what} pool {pool!r} is gone"
     if model.pool != release.baseline_pool:
         return f"the model's pool was changed from {release.baseline_pool!r} to {model.pool!r}"
-    if model.canary != release.canary:
+    found = model.canary and msgspec.structs.replace(model.canary, salt="")
+    if found != release.canary:
         return "the model's split was changed by another hand"
     return None
 

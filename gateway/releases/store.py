@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
@@ -137,12 +138,13 @@ async def _write_split(
 ) -> int | None:
     """The fleet with the release in that place; as of `write_fleet`."""
     moved = msgspec.structs.replace(release, state=place.state, stage=place.stage)
+    salt = secrets.token_hex(16)
 
     def edit(state: DesiredState) -> DesiredState:
         """Seen under the lock of writers: a release does not go on in a fleet that another hand has changed."""
         if event in ON and (lost := why_lost(state, release)) is not None:
             raise Conflict(f"The release cannot go on: {lost}.")
-        return fleet_for(state, moved)
+        return fleet_for(state, moved, salt)
 
     return await write_fleet(connection, edit, action=f"release.{event.value}", by=by)
 

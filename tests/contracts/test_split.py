@@ -46,6 +46,15 @@ def test_every_release_shuffles_anew() -> None:
     assert len(first & second) / len(first) < 0.15
 
 
+def test_who_does_not_have_the_salt_cannot_tell_sides() -> None:
+    """A guess without it, with everything else that a split is made of, is as good as chance."""
+    secret = of(Side.CANDIDATE, share=0.1, release="r", salt="4f1d")
+    for guessed in ("", "4f1e", "4f1d0"):
+        found = of(Side.CANDIDATE, share=0.1, release="r", salt=guessed)
+        assert len(found & secret) / len(found) < 0.15
+    assert secret <= of(Side.CANDIDATE, share=0.3, release="r", salt="4f1d"), "sides stay while the share grows"
+
+
 def test_units_are_told_apart_and_fit_a_bigint() -> None:
     assert len(set(UNITS)) == len(UNITS)
     assert all(0 < unit < 2**63 for unit in UNITS)

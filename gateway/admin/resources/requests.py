@@ -66,7 +66,8 @@ class RequestSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
-    """One engine tried. amount_micro: millionths of the deployment's currency; price_version: null without a price."""
+    """One engine tried. amount_micro: millionths of the deployment's currency; price_version: null without a price.
+    engine, pool: null for tenants."""
 
     attempt: int
     engine: str | None
@@ -93,7 +94,9 @@ class Latency(msgspec.Struct, frozen=True, kw_only=True):
     """Where it ran and how its tokens came; null: not measured, or the engine does not tell.
 
     pool, replica_id, side: of the last attempt that was given an engine. canary: it ran on its model's canary. side: of
-    the model's split, null where it was not split; release: whose split it was, of a request that counts for one.
+    the model's split, null where it was not split; release: whose split it was, of a request that counts for one. Only
+    the operating organization is told these five; they are null for tenants, who could else choose whom a release
+    tries its candidate on.
     prompt_tokens, length: of all of the prompt; short has fewer than 4,096, long 16,384 and more.
     ttft_ms: from arrival to the first generated text. tpot_ms: mean time of a token behind the first one, of an answer
     that the engine ended. itl_max_ms: the longest time between two arrivals of the engine's tokens; gaps_over_100ms:
@@ -121,6 +124,9 @@ class Latency(msgspec.Struct, frozen=True, kw_only=True):
     engine_queue_ms: float | None
     engine_prefill_ms: float | None
     retractions: int | None
+
+
+_PLACE = ("pool", "replica_id", "canary", "side", "release")
 
 
 class RequestDetail(msgspec.Struct, frozen=True, kw_only=True):
@@ -197,7 +203,10 @@ async def get_request(call: AdminCall, request_id: str) -> RequestDetail:
     )
     rows = await fetch(
         call.connection,
-        select(*columns_of(Attempt, usage_events, engine=events.replica_id), *whose)
+        select(
+            *columns_of(Attempt, usage_events, engine=call.placed(events.replica_id), pool=call.placed(events.pool)),
+            *whose,
+        )
         .where(events.request_id == request_id, call.sees(events.organization_id))
         .order_by(events.attempt),
     )
@@ -207,14 +216,16 @@ async def get_request(call: AdminCall, request_id: str) -> RequestDetail:
     cost = sum(attempt.amount_micro for attempt in attempts if attempt.billed)
     source = trace or rows[-1]  # without a trace, which may be lost, what the ledger says of the last attempt
     found = {name: source.get(name) for name in RequestDetail.__struct_fields__}
-    latency = None if trace is None else latency_of(trace)
+    latency = None if trace is None else latency_of(trace, placed=call.principal.operator)
     return msgspec.convert({**found, "latency": latency, "amount_micro": cost, "attempts": attempts}, RequestDetail)
 
 
-def latency_of(trace: Mapping[str, Any]) -> Latency | None:
-    """Of a row of `gateway.request_traces`; None for one of a release that measured nothing."""
+def latency_of(trace: Mapping[str, Any], *, placed: bool) -> Latency | None:
+    """Of a row of `gateway.request_traces`; None for one of a release that measured nothing. placed: tell where it ran,
+    which tenants are not told."""
     if trace["attempts"] is None:
         return None
     prompt_tokens = trace["prompt_tokens"]
     length = None if prompt_tokens is None else length_class(prompt_tokens).value
-    return msgspec.convert({**trace, "length": length}, Latency)
+    hidden = {} if placed else dict.fromkeys(_PLACE)
+    return msgspec.convert({**trace, **hidden, "length": length}, Latency)

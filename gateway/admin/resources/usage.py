@@ -77,7 +77,7 @@ class UsageTotals(Struct, frozen=True, kw_only=True):
 
 
 class UsageEvent(Struct, frozen=True, kw_only=True):
-    """One attempt, as the ledger has it for ever."""
+    """One attempt, as the ledger has it for ever. pool, engine, driver: null for tenants."""
 
     request_id: str
     attempt: int
@@ -177,7 +177,9 @@ async def list_usage_events(call: AdminCall, organization_id: UUID, query: Event
     table = usage_events.c
     # Written out: PostgreSQL's plan for any period does not know which partitions it can leave out.
     first, past = (literal(first_at(moment.timestamp()), literal_execute=True) for moment in (begin, end))
-    statement = select(*columns_of(UsageEvent, usage_events, engine=table.replica_id)).where(
+    where = {"engine": table.replica_id, "pool": table.pool, "driver": table.driver}
+    told = {name: call.placed(column) for name, column in where.items()}
+    statement = select(*columns_of(UsageEvent, usage_events, **told)).where(
         # of several indexes the one over the narrowest filter leads to a page without a row too many
         table.organization_id == organization_id,
         *query.of(usage_events),

@@ -11,6 +11,7 @@ import asyncpg
 import msgspec
 import pytest
 
+from gateway.metering.journal.request_id import mint
 from gateway.serving.endpoint import LONG_ON_ITS_WAY_S
 from gateway.tenants.roles import Role
 from tests.gateway.admin.lone_gateway import GUARD_S, LoneGateway, lone_gateway
@@ -217,6 +218,24 @@ async def test_a_served_request_shows_engine_tokens_phases_and_cost(platform: Sl
     assert (attempt["engine"], attempt["billed"], attempt["completion_tokens"]) == ("wide-1", True, 5)
     assert record["amount_micro"] == attempt["amount_micro"]
     await database.close()
+
+
+async def test_where_a_request_ran_is_told_to_the_operating_organization_alone(people: People) -> None:
+    """Who can look up its sessions' sides chooses what a release's candidate is judged by."""
+    viewer, operator, ours = await people.as_(Role.VIEWER), await people.operator(), people.organizations["ours"]
+    request_id, release = mint(), str(uuid4())
+    await people.database.execute(
+        """INSERT INTO gateway.request_traces (request_id, organization_id, status, total_ms, phases_ms, model, tier,
+           pool, replica_id, canary, side, release, unit, ttft_ms, attempts)
+           VALUES ($1, $2, 200, 10, '{}', 'm', 'chat', 'new', 'new-0', true, 'candidate', $3, 7, 5, 1)""",
+        request_id, ours, release,
+    )  # fmt: skip
+    names = ("pool", "replica_id", "canary", "side", "release")
+    seen = (await viewer.get(f"/requests/{request_id}"))["latency"]
+    assert [seen[name] for name in names] == [None] * 5
+    assert (seen["ttft_ms"], seen["attempts"]) == (5, 1)
+    seen = (await operator.get(f"/requests/{request_id}"))["latency"]
+    assert [seen[name] for name in names] == ["new", "new-0", True, "candidate", release]
 
 
 async def test_a_disabled_project_or_organization_is_refused_by_every_gateway(

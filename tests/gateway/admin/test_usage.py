@@ -17,6 +17,7 @@ from gateway.metering.journal.records import Closed
 from gateway.metering.ledger.ledger import Ledger
 from gateway.metering.ledger.rollup import roll_up
 from gateway.metering.pricing.invoice import as_csv, invoice_of
+from gateway.tenants.roles import Role
 from tests.gateway.admin.people import Client, People
 from tests.gateway.metering.rows import moment, row
 
@@ -107,6 +108,20 @@ async def test_totals_add_up_to_the_events_however_they_are_cut(books: AttemptRe
     assert [sum(total[name] for total in hours) for name in ("requests", *names)] == wanted
     assert [hour["hour"] for hour in hours] == sorted((hour["hour"] for hour in hours), reverse=True)
     assert {(hour["model"], hour["key_id"]) for hour in hours} == {(None, None)}
+
+
+async def test_where_an_attempt_ran_is_told_to_the_operating_organization_alone(
+    people: People, books: AttemptRecord
+) -> None:
+    people.organizations["with usage"] = books.id
+    viewer = await people.as_(Role.VIEWER, "with usage")
+    path = f"/organizations/{books.id}/usage/events?{SPAN}&limit=100"
+    theirs, operators = (await viewer.get(path))["data"], (await books.client.get(path))["data"]
+    for name in ("pool", "engine", "driver"):
+        assert {each[name] for each in theirs} == {None}
+        assert {each[name] for each in operators} != {None}
+    (detail,) = (await viewer.get(f"/requests/{theirs[0]['request_id']}"))["attempts"]
+    assert (detail["engine"], detail["pool"]) == (None, None)
 
 
 async def test_filters_narrow_totals_and_events_alike(books: AttemptRecord) -> None:

@@ -38,7 +38,7 @@ def test_whatever_happens_stages_follow_each_other_and_the_share_never_shrinks_b
             continue
         assert not current.state.ended
         assert following.stage - current.stage in (0, 1)
-        now = fleet_for(fleet, following)
+        now = fleet_for(fleet, following, f"drawn{following.stage}")
         if following.state.splits:
             assert share_of(now) >= share_of(fleet)
             assert share_of(now) == STAGES[following.stage]
@@ -50,7 +50,7 @@ def test_whatever_happens_stages_follow_each_other_and_the_share_never_shrinks_b
         assert (now.models[0].pool == "new") == (following.state is State.PROMOTED)
         if following.state is State.PROMOTED:
             assert following.stage == len(STAGES) - 1
-        assert fleet_for(now, following) == now, "done twice is done once"
+        assert fleet_for(now, following, f"drawn{following.stage}") == now, "done twice is done once"
         current, fleet = following, now
 
 
@@ -86,15 +86,25 @@ def test_nothing_happens_to_what_has_ended(state: State, event: Event) -> None:
         after(Place(state, 1), event, 5)
 
 
+def test_a_split_keeps_the_secret_that_its_release_drew_first() -> None:
+    """Else sessions would change sides in the middle."""
+    running = release(state=State.RUNNING, stage=1)
+    fleet = fleet_for(FLEET, running, "first")
+    further = fleet_for(fleet, msgspec.structs.replace(running, stage=2), "second")
+    assert [each.models[0].canary.salt for each in (fleet, further) if each.models[0].canary] == ["first", "first"]
+    assert running.canary is not None
+    assert running.canary.salt == "", "the release, which the API and the audit log show, does not have it"
+
+
 def test_a_promoted_candidate_is_what_the_model_is_served_by() -> None:
-    promoted = fleet_for(FLEET, release(state=State.PROMOTED, stage=4)).models[0]
+    promoted = fleet_for(FLEET, release(state=State.PROMOTED, stage=4), "s").models[0]
     assert (promoted.pool, promoted.engine_model, promoted.canary) == ("new", "m-2", None)
     assert promoted.aliases == MODEL.aliases
 
 
 def test_a_change_by_another_hand_is_told() -> None:
     running = release(state=State.RUNNING, stage=2)
-    fleet = fleet_for(FLEET, running)
+    fleet = fleet_for(FLEET, running, "s")
     assert why_lost(fleet, running) is None
 
     def with_model(**changed: object) -> DesiredState:
@@ -117,7 +127,7 @@ def test_a_change_by_another_hand_is_told() -> None:
 
 def test_what_an_ended_release_left_is_removed_and_another_hands_split_stays() -> None:
     running = release(state=State.RUNNING, stage=2)
-    fleet = fleet_for(FLEET, running)
+    fleet = fleet_for(FLEET, running, "s")
     assert without_splits_of(fleet, frozenset({str(running.id)})) == FLEET
     assert without_splits_of(fleet, frozenset({"another"})) == fleet
-    assert fleet_for(fleet, release(id=running.id, state=State.ROLLED_BACK)) == FLEET
+    assert fleet_for(fleet, release(id=running.id, state=State.ROLLED_BACK), "s") == FLEET

@@ -44,14 +44,33 @@ async def split(connection: asyncpg.Connection) -> float | None:
     return None if model.canary is None else model.canary.share
 
 
+async def salt(connection: asyncpg.Connection) -> str:
+    """Of the split in the newest desired state."""
+    canary = (await store.fleet(connection)).models[0].canary
+    assert canary is not None
+    return canary.salt
+
+
+async def test_no_two_releases_draw_the_same_secret(database: asyncpg.Connection) -> None:
+    salts = set()
+    for _ in range(2):
+        release = await step(database, await started(database), Event.BEGIN)
+        salts.add(await salt(database))
+        await step(database, release, Event.ROLL_BACK)
+    assert len(salts) == 2
+
+
 async def test_a_release_goes_through_its_stages_each_a_version_of_the_fleet(database: asyncpg.Connection) -> None:
     release = await started(database)
     assert (release.state, await split(database)) == (State.WAITING, None)
     release = await step(database, release, Event.BEGIN)
     assert await split(database) == 0.0
+    salts = {await salt(database)}
     for share in STAGES[1:-1]:
         release = await step(database, release, Event.ADVANCE)
         assert await split(database) == share
+        salts.add(await salt(database))
+    assert [len(each) for each in salts] == [32], "one secret, drawn when the split was made"
     release = await step(database, release, Event.ADVANCE)
     assert release.state is State.PROMOTED
     assert release.ended_at is not None
