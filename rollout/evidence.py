@@ -105,16 +105,33 @@ async def read(connection: asyncpg.Connection[Any], release: Release, end: int, 
     # who left before the first text, or typed on, has waited at least so long; an end without a text came then
     waited = or_(left, and_(silent, of.completion_tokens > 0))
     ttft_ms = case((waited, func.coalesce(of.ttft_ms, of.total_ms)), else_=of.ttft_ms)
+    gone = and_(left, of.ttft_ms.is_(None))
     good = case((of.is_counted, of.is_good), else_=null())
     rows = await fetch(
         connection,
-        select(of.side, of.unit, ttft_ms.label("ttft_ms"), of.itl_max_ms, failed.label("failed"), good.label("good"))
+        select(
+            of.side,
+            of.unit,
+            ttft_ms.label("ttft_ms"),
+            of.itl_max_ms,
+            failed.label("failed"),
+            good.label("good"),
+            gone.label("gone"),
+        )
         .select_from(each)
         .order_by(of.transaction_id, of.request_id)
         .limit(literal(2 * most, literal_execute=True)),
     )
     observations = tuple(
-        Observation(Arm(row["side"]), row["unit"], row["ttft_ms"], row["itl_max_ms"], bool(row["failed"]), row["good"])
+        Observation(
+            Arm(row["side"]),
+            row["unit"],
+            row["ttft_ms"],
+            row["itl_max_ms"],
+            bool(row["failed"]),
+            row["good"],
+            row["gone"],
+        )
         for row in rows
     )
     return Reading(observations, drawn / DRAWN_OF, end)

@@ -29,3 +29,5 @@ class Observation(msgspec.Struct, frozen=True, array_like=True):
     gateway refused before an engine had it."""
     good: bool | None
     """Whether it kept all objectives; None: nothing was promised it."""
+    left: bool = False
+    """Its client left before anything came: `ttft_ms` is what it had waited."""

@@ -58,8 +58,12 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     def __post_init__(self) -> None:
         """Refuse what no test could be valid with."""
-        for name in ("tolerance", "error_tolerance", "goodput_tolerance"):
-            _require(name, getattr(self, name), 0, 0.5, "[0, 0.5]")
+        _require("tolerance", self.tolerance, 0, 0.5, "[0, 0.5]")
+        for name in ("error_tolerance", "goodput_tolerance"):
+            # a gain of -1 - tolerance/2 must stay above -1/0.9, where the largest stake would lose more than it has
+            _require(
+                name, getattr(self, name), 0, 0.2, "[0, 0.2]; beyond, a test of harm could lose more than its purse"
+            )
         for name in ("error_margin", "goodput_margin"):
             _require(name, getattr(self, name), 1e-6, 0.5, "(0, 0.5]")
         for name in ("alpha", "promotion_alpha"):

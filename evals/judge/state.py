@@ -13,7 +13,7 @@ from evals.judge.policy import Policy
 from evals.judge.thresholds import Thresholds
 
 _STAGE = 32
-"""The bits of a session's word from here on hold the last stage it was seen in; the lowest its arm."""
+"""The bits of a session's word from here on hold one more than the last stage it counts in; the lowest its arm."""
 _COUNTED = 1
 _ERRORS_FIRST, _ERRORS, _GOODPUT_FIRST, _GOODPUT = (1 << bit for bit in range(1, 5))
 _TTFT = 5
@@ -65,6 +65,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     stage_requests: int = 0
     """Seen in this stage, those set aside among them."""
     stage_candidate_units: int = 0
+    """Sessions with a request in this stage that was answered or failed."""
     stage_control_units: int = 0
     ttft: LatencyCounts = LatencyCounts()
     itl: LatencyCounts = LatencyCounts()
@@ -76,7 +77,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     crossed: int = 0
     """Requests left out because their session was on the other arm before."""
     units: dict[int, int] = {}
-    """Of each session its arm, the coins it has thrown and the stage it was seen in last, as bits."""
+    """Of each session its arm, the coins it has thrown and the stage it counted in last, as bits."""
 
 
 def observe(state: State, policy: Policy, thresholds: Thresholds, stage: int, batch: Iterable[Observation]) -> State:
@@ -132,16 +133,15 @@ class _Fold:
         is_candidate = observation.arm is Arm.CANDIDATE
         before = self._units.get(observation.unit)
         if before is None:
-            word = is_candidate | (self._stage << _STAGE)
-            self._stage_units[is_candidate] += 1
+            word = int(is_candidate)
+        elif (before & _COUNTED) != is_candidate:
+            self._crossed += 1
+            return
         else:
-            if (before & _COUNTED) != is_candidate:
-                self._crossed += 1
-                return
             word = before
-            if word >> _STAGE != self._stage:
-                word = (word & ((1 << _STAGE) - 1)) | (self._stage << _STAGE)
-                self._stage_units[is_candidate] += 1
+        if not observation.left and word >> _STAGE != self._stage + 1:
+            word = (word & ((1 << _STAGE) - 1)) | ((self._stage + 1) << _STAGE)
+            self._stage_units[is_candidate] += 1
         if observation.ttft_ms is not None:
             word = self._ttft.add(word, is_candidate, observation.ttft_ms)
         else:
@@ -195,6 +195,8 @@ class _LatencyFold:
     def add(self, word: int, is_candidate: bool, latency_ms: float) -> int:
         if not self._thresholds_ms:
             return word
+        if not latency_ms >= 0:  # NaN, or a clock that was set back: it is no time, and no quick one
+            return self.add_silence(word, is_candidate)
         exceeded = bisect_left(self._thresholds_ms, latency_ms / self._slower if is_candidate else latency_ms)
         if not word & self._first_flag:
             word |= self._first_flag

@@ -19,16 +19,29 @@ class Thresholds(msgspec.Struct, frozen=True, kw_only=True):
     ttft_ms: tuple[float, ...] = ()
     itl_ms: tuple[float, ...] = ()
 
+    def __post_init__(self) -> None:
+        """Raises ValueError for what nothing can be compared with."""
+        for name, values_ms in (("ttft_ms", self.ttft_ms), ("itl_ms", self.itl_ms)):
+            if not all(map(is_time, values_ms)) or list(values_ms) != sorted(values_ms):
+                raise ValueError(f"{name}: {values_ms} must be finite, 0 or more, and must not fall")
+
+
+def is_time(value_ms: float) -> bool:
+    """A time that can have been measured: finite and not negative. NaN is not one."""
+    return 0 <= value_ms < math.inf
+
 
 def thresholds_of(policy: Policy, ttft_ms: Sequence[float], itl_ms: Sequence[float]) -> Thresholds:
     """The quantiles of the baseline's last requests, each one of the values themselves.
 
-    A latency that no request has is not judged. Raises ValueError when there are too few to place the highest one.
+    A latency that no request has is not judged; what no clock can have measured is left out.
+    Raises ValueError when there are too few to place the highest one.
     """
     return Thresholds(ttft_ms=_quantiles(policy, "ttft_ms", ttft_ms), itl_ms=_quantiles(policy, "itl_ms", itl_ms))
 
 
 def _quantiles(policy: Policy, name: str, values_ms: Sequence[float]) -> tuple[float, ...]:
+    values_ms = [value_ms for value_ms in values_ms if is_time(value_ms)]
     if not values_ms:
         return ()
     needed = math.ceil(_LEAST_BEYOND / (1 - policy.quantiles[-1]) - 1e-6)

@@ -56,3 +56,10 @@ async def test_a_slow_candidate_is_judged_by_those_who_type_on_before_its_text(
     release = await rolled_out(database, release, Load(slower=5.0, typed_on=code), looks=60)
     assert release.state is State.ROLLED_BACK, release.told
     assert release.reason.startswith("ttft is worse than tolerated")
+
+
+async def test_sessions_whose_clients_all_leave_at_once_end_no_stage(database: asyncpg.Connection) -> None:
+    release = await begun(database, Controller(ReleasesConfig()))
+    release = await rolled_out(database, release, Load(instead={**traffic.LEFT, "total_ms": 1.0}, both=True), looks=15)
+    assert (release.state, release.stage) == (State.RUNNING, 1)
+    assert "100 sessions of the candidate" in release.told + release.reason

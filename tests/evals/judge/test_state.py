@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 import pytest
 from hypothesis import given, settings
@@ -170,3 +172,44 @@ def test_too_small_a_baseline_is_refused() -> None:
 def test_a_policy_that_cannot_hold_its_word_is_refused(field: str, value: object) -> None:
     with pytest.raises(msgspec.ValidationError, match=field):
         msgspec.convert({field: value}, Policy)
+
+
+def test_a_session_counts_for_its_stage_once_something_came_of_it() -> None:
+    left = [Observation(Arm.CANDIDATE, 1, 1.0, None, False, None, left=True)] * 3
+    state = observe(State(), WARM, THRESHOLDS, 0, left)
+    assert (state.stage_candidate_units, sum(state.ttft.candidate_first)) == (0, 1)
+    state = observe(state, WARM, THRESHOLDS, 0, [request(Arm.CANDIDATE, 1)] * 2)
+    assert state.stage_candidate_units == 1
+    state = observe(state, WARM, THRESHOLDS, 1, left)
+    assert state.stage_candidate_units == 0
+    state = observe(state, WARM, THRESHOLDS, 1, [request(Arm.CANDIDATE, 1, None, failed=True)])
+    assert state.stage_candidate_units == 1
+
+
+@pytest.mark.parametrize("impossible_ms", [math.nan, -1.0, -math.inf])
+def test_an_impossible_time_is_no_quick_one(impossible_ms: float) -> None:
+    state = observe(State(), WARM, THRESHOLDS, 0, [request(Arm.CANDIDATE, 1, impossible_ms, itl_ms=impossible_ms)])
+    assert sum(state.ttft.candidate_first) == sum(state.itl.candidate_first) == 0
+    assert (state.ttft.candidate_unproven, state.itl.candidate_unproven) == (1, 1)
+
+
+def test_an_endless_time_exceeds_everything() -> None:
+    state = observe(State(), WARM, THRESHOLDS, 0, [request(Arm.CANDIDATE, 1, math.inf)])
+    assert state.ttft.candidate_beyond == (1, 1)
+
+
+def test_thresholds_are_times() -> None:
+    found = thresholds_of(Policy(), [math.nan, -1.0, math.inf] * 50 + [1.0] * 1500, [math.inf])
+    assert found == Thresholds(ttft_ms=(1.0,) * 6)
+    for wrong in ((math.inf,) * 6, (math.nan,) * 6, (-1.0,) * 6, (2.0, 1.0)):
+        with pytest.raises(ValueError, match=r"ttft_ms: .* must be finite"):
+            Thresholds(ttft_ms=wrong)
+
+
+@pytest.mark.parametrize("name", ["error_tolerance", "goodput_tolerance"])
+def test_a_tolerance_never_lets_a_purse_lose_more_than_it_holds(name: str) -> None:
+    with pytest.raises(ValueError, match=rf"{name}: 0.3 must be in \[0, 0.2\]"):
+        msgspec.convert({name: 0.3}, Policy)
+    policy = msgspec.convert({name: 0.2, "cold_requests": 0}, Policy)
+    faults = [request(Arm.CONTROL, unit, failed=True, good=False) for unit in range(50)]
+    verdict(observe(State(), policy, THRESHOLDS, 0, faults), policy)
