@@ -23,11 +23,14 @@ from gateway.releases.release import Release, why_lost
 from gateway.releases.store import Evidence
 from rollout import evidence, gathered
 from rollout.config import ReleasesConfig
-from rollout.evidence import Batch
+from rollout.evidence import Batch, Reading
+from rollout.holder import holder_of
 from rollout.judging import Rules, folded, folded_step, policy_of, rules_of, told
 
 SESSION = "SET LOCAL idle_in_transaction_session_timeout = '10s'"
 """A worker that is stopped in the middle of a step must not keep a release from being rolled back by hand."""
+STANDS_S = 30.0
+"""A horizon that stands for so long while evidence lies behind it is held by a transaction that somebody forgot."""
 BASELINE_EVERY_S = 20.0
 """Between looks at the baseline's requests, while a release waits for enough of them."""
 COPIED = (
@@ -55,6 +58,10 @@ class Controller:
         self._states: dict[UUID, tuple[int, State]] = {}
         """By release: the last step that was folded, and the state behind it."""
         self._looked_at: dict[UUID, float] = {}
+        self._horizon = (0, 0.0)
+        """The last one, and when it was first seen, by the clock."""
+        self.blind_s: dict[UUID, float] = {}
+        """By release: for how long the horizon has stood before evidence, behind STANDS_S."""
 
     async def tick(self, connection: asyncpg.Connection[Any]) -> int:
         """Take every step that can be taken now; returns how many were. Raises FAILURES of the database.
@@ -146,6 +153,18 @@ class Controller:
         state = folded(before, rules, release.traffic_stage, batch)
         verdict, text = told(state, rules)
         event, reason = await self._event(connection, release, state, verdict)
+        found = await self._early(connection, release, end)
+        if found is not None and event is not Event.FAIL:
+            # Harm alone: who is rolled back reads nothing twice, for its release has ended.
+            visible = msgspec.structs.replace(batch, observations=batch.observations + found.observations)
+            with_early = folded(before, rules, release.traffic_stage, visible)
+            said, its_text = told(with_early, rules)
+            if said.decision is Decision.ROLL_BACK:
+                state, batch, text, event, reason = with_early, visible, its_text, Event.FAIL, said.reason
+                reading = msgspec.structs.replace(reading, sampled=min(reading.sampled, found.sampled))
+            elif event is Event.OBSERVE:
+                who = await holder_of(connection, end)
+                reason = f"it is judged for harm only, because {who} keeps newer requests from being counted; {reason}"
         if event is Event.OBSERVE and not batch.holds_something:
             await store.tell(connection, release, reason)
             return None, None
@@ -156,6 +175,21 @@ class Controller:
             watermark=reading.watermark,
         )
         return await store.step(connection, release, event, reason=reason, evidence=consumed, verdict=text), state
+
+    async def _early(self, connection: asyncpg.Connection[Any], release: Release, end: int) -> Reading | None:
+        """The evidence behind a horizon that does not move; None: it moves, or there is none."""
+        self.blind_s.pop(release.id, None)
+        now = self._clock()
+        if end != self._horizon[0]:
+            self._horizon = (end, now)
+        stands_s = now - self._horizon[1]
+        if stands_s < STANDS_S or release.traffic_stage < 0:
+            return None
+        found = await evidence.early(connection, release, end, self._config.requests_per_step)
+        if not found.observations:
+            return None
+        self.blind_s[release.id] = stands_s
+        return found
 
     async def _event(
         self, connection: asyncpg.Connection[Any], release: Release, state: State, verdict: Verdict
@@ -187,3 +221,5 @@ class Controller:
         for gone in (self._states.keys() | self._looked_at.keys()) - set(running):
             self._states.pop(gone, None)
             self._looked_at.pop(gone, None)
+        for gone in self.blind_s.keys() - set(running):
+            del self.blind_s[gone]

@@ -84,10 +84,22 @@ async def horizon(connection: asyncpg.Connection[Any]) -> int:
 async def read(connection: asyncpg.Connection[Any], release: Release, end: int, most: int) -> Reading:
     """What both arms did between the release's watermark and `end`, a horizon. most: requests to take."""
     assert release.watermark is not None
+    span = and_(_T.transaction_id >= release.watermark, _T.transaction_id < end)
+    return await _read(connection, release, span, end, most)
+
+
+async def early(connection: asyncpg.Connection[Any], release: Release, end: int, most: int) -> Reading:
+    """What can be seen behind `end`, a horizon, already. Others may be written before it: whoever goes on must read
+    it once more from there."""
+    return await _read(connection, release, _T.transaction_id >= end, end, most)
+
+
+async def _read(
+    connection: asyncpg.Connection[Any], release: Release, span: ColumnElement[bool], end: int, most: int
+) -> Reading:
     fresh = and_(
         _T.release == str(release.id),
-        _T.transaction_id >= release.watermark,
-        _T.transaction_id < end,
+        span,
         _T.side.in_([Side.CANDIDATE.value, Side.CONTROL.value]),
         ~UNPLACED,
     )

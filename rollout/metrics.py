@@ -19,6 +19,8 @@ class Standing(msgspec.Struct, frozen=True):
     share: float
     stage_began_at: datetime
     ended_at: datetime | None
+    blind_s: float = 0.0
+    """For how long a transaction has kept its newest requests from being counted."""
 
 
 class ReleaseMetrics:
@@ -39,6 +41,13 @@ class ReleaseMetrics:
             ["model", "state"],
             registry=registry,
         )
+        self._blind = Gauge(
+            "slipstream_release_blind_seconds",
+            "For how long an open transaction has kept the newest requests of a model's running release from being"
+            " counted; 0: none does.",
+            ["model"],
+            registry=registry,
+        )
         self._ended = Gauge(
             "slipstream_release_ended_timestamp_seconds",
             "When a model's newest release ended, in seconds since 1970, by how: promoted, rolled_back.",
@@ -53,7 +62,7 @@ class ReleaseMetrics:
 
     def tell(self, standings: Iterable[Standing], at_s: float) -> None:
         """Show these, and nothing else any more. at_s: when they were read, since 1970."""
-        for gauge in (self._share, self._began, self._ended):
+        for gauge in (self._share, self._began, self._blind, self._ended):
             gauge.clear()
         for each in standings:
             labels = (each.model, each.state.value)
@@ -61,5 +70,6 @@ class ReleaseMetrics:
                 self._ended.labels(*labels).set(each.ended_at.timestamp())
             else:
                 self._share.labels(each.model).set(each.share if each.state.splits else 0.0)
+                self._blind.labels(each.model).set(each.blind_s)
                 self._began.labels(*labels).set(each.stage_began_at.timestamp())
         self._looked.set(at_s)

@@ -48,7 +48,13 @@ class ReleaseTask:
         except FAILURES:
             connection.terminate()
             raise
-        standings = (Standing(each.model, each.state, each.share, each.stage_began_at, each.ended_at) for each in found)
+        blind_s = self._controller.blind_s
+        standings = (
+            Standing(
+                each.model, each.state, each.share, each.stage_began_at, each.ended_at, blind_s.get(each.id, 0.0)
+            )
+            for each in found
+        )  # fmt: skip
         self._metrics.tell(standings, time.time())
         return steps
 

@@ -138,7 +138,7 @@ BOARD = Board(
             description="Part of a model's sessions that its running release sends to the candidate, of all models.",
             unit="percentunit",
             queries=(Query("max by (model) (slipstream_release_share)", "{{model}}", "no release runs"),),
-            alerts=("releases/ReleaseRolledBack", "releases/ReleaseIsStuck"),
+            alerts=("releases/ReleaseRolledBack", "releases/ReleaseIsBlind", "releases/ReleaseIsStuck"),
         ),
         Panel(
             title="Requests beyond ours",

@@ -42,6 +42,7 @@ NOT_MADE = {
     "FilesAreForgottenBetweenKeystrokes": "more files than an engine keeps, a hundred keystrokes within seconds",
     "WebhooksFail": "tests/gateway/admin/test_webhooks.py fails tries and counts them",
     "ReleaseRolledBack": "tests/e2e/test_releases.py rolls releases back",
+    "ReleaseIsBlind": "a transaction that is left open for minutes while a release runs",
     "ReleaseIsStuck": "a day, or a worker that is stopped for minutes while a release runs",
     "RequestTracesDropped": "20,000 requests while PostgreSQL is away",
     "ATenantsPromptsAreReusedByHalf": "three hours of prompts, which say what is usual",

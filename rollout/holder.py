@@ -1,0 +1,26 @@
+"""Who keeps the horizon of evidence where it is: the oldest transaction of the server that is still open."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import asyncpg
+
+# A transaction that writes has its id in one of these two, of 32 bits. When it began is seen of one's own role only.
+HOLDER = """
+SELECT format('process %s (%s, database %s)', pid, coalesce(nullif(application_name, ''), 'without a name'),
+              coalesce(datname, 'none')) AS who, xact_start AS began_at
+  FROM pg_stat_activity WHERE backend_xid::text::bigint = $1::bigint % 4294967296
+ UNION ALL
+SELECT format('the prepared transaction %s (database %s)', gid, database), prepared
+  FROM pg_prepared_xacts WHERE transaction::text::bigint = $1::bigint % 4294967296
+"""
+
+
+async def holder_of(connection: asyncpg.Connection[Any], horizon: int) -> str:
+    """In words, and since when as far as that can be seen. horizon: as of `evidence.horizon`."""
+    row = await connection.fetchrow(HOLDER, horizon)
+    if row is None:
+        return f"transaction {horizon} (pg_stat_activity does not name its process)"
+    since = "" if row["began_at"] is None else f", open since {row['began_at']:%Y-%m-%d %H:%M:%S} UTC"
+    return f"the transaction of {row['who']}{since}"
