@@ -28,6 +28,9 @@ from gateway.slo.judgement import CLIENT_GONE
 HORIZON = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
 DRAWN_OF = 1 << 20
 """Sessions are drawn by this many hash values."""
+OF_A_SESSION = 50
+"""The first so many requests of a session that one step takes: it throws one coin for each test, and a flood of
+requests must not take the others' place."""
 SEED = 0x736C6970
 """Of the hash that draws: not the one that put a session on its side."""
 _T = request_traces.c
@@ -103,7 +106,8 @@ async def _read(
         _T.side.in_([Side.CANDIDATE.value, Side.CONTROL.value]),
         ~UNPLACED,
     )
-    found = await fetchval(connection, select(func.count()).select_from(request_traces).where(fresh))
+    of_session = select(func.least(func.count(), OF_A_SESSION).label("taken")).where(fresh).group_by(_T.unit).subquery()
+    found = int(await fetchval(connection, select(func.coalesce(func.sum(of_session.c.taken), 0))))
     drawn = DRAWN_OF if found <= most else DRAWN_OF * most // found
     if drawn < DRAWN_OF:
         fresh = and_(fresh, func.hashint8extended(_T.unit, SEED).op("&")(DRAWN_OF - 1) < drawn)
@@ -119,20 +123,14 @@ async def _read(
     ttft_ms = case((waited, func.coalesce(of.ttft_ms, of.total_ms)), else_=of.ttft_ms)
     gone = and_(left, of.ttft_ms.is_(None))
     good = case((of.is_counted, of.is_good), else_=null())
+    in_order = (of.transaction_id, of.request_id)
+    nth = func.row_number().over(partition_by=of.unit, order_by=in_order).label("nth")
+    measured = (ttft_ms.label("ttft_ms"), of.itl_max_ms, failed.label("failed"), good.label("good"), gone.label("gone"))
+    numbered = select(*in_order, nth, of.side, of.unit, *measured).select_from(each).subquery()
+    taken = numbered.c
     rows = await fetch(
         connection,
-        select(
-            of.side,
-            of.unit,
-            ttft_ms.label("ttft_ms"),
-            of.itl_max_ms,
-            failed.label("failed"),
-            good.label("good"),
-            gone.label("gone"),
-        )
-        .select_from(each)
-        .order_by(of.transaction_id, of.request_id)
-        .limit(literal(2 * most, literal_execute=True)),
+        select(numbered).where(taken.nth <= OF_A_SESSION).order_by(taken.transaction_id, taken.request_id),
     )
     observations = tuple(
         Observation(

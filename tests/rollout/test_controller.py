@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -21,7 +22,7 @@ from rollout.config import ReleasesConfig
 from rollout.controller import Controller
 from rollout.judging import replay
 from tests.gateway.releases.fleets import FLEET, put_fleet, started
-from tests.rollout.traffic import Load, history
+from tests.rollout.traffic import Load, history, row, write
 
 MARGINS = msgspec.json.encode(Margins(least_units=[100, 200, 300], cold_requests=10)).decode()
 STAGES = (0.0, 0.05, 0.2, 0.4, 1.0)
@@ -167,6 +168,21 @@ async def test_of_large_traffic_whole_sessions_are_drawn(database: asyncpg.Conne
     arms = [each.arm for each in evidence.unpacked(row["evidence"]).observations]
     assert 0.3 < arms.count(arms[0]) / len(arms) < 0.7
     assert await controller.tick(database) == 0, "the others are not taken later"
+
+
+async def test_a_session_that_floods_takes_no_others_place(database: asyncpg.Connection) -> None:
+    controller = Controller(ReleasesConfig(requests_per_step=1_000))
+    release = await begun(database, controller)
+    await controller.tick(database)
+    choose = random.Random(3)
+    of: dict[str, Any] = {"side": "control", "release": str(release.id), "unit": 7}
+    await write(database, [row(choose, **of) for _ in range(6_000)])
+    served = await Load().serve(database, release, 300)
+    await controller.tick(database)
+    [step] = [each for each in await store.steps_of(database, release.id) if each["requests"]]
+    assert step["sampled"] == 1
+    units = [each.unit for each in evidence.unpacked(step["evidence"]).observations]
+    assert (units.count(7), len(units)) == (evidence.OF_A_SESSION, evidence.OF_A_SESSION + served)
 
 
 async def copied(connection: asyncpg.Connection, release: Release, outcome: Outcome, count: int) -> None:
