@@ -7,8 +7,10 @@ import itertools
 import msgspec
 
 from contracts.desired_state import DesiredState, Model, Pool
-from contracts.errors import Conflict, InvalidField
+from contracts.errors import ConfigError, Conflict, InvalidField
+from contracts.generation import Tier
 from engines.drivers import registry as drivers
+from gateway.desired.servable import check_served
 from gateway.releases.margins import Margins, least_units_of
 from gateway.releases.release import SHADOW
 
@@ -54,6 +56,7 @@ def _require_candidate(state: DesiredState, model: Model, wanted: Wanted) -> Non
             param="candidate_pool",
         )
     _require_replicas(candidate, "candidate_pool")
+    _require_serves(state, model, candidate, "candidate_pool")
 
 
 def _require_control(state: DesiredState, model: Model, wanted: Wanted) -> None:
@@ -62,6 +65,7 @@ def _require_control(state: DesiredState, model: Model, wanted: Wanted) -> None:
     if name == wanted.candidate_pool:
         raise InvalidField("The control arm cannot run on the candidate's pool.", param="control_pool")
     _require_replicas(control, "control_pool")
+    _require_serves(state, model, control, "control_pool")
     if name == model.pool and not drivers.of_pool(control).capabilities.salted_cache:
         raise InvalidField(
             f"The engines of the pool {name!r} keep one prefix cache for everybody, so a control arm among them would "
@@ -95,6 +99,31 @@ def _pool(state: DesiredState, name: str, param: str) -> Pool:
         names = ", ".join(each.name for each in state.pools) or "none"
         raise InvalidField(f"There is no pool {name!r}; pools: {names}.", param=param)
     return pool
+
+
+def _require_serves(state: DesiredState, model: Model, pool: Pool, param: str) -> None:
+    """That the pool takes the longest request the model promises, and can do what its own pool can: what a model is
+    promised shrinks to the weakest of its pools the moment a release begins."""
+    try:
+        check_served(model, pool)
+    except ConfigError as error:
+        raise InvalidField(f"{error.message}.", param=param) from None
+    baseline = _pool(state, model.pool, "model")
+    own, other = (drivers.of_pool(each).capabilities for each in (baseline, pool))
+    if model.tier is Tier.AUTOCOMPLETE and own.token_prompts != other.token_prompts:
+        raise InvalidField(
+            f"Gaps are filled by token ids in one of the pools {model.pool!r} and {pool.name!r}, and the other takes "
+            "none, so requests with a 'suffix' may be refused while the release runs; name a pool with the driver "
+            f"{baseline.driver!r}.",
+            param=param,
+        )
+    if own.salted_cache and not other.salted_cache:
+        raise InvalidField(
+            f"The engines of the pool {pool.name!r} share prefix caches between tenants, which those of "
+            f"{model.pool!r} keep apart: set cache_salt = true, if they keep them apart by `cache_salt` (vLLM), or "
+            "name another pool.",
+            param=param,
+        )
 
 
 def _require_replicas(pool: Pool, param: str) -> None:

@@ -194,7 +194,10 @@ def _capabilities(model: Model, by_pool: Mapping[str, Driver]) -> Capabilities:
         raise ConfigError(f"models.{model.name}.pool: no pool named {model.pool!r}")
     if model.canary is None:
         return driver.capabilities
-    canary = by_pool.get(model.canary.pool)
-    if canary is None:
-        raise ConfigError(f"models.{model.name}.canary.pool: no pool named {model.canary.pool!r}")
-    return strictest(driver.capabilities, canary.capabilities)
+    found = driver.capabilities
+    for field, name in (("pool", model.canary.pool), ("control_pool", model.canary.control_pool or model.pool)):
+        other = by_pool.get(name)
+        if other is None:
+            raise ConfigError(f"models.{model.name}.canary.{field}: no pool named {name!r}")
+        found = strictest(found, other.capabilities)
+    return found

@@ -160,6 +160,17 @@ def test_tests_that_swallow_exceptions_do_not_pass_a_dead_program(sandbox: Sandb
     assert judged(sandbox, "def f(x): raise ValueError(x)", expects).passed
 
 
+@pytest.mark.parametrize("ends", ["StopIteration", "StopAsyncIteration", "GeneratorExit", "IndexError"])
+def test_a_program_that_ends_the_tests_loop_does_not_pass(sandbox: Sandbox, ends: str) -> None:
+    code = f"def f(x): raise {ends}"
+    for test in (
+        "assert all(map(lambda x: candidate(x) == x + 1, [1, 2]))",
+        "for got, want in zip(map(candidate, [1, 2]), [2, 3]): assert got == want",
+        "assert all(candidate(x) == x + 1 for x in [1, 2])",
+    ):
+        assert not judged(sandbox, code, test).passed
+
+
 def test_hostile_tests_are_confined_too(sandbox: Sandbox) -> None:
     for test in (
         "open('/etc/passwd').read()",

@@ -7,8 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from contracts.desired_state import Canary, DesiredState, Pool
+from contracts.desired_state import Canary, DesiredState, Pool, Replica
 from contracts.errors import Conflict, InvalidField
+from contracts.generation import Tier
 from gateway.releases.margins import Margins
 from gateway.releases.start import Wanted, require_startable
 from tests.gateway.releases.fleets import FLEET, STAGES
@@ -71,6 +72,27 @@ def test_a_control_arm_among_engines_that_share_their_cache_is_refused_and_fresh
         require_startable(with_pools(bare), wanted())
     require_startable(with_pools(bare), wanted(control_pool="fresh"))
     require_startable(with_pools(msgspec.structs.replace(bare, cache_salt=True)), wanted())
+
+
+@pytest.mark.parametrize("arm", ["candidate_pool", "control_pool"])
+def test_an_arm_too_small_for_the_model_is_refused(arm: str) -> None:
+    small = Pool("small", "sglang", (Replica("small-0", "http://small", context_tokens=1_024),))
+    with pytest.raises(InvalidField, match=r"4,096, and no replica of pools\.small takes more than 1,024") as refused:
+        require_startable(with_pools(small), wanted(**{arm: "small"}))
+    assert refused.value.param == arm
+
+
+@pytest.mark.parametrize("arm", ["candidate_pool", "control_pool"])
+def test_an_arm_that_shares_caches_between_tenants_or_cannot_fill_gaps_is_refused(arm: str) -> None:
+    plain = Pool("plain", "openai", (Replica("plain-0", "http://plain"),))
+    with pytest.raises(InvalidField, match="share prefix caches") as refused:
+        require_startable(with_pools(plain), wanted(**{arm: "plain"}))
+    assert refused.value.param == arm
+    salted = with_pools(msgspec.structs.replace(plain, cache_salt=True))
+    require_startable(salted, wanted(**{arm: "plain"}))
+    model = msgspec.structs.replace(FLEET.models[0], tier=Tier.AUTOCOMPLETE)
+    with pytest.raises(InvalidField, match="'suffix' may be refused"):
+        require_startable(msgspec.structs.replace(salted, models=(model,)), wanted(**{arm: "plain"}))
 
 
 def test_a_candidate_without_replicas_is_refused() -> None:

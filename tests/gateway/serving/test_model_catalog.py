@@ -56,6 +56,14 @@ async def test_an_engine_is_driven_with_its_pools_options(catalog: ModelCatalog)
         catalog.driver(engine("vllm", "told"))
 
 
+async def test_what_a_model_is_relied_on_for_its_control_pool_can_do_too(catalog: ModelCatalog) -> None:
+    pools = [Pool(name, "openai", cache_salt=name != "control") for name in ("own", "new", "control")]
+    await catalog.load(state(*pools, canary=Canary("new", 0.1, control=True, control_pool="control")))
+    assert not catalog.find("m", everything).capabilities.salted_cache
+    with pytest.raises(ConfigError, match=r"canary\.control_pool: no pool named 'gone'"):
+        await catalog.load(state(*pools, canary=Canary("new", 0.1, control=True, control_pool="gone")))
+
+
 @pytest.mark.parametrize("canary", drivers.names())
 @pytest.mark.parametrize("own", drivers.names())
 async def test_a_request_is_prepared_for_its_canary_too(catalog: ModelCatalog, own: str, canary: str) -> None:
