@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import asyncpg
@@ -11,8 +12,9 @@ from gateway.releases.machine import State
 from rollout import evidence
 from rollout.config import ReleasesConfig
 from rollout.controller import Controller
+from tests.gateway.releases.fleets import started
 from tests.rollout import traffic
-from tests.rollout.test_controller import begun, database, require_replayed, rolled_out, standing
+from tests.rollout.test_controller import MARGINS, STAGES, begun, database, require_replayed, rolled_out, standing
 from tests.rollout.traffic import Load
 
 __all__ = ["database"]
@@ -52,7 +54,12 @@ async def test_what_the_gateway_refuses_is_no_observation(
 async def test_a_slow_candidate_is_judged_by_those_who_type_on_before_its_text(
     database: asyncpg.Connection, code: str
 ) -> None:
-    release = await begun(database, Controller(ReleasesConfig()))
+    choose = random.Random(2)  # those before typed on as well: the thresholds are of what was waited for
+    before = [traffic.row(choose) for _ in range(3_000)]
+    await traffic.write(database, [one for one in before if one["ttft_ms"] <= choose.lognormvariate(5.0, 0.3)])
+    release = await started(database, stages=STAGES, margins=MARGINS)
+    assert await Controller(ReleasesConfig()).tick(database) == 1
+    release = await standing(database, release)
     release = await rolled_out(database, release, Load(slower=5.0, typed_on=code), looks=60)
     assert release.state is State.ROLLED_BACK, release.told
     assert release.reason.startswith("ttft is worse than tolerated")

@@ -93,6 +93,7 @@ class Load:
                     served.update(self._instead)
                 if self._typed_on and served["ttft_ms"] > (pause_ms := self._choose.lognormvariate(5.0, 0.3)):
                     served.update(LEFT, error_code=self._typed_on, total_ms=pause_ms)
+                    served["status"] = 200 if self._typed_on == "superseded" else 499
         rows = [each for pair in zip(*found.values(), strict=True) for each in pair]
         await write(connection, rows)
         return len(rows)
