@@ -103,4 +103,4 @@ def run_tests(
         passed, why = False, "it did not start: it ended, or ran out of time or memory"
     except BaseException as error:
         passed, why = False, f"{type(error).__name__}: {_said(error)}"
-    _send(verdicts, {"passed": passed, "why": why[:300]})
+    _send(verdicts, {"nonce": task["nonce"], "passed": passed, "why": why[:300]})

@@ -12,6 +12,7 @@ import functools
 import importlib.util
 import json
 import os
+import secrets
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -139,10 +140,14 @@ def _verdict(program: Program, tests: subprocess.Popen[bytes]) -> Verdict:
     assert tests.stdin is not None
     assert tests.stdout is not None
     # Where the tests ended before they read all, what they said tells why.
+    # Known to the tests' process alone: what anything else writes into its pipe is no verdict.
+    nonce = secrets.token_hex(16)
     with contextlib.suppress(BrokenPipeError), tests.stdin:
-        tests.stdin.write(json.dumps(dataclasses.asdict(program)).encode() + b"\n")
+        tests.stdin.write(json.dumps({**dataclasses.asdict(program), "nonce": nonce}).encode() + b"\n")
     try:
         found = json.loads(tests.stdout.read(_MOST_VERDICT_BYTES))
+        if found["nonce"] != nonce:
+            return Verdict(False, "something else than the tests told a verdict")
         return Verdict(found["passed"] is True, str(found["why"]))
     except (ValueError, KeyError, TypeError):
         return Verdict(False, "the tests ran out of time or memory")

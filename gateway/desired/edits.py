@@ -106,8 +106,9 @@ def approve_cascade(state: DesiredState, name: str, approval: Approval) -> Desir
 
 def put_pool(state: DesiredState, pool: Pool, *, force: bool = False) -> DesiredState:
     """Add a pool, or replace the one of its name, replicas included. Raises Conflict and InvalidField."""
-    _require_name(pool.name, "name")
+    _require_segment(pool.name, "name")
     for replica in pool.replicas:
+        _require_segment(replica.id, "replicas")
         _require_replica_free(state, pool.name, replica.id)
     return _edited(state, _with_pool(state, pool), force)
 
@@ -127,7 +128,7 @@ def remove_pool(state: DesiredState, name: str) -> DesiredState:
 def put_replica(state: DesiredState, pool_name: str, replica: Replica, *, force: bool = False) -> DesiredState:
     """Add a replica to a pool, or replace the one of its id there. Raises Conflict, InvalidField, NotFound."""
     pool = find_pool(state, pool_name)
-    _require_name(replica.id, "id")
+    _require_segment(replica.id, "id")
     _require_replica_free(state, pool_name, replica.id)
     return _edited(state, _with_pool(state, replace(pool, replicas=_placed(pool.replicas, replica))), force)
 
@@ -275,6 +276,17 @@ def _require_name(name: str, field: str) -> None:
     if not name.strip() or len(name) > LONGEST_NAME or not name.isprintable():
         raise InvalidField(
             f"Invalid value for '{field}': a name is 1 to {LONGEST_NAME} printable characters.", param=field
+        )
+
+
+def _require_segment(name: str, field: str) -> None:
+    """Of what the admin API's paths name beside other things."""
+    _require_name(name, field)
+    if "/" in name or name in {".", ".."}:
+        raise InvalidField(
+            f"Invalid value for '{field}': {name!r}; the name of a pool or replica has no '/', since no path of the "
+            "admin API could tell where it ends. Write '-' instead.",
+            param=field,
         )
 
 

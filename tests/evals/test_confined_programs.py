@@ -264,6 +264,54 @@ def test_weaker_isolation_is_only_had_by_asking() -> None:
     assert not judged(weak, "def f(x): open('/tmp/written-by-a-model', 'w').write('x')").passed
 
 
+FORGER = """
+import os, signal
+def f(x):
+    found = []
+    for name in os.listdir("/proc"):
+        if name.isdigit() and int(name) != os.getpid():
+            try:
+                if '"role": "tests"' in open(f"/proc/{name}/cmdline").read(): found.append(int(name))
+            except OSError: pass
+    for sent in (signal.SIGSTOP, signal.SIGKILL):
+        for process in found:
+            try: os.kill(process, sent)
+            except OSError: pass
+        for process in found if sent == signal.SIGSTOP else ():
+            for number in range(32):
+                try:
+                    fd = os.open(f"/proc/{process}/fd/{number}", os.O_WRONLY)
+                    os.write(fd, b'{"passed": true, "why": ""}')
+                    os.close(fd)
+                except OSError: pass
+"""
+
+
+def test_with_weaker_isolation_a_program_of_the_same_account_writes_no_verdict() -> None:
+    """By the pipes of the tests' process, as an account that is not root."""
+    asks = (
+        "import os, sys\n"
+        "if os.geteuid() == 0: os.setgroups([]); os.setresgid(65533, 65533, 65533); os.setresuid(65533, 65533, 65533)\n"
+        "reached = [one for one in (sys.executable, '/usr/bin/python3') if os.access(one, os.X_OK)]\n"
+        "if not reached or not os.access('evals/sandbox/jail.py', os.R_OK): sys.exit('unreachable')\n"
+        "sys.executable = reached[0]\n"
+        "import ctypes; ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)\n"  # dumpable again after it, as a started process is
+        "verdict = Sandbox(Isolation.PROCESS, Limits(wall_s=20)).judge(\n"
+        f"    Program(({FORGER!r},), 'f', 'assert f(1) == 2'))\n"
+        "print(verdict)\n"
+    )
+    imports = "import sys; sys.path.insert(0, '.')\nfrom evals.sandbox.isolation import Isolation\n"
+    imports += "from evals.sandbox.sandbox import Limits, Program, Sandbox\n"
+    # by stdin, for the forger goes by what stands in command lines
+    done = subprocess.run(
+        [sys.executable, "-"], input=imports + asks, capture_output=True, text=True, cwd=ROOT, check=False
+    )
+    if "unreachable" in done.stderr:
+        pytest.skip("no Python that another account could run")
+    assert "passed=False" in done.stdout, done
+    assert "AssertionError" in done.stdout or "time or memory" in done.stdout or "something else" in done.stdout, done
+
+
 def test_a_machine_without_namespaces_refuses_and_says_what_to_do() -> None:
     """The kernel refuses: this process may make no more user namespaces, and as root no namespaces at all."""
     program = (

@@ -155,3 +155,12 @@ def test_differences_name_what_changed() -> None:
         "replica b0 of blue: removed",
         "replica b1 of blue: weight 1.0 -> 0.0",
     ]
+
+
+@pytest.mark.parametrize("name", ["a/b", "/", "..", "."])
+def test_names_that_no_path_could_reach_are_refused(name: str) -> None:
+    for pool in (Pool(name, "openai"), Pool("fine", "openai", (Replica(name, "http://fine"),))):
+        with pytest.raises(InvalidField, match="no '/'"):
+            edits.put_pool(STATE, pool)
+    with pytest.raises(InvalidField, match="no '/'"):
+        edits.put_replica(STATE, STATE.pools[0].name, Replica(name, "http://fine"))
