@@ -24,6 +24,9 @@ SILENT = {
     # what a deployment has only once something has happened that does not happen here
     "level_counter:slipstream_limits_refusals:rate5m",  # nobody met a limit
     "slipstream_client_stall_seconds",  # nobody stopped reading
+    "slipstream_release_blind_seconds",  # nothing was released
+    "slipstream_release_ended_timestamp_seconds",
+    "slipstream_release_stage_began_timestamp_seconds",
 }
 QUESTIONS = [
     (board.name, panel.title, query)
