@@ -152,7 +152,10 @@ class Generating:
     def _break_off(self, events: list[bytes]) -> bool:
         script = self._script
         if self._index == script.abort_after_tokens:
-            self._abort(events)
+            if self._index < self._tokens or self._chat:
+                self._abort(events)
+            else:  # the last token has said how it ended
+                self._end(events)
             return True
         if self._index == script.error_after_tokens:
             self._record.finished = True
