@@ -12,8 +12,9 @@ import click
 import msgspec
 
 from contracts.errors import ConfigError, NotFound
-from slipstream.commands.options import Deployment, deployment_options, running_settings
+from slipstream.commands.options import Deployment, deployment_options
 from slipstream.hints import command
+from slipstream.slice_names import all_slice_names, slice_names
 from slipstream.table import table
 
 if TYPE_CHECKING:
@@ -245,13 +246,7 @@ def _follow(deployment: Deployment, read: Callable[[AdminCall, UUID], Any], whic
 
 
 def _slices(deployment: Deployment, given: str) -> list[str]:
-    """Those of the settings' folder too."""
-    known = list(running_settings(*deployment).evals.catalogue().names)
-    names = list(dict.fromkeys(name.strip() for name in given.split(",") if name.strip())) or known
-    for name in names:
-        if name not in known:
-            raise ConfigError(f"--slices: there is no slice {name!r}; slices: {', '.join(known)}")
-    return names
+    return slice_names(deployment, given.split(","), "--slices") or all_slice_names(deployment)
 
 
 def _id(text: str) -> UUID:

@@ -12,6 +12,7 @@ import msgspec
 
 from contracts.errors import ConfigError
 from slipstream.commands.options import Deployment, deployment_options
+from slipstream.slice_names import slice_names
 from slipstream.table import table
 
 if TYPE_CHECKING:
@@ -61,7 +62,8 @@ def start(deployment: Deployment, as_json: bool, stages: str, least_units: str |
         margins["tolerance"] = tolerance
     if least_units is not None:
         margins["least_units"] = _numbers(least_units, "--least", int)
-    values = {**given, "slices": list(given["slices"]), "stages": _shares(stages), "margins": margins}
+    slices = slice_names(deployment, given.pop("slices"), "--slice")
+    values = {**given, "slices": slices, "stages": _shares(stages), "margins": margins}
     body = converted(values, NewRelease)
     _show(administer(deployment, lambda call: start_release(call, body)), as_json)
 
