@@ -19,6 +19,9 @@ POOL_HEADER = "x-slipstream-pool"
 OF_THE_ITEM = frozenset({"context_length_exceeded", "engine_refused"})
 """Refusals that are the model's answer: it cannot take this item. They score 0."""
 AGAIN = frozenset({408, 429, 500, 502, 503, 504})
+MOST_FAILED = 6
+"""Answers in a row by which an engine failed and the gateway expected nothing of another try (no `retry-after`), as
+where a pool's engines do not know the model: waiting longer mends none of it."""
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -53,6 +56,7 @@ class Asker:
     async def ask(self, item: Item) -> Answer:
         """The greedy answer. Raises KeyRefused and Unanswerable."""
         backoff, began_s = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S), time.monotonic()
+        failed = 0
         while True:
             retry_after_s = 0.0
             try:
@@ -71,6 +75,9 @@ class Asker:
                     return Answer("", request_id, latency_ms, code)
                 if status not in AGAIN:
                     raise Unanswerable(f"{self._url} refuses item {item.slice}: {said}")
+                failed = failed + 1 if code == "engine_failed" and "retry-after" not in headers else 0
+                if failed == MOST_FAILED:
+                    raise Unanswerable(f"{self._url} failed {failed} times at item {item.slice}: {said}")
                 with contextlib.suppress(ValueError):
                     retry_after_s = min(float(headers.get("retry-after", 0)), LONGEST_RETRY_AFTER_S)
             if time.monotonic() - began_s > self._patience_s:

@@ -258,6 +258,21 @@ async def test_what_cannot_be_answered_fails_with_a_sentence_and_keeps_what_was(
         assert (run.status, run.error) == (Status.FAILED, "there is no pool 'nowhere'; pools: old, new")
 
 
+async def test_an_engine_that_does_not_know_the_model_is_not_asked_for_the_whole_patience(
+    connection: Connection, module_postgres_url: str
+) -> None:
+    def answer(pool: str, name: str, seed: int) -> str:
+        raise Refused(502, "engine_failed")
+
+    run_id = await queued(connection)
+    config = EvalsConfig(at_once=1, patience_s=900)
+    async with gateway(answer) as asked, working(runner_of(module_postgres_url, asked, config)):
+        run = await ended(connection, store.run, run_id)
+    assert (run.status, run.answered) == (Status.FAILED, 0)
+    assert "failed 6 times" in run.error
+    assert asked.asked["", "one", 100] == 6
+
+
 async def test_a_key_that_is_refused_is_replaced_once(connection: Connection, module_postgres_url: str) -> None:
     asked_for: list[str] = []
 
