@@ -54,6 +54,7 @@ VALUES: dict[str, Any] = {
     "effect_ms": -370.0,
     "earlier": "You are a clerk. Today is 2026-11-21.",
     "email": "ada@example.com",
+    "fail_alpha": 0.0025,
     "endpoint": "chat",
     "engine": "one-0",
     "engine_model": "qwen3-8b",

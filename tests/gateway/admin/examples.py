@@ -187,7 +187,7 @@ async def things_of(people: People, organization: str, *, fresh: bool = False) -
 async def _model(people: People) -> str:
     """A model of its own, on a pool that serves, beside a pool that could."""
     model = Model(f"model {uuid4()}", Tier.CHAT, "one", 4_096)
-    candidate = Pool(CANDIDATE, "openai", (Replica("candidate-0", "http://127.0.0.1:9"),))
+    candidate = Pool(CANDIDATE, "openai", (Replica("candidate-0", "http://127.0.0.1:9"),), cache_salt=True)
 
     def edit(state: DesiredState) -> DesiredState:
         pools = state.pools if state.pool(CANDIDATE) else (*state.pools, candidate)

@@ -63,6 +63,8 @@ async def test_a_command_shows_what_was_lost_and_why(fresh_postgres_url: str, tm
     shown = await run()
     prompts = sum(share.prompt_tokens for share in shares)
     reusable = sum(share.reusable_tokens for share in shares)
-    assert shown.startswith(f"{reusable / prompts:.1%} of {prompts:,} prompt tokens came before")
+    since, said, *_ = shown.splitlines()
+    assert since.startswith("requests since ")
+    assert said.startswith(f"{reusable / prompts:.1%} of {prompts:,} prompt tokens came before")
     assert "timestamp in system, from token 0" in shown
     assert (await run("--hours")).count("prompt tokens came before") == len({share.hour for share in shares})
