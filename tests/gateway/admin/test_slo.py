@@ -177,11 +177,11 @@ async def test_a_million_good_tokens_have_a_price(people: People, traffic: Traff
     operator, database = await people.operator(), people.database
     replicas = (Replica("r1", "http://one:1"), Replica("r2", "http://two:1"))
     priced = document.encode((), (Pool("one", "openai", replicas, price_per_replica_hour=2.5),))
-    # The first version, made to have been long ago: a gateway that has read it follows only newer ones.
-    version = await database.fetchval("SELECT min(version) FROM gateway.desired_states")
+    # Every version (other tests' too), made to have been long ago: a gateway that has read them follows only newer ones.
+    rows = await database.fetch("SELECT version, document::text, created_at FROM gateway.desired_states")
+    write_versions = "UPDATE gateway.desired_states SET document = $1::text::jsonb, created_at = $2"
     write_version = "UPDATE gateway.desired_states SET document = $2::text::jsonb, created_at = $3 WHERE version = $1"
-    row = await database.fetchrow("SELECT * FROM gateway.desired_states WHERE version = $1", version)
-    await database.execute(write_version, version, priced, datetime(2025, 1, 1, tzinfo=UTC))
+    await database.execute(write_versions, priced, datetime(2025, 1, 1, tzinfo=UTC))
     by_minute = (
         "SELECT minute, sum(good_tokens)::bigint FROM gateway.slo_minutes WHERE pool = 'one' GROUP BY 1 ORDER BY 1"
     )
@@ -190,10 +190,10 @@ async def test_a_million_good_tokens_have_a_price(people: People, traffic: Traff
     try:
         past = await operator.get("/slo/pools?start=2025-01-01T10:00:00Z&end=2025-01-01T14:00:00Z")
         recent = await operator.get("/slo/pools?start=2025-01-01T00:00:00Z")
-        await database.execute(write_version, version, priced, half - timedelta(seconds=20))
+        await database.execute(write_versions, priced, half - timedelta(seconds=20))
         late = await operator.get("/slo/pools?start=2025-01-01T00:00:00Z")
     finally:
-        await database.execute(write_version, version, row["document"], row["created_at"])
+        await database.executemany(write_version, [tuple(row) for row in rows])
     assert past["data"] == [
         {
             "pool": "one",
