@@ -53,6 +53,7 @@ from gateway.prefixes.observer import PrefixObserver
 from gateway.prefixes.store import PrefixSamples
 from gateway.prefixes.template import PrefixDigests
 from gateway.services import Services
+from gateway.serving.access_log import AccessLog
 from gateway.serving.cascade import Cascades
 from gateway.serving.file_history import FileHistory
 from gateway.serving.idle_timeout import IdleTimeouts
@@ -235,6 +236,7 @@ async def running_services(config: GatewayConfig, place: InstanceConfig) -> Asyn
             salts=Salts(place.pepper),
             cascades=cascades,
             spans=None if tracing is None else RequestSpans(tracing, _sampler(place.tracing)),
+            access_log=AccessLog() if place.logging.access else None,
             checks={
                 "keys": lambda: keyring.trusted,
                 "limits": lambda: limiter.connected or config.limits.when_unavailable == "local",

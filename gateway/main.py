@@ -19,7 +19,7 @@ from contracts.desired_state import Model, Pool
 from contracts.errors import ConfigError
 from gateway.config import GatewayConfig
 from gateway.http.config import ConnectionsConfig
-from telemetry.config import TracingConfig
+from telemetry.config import LoggingConfig, TracingConfig
 
 if TYPE_CHECKING:
     from gateway.services import Services
@@ -54,6 +54,7 @@ class InstanceConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The settings' models and pools; they seed the desired state. Empty: whatever the database holds."""
     tracing: TracingConfig = TracingConfig()
     """Of every process of the deployment."""
+    logging: LoggingConfig = LoggingConfig()
 
 
 def main(config: GatewayConfig, place: InstanceConfig) -> None:

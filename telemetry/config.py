@@ -13,6 +13,9 @@ class LoggingConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     format: Literal["text", "json"] = "text"
     """`text`: lines for people. `json`: one JSON object a line, with the request, its organization and its trace where
     a line is about one."""
+    access: bool = False
+    """Whether a gateway writes a line for each request to its inference API when it has ended: who asked, what was
+    answered, how long it took. Nothing of its content."""
 
 
 class TracingConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -5,18 +5,23 @@ from __future__ import annotations
 import json
 import logging
 from datetime import UTC, datetime
+from typing import Any
 
 import msgspec
 
 from telemetry.current_request import current_request
 
 
-def json_line(created_s: float, level: str, logger: str, message: str, **more: str) -> str:
-    """One line without its end. created_s: seconds since 1970. more: further fields, left out where empty."""
+def json_line(created_s: float, level: str, logger: str, message: str, **more: Any) -> str:
+    """One line without its end. created_s: seconds since 1970. more: further fields, left out where empty or None."""
     time = datetime.fromtimestamp(created_s, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     line = {"time": time, "level": level, "logger": logger, "message": message}
     # ASCII alone: stderr may have any encoding, and what it cannot write it would escape in a way JSON does not know
-    return json.dumps(line | {name: value for name, value in more.items() if value})
+    return json.dumps(line | {name: value for name, value in more.items() if value not in ("", None)})
+
+
+FIELDS = "fields"
+"""Attribute of a record, given as `extra={FIELDS: …}`: a mapping of what its line has beside the message."""
 
 
 class JsonLines(logging.Formatter):
@@ -29,7 +34,8 @@ class JsonLines(logging.Formatter):
         except Exception:
             message = f"{record.msg} {record.args!r}"
         request = current_request.get()
-        more: dict[str, str] = {} if request is None else msgspec.structs.asdict(request)
+        more: dict[str, Any] = {} if request is None else msgspec.structs.asdict(request)
+        more |= getattr(record, FIELDS, {})
         if record.exc_info:
             more["exception"] = self.formatException(record.exc_info)
         if record.stack_info:

@@ -31,6 +31,7 @@ from gateway.http.disconnect import ClientGone, ClientWatch
 from gateway.http.request_body import Receive, whole_body
 from gateway.http.response import ResponseWriter
 from gateway.observability.metrics import GatewayMetrics
+from gateway.serving.access_log import AccessLog
 from gateway.serving.body_room import BodyRoom
 from gateway.serving.cascade import Cascades
 from gateway.serving.loop_shares import LARGE_BYTES, REFUSAL_S, LoopShares
@@ -57,7 +58,7 @@ IsTheirs = Callable[[bytes], bool]
 
 class InferenceServices(msgspec.Struct, kw_only=True):
     """What endpoints need of a running gateway. References only; each part owns its own state. spans: None: nothing is
-    traced."""
+    traced. access_log: None: none is written."""
 
     keyring: Keyring
     catalog: ModelCatalog
@@ -67,6 +68,7 @@ class InferenceServices(msgspec.Struct, kw_only=True):
     salts: Salts
     cascades: Cascades
     spans: RequestSpans | None = None
+    access_log: AccessLog | None = None
 
     def refused(self, arrival: Arrival, error: SlipstreamError, status: int) -> None:
         """Count a request that was refused before it was prepared, and record it when its caller is known."""
@@ -107,14 +109,15 @@ class InferenceEndpoint(Generic[AskedT]):
         arrival = Arrival(self._format, dict(scope["headers"]), connection.network)
         names = CurrentRequest(arrival.request_id)
         current_request.set(names)
-        spans = self._services.spans
-        if spans is None:
-            await self._serve(arrival, connection, receive, names)
-            return
-        spans.begin(arrival)
-        names.trace_id = arrival.trace_id or ""
+        spans, access_log = self._services.spans, self._services.access_log
+        if spans is not None:
+            spans.begin(arrival)
+            names.trace_id = arrival.trace_id or ""
         ended = await self._serve(arrival, connection, receive, names)
-        spans.end(arrival, scope["path"], ended)
+        if spans is not None:
+            spans.end(arrival, scope["path"], ended)
+        if access_log is not None:
+            access_log.write(arrival, scope["path"], ended, names.organization_id)
 
     async def _serve(
         self, arrival: Arrival, connection: ClientConnection, receive: Receive, names: CurrentRequest

@@ -45,6 +45,7 @@ def gateway(config_file: Path | None, data: str | None, instance: str, **overrid
         models=settings.models,
         pools=settings.pools,
         tracing=settings.tracing,
+        logging=settings.logging,
     )
     main(settings.gateway, place)
 

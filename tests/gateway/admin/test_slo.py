@@ -177,7 +177,7 @@ async def test_a_million_good_tokens_have_a_price(people: People, traffic: Traff
     operator, database = await people.operator(), people.database
     replicas = (Replica("r1", "http://one:1"), Replica("r2", "http://two:1"))
     priced = document.encode((), (Pool("one", "openai", replicas, price_per_replica_hour=2.5),))
-    # Every version (other tests' too), made to have been long ago: a gateway that has read them follows only newer ones.
+    # Every version, other tests' too, made to have been long ago: a gateway that has read them follows newer ones only.
     rows = await database.fetch("SELECT version, document::text, created_at FROM gateway.desired_states")
     write_versions = "UPDATE gateway.desired_states SET document = $1::text::jsonb, created_at = $2"
     write_version = "UPDATE gateway.desired_states SET document = $2::text::jsonb, created_at = $3 WHERE version = $1"

@@ -33,7 +33,7 @@ class Parts:
         self.catalog, self.cascades = to.platform.catalog, to.platform.cascades
         self.salts = Salts(b"secret")
         self.metrics, self.pipeline = to.platform.metrics, to.platform.pipeline
-        self.spans = None
+        self.spans = self.access_log = None
 
     def cached(self, secret: str) -> KeyRecord:
         return {"customer": KEY, "evals": EVALS}[secret]

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import logging
+import shlex
 from collections.abc import AsyncIterator, Sequence
 
 import aiohttp
@@ -17,6 +20,7 @@ from gateway.auth.scopes import Scope
 from gateway.limits.levels import Level
 from gateway.limits.plan import NO_LIMIT, Plan, PlannedRule
 from gateway.limits.rate_state import RateState
+from gateway.serving.access_log import AccessLog
 from gateway.serving.body_room import BodyRoom
 from gateway.serving.endpoint import InferenceEndpoint, IsTheirs
 from gateway.serving.loop_shares import LoopShares
@@ -25,6 +29,7 @@ from gateway.serving.request import Arrival, Salts
 from gateway.serving.request_spans import RequestSpans
 from gateway.wire.config import RequestConfig
 from gateway.wire.prepared import Target
+from telemetry.json_lines import JsonLines
 from tests.gateway.served import served
 from tests.gateway.serving.client import Client
 from tests.gateway.serving.harness import KEY, Harness, harness, target
@@ -45,6 +50,7 @@ class Parts:
         self.metrics = platform.metrics
         self.pipeline = platform.pipeline
         self.spans: RequestSpans | None = None
+        self.access_log: AccessLog | None = None
         self.refusals: list[tuple[str, str, int]] = []
 
     def cached(self, secret: str) -> KeyRecord:
@@ -115,6 +121,33 @@ async def test_refusals_before_and_within_the_pipeline_have_its_status_and_body(
         async with session.post(url, data=STREAM, headers={"x-line-key": ""}) as response:
             assert (response.status, (await response.json())["wrong"]) == (401, "missing_api_key")
         platform.require_balanced()
+
+
+async def test_the_access_log_has_a_line_for_each_request_that_nobody_can_forge(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "gateway.serving.access_log")
+    async with harness() as platform, endpoint(platform) as (parts, session, url):
+        parts.access_log = AccessLog()
+        given = {"x-client-request-id": 'mine status=200 "x', "user-agent": "line/1"}
+        for body, headers in ((STREAM, given), (b"{", {}), (STREAM, {"x-line-key": ""})):
+            async with session.post(url, data=body, headers=headers) as response:
+                await response.read()
+        served, invalid, stranger = (json.loads(JsonLines().format(record)) for record in caplog.records)
+        (ledger,) = platform.journal.records
+        assert served["request_id"] == ledger.opened.request_id
+        assert served["client_request_id"] == given["x-client-request-id"]
+        assert (served["path"], served["status"], served["model"]) == ("/complete", 200, "m")
+        assert served["completion_tokens"] == ledger.usage.completion_tokens == 4
+        assert served["organization_id"] == KEY.caller.organization_id
+        assert served["total_ms"] >= served["ttft_ms"] > 0
+        assert (invalid["status"], invalid["error_code"]) == (400, "invalid_json")
+        assert f"organization_id={KEY.caller.organization_id}" in caplog.messages[1]
+        assert (stranger["status"], stranger["error_code"]) == (401, "missing_api_key")
+        assert "organization_id" not in stranger
+        first = caplog.messages[0]
+        assert r'client_request_id="mine status=200 \"x"' in first
+        assert shlex.split(first)[0] == f"request_id={ledger.opened.request_id}"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,65 @@
+"""A line for each request that has ended: who asked, what was answered, how long it took. Nothing of its content."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+
+from contracts.printable import printable
+from gateway.serving.request import Arrival
+from gateway.serving.request_spans import Ended
+from telemetry.json_lines import FIELDS
+
+_PLAIN = re.compile(r"[\w.:/+-]+", re.ASCII)
+logger = logging.getLogger(__name__)
+
+
+class AccessLog:
+    """Of all requests to a gateway's inference API, refused ones and strangers' too."""
+
+    def write(self, arrival: Arrival, path: str, ended: Ended, organization_id: str) -> None:
+        """path: of the endpoint. organization_id: empty: it came without a valid key. Text has the same fields as
+        JSON, in their order; what is not known is left out."""
+        known = {
+            name: value for name, value in _fields(arrival, path, ended, organization_id).items() if value is not None
+        }
+        line = " ".join(f"{name}={_quoted(value)}" for name, value in known.items())
+        logger.info("%s", line, extra={FIELDS: known})
+
+
+def _quoted(value: str | float) -> str:
+    """Clients choose some of these: no space or equals sign of theirs begins another field."""
+    text = str(value)
+    return text if _PLAIN.fullmatch(text) else json.dumps(text)
+
+
+def _fields(arrival: Arrival, path: str, ended: Ended, organization_id: str) -> dict[str, str | float | None]:
+    request = ended.request
+    model = arrival.model if request is None else request.model
+    told: dict[str, str | float | None] = {
+        "request_id": arrival.request_id,
+        "client_request_id": arrival.client_request_id,
+        "organization_id": organization_id or None,
+        "network": arrival.network or None,
+        "client": arrival.client,
+        "path": path,
+        "status": ended.status,
+        "error_code": ended.error_code,
+        "model": None if model is None else printable(model),
+        "total_ms": round(arrival.clock.age_s * 1e3, 3),
+    }
+    if request is None:
+        return told
+    caller, measured = request.caller, request.measurement
+    return told | {
+        "project_id": caller.project_id,
+        "key_id": caller.key_id,
+        "tier": request.tier,
+        "pool": measured.pool,
+        "replica_id": measured.replica_id,
+        "prompt_tokens": measured.prompt_tokens,
+        "cached_tokens": measured.cached_tokens,
+        "completion_tokens": measured.completion_tokens,
+        "ttft_ms": measured.ttft_ms,
+    }
