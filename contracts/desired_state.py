@@ -109,8 +109,8 @@ class Pool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     name: str
     """What models name as their `pool`; no other pool may have it."""
     driver: str
-    """The dialect its engines speak: `embedded` (`slipstream engine`), `sglang`, or `openai` for all others, vLLM
-    among them."""
+    """The dialect its engines speak: `embedded` (`slipstream engine`), `sglang`, `tensorrt_llm` (`trtllm-serve`, chat
+    only), or `openai` for all others, vLLM among them."""
     replicas: tuple[Replica, ...] = ()
     """The engines."""
     max_concurrency: Annotated[int, msgspec.Meta(ge=1)] = 64
@@ -131,7 +131,9 @@ class Pool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     """Driver `openai` only; the others always have it. The engines keep prefix caches apart by the request's
     `cache_salt`, as vLLM's do. Without it tenants share their caches: `cached_tokens` is then hidden and every prompt
     token costs the full price, so that nobody can learn or gain from what others have sent."""
-
+    request_priorities: bool = False
+    """Driver `tensorrt_llm` only. The engines order what waits by a request's `priority`: version 1.3 and later, with
+    `scheduler_config.waiting_queue_policy: priority`. Others refuse a request that has one."""
     kv_objective: KvObjective = KvObjective()
     """How long files that are being edited shall stay in its engines' prefix caches."""
     price_per_replica_hour: Annotated[float, msgspec.Meta(ge=0, le=1_000_000)] = 0.0

@@ -134,6 +134,6 @@ class Driver(Protocol):
         """How to ask for current load; None where the engine has no such report."""
         return None
 
-    def parse_load(self, body: bytes) -> Load:
-        """The answer to `load`."""
+    def parse_load(self, body: bytes) -> Load | None:
+        """The answer to `load`; None: nothing new."""
         return Load()

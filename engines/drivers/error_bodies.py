@@ -50,6 +50,15 @@ _TOO_LONG = (
         r"context is (?P<limit>\d{1,9}) tokens\. The prompt has (?P<prompt>\d{1,9}) tokens and "
         r"(?P<output>\d{1,9}) are asked for"
     ),
+    # TensorRT-LLM: prompt alone; prompt and output
+    re.compile(
+        r"The sum of prompt length \((?P<prompt>\d{1,9})(?:\.\d{1,3})?\), query length .{0,20}? should not exceed "
+        r"max_num_tokens \((?P<limit>\d{1,9})\)"
+    ),
+    re.compile(
+        r"The sum of prompt length \((?P<prompt>\d{1,9})(?:\.\d{1,3})?\) and query length .{0,20}? max_tokens "
+        r"\((?P<output>\d{1,9})\) should not exceed max_seq_len \((?P<limit>\d{1,9})\)"
+    ),
     # llama.cpp
     re.compile(
         r"request \((?P<prompt>\d{1,9}) tokens\) exceeds the available context size \((?P<limit>\d{1,9}) tokens\)"

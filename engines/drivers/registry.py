@@ -10,8 +10,11 @@ from engines.drivers.base import Driver
 from engines.drivers.embedded import EmbeddedDriver
 from engines.drivers.openai import OpenAIDriver
 from engines.drivers.sglang import SGLangDriver
+from engines.drivers.tensorrt_llm import TensorRTLLMDriver
 
-_DRIVERS: dict[str, Driver] = {driver.name: driver for driver in (EmbeddedDriver(), SGLangDriver(), OpenAIDriver())}
+_DRIVERS: dict[str, Driver] = {
+    driver.name: driver for driver in (EmbeddedDriver(), SGLangDriver(), TensorRTLLMDriver(), OpenAIDriver())
+}
 
 
 def get(name: str, field: str = "driver") -> Driver:
@@ -36,6 +39,8 @@ def of_pool(pool: Pool) -> Driver:
     """
     if pool.driver == OpenAIDriver.name:
         return OpenAIDriver(continuous_usage_stats=pool.continuous_usage_stats, cache_salt=pool.cache_salt)
+    if pool.driver == TensorRTLLMDriver.name:
+        return TensorRTLLMDriver(request_priorities=pool.request_priorities)
     return get(pool.driver, f"pools.{pool.name}.driver")
 
 

@@ -10,7 +10,9 @@ from pathlib import Path
 
 from contracts.desired_state import DesiredState, Model, Pool
 from contracts.errors import ConfigError
+from contracts.generation import Tier
 from engines.drivers import registry
+from engines.drivers.tensorrt_llm import TensorRTLLMDriver
 from engines.http.origin import Origin
 from engines.tokenizer.tokenizer import Tokenizer
 
@@ -29,9 +31,16 @@ def changed_models(before: DesiredState, after: DesiredState) -> list[Model]:
 
 
 def check_pool(pool: Pool) -> None:
-    """Raise ConfigError for a dialect there is not, and for a URL as it is usually mistaken: without its scheme, or as
-    clients write it."""
+    """Raise ConfigError for a dialect there is not, for a key that would protect nothing, and for a URL as it is
+    usually mistaken: without its scheme, or as clients write it."""
     registry.of_pool(pool)
+    if pool.driver == TensorRTLLMDriver.name and pool.api_key_required and not (pool.api_key_file or pool.api_key_env):
+        raise ConfigError(
+            f"pools.{pool.name}: trtllm-serve checks no API key, so whoever reaches it may use it; say "
+            "api_key_required = false where only this deployment can, or give the key that a proxy in front of it "
+            "checks with api_key_file or api_key_env",
+            param=f"pools.{pool.name}.api_key_required",
+        )
     seen: dict[Origin, str] = {}
     for replica in pool.replicas:
         field = f"pools.{pool.name}.replicas.{replica.id}.url"
@@ -55,7 +64,14 @@ def check_pool(pool: Pool) -> None:
 
 
 def check_served(model: Model, pool: Pool) -> None:
-    """Raise ConfigError unless some replica of the pool can take the longest request that the model promises."""
+    """Raise ConfigError unless the pool's dialect serves the model's tier, and some replica of it can take the longest
+    request that the model promises."""
+    if pool.driver == TensorRTLLMDriver.name and model.tier is not Tier.CHAT:
+        raise ConfigError(
+            f"models.{model.name}.pool: pools.{pool.name} speaks tensorrt_llm, whose completions keep no tenant's "
+            f"cached prefixes apart, so it serves the tier {Tier.CHAT.value!r} alone; serve this model by sglang",
+            param=f"models.{model.name}.pool",
+        )
     if not pool.replicas:
         raise ConfigError(
             f"pools.{pool.name}.replicas: none, and models.{model.name} is to be served there; give at least one "

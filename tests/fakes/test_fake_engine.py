@@ -13,7 +13,7 @@ from contracts.errors import EngineFailed, EngineRefused
 from contracts.generation import Caller, ChatPrompt, Generation, Sampling, TextPrompt, Tier
 from contracts.usage import Usage
 from engines.drivers import registry as drivers
-from engines.drivers.base import EngineRequest
+from engines.drivers.base import EngineRequest, Load
 from engines.drivers.error_bodies import usage_of
 from engines.http.engine_connections import EngineConnections
 from engines.http.engine_stream import EngineStream
@@ -175,7 +175,7 @@ async def test_the_side_doors(engine: FakeEngineProcess) -> None:
     load = embedded.load()
     assert load is not None
     status, body = await engine.connections.fetch(engine.url, load, 10)
-    assert (status, embedded.parse_load(body).running) == (200, 0)
+    assert (status, embedded.parse_load(body)) == (200, Load(capacity_tokens=100_000))
     for healthy, expected in ((False, 503), (True, 200)):
         await engine.control(healthy=healthy)
         assert (await engine.connections.fetch(engine.url, embedded.health(), 10))[0] == expected

@@ -56,6 +56,7 @@ NOT_RUN_HERE = {
     ("release.md", "it takes a candidate and its traffic"): 1,
     ("release.md", "it takes a release"): 2,
     ("secrets.md", "needs several machines"): 1,
+    ("tensorrt-llm.md", "needs TensorRT-LLM on a GPU"): 2,
     ("train-the-models.md", "training takes hours"): 5,
 }
 TOKEN = "deployment-token-of-the-pages"

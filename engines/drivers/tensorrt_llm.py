@@ -1,0 +1,140 @@
+"""TensorRT-LLM's HTTP dialect, as `trtllm-serve` speaks it: version 1.2, and 1.4 where the two differ.
+
+No id and no abort: a request is stopped by closing its connection, which the server looks for once a second. Fields
+that it does not know are refused, so nothing is sent that both versions do not have. Where each behaviour was read is
+told in docs/guides/tensorrt-llm.md.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from contracts.errors import EngineFailed, SlipstreamError, UnsupportedField
+from contracts.generation import ChatPrompt, Generation
+from engines.drivers.base import Capabilities, Driver, EngineRequest, Load
+from engines.drivers.counters import EngineCounts
+from engines.drivers.error_bodies import RETRY_AFTER_S, context_too_long, engine_error, error_body
+from engines.drivers.openai_body import JsonObject, openai_body, path_of
+
+_PROMPT, _CACHED, _GENERATED = _COUNTERS = (
+    b"trtllm_prompt_tokens_total",
+    b"trtllm_prompt_cached_tokens_total",
+    b"trtllm_generation_tokens_total",
+)
+BAD_REQUEST = 400
+MIDDLE_PRIORITY = 0.5
+"""What a request has that names none."""
+
+
+class TensorRTLLMDriver(Driver):
+    """Drives `trtllm-serve`, for chat.
+
+    request_priorities: the pool's option of this name.
+    """
+
+    name = "tensorrt_llm"
+    capabilities = Capabilities(
+        running_count=True, token_prompts=False, literal_text=False, usage_by_id=False, salted_cache=True
+    )
+
+    def __init__(self, *, request_priorities: bool = False) -> None:
+        self._request_priorities = request_priorities
+
+    def generate(self, generation: Generation, engine_model: str) -> EngineRequest:
+        prompt = generation.prompt
+        if not isinstance(prompt, ChatPrompt):
+            # `/v1/completions` takes no cache_salt: tenants would share one another's prefixes
+            raise UnsupportedField("This model answers chat completions only.", param="model")
+        if prompt.tool_choice == "required":
+            raise UnsupportedField(
+                "'tool_choice' cannot be 'required' for this model here: name a function, or use 'auto'.",
+                param="tool_choice",
+            )
+        if prompt.parallel_tool_calls is False:
+            raise UnsupportedField(
+                "'parallel_tool_calls' cannot be switched off for this model here.", param="parallel_tool_calls"
+            )
+        body = openai_body(generation, engine_model)
+        body.pop("parallel_tool_calls", None)  # 1.2 does not know it
+        body["stream_options"] = {"include_usage": True, "continuous_usage_stats": True}
+        if generation.sampling.min_tokens:
+            body["min_tokens"] = generation.sampling.min_tokens
+        if generation.sampling.stop_ids:
+            body["stop_token_ids"] = generation.sampling.stop_ids
+        if generation.cache_salt:
+            body["cache_salt"] = generation.cache_salt
+        if self._request_priorities and generation.priority:
+            body["priority"] = unit_priority(generation.priority)
+        return EngineRequest("POST", path_of(generation), msgspec.json.encode(body))
+
+    def error(self, status: int, body: bytes) -> SlipstreamError:
+        """Nearly all that goes wrong in the server is answered with 400, its own failures too: that status alone makes
+        nothing the client's fault. What the gateway let through and the server finds invalid is told apart by its
+        words."""
+        said = error_body(body)
+        too_long = context_too_long(said.message)
+        if status == BAD_REQUEST and too_long is None and not _is_validation(said.message):
+            return EngineFailed(
+                "The engine failed.", retry_after_s=RETRY_AFTER_S, detail=f"status {status}: {said.message[:400]}"
+            )
+        return engine_error(status, body)
+
+    def health(self) -> EngineRequest:
+        """503 with a sentence once its executor is dead."""
+        return EngineRequest("GET", "/health")
+
+    def load(self) -> EngineRequest | None:
+        """What happened in each iteration since somebody asked last; for one reader alone. Empty unless the server's
+        `enable_iter_perf_stats` is true."""
+        return EngineRequest("GET", "/metrics")
+
+    def parse_load(self, body: bytes) -> Load | None:
+        """Of the last iteration; None where there was none since."""
+        try:
+            iterations: list[JsonObject] = msgspec.json.decode(body)
+            if not iterations:
+                return None
+            last = iterations[-1]
+            kv: JsonObject = last.get("kvCacheStats") or {}
+            block = int(kv.get("tokensPerBlock") or 0)
+            return Load(
+                running=int(last["numActiveRequests"]),
+                waiting=int(last["numQueuedRequests"]),
+                used_tokens=int(kv.get("usedNumBlocks") or 0) * block,
+                capacity_tokens=int(kv.get("maxNumBlocks") or 0) * block,
+            )
+        except (msgspec.DecodeError, KeyError, TypeError, ValueError, AttributeError, IndexError):
+            raise EngineFailed("The engine's load report cannot be read.") from None
+
+    def counts(self) -> EngineRequest:
+        """Its Prometheus page, which it has with `return_perf_metrics: true`."""
+        return EngineRequest("GET", "/prometheus/metrics")
+
+    def parse_counts(self, body: bytes) -> EngineCounts:
+        """Version 1.2 counts requests and seconds, but no tokens."""
+        totals: dict[bytes, float] = {}
+        for line in body.splitlines():
+            name = line.partition(b"{")[0].partition(b" ")[0]
+            if name in _COUNTERS:
+                totals[name] = totals.get(name, 0.0) + _sample(line)
+        if not {_PROMPT, _GENERATED} <= totals.keys():
+            raise EngineFailed("The engine counts no tokens; is it older than 1.3, or without return_perf_metrics?")
+        return EngineCounts(round(totals[_PROMPT]), round(totals.get(_CACHED, 0.0)), round(totals[_GENERATED]))
+
+
+def unit_priority(priority: int) -> float:
+    """Any priority of ours between the server's 0 and 1, in the same order, none at `MIDDLE_PRIORITY`."""
+    return MIDDLE_PRIORITY + MIDDLE_PRIORITY * priority / (1 + abs(priority))
+
+
+def _is_validation(message: str) -> bool:
+    """Whether pydantic or the server's own checks of a body say so, who name the field or the value."""
+    start = message[:200].lower()
+    return any(words in start for words in ("validation error", "not supported", "must be", "invalid", "should "))
+
+
+def _sample(line: bytes) -> float:
+    try:
+        return float(line.rsplit(b" ", 1)[1])
+    except (IndexError, ValueError):
+        raise EngineFailed("The engine's counters cannot be read.") from None

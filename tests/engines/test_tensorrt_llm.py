@@ -1,0 +1,206 @@
+"""The `tensorrt_llm` driver against a server that behaves as `trtllm-serve` does, in both of its generations."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contracts.desired_state import Model, Pool, Replica
+from contracts.errors import ConfigError, ContextTooLong, EngineFailed, EngineRefused, UnsupportedField
+from contracts.generation import Caller, ChatPrompt, Generation, Sampling, TextPrompt, Tier
+from engines.drivers import registry as drivers
+from engines.drivers.base import EngineRequest, Load
+from engines.drivers.counters import EngineCounts
+from engines.drivers.tensorrt_llm import TensorRTLLMDriver, unit_priority
+from gateway.desired.servable import check_pool, check_served
+from tests.fakes.tensorrt_llm import KNOWN, NEWER, FakeTensorRTLLM, fake_tensorrt_llm
+from tests.fakes.tensorrt_llm import Generation as Era
+
+CHAT = "/v1/chat/completions"
+SAID = ({"role": "user", "content": "hi"},)
+
+
+def asked(prompt: ChatPrompt | TextPrompt | None = None, **fields: Any) -> Generation:
+    defaults: dict[str, Any] = {"sampling": Sampling(max_tokens=7), "cache_salt": "salt"}
+    return Generation(
+        request_id="req_1", caller=Caller("o", "p", "k"), tier=Tier.CHAT, model="public-name",
+        prompt=prompt or ChatPrompt(SAID), **{**defaults, **fields},
+    )  # fmt: skip
+
+
+EVERYTHING = asked(
+    ChatPrompt(
+        SAID,
+        tools=({"type": "function", "function": {"name": "f"}},),
+        tool_choice="auto",
+        parallel_tool_calls=True,
+        response_format={"type": "json_object"},
+        reasoning_effort="low",
+    ),
+    sampling=Sampling(
+        max_tokens=7, n=2, temperature=0.5, top_p=0.5, seed=1, frequency_penalty=0.1, presence_penalty=0.1,
+        stop=("a",), min_tokens=2, stop_ids=(3,), logit_bias={"5": 1.0}, logprobs=2,
+    ),
+    priority=-10,
+)  # fmt: skip
+
+
+@pytest.fixture(params=["1.2", "1.4"])
+async def server(request: pytest.FixtureRequest) -> AsyncIterator[tuple[FakeTensorRTLLM, str]]:
+    era: Era = request.param
+    async with fake_tensorrt_llm(era, disconnect_poll_s=0.01) as running:
+        yield running
+
+
+async def fetch(url: str, request: EngineRequest) -> tuple[int, bytes]:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.request(request.method, url + request.path, data=request.body or None) as answer,
+    ):
+        return answer.status, await answer.read()
+
+
+async def test_all_that_a_request_can_say_is_taken(server: tuple[FakeTensorRTLLM, str]) -> None:
+    fake, url = server
+    newer = fake.generation == "1.4"
+    driver = TensorRTLLMDriver(request_priorities=newer)
+    status, answer = await fetch(url, driver.generate(EVERYTHING, "llama-70b"))
+    assert status == 200, answer
+    (seen,) = fake.asked
+    assert seen.body["max_tokens"] == 7, "without it the server keeps memory for the whole window"
+    assert seen.body["cache_salt"] == "salt"
+    assert (seen.body["min_tokens"], seen.body["stop_token_ids"]) == (2, [3])
+    assert seen.body["stream_options"] == {"include_usage": True, "continuous_usage_stats": True}
+    assert ("priority" in seen.body) is newer
+    assert "parallel_tool_calls" not in seen.body
+
+
+async def test_a_priority_is_refused_by_a_server_that_knows_none(server: tuple[FakeTensorRTLLM, str]) -> None:
+    fake, url = server
+    request = TensorRTLLMDriver(request_priorities=True).generate(asked(priority=1), "llama-70b")
+    assert (await fetch(url, request))[0] == (200 if fake.generation == "1.4" else 400)
+
+
+@pytest.mark.parametrize("prompt", [TextPrompt(("a",)), TextPrompt(((1, 2),)), TextPrompt(("a",), suffix="b")])
+def test_a_text_to_continue_is_refused_for_its_cache_would_be_shared(prompt: TextPrompt) -> None:
+    with pytest.raises(UnsupportedField, match="chat completions only"):
+        TensorRTLLMDriver().generate(asked(prompt), "m")
+    assert "cache_salt" not in KNOWN["/v1/completions"] | NEWER["/v1/completions"]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "param"),
+    [(ChatPrompt(SAID, tool_choice="required"), "tool_choice"), (ChatPrompt(SAID, parallel_tool_calls=False), None)],
+)
+def test_what_it_cannot_keep_is_refused_by_name(prompt: ChatPrompt, param: str | None) -> None:
+    with pytest.raises(UnsupportedField) as caught:
+        TensorRTLLMDriver().generate(asked(prompt), "m")
+    assert caught.value.param == (param or "parallel_tool_calls")
+
+
+@given(one=st.integers(-1_000, 1_000), other=st.integers(-1_000, 1_000))
+def test_priorities_keep_their_order_between_its_bounds(one: int, other: int) -> None:
+    assert 0 <= unit_priority(one) <= 1
+    assert (unit_priority(one) < unit_priority(other)) is (one < other)
+    assert unit_priority(0) == 0.5
+
+
+async def test_load_is_that_of_the_last_iteration_and_told_once(server: tuple[FakeTensorRTLLM, str]) -> None:
+    fake, url = server
+    driver = TensorRTLLMDriver()
+    assert driver.parse_load((await fetch(url, driver.load() or driver.health()))[1]) is None
+    fake.script.held = True
+    async with aiohttp.ClientSession() as session:
+        request = driver.generate(asked(), "llama-70b")
+        answer = await session.post(url + request.path, data=request.body)
+        fake.go_on()
+        await answer.content.readuntil(b" t0")
+        load = driver.parse_load((await fetch(url, EngineRequest("GET", "/metrics")))[1])
+        assert load == Load(running=1, waiting=0, used_tokens=320, capacity_tokens=32_000)
+        assert driver.parse_load((await fetch(url, EngineRequest("GET", "/metrics")))[1]) is None
+        fake.go_on(9)
+        await answer.read()
+    for body in (b"", b"3", b"[3]", b"[{}]", b'[{"numActiveRequests":"x","numQueuedRequests":0}]'):
+        with pytest.raises(EngineFailed):
+            driver.parse_load(body)
+
+
+async def test_tokens_are_counted_by_the_newer_alone(server: tuple[FakeTensorRTLLM, str]) -> None:
+    fake, url = server
+    driver = TensorRTLLMDriver()
+    fake.script.cached_tokens = 5
+    for _ in range(2):
+        await fetch(url, driver.generate(asked(), "llama-70b"))
+    status, page = await fetch(url, driver.counts())
+    assert status == 200
+    if fake.generation == "1.4":
+        assert driver.parse_counts(page) == EngineCounts(14, 10, 8)
+    else:
+        with pytest.raises(EngineFailed, match="counts no tokens"):
+            driver.parse_counts(page)
+
+
+def test_counters_that_cannot_be_read_are_said() -> None:
+    with pytest.raises(EngineFailed, match="cannot be read"):
+        TensorRTLLMDriver().parse_counts(b"trtllm_prompt_tokens_total{} many\n")
+
+
+def error(message: str, status: int = 400) -> Exception:
+    body = {"object": "error", "message": message, "type": "BadRequestError", "param": None, "code": status}
+    return TensorRTLLMDriver().error(status, msgspec.json.encode(body))
+
+
+def test_its_own_failures_are_not_the_clients() -> None:
+    failed = error("'NoneType' object has no attribute 'request_id'")
+    assert isinstance(failed, EngineFailed)
+    assert "NoneType" not in failed.message
+    assert isinstance(error("Requests failed: executor is shutting down"), EngineFailed)
+
+
+async def test_what_it_finds_invalid_is(server: tuple[FakeTensorRTLLM, str]) -> None:
+    _, url = server
+    request = EngineRequest("POST", CHAT, msgspec.json.encode({"model": "m", "messages": SAID, "store": True}))
+    status, body = await fetch(url, request)
+    assert isinstance(TensorRTLLMDriver().error(status, body), EngineRefused)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "The sum of prompt length (5000.0), query length (0) should not exceed max_num_tokens (4096)",
+        "The sum of prompt length (5000.0) and query length (0) max_tokens (7) should not exceed max_seq_len (4096)",
+    ],
+)
+def test_a_prompt_that_is_too_long_is_said_in_our_words(said: str) -> None:
+    too_long = error(said)
+    assert isinstance(too_long, ContextTooLong)
+    assert "4,096" in too_long.message or "4096" in too_long.message
+    assert "5,000" in too_long.message or "5000" in too_long.message
+
+
+async def test_health_is_lost_with_its_executor(server: tuple[FakeTensorRTLLM, str]) -> None:
+    fake, url = server
+    assert (await fetch(url, TensorRTLLMDriver().health()))[0] == 200
+    fake.script.executor_dies = True
+    assert await fetch(url, TensorRTLLMDriver().generate(asked(), "m")) == (200, b"null")
+    assert (await fetch(url, TensorRTLLMDriver().health()))[0] == 503
+
+
+def test_a_pool_that_cannot_work_stops_the_start(tmp_path: Path) -> None:
+    replicas = (Replica("r", "http://10.0.0.1:8000"),)
+    with pytest.raises(ConfigError, match="checks no API key"):
+        check_pool(Pool("p", "tensorrt_llm", replicas))
+    pool = Pool("p", "tensorrt_llm", replicas, api_key_required=False, request_priorities=True)
+    check_pool(pool)
+    check_pool(Pool("p", "tensorrt_llm", replicas, api_key_file=str(tmp_path / "key")))
+    assert drivers.of_pool(pool).capabilities == drivers.get("tensorrt_llm").capabilities
+    check_served(Model("m", Tier.CHAT, "p", 4_096), pool)
+    with pytest.raises(ConfigError, match="serves the tier 'chat' alone"):
+        check_served(Model("m", Tier.AUTOCOMPLETE, "p", 4_096), pool)
