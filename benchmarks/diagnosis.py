@@ -93,7 +93,8 @@ async def inject(
     wrong = tuple(fix for fix in fixes if fix in injection.wrong)
     answered = {status: count - statuses.get(status, 0) for status, count in load.statuses.items()}
     print(
-        f"seed {seed}  {name:18} {'ok   ' if right else 'WRONG'} {cause:18} {told(found, right)}  {answered}",
+        f"seed {seed}  {name:18} {'ok   ' if right else 'WRONG'} {cause:18} {told(found, right)}  {answered}"
+        + "".join(f"  WRONG FIX {fix}" for fix in wrong),
         flush=True,
     )
     return Judged(seed, name, cause, right, wrong)
