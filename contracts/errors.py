@@ -394,6 +394,8 @@ class Overloaded(ServiceError):
     """There was no room for the request within the time it may wait; others keep theirs."""
 
     code = "overloaded"
+    over_share: bool = False
+    """Its organization asks for more than its share of the pool, and without that there would have been room."""
 
 
 class ConnectionsExhausted(ServiceError):

@@ -67,6 +67,11 @@ class LeaseRequest(msgspec.Struct, frozen=True):
     """The pool that is to serve it, whatever the model's split says; the gateway lets only the deployment's own
     requests name one. Empty: the model's."""
 
+    @property
+    def tokens(self) -> int:
+        """The most that a lease of it holds."""
+        return self.prompt_tokens + self.max_output_tokens
+
 
 class Lease(msgspec.Struct, frozen=True):
     """A place on an engine, granted to one attempt of a request."""

@@ -90,8 +90,12 @@ class Part(msgspec.Struct, frozen=True):
 PARTS = 3
 
 
+FAIR_SHARE = "fair share of the pool"
+
+
 class Refusal(msgspec.Struct, frozen=True):
-    """Requests that a limit refused. rule: as the client was told, e.g. `requests_per_minute of the key`."""
+    """Requests that a limit refused. rule: as the client was told, e.g. `requests_per_minute of the key`; `FAIR_SHARE`
+    of those for which there was no room because their organization asked for more than its share."""
 
     code: str
     rule: str
@@ -99,7 +103,7 @@ class Refusal(msgspec.Struct, frozen=True):
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """Whose requests limits refused. key: its name and id; None: not known."""
+    """Whose requests those are. key: its name and id; None: not known."""
 
     organization: str
     key: str | None
@@ -112,7 +116,7 @@ class Refused(msgspec.Struct, frozen=True):
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """Requests that ended with a 5xx, by error code."""
+    """Requests that ended with a 5xx, by error code; none that are a `Refusal`."""
 
     code: str
     count: int

@@ -338,4 +338,7 @@ _ERRORS: dict[str, type[SlipstreamError]] = {
 def _error_of(shed: pb.Shed) -> SlipstreamError:
     kind = _ERRORS.get(shed.code, RouterUnavailable)
     retry_after_s = shed.retry_after_ms / 1000 or None
-    return kind(shed.reason, retry_after_s=retry_after_s)
+    error = kind(shed.reason, retry_after_s=retry_after_s)
+    if isinstance(error, Overloaded):
+        error.over_share = shed.over_share
+    return error

@@ -52,6 +52,11 @@ OF_POOLS: tuple[tuple[str, str, Callable[[PoolState], float]], ...] = (
 OF_TIERS: tuple[tuple[str, str, Callable[[ShedRates], Mapping[str, float]]], ...] = (
     ("asks_total", "Asks answered, granted or refused.", lambda sheds: sheds.asks),
     ("refusals_total", "Asks refused for lack of room or of engines.", lambda sheds: sheds.refusals),
+    (
+        "over_share_refusals_total",
+        "Of the asks refused for lack of room, those of organizations that asked for more than their share.",
+        lambda sheds: sheds.over_share,
+    ),
     ("shed_ratio", "Part of the asks refused, over about the last 2,000.", lambda sheds: sheds.ratio),
 )
 OF_ROUTER: tuple[tuple[str, str, Callable[[Dispatcher], float]], ...] = (

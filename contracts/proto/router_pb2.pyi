@@ -487,12 +487,17 @@ class Shed(_message.Message):
     CODE_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     RETRY_AFTER_MS_FIELD_NUMBER: _builtins.int
+    OVER_SHARE_FIELD_NUMBER: _builtins.int
     lease_id: _builtins.str
     code: _builtins.str
     """A code of contracts/errors.py: no_engine_available, overloaded, model_not_found, router_unavailable."""
     reason: _builtins.str
     retry_after_ms: _builtins.int
     """0: the request cannot be served later either."""
+    over_share: _builtins.bool
+    """Of `overloaded`: for lack of room that its tenant, which asks for more than its share, has used up. Not set by
+    routers of older releases.
+    """
     def __init__(
         self,
         *,
@@ -500,10 +505,11 @@ class Shed(_message.Message):
         code: _builtins.str = ...,
         reason: _builtins.str = ...,
         retry_after_ms: _builtins.int = ...,
+        over_share: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "lease_id", b"lease_id", "reason", b"reason", "retry_after_ms", b"retry_after_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "lease_id", b"lease_id", "over_share", b"over_share", "reason", b"reason", "retry_after_ms", b"retry_after_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,8 +1,11 @@
-"""Limits refuse requests. Whoever asks again until it passes feels that as latency; no engine has a part in it."""
+"""Limits refuse requests. Whoever asks again until it passes feels that as latency; no engine has a part in it.
+
+An organization's fair share of a full pool is such a limit: the router sheds what it asks for beyond.
+"""
 
 from __future__ import annotations
 
-from diagnosis.evidence import Evidence
+from diagnosis.evidence import FAIR_SHARE, Evidence
 from diagnosis.finding import Cause, Clear, Finding, Phase, Verdict, WouldNotHelp
 from diagnosis.fix import Fix
 from diagnosis.objectives import Objectives
@@ -16,6 +19,10 @@ WOULD_NOT_HELP = (
     WouldNotHelp(Fix.CHUNKED_PREFILL, "the requests never reached an engine"),
     WouldNotHelp(Fix.SPECULATIVE_DECODING, "the requests never reached an engine"),
 )
+WOULD_NOT_HELP_SHARE = (
+    WouldNotHelp(Fix.RAISE_LIMIT, "it was no limit of the tenant's: what it sends is more than its part of the pool"),
+    *WOULD_NOT_HELP[2:],
+)
 
 
 def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
@@ -27,7 +34,8 @@ def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
     by_count = sorted(now.refusals, key=lambda each: each.count, reverse=True)
     rules = "; ".join(f"{each.rule} ({each.code}) refused {each.count:,}" for each in by_count[:3])
     whose = "; ".join(f"{each.label}: {each.count:,}" for each in now.refused[:3])
-    waits = by_count[0].code not in MONEY
+    waits, share = by_count[0].code not in MONEY, by_count[0].rule == FAIR_SHARE
+    fixes = (Fix.PACE_REQUESTS, Fix.RAISE_LIMIT) if waits else (Fix.RAISE_LIMIT,)
     return Finding(
         cause=Cause.LIMITS,
         phase=Phase.LIMIT,
@@ -35,6 +43,6 @@ def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
             f"Limits refused {count:,} of {now.requests:,} requests: {rules}.",
             *([f"Refused most: {whose}."] if whose else []),
         ),
-        fixes=(Fix.PACE_REQUESTS, Fix.RAISE_LIMIT) if waits else (Fix.RAISE_LIMIT,),
-        would_not_help=WOULD_NOT_HELP,
+        fixes=(Fix.PACE_REQUESTS, Fix.ADMISSION_CONTROL, Fix.MORE_REPLICAS) if share else fixes,
+        would_not_help=WOULD_NOT_HELP_SHARE if share else WOULD_NOT_HELP,
     )

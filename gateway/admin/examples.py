@@ -159,6 +159,7 @@ ABSENT = frozenset(
         "last_used_at",
         "night",
         "next_cursor",
+        "over_share",
         "previous_expires_at",
         "previous_secret_expires_at",
         "reason",

@@ -220,6 +220,8 @@ request_traces = Table(
     Column("retractions", SmallInteger),
     # OpenTelemetry's, 32 hexadecimal digits; null where nobody has spans of it.
     Column("trace_id", Text),
+    # Of a request refused for lack of room: its organization asked for more than its share of it; null: not refused so.
+    Column("over_share", Boolean),
     Index(None, "recorded_at", postgresql_using="brin"),
     # Ids are in order of time.
     Index(None, "organization_id", "request_id"),

@@ -17,7 +17,7 @@ import asyncpg
 
 from contracts.generation import Tier
 from contracts.length_class import LONG_TOKENS, MEDIUM_TOKENS, LengthClass
-from diagnosis.evidence import PARTS, EnginePage, Failure, Part, Quantiles, Refusal, Refused, Slice, Window
+from diagnosis.evidence import FAIR_SHARE, PARTS, EnginePage, Failure, Part, Quantiles, Refusal, Refused, Slice, Window
 from diagnosis.measure import BEFORE_FIRST_TOKEN, Measure
 from diagnosis.objectives import Objectives
 from gateway.metering.journal.request_id import first_at
@@ -79,14 +79,15 @@ SELECT coalesce(sum(n * n), 0)::float8 FROM (SELECT count(*) AS n {ASKED} GROUP 
 """  # noqa: S608
 CODES = f"""
 SELECT error_code, CASE WHEN error_code = ANY($5) THEN
-           coalesce(rule->>'counter' || ' of the ' || (rule->>'level'), error_code) END AS rule, count(*)
+           coalesce(rule->>'counter' || ' of the ' || (rule->>'level'), error_code)
+                   WHEN over_share THEN '{FAIR_SHARE}' END AS rule, count(*)
   {ASKED} AND error_code IS NOT NULL AND (status >= 500 OR error_code = ANY($5))
  GROUP BY 1, 2 ORDER BY 1, 2
 """
 MOST_REFUSED = 100
 REFUSED = f"""
 SELECT asked.organization_id, asked.key_id, api_keys.name AS key_name, asked.count
-  FROM (SELECT organization_id, key_id, count(*) AS count {ASKED} AND error_code = ANY($5)
+  FROM (SELECT organization_id, key_id, count(*) AS count {ASKED} AND (error_code = ANY($5) OR over_share)
          GROUP BY 1, 2 ORDER BY 3 DESC, 1, 2 LIMIT {MOST_REFUSED}) AS asked
   LEFT JOIN gateway.api_keys ON api_keys.id = asked.key_id
 """  # noqa: S608

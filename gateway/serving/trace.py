@@ -66,6 +66,7 @@ class Row(Measurement, frozen=True, kw_only=True, gc=False):
     characters: int | None
     served_from: str | None
     trace_id: str | None
+    over_share: bool | None
 
 
 _COLUMNS = ", ".join(Row.__struct_fields__)
@@ -153,6 +154,7 @@ def _row(
         characters=characters,
         served_from=served_from,
         trace_id=request.trace_id,
+        over_share=error.over_share if isinstance(error, Overloaded) else None,
         **msgspec.structs.asdict(measurement),
     )
 

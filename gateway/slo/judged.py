@@ -109,6 +109,7 @@ def judged(
             and_(_PROMISED, or_(_FAILED, _ANSWERED)).label("is_counted"),
             _FAILED.label("is_failed"),
             _ended_by(Overloaded.code).label("is_shed"),
+            and_(_PROMISED, _FAILED, func.coalesce(_T.over_share, false())).label("is_over_share"),
             (_T.status == 429).label("is_limited"),
             _ABANDONED.label("is_abandoned"),
             _ended_by(SUPERSEDED).label("is_superseded"),
@@ -134,7 +135,7 @@ def counts(each: Subquery) -> dict[str, ColumnElement[Any]]:
     """What is added up of judged requests, by the names of `tables.COUNTS`."""
     of = each.c
     flags = ("counted", "failed", "shed", "limited", "abandoned", "superseded")
-    kept = ("good", "ttft_kept", "tpot_kept", "gap_kept")
+    kept = ("good", "ttft_kept", "tpot_kept", "gap_kept", "over_share")
 
     def total(column: ColumnElement[Any]) -> ColumnElement[int]:
         return func.coalesce(func.sum(column), literal_column("0")).cast(BigInteger)

@@ -6,6 +6,9 @@ Counted are requests that were answered and those that failed by our fault. Not 
 - requests superseded by a newer keystroke, and those whose client left before the first text;
 - answers of which nothing was measured: those that read another request's generation and got no text of it.
 
+Requests refused for lack of room while their organization asked for more than its share count for the organization, and
+not for the deployment, which had room for the others.
+
 A client that left behind the first text has had an answer, and it is judged by what it had.
 """
 
@@ -29,6 +32,7 @@ class TraceRow(msgspec.Struct, frozen=True, kw_only=True):
     tpot_ms: float | None = None
     itl_max_ms: float | None = None
     completion_tokens: int | None = None
+    over_share: bool | None = None
 
 
 class Judgement(msgspec.Struct, frozen=True):
@@ -38,6 +42,8 @@ class Judgement(msgspec.Struct, frozen=True):
     ttft_kept: bool = False
     tpot_kept: bool = False
     gap_kept: bool = False
+    over_share: bool = False
+    """It failed by its own organization's excess: not counted for the deployment."""
 
     @property
     def good(self) -> bool:
@@ -65,7 +71,7 @@ def judge(row: TraceRow, objective: Objective | None) -> Judgement:
     if objective is None:
         return Judgement()
     if failed(row):
-        return Judgement(counted=True)
+        return Judgement(counted=True, over_share=bool(row.over_share))
     if not answered(row):
         return Judgement()
     first_ms = row.total_ms if row.ttft_ms is None else row.ttft_ms  # an answer without text: its end was its beginning

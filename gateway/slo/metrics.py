@@ -35,6 +35,12 @@ class SloMetrics:
             " below 0 overspent; NaN without requests.",
             OF,
         )
+        self._over_share = gauge(
+            "slipstream_slo_over_share_requests",
+            "Requests of the last 28 days that were refused for lack of room while their organization asked for more"
+            " than its share, by tier and length class: not counted in attainment, budget and burn rates.",
+            OF,
+        )
         self._burn_rate = gauge(
             "slipstream_slo_burn_rate",
             "How fast the error budget is used, by tier, length class and window (5m, 30m, 1h, 2h, 6h, 1d, 3d, 28d): 1"
@@ -57,7 +63,7 @@ class SloMetrics:
         """Show these, and nothing else any more. at: when they were added up."""
         found = {(each.objective.tier.value, each.objective.length.value): each for each in standings}
         for gone in self._told - found.keys():
-            for gauge in (self._target, self._attainment, self._budget_left):
+            for gauge in (self._target, self._attainment, self._budget_left, self._over_share):
                 gauge.remove(*gone)
             for gauge in (self._burn_rate, self._burning):
                 gauge.remove_by_labels(dict(zip(OF, gone, strict=True)))
@@ -66,6 +72,7 @@ class SloMetrics:
             self._target.labels(*labels).set(each.objective.target)
             self._attainment.labels(*labels).set(_number(each.budget.attainment))
             self._budget_left.labels(*labels).set(_number(each.budget_left))
+            self._over_share.labels(*labels).set(each.budget.over_share)
             for window, rate in each.rates.items():
                 self._burn_rate.labels(*labels, window).set(rate or 0.0)
             burning = each.burning

@@ -21,6 +21,7 @@ Counts = dict[Class, dict[str, Count]]
 """By class, then by window's name."""
 _END = bindparam("end", type_=DateTime(timezone=True))
 _M = slo_minutes.c
+_NUMBERS = ("counted", "good", "over_share")
 
 LAST_RUN = select(func.max(slo_roll_up_runs.c.started_at))
 
@@ -30,11 +31,11 @@ def _since(window: timedelta) -> ColumnElement[Any]:
 
 
 def window_counts(*conditions: ColumnElement[bool]) -> Select[Any]:
-    """Rows of tier, length, and two numbers for each window before `end` (a parameter, a whole minute)."""
+    """Rows of tier, length, and `_NUMBERS` for each window before `end` (a parameter, a whole minute)."""
     numbers = [
         func.coalesce(func.sum(_M[name]).filter(_M.minute >= _since(window)), literal_column("0")).cast(BigInteger)
         for window in WINDOWS.values()
-        for name in ("counted", "good")
+        for name in _NUMBERS
     ]
     return (
         select(_M.tier, _M.length, *numbers)
@@ -44,13 +45,21 @@ def window_counts(*conditions: ColumnElement[bool]) -> Select[Any]:
 
 
 def counts_of(rows: Iterable[Iterable[Any]]) -> Counts:
-    """What `window_counts` finds."""
+    """What `window_counts` finds, as it counts for the organizations whose requests they are."""
     found: Counts = {}
     for row in rows:
         tier, length, *numbers = row
-        pairs = zip(numbers[::2], numbers[1::2], strict=True)
-        found[Tier(tier), LengthClass(length)] = {name: Count(*pair) for name, pair in zip(WINDOWS, pairs, strict=True)}
+        each = [Count(*numbers[at : at + len(_NUMBERS)]) for at in range(0, len(numbers), len(_NUMBERS))]
+        found[Tier(tier), LengthClass(length)] = dict(zip(WINDOWS, each, strict=True))
     return found
+
+
+def for_deployment(counts: Counts) -> Counts:
+    """The same as it counts for the deployment, which did not fail those who asked for more than their share."""
+    return {
+        of: {name: Count(each.counted - each.over_share, each.good, each.over_share) for name, each in windows.items()}
+        for of, windows in counts.items()
+    }
 
 
 def end_of(last_run: datetime) -> datetime:

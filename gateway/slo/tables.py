@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Boolean, CheckConstraint, Column, DateTime, Double, Index, Integer, Table, Text
+from sqlalchemy import BigInteger, Boolean, CheckConstraint, Column, DateTime, Double, Index, Integer, Table, Text, text
 from sqlalchemy.dialects.postgresql import UUID
 
 from contracts.generation import Tier
@@ -45,6 +45,8 @@ COUNTS = (
     "cached_tokens",
     "completion_tokens",
     "good_tokens",
+    # of the counted ones: refused for lack of room while their organization asked for more than its share
+    "over_share",
 )
 """What is added up."""
 
@@ -62,7 +64,8 @@ slo_minutes = Table(
     Column("canary", Boolean, primary_key=True),
     # Of the objectives it was judged by.
     Column("version", BigInteger, nullable=False),
-    *(Column(name, BigInteger, nullable=False) for name in COUNTS),
+    *(Column(name, BigInteger, nullable=False) for name in COUNTS[:-1]),
+    Column("over_share", BigInteger, nullable=False, server_default=text("0")),
     Index(None, "organization_id", "minute"),
 )
 

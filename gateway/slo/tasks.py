@@ -17,7 +17,7 @@ from gateway.slo.adoption import adopt, in_force
 from gateway.slo.metrics import SloMetrics
 from gateway.slo.objectives import SloConfig
 from gateway.slo.rollup import roll_up
-from gateway.slo.standing import LAST_RUN, counts_of, end_of, standings, window_counts
+from gateway.slo.standing import LAST_RUN, counts_of, end_of, for_deployment, standings, window_counts
 
 ROLL_UP = "slo.roll_up"
 AT_START = (ROLL_UP,)
@@ -67,7 +67,7 @@ class SloUpkeep:
             counts = counts_of(await fetch(connection, window_counts().params(end=end_of(last_run))))
         finally:
             await connection.close()
-        self._metrics.tell(standings(objectives, counts), last_run)
+        self._metrics.tell(standings(objectives, for_deployment(counts)), last_run)
 
 
 def periods_s(roll_up_every_s: float) -> dict[str, float]:

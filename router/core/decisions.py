@@ -25,7 +25,8 @@ class Granted(msgspec.Struct, frozen=True):
 
 class Refused(msgspec.Struct, frozen=True):
     """Answer an ask with a no. code: of contracts/errors.py. reason: for people, with what the case adds to `cause`.
-    retry_after_s None: asking again will not help."""
+    retry_after_s None: asking again will not help. over_share: there was no room for it because its tenant asks for
+    too much, see `core.excess`."""
 
     connection: int
     lease_id: str
@@ -33,6 +34,7 @@ class Refused(msgspec.Struct, frozen=True):
     reason: str
     retry_after_s: float | None
     cause: Reason
+    over_share: bool = False
 
 
 class Disconnect(msgspec.Struct, frozen=True):

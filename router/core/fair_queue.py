@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import bisect
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
@@ -44,9 +44,16 @@ class Tenant(msgspec.Struct, eq=False):
     """Tokens given, divided by its share; output tokens count double."""
     share: float = 1.0
     waiting: int = 0
+    waiting_tokens: int = 0
+    """Of the asks that wait, as a lease of each would hold them."""
     held_tokens: int = 0
     """Of its live leases."""
     last_asked: float = 0.0
+
+    @property
+    def demand_tokens(self) -> int:
+        """Of what runs and what waits."""
+        return self.held_tokens + self.waiting_tokens
 
 
 class _Line(msgspec.Struct, eq=False):
@@ -81,6 +88,8 @@ class FairQueue:
         self._recent_shares = 0.0
         self.held_tokens = 0
         """Of all tenants' live leases."""
+        self.waiting_tokens = 0
+        """Of all that wait."""
         self._level = 0.0
         """Counter of the tenant served last: where a new one begins."""
         self._arrivals = 0
@@ -105,6 +114,16 @@ class FairQueue:
             if len(self.tenants) > IDLE_LIMIT:
                 self._forget_idle()
         return tenant
+
+    @property
+    def active(self) -> Mapping[str, Tenant]:
+        """Those that asked within `ACTIVE_S`, by name."""
+        return self._recent
+
+    @property
+    def active_shares(self) -> float:
+        """Of the active ones together."""
+        return self._recent_shares
 
     def asked(self, name: str, share: float, now: float, length_class: int = 0) -> Tenant:
         """A tenant asks, whether it will have to wait or not."""
@@ -147,6 +166,7 @@ class FairQueue:
             backlogged = [other.counter for other in self.tenants.values() if other.waiting]
             tenant.counter = max(tenant.counter, min(backlogged, default=tenant.counter))
         tenant.waiting += 1
+        self._count(tenant, ask.tokens)
         length_class = self._length_classes.setdefault(waiting.length_class, _LengthClass())
         if not length_class.waiting:
             busy = [other.counter for other in self._length_classes.values() if other.waiting]
@@ -170,6 +190,7 @@ class FairQueue:
         line = lines[ask.organization_id]
         del line.asks[bisect.bisect_left(line.asks, (waiting.start_by, waiting.number))]
         line.tenant.waiting -= 1
+        self._count(line.tenant, -ask.tokens)
         self._length_classes[waiting.length_class].waiting -= 1
         if not line.asks:
             del lines[ask.organization_id]
@@ -234,6 +255,10 @@ class FairQueue:
     def served(self, tenant: Tenant) -> None:
         """It was this tenant's turn."""
         self._level = tenant.counter
+
+    def _count(self, tenant: Tenant, tokens: int) -> None:
+        tenant.waiting_tokens += tokens
+        self.waiting_tokens += tokens
 
     def _forget_idle(self) -> None:
         idle = [tenant for tenant in self.tenants.values() if not tenant.waiting and not tenant.held_tokens]

@@ -14,6 +14,7 @@ from router.config import RouterConfig, slo_of
 from router.core import load_shedding
 from router.core.candidates import PlacementContext
 from router.core.decisions import Decision, Granted, Refused
+from router.core.excess import in_excess
 from router.core.fleet import Fleet
 from router.core.latency_model import pairs_of
 from router.core.pool import PoolState
@@ -31,6 +32,7 @@ SHORT = 0.25
 CREDIT_S = 1.0
 """Prefill per replica that streams make up for without anybody having to go."""
 ON_CREDIT_S = 0.02
+OVER_SHARE = "Your organization asks for more than its share; without that there would have been room."
 TRIES = 24
 """Asks tried in one go before it is taken that nothing fits anyone: bounds the work of one event."""
 
@@ -194,7 +196,7 @@ class Placer:
         live = LiveLease(
             ask.lease_id,
             replica.id,
-            tokens=ask.prompt_tokens + ask.max_output_tokens,
+            tokens=ask.tokens,
             since=now,
             lease=lease,
             ask=ask,
@@ -320,7 +322,10 @@ class Placer:
                 reason += f" A place is kept for this request in {retry_after_s:.2g} s."
         else:
             retry_after_s = pool.wait_estimator.return_in_s(pool.queue.ahead_of(waiting), pool.places, now)
-        self._refuse(pool, waiting, Overloaded.code, cause, reason, retry_after_s, now, out)
+        over_share = in_excess(pool.queue, waiting.ask.organization_id)
+        if over_share:
+            reason += f" {OVER_SHARE}"
+        self._refuse(pool, waiting, Overloaded.code, cause, reason, retry_after_s, now, out, over_share)
 
     def refuse_late(self, pool: PoolState, waiting: QueuedRequest, now: float, out: list[Decision]) -> None:
         """Refuse a request whose deadline has come while it waited."""
@@ -348,10 +353,11 @@ class Placer:
         retry_after_s: float,
         now: float,
         out: list[Decision],
+        over_share: bool = False,
     ) -> None:
         connection, ask = waiting.session.connection, waiting.ask
-        self.sheds.shed(ask.tier.value)
+        self.sheds.shed(ask.tier.value, over_share)
         pool.served.count(waiting.length, False)
         self.records.refused(waiting, pool.name, self.policy.name, now, f"{code}: {reason}", retry_after_s)
         if connection is not None:
-            out.append(Refused(connection, ask.lease_id, code, reason, retry_after_s, cause))
+            out.append(Refused(connection, ask.lease_id, code, reason, retry_after_s, cause, over_share))

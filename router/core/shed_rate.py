@@ -12,6 +12,8 @@ class ShedRates:
     def __init__(self) -> None:
         self.asks: dict[str, int] = {}
         self.refusals: dict[str, int] = {}
+        self.over_share: dict[str, int] = {}
+        """Of the refusals, those of tenants that asked for more than their share."""
         self.ratio: dict[str, float] = {}
         """Over about the last `WINDOW` answers."""
 
@@ -19,9 +21,10 @@ class ShedRates:
         """An ask was granted."""
         self._count(tier, 0.0)
 
-    def shed(self, tier: str) -> None:
-        """An ask was refused for lack of room or of engines."""
+    def shed(self, tier: str, over_share: bool = False) -> None:
+        """An ask was refused for lack of room or of engines. over_share: its tenant asks for more than its share."""
         self.refusals[tier] = self.refusals.get(tier, 0) + 1
+        self.over_share[tier] = self.over_share.get(tier, 0) + over_share
         self._count(tier, 1.0)
 
     def _count(self, tier: str, value: float) -> None:

@@ -39,4 +39,4 @@ def answer(decision: Granted | Refused) -> pb.RouterMessage:
     """The message that tells a gateway."""
     if isinstance(decision, Granted):
         return messages.grant(decision.lease)
-    return messages.shed(decision.lease_id, decision.code, decision.reason, decision.retry_after_s)
+    return messages.shed(decision.lease_id, decision.code, decision.reason, decision.retry_after_s, decision.over_share)

@@ -174,10 +174,14 @@ def lease_of(message: pb.Grant) -> Lease:
     return Lease(message.lease_id, engine, message.queued_us / 1e6)
 
 
-def shed(lease_id: str, code: str, reason: str, retry_after_s: float | None) -> pb.RouterMessage:
+def shed(
+    lease_id: str, code: str, reason: str, retry_after_s: float | None, over_share: bool = False
+) -> pb.RouterMessage:
     """The answer that refuses an ask. retry_after_s None: asking again will not help."""
     wait = 0 if retry_after_s is None else max(1, milliseconds(retry_after_s))
-    return pb.RouterMessage(shed=pb.Shed(lease_id=lease_id, code=code, reason=reason, retry_after_ms=wait))
+    return pb.RouterMessage(
+        shed=pb.Shed(lease_id=lease_id, code=code, reason=reason, retry_after_ms=wait, over_share=over_share)
+    )
 
 
 def welcome(router_epoch: str, grace_s: float, version: int) -> pb.RouterMessage:

@@ -24,7 +24,7 @@ TRACE = """
 SELECT request_id, client_request_id, status, error_code, reason, rule::text AS rule, total_ms,
        phases_ms::text AS phases_ms, served_from, pool, replica_id, canary, side, release, stream, attempts,
        prompt_tokens, cached_tokens, completion_tokens, ttft_ms, tpot_ms, itl_max_ms, gaps_over_100ms, client_stall_ms,
-       engine_queue_ms, engine_prefill_ms, retractions, trace_id
+       engine_queue_ms, engine_prefill_ms, retractions, trace_id, over_share
   FROM gateway.request_traces WHERE request_id = $1
 """
 ATTEMPTS = """

@@ -119,6 +119,9 @@ def _print(told: Told) -> None:
                 f"{each.tier.value} {each.length.value}: the budget burns more than {pair.threshold:g} times too fast, "
                 f"over {pair.long} and still over {pair.short}; `{command('diagnose')}` says why"
             )
+    for of in told.totals:
+        if of.over_share:
+            print(_over_share(of, of_all=told.pools is not None))
     if told.pools is not None and told.pools.data:
         print()
         print("\n".join(table(POOLS, [_pool(each, told.pools.currency) for each in told.pools.data])))
@@ -155,6 +158,14 @@ def _cells(each: ObjectiveStanding, of: GoodputTotals | None) -> list[str]:
         *("-" if (rate := rates[name]) is None else f"{rate:.1f}" for name in ("1h", "6h", "3d")),
         "-" if each.budget_left is None else f"{each.budget_left:.0%}",
     ]
+
+
+def _over_share(of: GoodputTotals, *, of_all: bool) -> str:
+    """of_all: of the whole deployment, which does not count them."""
+    shed = f"{of.over_share:,} requests shed while their organization asked for more than its share"
+    if of_all:
+        return f"{of.tier} {of.length}: not counted are {shed}; `{command('diagnose')}` says whose"
+    return f"{of.tier} {of.length}: of the counted ones that were not good, {shed}"
 
 
 def _pool(each: PoolCost, currency: str) -> list[str]:

@@ -12,7 +12,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
 
     requests: int
     counted: int
-    """Of these, answered, or failed by the platform's fault."""
+    """Of these, answered, or failed by the platform's fault; not those shed by their own organization's excess."""
     good: int
     """Of the counted ones, within their objective."""
     failed: int

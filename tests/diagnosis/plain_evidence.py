@@ -12,7 +12,7 @@ import msgspec
 
 from contracts.generation import Tier
 from contracts.length_class import length_class
-from diagnosis.evidence import PARTS, Failure, Part, Quantiles, Refusal, Refused, Slice, Window
+from diagnosis.evidence import FAIR_SHARE, PARTS, Failure, Part, Quantiles, Refusal, Refused, Slice, Window
 from diagnosis.measure import BEFORE_FIRST_TOKEN as PHASES
 from diagnosis.measure import Measure
 from diagnosis.objectives import Number, Objectives
@@ -30,6 +30,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     error_code: str | None = None
     rule: str | None = None
     """`counter of the level`."""
+    over_share: bool | None = None
     phases_ms: dict[str, float] = {}
     pool: str | None = "pool"
     replica_id: str | None = "replica-0"
@@ -53,8 +54,11 @@ def window_of(rows: Iterable[Row], began: datetime, ended: datetime, objectives:
     by = objectives or Objectives()
     all_rows = [row for row in rows if began <= row.at < ended]
     answered = [row for row in all_rows if row.status == 200 and row.error_code is None]
-    refused = Counter((row.error_code or "", row.rule or row.error_code or "") for row in all_rows if row.status == 429)
-    failed = Counter(row.error_code or "" for row in all_rows if row.status >= 500)
+    limited = [row for row in all_rows if row.status == 429 or row.over_share]
+    refused = Counter(
+        (row.error_code or "", FAIR_SHARE if row.over_share else row.rule or row.error_code or "") for row in limited
+    )
+    failed = Counter(row.error_code or "" for row in all_rows if row.status >= 500 and not row.over_share)
     seconds = Counter(int((row.at - began).total_seconds()) for row in all_rows)
     counts = [seconds[second] for second in range(int((ended - began).total_seconds()))]
     return Window(
@@ -67,7 +71,7 @@ def window_of(rows: Iterable[Row], began: datetime, ended: datetime, objectives:
         refused=tuple(
             Refused(name, None, count)
             for name, count in sorted(
-                Counter(row.organization for row in all_rows if row.status == 429).items(),
+                Counter(row.organization for row in limited).items(),
                 key=lambda item: (-item[1], item[0]),
             )
         ),

@@ -8,7 +8,7 @@ from collections import Counter
 import msgspec
 import pytest
 
-from diagnosis.evidence import Evidence, Window
+from diagnosis.evidence import FAIR_SHARE, Evidence, Window
 from diagnosis.finding import Cause, Finding
 from diagnosis.fix import Fix
 from diagnosis.measure import Measure
@@ -152,3 +152,22 @@ def test_what_limits_refused_names_whose_it_was() -> None:
     assert found is not None
     most, count = Counter(row.organization for row in refused if row.status == 429).most_common(1)[0]
     assert found.evidence[1].startswith(f"Refused most: {most}: {count:,}")
+
+
+def test_whose_flood_the_router_shed_is_named_and_not_taken_for_a_queue() -> None:
+    source = random.Random(4)
+    shed = [
+        msgspec.structs.replace(row, status=503, error_code="overloaded", over_share=True, ttft_ms=None)
+        if row.organization == "bolt" and source.random() < 0.8
+        else row
+        for row in rows(source, BEGAN)
+    ]
+    found = diagnose(Evidence(now=window_of(shed, BEGAN, BEGAN + WINDOW), audit=()))
+    finding = found.primary
+    assert finding is not None
+    assert (finding.cause, found.second) == (Cause.LIMITS, ())
+    count = sum(row.over_share is True for row in shed)
+    assert f"{FAIR_SHARE} (overloaded) refused {count:,}" in finding.evidence[0]
+    assert finding.evidence[1] == f"Refused most: bolt: {count:,}."
+    assert Fix.RAISE_LIMIT not in finding.fixes
+    assert not set(finding.fixes) & {each.fix for each in finding.would_not_help}

@@ -80,6 +80,9 @@ def _check_queues(dispatcher: Dispatcher) -> None:
         _require(len(list(pool.queue.in_order(float("-inf")))) == len(pool.queue), f"{pool.name}: everyone has a turn")
         held = sum(tenant.held_tokens for tenant in pool.queue.tenants.values())
         _require(held == pool.queue.held_tokens >= 0, f"{pool.name}: tenants hold what the pool has given")
+        waits = sum(one.ask.prompt_tokens + one.ask.max_output_tokens for one in pool.queue)
+        told = sum(tenant.waiting_tokens for tenant in pool.queue.tenants.values())
+        _require(waits == told == pool.queue.waiting_tokens, f"{pool.name}: tenants wait for what the queue holds")
         for waiting in pool.queue:
             queued += 1
             ask = waiting.ask

@@ -51,6 +51,7 @@ def load_of(rows: list[Trace]) -> dict[str, Any]:
     for of in naive(rows, BY_CLASS).values():
         for name, number in of.items():
             totals[name] += number
+    totals["counted"] -= totals["over_share"]
     for name, (column, part) in PERCENTILES.items():
         values = [value for row in rows if (value := getattr(row, column)) is not None]
         totals[name] = percentile(values, part)

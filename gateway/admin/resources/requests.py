@@ -135,6 +135,9 @@ class RequestDetail(msgspec.Struct, frozen=True, kw_only=True):
     phases_ms: where the wall time went. amount_micro: of the billed attempt. served_from: the request whose generation
     this one's answer was made of, at no cost; null: its own. trace_id: of OpenTelemetry; null: nobody has spans of it.
 
+    over_share: of a request refused for lack of room, whether its organization asked for more than its share of the
+    pool, without which there would have been room; null: not refused so.
+
     latency: how its tokens came; null where no record was kept of it.
     """
 
@@ -149,6 +152,7 @@ class RequestDetail(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None
     rule: dict[str, Any] | None
     counters: list[dict[str, Any]] | None
+    over_share: bool | None
     endpoint: str | None
     model: str | None
     tier: str | None

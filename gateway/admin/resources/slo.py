@@ -12,7 +12,7 @@ from typing import Any
 from uuid import UUID
 
 from msgspec import Struct, field
-from sqlalchemy import BigInteger, ColumnElement, DateTime, Double, and_, case, func, null, select, true
+from sqlalchemy import BigInteger, ColumnElement, DateTime, Double, and_, case, func, null, select
 from sqlalchemy.sql.expression import literal_column
 
 from contracts.desired_state import Pool
@@ -27,7 +27,7 @@ from gateway.db.rows import columns_of, equal, fetch, fetchrow, fetchval, record
 from gateway.desired import document
 from gateway.slo.adoption import in_force
 from gateway.slo.cost import MICROSECOND, MINUTE, GoodTokens, PoolCost, Rented, pool_costs, rented
-from gateway.slo.standing import LAST_RUN, Standing, counts_of, end_of, standings, window_counts
+from gateway.slo.standing import LAST_RUN, Standing, counts_of, end_of, for_deployment, standings, window_counts
 from gateway.slo.tables import COUNTS, slo_minutes
 
 LAST_DAY = timedelta(days=1)
@@ -106,6 +106,9 @@ class SloWindow(Struct, frozen=True, kw_only=True):
     """Requests that were answered or failed by the platform's fault."""
     good: int
     """Of these, requests that kept every figure of the objective."""
+    over_share: int
+    """Refused for lack of room while their organization asked for more than its share of the pool. Of an organization
+    these are among the counted ones; of the deployment they are not, as it had room for all others."""
     attainment: float | None
     """good / counted; null when none counted."""
     burn_rate: float | None
@@ -175,6 +178,9 @@ class GoodputTotals(Struct, frozen=True, kw_only=True):
     """By the platform's fault; shed ones are among them."""
     shed: int
     """Refused for lack of room."""
+    over_share: int
+    """Of these, while their organization asked for more than its share: counted for an organization, and not where the
+    deployment is asked about."""
     limited: int
     """Refused by the tenant's own limits; not counted."""
     abandoned: int
@@ -255,12 +261,12 @@ async def get_slo(call: AdminCall, organization_id: UUID, query: SloQuery) -> Sl
     Of its own requests alone. The objectives are the deployment's.
     """
     await call.require_organization(organization_id)
-    return await _report(call, query, _M.organization_id == organization_id)
+    return await _report(call, query, organization_id)
 
 
 async def get_slo_of_all(call: AdminCall, query: SloQuery) -> SloReport:
     """How the objectives stand for all organizations together: attainment, error budget and burn rates."""
-    return await _report(call, query, true())
+    return await _report(call, query, None)
 
 
 async def get_goodput(call: AdminCall, organization_id: UUID, query: GoodputQuery) -> Page[GoodputTotals]:
@@ -271,7 +277,8 @@ async def get_goodput(call: AdminCall, organization_id: UUID, query: GoodputQuer
 
 async def get_goodput_of_all(call: AdminCall, query: DeploymentGoodputQuery) -> Page[GoodputTotals]:
     """All requests within their objectives, by minute, hour or day, newest first, grouped as asked."""
-    return await _totals(call, query, query.organization_id, [group.value for group in query.group_by])
+    groups = [group.value for group in query.group_by]
+    return await _totals(call, query, query.organization_id, groups, deployment=True)
 
 
 async def get_pool_costs(call: AdminCall, query: CostQuery) -> PoolCosts:
@@ -309,15 +316,18 @@ def _minute_of(at: datetime) -> datetime:
     return at.replace(second=0, microsecond=0)
 
 
-async def _report(call: AdminCall, query: SloQuery, whose: ColumnElement[bool]) -> SloReport:
+async def _report(call: AdminCall, query: SloQuery, organization_id: UUID | None) -> SloReport:
+    """organization_id: None for the deployment."""
     version, objectives = await in_force(call.connection)
     last_run = await fetchval(call.connection, LAST_RUN)
     if last_run is None:
         counts, until = {}, None
     else:
         until = end_of(last_run.astimezone(UTC))
-        statement = window_counts(whose, *query.conditions()).params(end=until)
+        statement = window_counts(equal(_M.organization_id, organization_id), *query.conditions()).params(end=until)
         counts = counts_of(await fetch(call.connection, statement))
+        if organization_id is None:
+            counts = for_deployment(counts)
     wanted = [each for each in objectives if query.tier in (None, each.tier)]
     return SloReport(
         version=version, added_up_until=until, objectives=[_told(each) for each in standings(wanted, counts)]
@@ -338,6 +348,7 @@ def _told(standing: Standing) -> ObjectiveStanding:
                 window=name,
                 counted=count.counted,
                 good=count.good,
+                over_share=count.over_share,
                 attainment=count.attainment,
                 burn_rate=rates[name],
             )
@@ -349,8 +360,9 @@ def _told(standing: Standing) -> ObjectiveStanding:
 
 
 async def _totals(
-    call: AdminCall, query: PeriodQuery, organization_id: UUID | None, groups: list[str]
+    call: AdminCall, query: PeriodQuery, organization_id: UUID | None, groups: list[str], *, deployment: bool = False
 ) -> Page[GoodputTotals]:
+    """deployment: what organizations asked for beyond their share is not counted."""
     begin, end = _period(query.start, query.end)
     most = MOST.get(query.bucket)
     if most is not None and end - begin > most:
@@ -379,8 +391,9 @@ async def _totals(
     absent: dict[str, ColumnElement[Any]] = {
         name: null() for name in ("at", *(name for name, _ in COLUMNS.values())) if name not in totals.c
     }
-    goodput = totals.c.good.cast(Double) / func.nullif(totals.c.counted, 0)
-    statement = select(*columns_of(GoodputTotals, totals, goodput=goodput, **absent))
+    counted = totals.c.counted - totals.c.over_share if deployment else totals.c.counted
+    goodput = totals.c.good.cast(Double) / func.nullif(counted, 0)
+    statement = select(*columns_of(GoodputTotals, totals, counted=counted, goodput=goodput, **absent))
     if chosen:
         return await page_of(
             call.connection, GoodputTotals, statement, query, *(totals.c[column.key] for column in chosen)

@@ -12,11 +12,13 @@ BOARD = Board(
     panels=(
         Panel(
             title="Asks",
-            description="Asks answered a second by tier, and those of them that were refused.",
+            description="Asks answered a second by tier, those of them that were refused, and of these the ones whose"
+            " organization asked for more than its share.",
             unit="reqps",
             queries=(
                 rate("slipstream_router_asks_total", "tier"),
                 rate("slipstream_router_refusals_total", "tier", legend="{{tier}} refused"),
+                rate("slipstream_router_over_share_refusals_total", "tier", legend="{{tier}} over its share"),
             ),
             alerts=("requests/RequestsAreShed",),
         ),

@@ -88,9 +88,14 @@ BOARD = Board(
         ),
         Panel(
             title="Refused and failed",
-            description="Requests that failed, that were turned away for lack of room, or that met a limit of theirs.",
+            description="Requests that failed or were turned away for lack of room, those of them that were turned away"
+            " while the tenant asked for more than its share, and requests that met a limit of theirs.",
             unit="short",
-            queries=_by_interval("minute", "slo_minutes", "sum(failed) AS failed, sum(limited) AS limited"),
+            queries=_by_interval(
+                "minute",
+                "slo_minutes",
+                "sum(failed) AS failed, sum(over_share) AS over_share, sum(limited) AS limited",
+            ),
         ),
         Panel(
             title="Reusable prompts",

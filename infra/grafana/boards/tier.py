@@ -104,6 +104,19 @@ BOARD = Board(
             alerts=("objectives/ErrorBudgetBurnsFast", "objectives/ErrorBudgetBurnsSlowly"),
         ),
         Panel(
+            title="Shed beyond a share",
+            description="Requests of the last 28 days that were refused for lack of room while their organization asked"
+            " for more than its share. They are no part of the budget; `slipstream diagnose` says whose they are.",
+            unit="short",
+            queries=(
+                Query(
+                    f"max by (tier, length) (slipstream_slo_over_share_requests{{{CLASS}}})",
+                    "{{tier}} {{length}}",
+                ),
+            ),
+            alerts=("objectives/ErrorBudgetBurnsFast",),
+        ),
+        Panel(
             title="Burn rate",
             description="How fast the error budget is used, over a short and a long window; both high is an alert.",
             unit="short",

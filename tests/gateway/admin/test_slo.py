@@ -140,8 +140,8 @@ async def test_standings_equal_the_rows(people: People, traffic: Traffic) -> Non
                 for group, of in traffic.totals(ours).items()
                 if group[3:5] == (each["tier"], each["length"]) and end - WINDOWS[window["window"]] <= group[0] < end
             ]
-            counted, good = (sum(of[name] for of in within) for name in ("counted", "good"))
-            assert (window["counted"], window["good"]) == (counted, good)
+            counted, good, over_share = (sum(of[name] for of in within) for name in ("counted", "good", "over_share"))
+            assert (window["counted"], window["good"], window["over_share"]) == (counted, good, over_share)
             if counted:
                 assert window["attainment"] == good / counted
                 assert window["burn_rate"] == pytest.approx((1 - good / counted) / (1 - each["target"]))
@@ -156,6 +156,43 @@ async def test_standings_equal_the_rows(people: People, traffic: Traffic) -> Non
     assert any(each["burning"] for each in told["objectives"]), "these requests are bad enough"
     of_chat = await (await people.owner()).get(f"/organizations/{ours}/slo?project_id={project}&tier=chat")
     assert of_chat["objectives"] == [each for each in told["objectives"] if each["tier"] == "chat"]
+
+
+async def test_the_deployment_is_not_charged_for_what_organizations_ask_beyond_their_share(
+    people: People, traffic: Traffic
+) -> None:
+    operator = await people.operator()
+    ran = await people.database.fetchval("SELECT max(started_at) FROM gateway.slo_roll_up_runs")
+    end = end_of(ran.astimezone(UTC))
+    for project in traffic.projects.values():
+        rows = [each for each in traffic.rows if each.project_id == project]
+        left_out = [each for each in rows if each.over_share]
+        told = await operator.get(f"/slo?project_id={project}")
+        totals = naive(rows, BY_CLASS)
+        of_rest = naive([each for each in rows if not each.over_share], BY_CLASS)
+        seen = 0
+        for each in told["objectives"]:
+            for window in each["windows"]:
+                begin = end - WINDOWS[window["window"]]
+
+                def within(
+                    of: dict[Group, dict[str, int]], name: str, each: Any = each, begin: datetime = begin
+                ) -> int:
+                    kind = (each["tier"], each["length"])
+                    return sum(of[at][name] for at in of if at[3:5] == kind and begin <= at[0] < end)
+
+                assert window["counted"] == within(of_rest, "counted")
+                assert window["good"] == within(of_rest, "good")
+                assert window["over_share"] == within(totals, "over_share")
+                if window["counted"]:
+                    bad = 1 - window["good"] / window["counted"]
+                    assert window["burn_rate"] == pytest.approx(bad / (1 - each["target"]))
+            seen += each["windows"][-1]["over_share"]
+        assert seen == len([each for each in left_out if each.tier is not None]) > 0
+        [all_of_it] = await every(operator, f"/slo/goodput?bucket=all&project_id={project}")
+        assert all_of_it["counted"] == sum(of["counted"] for of in of_rest.values())
+        assert all_of_it["over_share"] == seen
+        assert all_of_it["goodput"] == all_of_it["good"] / all_of_it["counted"]
 
 
 async def test_no_tenant_sees_others_pools_or_prices(people: People, traffic: Traffic) -> None:

@@ -36,6 +36,12 @@ def mixed(seed: int) -> list[Row]:
         CHANGES[source.choice(MIXED)](source, row) if source.random() < 0.5 else row
         for row in rows(source, BEGAN + WINDOW)
     ]
+    for at, row in enumerate(second):
+        if source.random() < 0.1:
+            blamed = source.choice((True, False, None))
+            second[at] = msgspec.structs.replace(
+                row, status=503, error_code="overloaded", rule=None, over_share=blamed, ttft_ms=None
+            )
     # the ids' clock has milliseconds
     return [
         msgspec.structs.replace(row, at=row.at.replace(microsecond=row.at.microsecond // 1000 * 1000))

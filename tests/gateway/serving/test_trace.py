@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
-from contracts.errors import JournalUnavailable
+from contracts.errors import JournalUnavailable, NoEngine, Overloaded, ServiceError
 from contracts.generation import Caller
 from contracts.split import Side
 from gateway.db.engine import lazy_pool
@@ -44,6 +44,31 @@ async def test_what_was_measured_is_in_the_row_as_it_was(fresh_postgres_url: str
     columns = ", ".join(Measurement.__struct_fields__)
     rows = await owner.fetch(f"SELECT {columns} FROM gateway.request_traces ORDER BY request_id")
     assert [msgspec.convert(dict(row), Measurement) for row in rows] == [found, Measurement()]
+    await pool.close()
+    await owner.close()
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [(Overloaded("Full."), False), (Overloaded("Full."), True), (NoEngine("None."), None)],
+)
+async def test_whose_doing_a_refusal_was_is_in_the_row(
+    error: ServiceError, told: bool | None, fresh_postgres_url: str
+) -> None:
+    owner = await asyncpg.connect(as_owner(fresh_postgres_url))
+    pool = await lazy_pool(fresh_postgres_url, size=1, connect_timeout_s=5)
+    traces = Traces(pool, GatewayMetrics(CollectorRegistry()), flush_s=600)
+    if isinstance(error, Overloaded):
+        error.over_share = bool(told)
+    async with harness() as platform:
+        request = await platform.request()
+        request.caller = Caller(ID, ID, ID)
+        response = ResponseWriter(Client().connection, CHAT, request.request_id)
+        response.error = error
+        traces.add(request, response)
+    await traces.stop()
+    row = await owner.fetchrow("SELECT over_share, reason FROM gateway.request_traces")
+    assert (row["over_share"], row["reason"]) == (told, error.message)
     await pool.close()
     await owner.close()
 

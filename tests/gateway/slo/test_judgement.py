@@ -53,6 +53,12 @@ def test_what_fails_by_our_fault_is_bad(ending: dict[str, object]) -> None:
     assert judged(**ending) == FAILED
 
 
+def test_what_an_organization_asks_for_beyond_its_share_is_told_apart() -> None:
+    shed = {"status": 503, "error_code": "overloaded", "ttft_ms": None}
+    assert judged(**shed, over_share=True) == Judgement(counted=True, over_share=True)
+    assert judged(**shed, over_share=False) == judged(**shed) == FAILED
+
+
 @pytest.mark.parametrize(
     "ending",
     [

@@ -11,6 +11,7 @@ from typing import Any
 from uuid import UUID
 
 import asyncpg
+import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
@@ -20,9 +21,11 @@ from contracts.objectives import Objective
 from gateway.db.rows import fetch
 from gateway.metering.journal.request_id import mint
 from gateway.slo.budget import PAIRS, WINDOWS, Count
+from gateway.slo.judgement import judge
 from gateway.slo.metrics import SloMetrics
 from gateway.slo.objectives import SloConfig
-from gateway.slo.standing import counts_of, end_of, window_counts
+from gateway.slo.standing import counts_of, end_of, for_deployment, standings, window_counts
+from gateway.slo.tables import slo_minutes
 from gateway.slo.tasks import SloUpkeep
 from tests.gateway.slo.trace_rows import Trace, write
 
@@ -31,7 +34,7 @@ CODE = Objective(Tier.AUTOCOMPLETE, LengthClass.SHORT, 200.0)
 MINUTE = """
 INSERT INTO gateway.slo_minutes
 SELECT $1, gen_random_uuid(), gen_random_uuid(), 'chat', 'short', '', '', false, 1, $2, $2, 0, 0, 0, 0, 0, $3, 0, 0, 0,
-       0, 0, 0, 0
+       0, 0, 0, 0, $4
 """
 
 
@@ -89,15 +92,51 @@ async def test_settings_come_into_force_and_prometheus_is_told(
     assert told("target", tier="autocomplete") is None, "what is in force is told, whoever set it"
 
 
-def test_an_objective_that_is_gone_is_told_no_more() -> None:
-    from gateway.slo.standing import standings
+def shed(organization_id: int, over_share: bool | None) -> Trace:
+    return msgspec.structs.replace(
+        served(0), organization_id=UUID(int=organization_id), status=503, error_code="overloaded", pool=None,
+        ttft_ms=None, completion_tokens=None, over_share=over_share,
+    )  # fmt: skip
 
+
+@pytest.mark.parametrize(("over_share", "burns"), [(True, False), (False, True), (None, True)])
+async def test_a_noisy_organization_cannot_burn_the_budget_and_a_deployment_that_is_too_small_does(
+    over_share: bool | None, burns: bool, connection: asyncpg.Connection[Any], fresh_postgres_url: str
+) -> None:
+    registry = CollectorRegistry()
+    upkeep = SloUpkeep(fresh_postgres_url, SloConfig((CHAT,)), SloMetrics(registry), trace_retention_days=30)
+    rows = [*(served(100) for _ in range(95)), *(served(5_000) for _ in range(5))]
+    rows += [shed(7, over_share) for _ in range(300)]
+    await asyncio.to_thread(upkeep.run)
+    await write(connection, rows)
+    await asyncio.to_thread(upkeep.run)
+    of_chat = {"tier": "chat", "length": "short"}
+    counted = [each for each in rows if not each.over_share]
+    good = sum(judge(each, CHAT).good for each in rows) / len(counted)
+    assert registry.get_sample_value("slipstream_slo_attainment", of_chat) == pytest.approx(good)
+    assert registry.get_sample_value("slipstream_slo_budget_left", of_chat) == pytest.approx(1 - (1 - good) / 0.1)
+    burning = registry.get_sample_value("slipstream_slo_burning", {**of_chat, "window": "6h"})
+    assert burning == burns, "the same refusals, of one that asks for too much and of everybody"
+    left_out = registry.get_sample_value("slipstream_slo_over_share_requests", of_chat)
+    assert left_out == len(rows) - len(counted)
+    last_run = await connection.fetchval("SELECT max(started_at) FROM gateway.slo_roll_up_runs")
+    own = counts_of(
+        await fetch(
+            connection, window_counts(slo_minutes.c.organization_id == UUID(int=7)).params(end=end_of(last_run))
+        )
+    )
+    [standing] = standings((CHAT,), own)
+    assert standing.budget == Count(300, 0, 300 if over_share else 0), "its own view counts them all, and says which"
+    assert standing.burning
+
+
+def test_an_objective_that_is_gone_is_told_no_more() -> None:
     registry = CollectorRegistry()
     metrics, now = SloMetrics(registry), datetime.now(UTC)
     metrics.tell(standings((CHAT, CODE), {}), now)
     metrics.tell(standings((CHAT,), {}), now)
     found = [sample for family in registry.collect() for sample in family.samples if "tier" in sample.labels]
-    assert len(found) == 3 + len(WINDOWS) + len(PAIRS)
+    assert len(found) == 4 + len(WINDOWS) + len(PAIRS)
     assert {sample.labels["tier"] for sample in found} == {"chat"}
 
 
@@ -108,11 +147,14 @@ async def test_windows_equal_a_sum_over_minutes(connection: asyncpg.Connection[A
     minutes = []
     for minute in (*edges, *anywhere, end, end - timedelta(minutes=1)):
         counted = choose.randrange(50)
-        minutes.append((minute, counted, choose.randrange(counted + 1)))
+        good = choose.randrange(counted + 1)
+        minutes.append((minute, counted, good, choose.randrange(counted - good + 1)))
     await connection.executemany(MINUTE, minutes)
     found = counts_of(await fetch(connection, window_counts().params(end=end)))
     assert set(found) == {(Tier.CHAT, LengthClass.SHORT)}
     for name, window in WINDOWS.items():
-        within = [each for each in minutes if end - window <= each[0] < end]
-        expected = Count(sum(each[1] for each in within), sum(each[2] for each in within))
-        assert found[Tier.CHAT, LengthClass.SHORT][name] == expected, name
+        within = [numbers for minute, *numbers in minutes if end - window <= minute < end]
+        counted, good, over_share = (sum(column) for column in zip(*within, strict=True))
+        assert found[Tier.CHAT, LengthClass.SHORT][name] == Count(counted, good, over_share), name
+        left = Count(counted - over_share, good, over_share)
+        assert for_deployment(found)[Tier.CHAT, LengthClass.SHORT][name] == left, name

@@ -77,7 +77,9 @@ def trace(choose: random.Random, arrived_at: datetime) -> Trace:
     ran = status == 200 or choose.random() < 0.3
     total_ms = choose.choice((200.0, 700.0, 700.001, choose.uniform(1, 9_000)))
     measured = ran and choose.random() < 0.85
+    over_share = choose.choice((None, False, True)) if error_code == "overloaded" else None
     return Trace(
+        over_share=over_share,
         request_id=mint(arrived_at.timestamp()),
         organization_id=choose.choice(OWNERS),
         project_id=choose.choice((None, UUID(int=7), UUID(int=8))),
@@ -131,6 +133,7 @@ def naive(
             ("ttft_kept", found.ttft_kept),
             ("tpot_kept", found.tpot_kept),
             ("gap_kept", found.gap_kept),
+            ("over_share", found.over_share),
         ):
             of[name] += holds
         for name in ("prompt_tokens", "cached_tokens", "completion_tokens"):
