@@ -79,6 +79,7 @@ def metrics_page() -> str:
     """Every metric by process."""
     from gateway.admin.webhooks.metrics import WebhookMetrics
     from gateway.limits.metrics import LimitsMetrics
+    from gateway.metering.engine_metrics import EngineCounterMetrics
     from gateway.metering.metrics import MeteringMetrics
     from gateway.observability.cascade_metrics import CascadeMetrics
     from gateway.observability.file_metrics import FileMetrics
@@ -101,6 +102,7 @@ def metrics_page() -> str:
     worker = CollectorRegistry()
     WorkerMetrics(worker)
     SloMetrics(worker)
+    EngineCounterMetrics(worker)
     WebhookMetrics(worker)
     PrefixMetrics(worker)
     ReleaseMetrics(worker)

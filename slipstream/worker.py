@@ -21,6 +21,7 @@ from gateway.admin.webhooks.delivery_thread import DeliveryThread
 from gateway.admin.webhooks.metrics import WebhookMetrics
 from gateway.audit import tasks as audit_tasks
 from gateway.metering import tasks
+from gateway.metering.engine_metrics import EngineCounterMetrics
 from gateway.prefixes import tasks as prefix_tasks
 from gateway.prefixes.metrics import PrefixMetrics
 from gateway.shadow import tasks as shadow_tasks
@@ -97,7 +98,8 @@ def create_app(
         }
         | (evals_tasks.schedule(settings.evals) if Queue.EVALS in queues else {}),
     )
-    tasks.add_tasks(app, settings.database_url, settings.observer_keys, settings.worker.ledger)
+    engines = EngineCounterMetrics(registry)
+    tasks.add_tasks(app, settings.database_url, settings.observer_keys, settings.worker.ledger, engines)
     webhooks = settings.gateway.admin.webhooks
     admin_tasks.add_tasks(app, settings.database_url, lambda: settings.pepper, webhooks, wake_delivery)
     audit_tasks.add_tasks(app, settings.database_url, settings.audit_heads)

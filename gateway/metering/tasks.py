@@ -12,6 +12,7 @@ import psycopg
 from celery import Celery
 
 from engines.http.keys import EngineKeys
+from gateway.metering.engine_metrics import EngineCounterMetrics
 from gateway.metering.ledger.partitions import ensure_days, retire_days
 from gateway.metering.ledger.reconciliation import EngineCounters, reconcile
 from gateway.metering.ledger.rollup import roll_up
@@ -45,7 +46,9 @@ def periods_s(config: UpkeepConfig, roll_up_every_s: float) -> dict[str, float]:
     }
 
 
-def add_tasks(app: Celery, database_url: str, keys: Callable[[], EngineKeys], config: UpkeepConfig) -> None:
+def add_tasks(
+    app: Celery, database_url: str, keys: Callable[[], EngineKeys], config: UpkeepConfig, metrics: EngineCounterMetrics
+) -> None:
     """Make the tasks known to the worker's application. keys: what engines expect."""
 
     @app.task(name=ROLL_UP, **_RETRIED)  # type: ignore[untyped-decorator]
@@ -76,5 +79,11 @@ def add_tasks(app: Celery, database_url: str, keys: Callable[[], EngineKeys], co
 
     @app.task(name=RECONCILE, **_RETRIED)  # type: ignore[untyped-decorator]
     def reconcile_usage() -> int:
-        found = reconcile(database_url, EngineCounters(keys), window_s=config.window_s, settle_s=config.settle_s)
+        found = reconcile(
+            database_url,
+            EngineCounters(keys),
+            window_s=config.window_s,
+            settle_s=config.settle_s,
+            sampled=metrics.sampled,
+        )
         return len(found)

@@ -113,6 +113,8 @@ FORGET = (
 
 AskEngine = Callable[[list[tuple[Pool, Replica]]], Awaitable[dict[str, EngineCounts]]]
 """Asks these engines; what does not answer is left out of the result, by replica id."""
+Sampled = Callable[[str, str, EngineCounts | None, EngineCounts], None]
+"""Told of each sample that was kept: pool, replica id, the sample before it of the same process (if any), and it."""
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -171,11 +173,13 @@ def reconcile(
     window_s: float = 3_600.0,
     settle_s: float = 600.0,
     clocks_s: float = CLOCKS_S,
+    sampled: Sampled | None = None,
 ) -> list[Finding]:
     """Sample every engine and compare what has settled; returns the windows that do not agree.
 
     window_s: the least that is compared at once. settle_s: how long after a sample its attempts may still be closing
-    and shipping. clocks_s: how far the clocks of gateways and worker may be apart. Raises psycopg.Error when the
+    and shipping. clocks_s: how far the clocks of gateways and worker may be apart. sampled: told of what was kept.
+    Raises psycopg.Error when the
     database is away.
     """
     with connect(database_url, autocommit=True) as connection:
@@ -184,7 +188,10 @@ def reconcile(
             connection.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK_ID,))
             replicas = _replicas(connection)
             counts = asyncio.run(_asked(ask, replicas))
-            _keep_samples(connection, replicas, counts)
+            kept = _keep_samples(connection, replicas, counts)
+        if sampled is not None:
+            for each in kept:
+                sampled(*each)
         known = _doubtful(connection)
         findings = [_compared(connection, replica_id, window, clocks_s) for replica_id, window in known]
         for (replica_id,) in connection.execute("SELECT DISTINCT replica_id FROM gateway.engine_counts").fetchall():
@@ -213,7 +220,9 @@ def _replicas(connection: Connection) -> list[tuple[Pool, Replica]]:
 
 def _keep_samples(
     connection: Connection, replicas: list[tuple[Pool, Replica]], counts: dict[str, EngineCounts]
-) -> None:
+) -> list[tuple[str, str, EngineCounts | None, EngineCounts]]:
+    """Those kept, as `Sampled` is told of them."""
+    kept: list[tuple[str, str, EngineCounts | None, EngineCounts]] = []
     for pool, replica in replicas:
         now = counts.get(replica.id)
         if now is None:
@@ -227,6 +236,8 @@ def _keep_samples(
         tokens = (now.prompt_tokens, now.cached_tokens, now.completion_tokens)
         stages = (None,) * 4 if now.stages is None else msgspec.structs.astuple(now.stages)
         connection.execute(KEEP_SAMPLE, (replica.id, pool.name, replica.url, *tokens, continues(before, now), *stages))
+        kept.append((pool.name, replica.id, before if continues(before, now) else None, now))
+    return kept
 
 
 def _counts(prompt: int, cached: int, completion: int, queue_s: float | None, *rest: Any) -> EngineCounts:

@@ -86,7 +86,16 @@ BOARD = Board(
             description="Requests a second that engines threw out of memory, to compute them again. Anything but 0 is"
             " to be looked at before all else.",
             unit="ops",
-            queries=(rate("slipstream_router_retractions_total", "pool", where=POOL),),
+            queries=(
+                rate("slipstream_router_retractions_total", "pool", where=POOL),
+                rate(
+                    "slipstream_engine_retractions_total",
+                    "pool",
+                    where=POOL,
+                    legend="{{pool}} by its engines' pages",
+                    quiet="no engine of it has such a page",
+                ),
+            ),
             alerts=("engines/SequencesAreRetracted",),
         ),
         Panel(

@@ -24,6 +24,7 @@ from engines.drivers.sglang import SGLangDriver
 from engines.http.keys import EngineKeys
 from gateway.db.engine import lazy_pool
 from gateway.desired import document
+from gateway.metering.engine_metrics import EngineCounterMetrics
 from gateway.metering.journal.records import Closed
 from gateway.metering.journal.request_id import mint
 from gateway.metering.ledger.drift_watch import DriftWatch
@@ -134,10 +135,10 @@ class Deployment:
         )
         return msgspec.structs.replace(done, usage=usage, replica_id="one")
 
-    async def reconcile(self, ask: Any = None) -> list[Finding]:
+    async def reconcile(self, ask: Any = None, sampled: Any = None) -> list[Finding]:
         """One run of the task, with nothing to wait for."""
         ask = ask or EngineCounters(lambda: EngineKeys(lambda: self.engine.token, {}))
-        return await asyncio.to_thread(reconcile, self.url, ask, window_s=0, settle_s=0, clocks_s=0)
+        return await asyncio.to_thread(reconcile, self.url, ask, window_s=0, settle_s=0, clocks_s=0, sampled=sampled)
 
     async def point_at(self, engine: FakeEngineProcess, driver: str = "sglang") -> None:
         """The desired state names this engine."""
@@ -224,21 +225,26 @@ async def test_an_engine_that_starts_again_is_no_drift(here: Deployment) -> None
 async def test_a_sample_has_the_stages_that_an_engine_tells(here: Deployment) -> None:
     """Unasked where they are not told; a page that begins at zero again is another process, whatever its tokens say."""
     tokens = EngineCounts(10, 0, 10)
-    told = (None, EngineStages(3.0, 1.5, 4, 1), EngineStages(5.0, 2.0, 6, 1), EngineStages(0.5, 0.1, 1, 0))
+    told = (None, EngineStages(3.0, 1.5, 4, 1), EngineStages(5.0, 2.0, 6, 3), EngineStages(0.5, 0.1, 1, 0))
     answers = iter(told)
 
     async def ask(_: object) -> dict[str, EngineCounts]:
         return {"one": msgspec.structs.replace(tokens, stages=next(answers))}
 
+    registry, seen = CollectorRegistry(), []
+    metrics = EngineCounterMetrics(registry)
     for _ in told:
-        await here.reconcile(ask)
+        await here.reconcile(ask, metrics.sampled)
+        labels = {"pool": "p", "replica": "one"}
+        seen.append(registry.get_sample_value("slipstream_engine_retractions_total", labels))
+    assert seen == [None, 0, 2, 2], "between two samples of one process"
     rows = await here.pool.fetch(
         "SELECT continues, queue_s, prefill_s, requests, retractions FROM gateway.engine_counts ORDER BY sampled_at"
     )
     assert [tuple(row) for row in rows] == [
         (False, None, None, None, None),
         (True, 3.0, 1.5, 4, 1),
-        (True, 5.0, 2.0, 6, 1),
+        (True, 5.0, 2.0, 6, 3),
         (False, 0.5, 0.1, 1, 0),
     ]
 
