@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import heapq
+import itertools
+import random
+from collections import Counter
 from fractions import Fraction
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,11 +19,12 @@ from contracts.lease import LeaseRequest
 from contracts.proto import router_pb2 as pb
 from router.client import _error_of
 from router.core.decisions import Refused
+from router.core.events import Tick
 from router.core.excess import in_excess
 from router.core.fair_queue import ACTIVE_S, FairQueue
 from router.core.state import QueuedRequest, Session
 from router.protocol import messages
-from tests.router.core_driver import Core, refused
+from tests.router.core_driver import Core, granted, refused
 from tests.router.fakes import fleet
 
 MODEL, SESSION = Model("m", Tier.CHAT, "p", 8_192), Session("g", "e")
@@ -155,6 +161,51 @@ def test_a_core_too_small_for_everybody_blames_nobody() -> None:
     found = [each for number in range(9) for each in refused(alone.ask(f"a-{number}", organization_id="a"))]
     assert len(found) == 7
     assert not any(one.over_share for one in found), "who is alone has all of the pool"
+
+
+def refusals_of(rates: dict[str, float], seed: int, for_s: float) -> tuple[Counter[str], Counter[str]]:
+    """Poisson arrivals (a second, by organization) at one engine of eight places, a second each: all refusals, and
+    those said to be over the share."""
+    dice, numbers = random.Random(seed), itertools.count()
+    core = Core(fleet(replicas=("r1",), max_concurrency=8), queue_length=20)
+    steps: list[tuple[float, int, str, str]] = []
+    for name, rate in rates.items():
+        at = core.now
+        while (at := at + dice.expovariate(rate)) < 100.0 + for_s:
+            steps.append((at, next(numbers), "asks", name))
+    heapq.heapify(steps)
+    all_of_them: Counter[str] = Counter()
+    over: Counter[str] = Counter()
+    while steps:
+        at, number, kind, which = heapq.heappop(steps)
+        wakes_at = core.core.next_wakeup()
+        if wakes_at is not None and wakes_at < at:
+            heapq.heappush(steps, (at, number, kind, which))
+            at, kind = max(wakes_at, core.now), "wakes"
+        core.now = at
+        if kind == "asks":
+            size = {"prompt_tokens": dice.randint(50, 500), "max_output_tokens": dice.randint(20, 400)}
+            found = core.ask(f"{which}-{number}", organization_id=which, deadline_s=3.0, **size)
+        else:
+            found = core.over(which) if kind == "ends" else core.do(Tick())
+        for lease_id in granted(found):
+            heapq.heappush(steps, (core.now + dice.expovariate(1.0), next(numbers), "ends", lease_id))
+        for one in refused(found):
+            name = one.lease_id.split("-")[0]
+            all_of_them[name] += 1
+            over[name] += one.over_share
+    return all_of_them, over
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_flood_is_told_from_an_overload_by_chance_arrivals(seed: int) -> None:
+    shed, over = refusals_of({"noisy": 40.0, "one": 1.5, "other": 1.5}, seed, for_s=15.0)
+    assert shed["noisy"] > 300
+    assert over["noisy"] > 0.9 * shed["noisy"]
+    assert over["one"] == over["other"] == 0
+    shed, over = refusals_of(dict.fromkeys("abcd", 4.0), seed, for_s=30.0)
+    assert shed.total() > 150
+    assert over.total() < 0.05 * shed.total(), "twice what the pool can do, of all alike: it is too small"
 
 
 def test_the_wire_tells_it_and_an_older_router_says_no() -> None:
