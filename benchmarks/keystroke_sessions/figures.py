@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -75,9 +77,11 @@ class Figures(msgspec.Struct, frozen=True):
 
 def figures(asked: Sequence[Asked], rows: Mapping[str, Row], load: EngineLoad | None = None) -> Figures:
     """rows: by the editors' ids. load: the engines'; None: not told."""
-    asked = with_first_reads(asked, rows)
-    again = prefilled_again(asked, rows, WARM)
-    jumps = prefilled_again(asked, rows, (Kind.JUMP,))
+    kinds = {one.id: one.kind for one in asked}
+    keys = judged(asked, rows)
+    again = [key.again for key in keys if key.again is not None and kinds[key.asked.id] in WARM]
+    jumps = [key.again for key in keys if key.again is not None and key.asked.kind is Kind.JUMP]
+    asked = [key.asked for key in keys]
     cancels = cancelled_s(asked, rows)
     ttft = {
         kind: [one.first_at - one.sent_at for one in asked if one.kind is kind and one.first_at is not None]
@@ -116,25 +120,33 @@ def figures(asked: Sequence[Asked], rows: Mapping[str, Row], load: EngineLoad | 
     )
 
 
-def with_first_reads(asked: Sequence[Asked], rows: Mapping[str, Row]) -> list[Asked]:
-    """The same requests; those in a file of which no engine had read anything are its cold ones, whatever key it was:
-    what was refused or overtaken before has left nothing that could be computed again."""
-    found, read = [], set[str]()
+class Judged(NamedTuple):
+    """A request, as what had been read of its file makes it."""
+
+    asked: Asked
+    """Cold, whatever key it was, in a file of which no engine had read a prompt to its end: what was refused or
+    overtaken before has left less than there is to read."""
+    again: int | None
+    """Tokens of its prompt that an engine computed although one had read them; None: no engine had it, or it is a cold
+    one in a file of which nothing had been read."""
+
+
+def judged(asked: Sequence[Asked], rows: Mapping[str, Row]) -> list[Judged]:
+    """The requests in the order in which they were sent."""
+    found: list[Judged] = []
+    read, whole = defaultdict[str, int](int), set[str]()
     for one in sorted(asked, key=lambda one: one.sent_at):
-        row = rows.get(one.id)
-        found.append(one if one.file in read or not one.file else msgspec.structs.replace(one, kind=Kind.COLD))
+        row, file = rows.get(one.id), one.file
+        warm = not file or file in whole
+        again = None
         if row is not None and row.prompt_tokens:
-            read.add(one.file)
+            known = row.prompt_tokens if warm else min(read[file], row.prompt_tokens)
+            again = max(known - row.cached_tokens, 0) if known else None
+            read[file] = max(read[file], row.prompt_tokens)
+            if row.read_whole:
+                whole.add(file)
+        found.append(Judged(one if warm else msgspec.structs.replace(one, kind=Kind.COLD), again))
     return found
-
-
-def prefilled_again(asked: Sequence[Asked], rows: Mapping[str, Row], kinds: Sequence[Kind]) -> list[float]:
-    """Tokens of each prompt that the engine computed although the file had been seen; of requests it read."""
-    return [
-        row.prompt_tokens - row.cached_tokens
-        for one in asked
-        if one.kind in kinds and (row := rows.get(one.id)) is not None and row.prompt_tokens
-    ]
 
 
 def cancelled_s(asked: Sequence[Asked], rows: Mapping[str, Row]) -> list[float]:

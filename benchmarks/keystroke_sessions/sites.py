@@ -55,7 +55,8 @@ ENGINE_NICE = 5
 
 
 class Row(msgspec.Struct, frozen=True):
-    """A request as the ledger has it, and the trace."""
+    """A request as the ledger has it, and the trace. Of one that was ended before its first token, the prompt tokens
+    are those that the engine had read by then."""
 
     client_request_id: str
     prompt_tokens: int
@@ -67,6 +68,12 @@ class Row(msgspec.Struct, frozen=True):
     """The gateway has ended it for a newer one."""
     queued_s: float = 0.0
     """It waited for a place at an engine."""
+    completion_tokens: int = 0
+
+    @property
+    def read_whole(self) -> bool:
+        """The engine had read all of the prompt: something was generated, or nobody ended it."""
+        return bool(self.completion_tokens) or (self.finish == "complete" and not self.superseded)
 
     @property
     def reused(self) -> bool:
@@ -128,7 +135,7 @@ class Slipstream:
 
 
 ROWS = """
-    SELECT trace.client_request_id, usage.prompt_tokens, usage.cached_tokens, usage.finish,
+    SELECT trace.client_request_id, usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens, usage.finish,
            extract(epoch FROM usage.closed_at)::float8 AS closed_at,
            coalesce(trace.error_code = 'superseded', false) AS superseded,
            coalesce((trace.phases_ms ->> 'queue')::float8, 0) / 1000 AS queued_s

@@ -65,7 +65,8 @@ class Engine:
         self._text_stream = text_stream
         self._clock = clock
         self._pending_logprobs: dict[Sequence, list[TokenLogprob]] = {}
-        self._computing = False
+        self._computing: dict[Sequence, int] = {}
+        """Tokens of each sequence in the step under way."""
 
     @property
     def busy(self) -> bool:
@@ -114,9 +115,9 @@ class Engine:
         if not plan.works:
             self.stats.idle()
             return []
-        self._computing = True
+        self._computing = {work.sequence: work.tokens - work.drafts for work in plan.works}
         picks, states, cut = self._run(plan, poll_commands)
-        self._computing = False
+        self._computing = {}
         starts = [work.sequence.computed for work in plan.works]
         for work in plan.works:
             self.scheduler.computed(work.up_to(cut[work.sequence]) if work.sequence in cut else work)
@@ -195,7 +196,8 @@ class Engine:
             sequence.request.rid,
             sequence.index,
             text,
-            sequence.prompt_tokens if sequence.admitted_s is not None or sequence.finish is None else 0,
+            # of a step under way all counts: how much of it is still computed, it tells itself when it is over
+            min(sequence.read_tokens + self._computing.get(sequence, 0), sequence.prompt_tokens),
             sequence.completion_tokens,
             sequence.cached_tokens,
             tuple(self._pending_logprobs.pop(sequence, ())),

@@ -23,8 +23,8 @@ class LiveRequest:
         self._unfinished = request.choices
         self._completion = [0] * request.choices
         self._cached = [0] * request.choices
-        self._unread = [False] * request.choices
-        """Ended before any of its prompt was computed."""
+        self._read = [len(ids) for ids in request.prompts for _ in range(request.choices_per_prompt)]
+        """Of each choice's prompt: all of it, unless it ended before that was read."""
         self._speculated: dict[int, Speculated] = {}
         self._timings: dict[int, Timing] = {}
         self.relay: Callable[[], bool] | None = None
@@ -42,7 +42,7 @@ class LiveRequest:
         self._completion[delta.index] = delta.completion_tokens
         self._cached[delta.index] = delta.cached_tokens
         if delta.finish is not None:
-            self._unread[delta.index] = not delta.prompt_tokens
+            self._read[delta.index] = delta.prompt_tokens
             self._unfinished -= 1
             if delta.speculated is not None:
                 self._speculated[delta.index] = delta.speculated
@@ -90,8 +90,7 @@ class LiveRequest:
     def usage(self) -> RequestUsage:
         """Counts so far."""
         per_prompt = self.request.choices_per_prompt
-        choices_of = (self._unread[at : at + per_prompt] for at in range(0, self.request.choices, per_prompt))
-        prompt = sum(len(ids) for ids, unread in zip(self.request.prompts, choices_of, strict=True) if not all(unread))
+        prompt = sum(max(self._read[at : at + per_prompt]) for at in range(0, self.request.choices, per_prompt))
         completion = sum(self._completion)
         # the first choice of a prompt tells how much of it was cached before this request
         cached = sum(self._cached[::per_prompt])

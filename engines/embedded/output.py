@@ -52,7 +52,7 @@ class Delta(msgspec.Struct, frozen=True):
     index: int
     text: str
     prompt_tokens: int
-    """0 when it ended before any of the prompt was computed."""
+    """Less than the prompt has, down to 0, when it ended before that was read to its end."""
     completion_tokens: int
     """Tokens generated so far, a final stop token included, as SGLang counts."""
     cached_tokens: int

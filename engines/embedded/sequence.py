@@ -141,6 +141,11 @@ class Sequence:
         return self._greedy_only and self.opening is None
 
     @property
+    def read_tokens(self) -> int:
+        """Of its prompt, the tokens that were computed or found in the cache before the step under way."""
+        return max(self.computed, self.cached_tokens) if self.is_new else self.prompt_tokens
+
+    @property
     def is_new(self) -> bool:
         """Nothing was generated yet."""
         return len(self.tokens) == self.prompt_tokens

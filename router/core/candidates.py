@@ -7,7 +7,7 @@ from itertools import islice
 import msgspec
 
 from contracts.lease import LeaseRequest
-from contracts.prefix import BLOCK_TOKENS
+from contracts.prefix import BLOCK_TOKENS, HASH_BYTES
 from router.core.fair_queue import Tenant
 from router.core.latency_model import pairs_of
 from router.core.pool import PoolState
@@ -77,11 +77,7 @@ class PlacementContext:
         self._need = ask.prompt_tokens + self.growth_tokens
         self._late = now > waiting.start_by
         self._over_share = pool.queue.over_share(tenant)
-        blocks = self.match.total
-        if ask.prefix_kind == "tokens":
-            self.tokens_per_block = float(BLOCK_TOKENS)
-        else:
-            self.tokens_per_block = ask.prompt_tokens / (blocks + 0.5) if blocks >= 2 else pool.tokens_per_block
+        self.tokens_per_block = tokens_per_block(pool, ask)
 
     def candidates(self) -> list[Replica]:
         """Everyone who takes it: for policies that look at all."""
@@ -203,7 +199,20 @@ class PlacementContext:
         return replica.ratio.value * latency_model.work_s(candidate.uncached_tokens, candidate.pairs, replica.decoding)
 
     def _uncached(self, overlap_blocks: int) -> int:
-        cached = int(overlap_blocks * self.tokens_per_block)
-        if overlap_blocks and self.ask.prefix_kind == "tokens":
-            cached += int(self.pool.beyond_tokens)
-        return max(self.ask.prompt_tokens - cached, 1)
+        return uncached_tokens(self.pool, self.ask, overlap_blocks, self.tokens_per_block)
+
+
+def tokens_per_block(pool: PoolState, ask: LeaseRequest) -> float:
+    """Prompt tokens in each block of an ask's chain, on average."""
+    if ask.prefix_kind == "tokens":
+        return float(BLOCK_TOKENS)
+    blocks = len(ask.prefix_hashes) // HASH_BYTES
+    return ask.prompt_tokens / (blocks + 0.5) if blocks >= 2 else pool.tokens_per_block
+
+
+def uncached_tokens(pool: PoolState, ask: LeaseRequest, overlap_blocks: int, per_block: float) -> int:
+    """What of its prompt has to be computed where so many of its blocks are held; per_block: `tokens_per_block`."""
+    cached = int(overlap_blocks * per_block)
+    if overlap_blocks and ask.prefix_kind == "tokens":
+        cached += int(pool.beyond_tokens)
+    return max(ask.prompt_tokens - cached, 1)

@@ -20,7 +20,7 @@ from contracts.lease import HeldLease
 from contracts.prefix import HASH_BYTES
 from contracts.usage import Finish
 from router.config import RouterConfig
-from router.core import learning, outliers
+from router.core import learning, outliers, unread
 from router.core.decisions import (
     Decision,
     Disconnect,
@@ -239,6 +239,7 @@ class Dispatcher:
         live.first_token_at = now
         replica = self.fleet.held(live.replica_id)
         replica.began((session.gateway_id, live.lease_id), now)
+        unread.began(replica, live)
         replica.answered_at = now
         replica.worked_s += live.work_s
         live.worked_before_s = replica.worked_s
@@ -278,7 +279,7 @@ class Dispatcher:
                 self._settle(pool, live, end.usage.prompt_tokens - end.usage.cached_tokens, end.usage.completion_tokens)
         if live.ask is not None:
             self.records.ended(live.ask.request_id, live.lease_id, end.usage.cached_tokens, end.usage.completion_tokens)
-        self.placer.drop(session, live, now)
+        self.placer.drop(session, live, now, end.usage.prompt_tokens)
         if pool is not None:
             pool.refresh(replica)
         self.placer.serve(pool, now, out)

@@ -42,6 +42,8 @@ def ended(pool: PoolState, replica: Replica, live: LiveLease, end: LeaseEnd, now
     usage, ask = end.usage, live.ask
     if ask is None or usage.prompt_tokens <= 0:
         return
+    if live.waits_for_first_token and usage.prompt_tokens < live.prompt_tokens:
+        return  # ended before its prompt was read: that says nothing of what is held, nor of how long answers are
     if usage.cached_tokens > 0:
         pool.reports_cached = True
     if live.observed_s:

@@ -11,7 +11,7 @@ import heapq
 from contracts.errors import ModelNotFound, NoEngine, Overloaded
 from contracts.lease import Lease, LeaseRequest
 from router.config import RouterConfig, slo_of
-from router.core import load_shedding
+from router.core import load_shedding, unread
 from router.core.candidates import PlacementContext
 from router.core.decisions import Decision, Granted, Refused
 from router.core.excess import in_excess
@@ -154,8 +154,9 @@ class Placer:
             self.fleet.pools[live.pool].queue.holds(live.ask.organization_id, live.tokens)
         return replica
 
-    def drop(self, session: Session, live: LiveLease, now: float) -> str:
-        """Stop counting a lease; the name of the pool in which a place came free."""
+    def drop(self, session: Session, live: LiveLease, now: float, read_tokens: int = 0) -> str:
+        """Stop counting a lease; the name of the pool in which a place came free. read_tokens: of a prompt without a
+        first token, what the engine says it had read."""
         del session.leases[live.lease_id]
         replica = self.fleet.held(live.replica_id)
         replica.drop((session.gateway_id, live.lease_id), now)
@@ -164,6 +165,8 @@ class Placer:
             pool.avoidance.ended(live.ask.organization_id, replica.id, live.lease_id)
         if pool is not None and replica.slot >= 0:
             pool.leases -= 1
+            if live.waits_for_first_token:
+                unread.take_back(pool, replica, live, read_tokens)
             pool.refresh(replica)
             if not pool.leases:
                 pool.debt_s = pool.over_debt_s = 0.0  # there are no streams left to make up for it
@@ -216,6 +219,7 @@ class Placer:
             length_class=waiting.length_class,
             tpot_slo_s=waiting.tpot_slo_s,
         )
+        live.read_blocks = unread.read_of(ask, candidate.overlap_blocks, replica)
         live.work_s = work_s = context.work_s(replica, candidate)
         if replica.prefilling:
             live.computing_stamp = next(iter(replica.prefilling.values())).index_stamp

@@ -95,7 +95,7 @@ class PrefixIndex:
                 rest = hashes[offset + HASH_BYTES : offset + size * HASH_BYTES]
                 tail = self._tails[node]
                 if rest != tail:
-                    at += 1 + _common_blocks(rest, tail)
+                    at += 1 + common_blocks(rest, tail)
                     break
             at += size
         return Match(hashes, path, at, self.version)
@@ -435,7 +435,7 @@ class PrefixIndex:
             self.trim(slot, self.held[slot] - max(1, self.held[slot] // 16))
 
 
-def _common_blocks(left: bytes, right: bytes) -> int:
+def common_blocks(left: bytes, right: bytes) -> int:
     """Whole blocks at the start of both; by halving, each comparison at memory speed."""
     low, high = 0, min(len(left), len(right)) // HASH_BYTES
     while low < high:

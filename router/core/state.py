@@ -43,6 +43,9 @@ class LiveLease(msgspec.Struct):
     """Stamp of the oldest prompt that was being computed there when it was granted."""
     index_stamp: int = 0
     """Its own prompt's."""
+    read_blocks: int = 0
+    """Leading blocks of its prompt that its engine has read already, for this or another request. What it is thought to
+    hold beyond them is still being computed, and may never be."""
     work_ahead_tokens: int = 0
     """Prompt tokens that were to be computed before its own when it was granted."""
     work_ahead_pairs: float = 0.0

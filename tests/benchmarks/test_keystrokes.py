@@ -19,7 +19,7 @@ from benchmarks.keystroke_sessions.editor import Asked
 from benchmarks.keystroke_sessions.edits import Edit, Kind, keys, places
 from benchmarks.keystroke_sessions.edits import load as recorded_edits
 from benchmarks.keystroke_sessions.engine_load import EngineLoad, load, numbers
-from benchmarks.keystroke_sessions.figures import figures, quantile
+from benchmarks.keystroke_sessions.figures import figures, judged, quantile
 from benchmarks.keystroke_sessions.picture import draw
 from benchmarks.keystroke_sessions.sites import CLIENT_WINDOW, LEVERS, Row, _model, everything_on
 from benchmarks.keystrokes import missed
@@ -228,3 +228,23 @@ def test_a_key_in_a_file_that_no_engine_has_read_computes_nothing_again() -> Non
     found = figures([refused, first, second], {"first": row("first", 5_000), "second": row("second", 7)})
     assert (found.prefilled_again_p99, found.cold_ttft_p50_ms, found.warm_ttft_p50_ms) == (7, 3_000.0, 125.0)
     assert sum(found.histogram) == 1
+
+
+def test_of_a_file_that_was_read_in_part_only_that_part_is_computed_again() -> None:
+    first = msgspec.structs.replace(asked("first", Kind.COLD), file="first")
+    keys = [
+        msgspec.structs.replace(asked(f"key{at}", Kind.TYPED, at + 4.0), file="first", sent_at=at)
+        for at in (1.0, 2.0, 3.0)
+    ]
+    moved, reads, typed = keys
+    rows = {
+        "first": Row("first", 512, 0, "complete", 0.5, superseded=True),
+        moved.id: Row(moved.id, 768, 0, "complete", 1.5, superseded=True),
+        reads.id: Row(reads.id, 5_000, 768, "complete", 2.5, completion_tokens=3),
+        typed.id: row(typed.id, 2),
+    }
+    found = figures([first, *keys], rows)
+    assert sorted(key.again for key in judged([first, *keys], rows) if key.again is not None) == [0, 2, 512]
+    assert found.prefilled_again_p99 == 512, "of what the first had read, all was computed again by the next"
+    assert sum(found.histogram) == 3
+    assert found.warm_ttft_p50_ms == 4_000.0, "the one behind what was read to its end"

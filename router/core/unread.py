@@ -1,0 +1,87 @@
+"""What becomes of a prompt that its engine is not going to read: its request was overtaken, withdrawn or lost before
+its first token.
+
+A prompt is taken to be held from its grant on, so that those that begin alike follow it there, and they are counted
+with what is left of theirs. Where the one in front ends before it was read, both were wrong: nothing is held, and
+the next of those behind it has all of that to compute. Invariant: of every lease without a first token, `read_blocks`
+is what its replica had read of its prompt; the rest that the index holds of it is the lease's own doing, or that of
+another one without a first token.
+"""
+
+from __future__ import annotations
+
+from contracts.lease import LeaseRequest
+from contracts.prefix import HASH_BYTES
+from router.core.candidates import tokens_per_block, uncached_tokens
+from router.core.latency_model import pairs_of
+from router.core.pool import PoolState
+from router.core.prefix_index import common_blocks
+from router.core.replica import Replica
+from router.core.state import LiveLease
+
+
+def read_of(ask: LeaseRequest, overlap_blocks: int, replica: Replica) -> int:
+    """Of the blocks of this ask that a replica is thought to hold, the leading ones that it has read already."""
+    nearest, most = None, 0
+    for other in replica.prefilling.values():
+        common = _common(other, ask.prefix_hashes)
+        if common > most:
+            nearest, most = other, common
+    if nearest is None or overlap_blocks > most:
+        return overlap_blocks  # nobody without a first token has as much of it
+    return min(overlap_blocks, nearest.read_blocks)
+
+
+def began(replica: Replica, live: LiveLease) -> None:
+    """A replica has read this lease's prompt, which is no longer among those without a first token."""
+    if live.ask is None:
+        return
+    for other in replica.prefilling.values():
+        other.read_blocks = max(other.read_blocks, _common(other, live.ask.prefix_hashes))
+
+
+def take_back(pool: PoolState, replica: Replica, live: LiveLease, read_tokens: int) -> None:
+    """A lease without a first token is over and no longer counted; read_tokens: what the engine had read of its
+    prompt."""
+    ask = live.ask
+    if ask is None or read_tokens >= live.prompt_tokens:
+        return
+    index, slot = pool.index, replica.slot
+    kept = max(live.read_blocks, int(read_tokens / tokens_per_block(pool, ask)))
+    index.cut(slot, index.match(ask.prefix_hashes), kept)
+    for other in replica.prefilling.values():
+        common = _common(other, ask.prefix_hashes)
+        other.read_blocks = max(other.read_blocks, min(common, kept))
+        if other.ask is None or common <= kept:
+            continue
+        match = index.match(other.ask.prefix_hashes)
+        overlap = index.overlap(match, slot)
+        if overlap < other.overlap_blocks:
+            _inherit(pool, replica, other, overlap)
+        index.hold(slot, match)
+        other.index_stamp = index.clock
+
+
+def _inherit(pool: PoolState, replica: Replica, live: LiveLease, overlap_blocks: int) -> None:
+    """What another one was to compute for it is its own work now."""
+    assert live.ask is not None
+    uncached = uncached_tokens(pool, live.ask, overlap_blocks, tokens_per_block(pool, live.ask))
+    pairs = pairs_of(uncached, live.prompt_tokens)
+    more = uncached - live.uncached_tokens
+    replica.prefill_tokens += more
+    replica.prefill_pairs += pairs - live.pairs
+    # it was in front of it as long as it was the other's
+    live.work_ahead_tokens = max(live.work_ahead_tokens - more, 0)
+    live.work_ahead_pairs = max(live.work_ahead_pairs - (pairs - live.pairs), 0.0)
+    live.overlap_blocks, live.uncached_tokens, live.pairs = overlap_blocks, uncached, pairs
+    if pool.latency_model.trusted:
+        live.work_s = replica.ratio.value * pool.latency_model.work_s(uncached, pairs, replica.decoding)
+    if live.pool == pool.name:
+        pool.queue.charge(pool.queue.tenant(live.ask.organization_id), live.length_class, more, 0)
+
+
+def _common(live: LiveLease, hashes: bytes) -> int:
+    """Leading blocks that a lease's prompt and this chain have in common."""
+    if live.ask is None or live.ask.prefix_hashes[:HASH_BYTES] != hashes[:HASH_BYTES]:
+        return 0
+    return common_blocks(live.ask.prefix_hashes, hashes)
