@@ -125,11 +125,12 @@ class Slipstream:
             changed_s = time.monotonic()
             while not answered <= found.keys() or time.monotonic() < changed_s + SHIPPED_S:
                 rows = await connection.fetch(ROWS, [one.id for one in sent])
-                if len(rows) != len(found):
+                # by the last attempt, where there were several
+                before, found = found, {each["client_request_id"]: Row(**dict(each)) for each in rows}
+                if len(found) != len(before):
                     changed_s = time.monotonic()
                 elif time.monotonic() > changed_s + LOST_S:
                     raise TimeoutError(f"{len(answered - found.keys())} answers are not in the ledger")
-                found = {each["client_request_id"]: Row(**dict(each)) for each in rows}
                 await asyncio.sleep(0.2)  # another process's state
         return found
 
@@ -141,6 +142,7 @@ ROWS = """
            coalesce((trace.phases_ms ->> 'queue')::float8, 0) / 1000 AS queued_s
       FROM gateway.usage_events AS usage JOIN gateway.request_traces AS trace USING (request_id)
      WHERE trace.client_request_id = ANY($1::text[])
+     ORDER BY usage.attempt
 """
 
 

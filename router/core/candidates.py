@@ -18,7 +18,9 @@ from router.core.state import QueuedRequest
 
 STUCK_FACTOR = 3.0
 STUCK_S = 1.0
-"""A first token that is late by more than this and by this factor says the engine may hang."""
+"""A first token that is late by more than this and by this factor says the engine may hang, where no poll has seen it
+compute meanwhile: on a machine with other work an engine is slower than it was, and who is sent away from it computes a
+prompt anew where others wait as well."""
 LATE_SHARE = 0.25
 """Work in front of a request whose promise is broken, relative to the promise: enough to keep engines busy, little
 enough to leave room for those who can still be in time. A tenant with more than its share gets an engine only when
@@ -179,8 +181,9 @@ class PlacementContext:
             done = min(at_it_s / expected_s, 1.0) if expected_s > 0 else 0.0
             ahead -= int(head.uncached_tokens * done)
             ahead_pairs = max(ahead_pairs - head.pairs * done, 0.0)
-            if at_it_s > STUCK_FACTOR * expected_s + STUCK_S:
-                stuck_s = at_it_s
+            silent_s = min(at_it_s, self.now - replica.moved_at)
+            if silent_s > STUCK_FACTOR * expected_s + STUCK_S:
+                stuck_s = silent_s
         share = replica.load.share_behind
         if share and ahead:
             # what is shorter goes first, and of every step the oldest prompt gets what is not kept for those behind it

@@ -93,6 +93,8 @@ class Replica(msgspec.Struct, eq=False):
     """The same in pairs of attention; see `rates.pairs_of`."""
     progress_at: float = 0.0
     """When its last first token came, or its last lease without one ended."""
+    moved_at: float = 0.0
+    """When a poll last found that the tokens it holds had changed: it computes, however long a first token takes."""
     peak: int = 0
     """Most leases held at once since the last poll: a report that was on its way while some ended is not taken for
     foreign load."""
@@ -229,6 +231,8 @@ class Replica(msgspec.Struct, eq=False):
                 self.healthy_since = now
             self.health, self.failures, self.detail = Health.HEALTHY, 0, detail
             if load is not None:
+                if load.used_tokens != self.load.used_tokens:
+                    self.moved_at = now
                 self.load = load
                 self.foreign = max(0, load.running + load.waiting - self.peak)
                 self.peak = self.leases
