@@ -6,7 +6,7 @@ Pure: `observe` folds requests into counts, `verdict` reads them. Who measures, 
 from evals.judge.evidence import Evidence
 from evals.judge.observation import Arm, Observation
 from evals.judge.policy import Policy, Weights
-from evals.judge.state import Slices, State, observe, observe_slices, observe_votes
+from evals.judge.state import Slices, State, observe, observe_budget, observe_slices, observe_votes
 from evals.judge.thresholds import Thresholds, thresholds_of
 from evals.judge.verdict import Decision, Verdict, verdict
 
@@ -22,6 +22,7 @@ __all__ = [
     "Verdict",
     "Weights",
     "observe",
+    "observe_budget",
     "observe_slices",
     "observe_votes",
     "thresholds_of",

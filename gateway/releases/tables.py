@@ -52,6 +52,8 @@ releases = Table(
     Column("told", Text, nullable=False, server_default=text("''")),
     # The first of request_traces.transaction_id that no step has consumed; null: none was looked for yet.
     Column("watermark", BigInteger),
+    # Sessions that persons granted beyond its budget of evidence.
+    Column("more_units", Integer, nullable=False, server_default=text("0")),
     # The comparison of its slices (evals.comparisons); null: none was queued.
     Column("comparison_id", UUID()),
     # Of the desired state that its last move wrote; null: none.
@@ -82,6 +84,8 @@ release_steps = Table(
     Column("evidence", LargeBinary),
     Column("requests", Integer, nullable=False, server_default=text("0")),
     Column("sampled", Double, nullable=False, server_default=text("1")),
+    # Sessions by which a person made its budget of evidence larger.
+    Column("more_units", Integer, nullable=False, server_default=text("0")),
     # The judge's, as JSON and to the bit.
     Column("verdict", Text),
     # The version of the desired state that it wrote; null: none.

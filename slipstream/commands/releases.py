@@ -17,7 +17,7 @@ from slipstream.table import table
 
 if TYPE_CHECKING:
     from gateway.admin.call import AdminCall
-    from gateway.admin.resources.releases import ReleaseDetail, ReleaseSummary
+    from gateway.admin.resources.releases import ReleaseDetail, ReleaseReason, ReleaseSummary
 
 HEAD = ("id", "model", "candidate", "baseline", "state", "share", "since (UTC)", "why it is there")
 WATCH_EVERY_S = 2.0
@@ -127,19 +127,22 @@ def hold(deployment: Deployment, release: str, reason: str, as_json: bool) -> No
     """Hold RELEASE in its stage. It is still rolled back by itself."""
     from gateway.admin.resources.releases import hold_release
 
-    _by_hand(deployment, release, hold_release, reason, as_json)
+    _by_hand(deployment, release, hold_release, _reason(reason), as_json)
 
 
 @releases.command()
 @deployment_options
 @click.argument("release")
 @reason_option
+@click.option("--more-units", type=int, default=0, help="Sessions that its spent budget of evidence grows by.")
 @json_option
-def resume(deployment: Deployment, release: str, reason: str, as_json: bool) -> None:
+def resume(deployment: Deployment, release: str, reason: str, more_units: int, as_json: bool) -> None:
     """Let RELEASE go on by itself."""
-    from gateway.admin.resources.releases import resume_release
+    from gateway.admin.resources.releases import ReleaseResumption, resume_release
+    from slipstream.administration import converted
 
-    _by_hand(deployment, release, resume_release, reason, as_json)
+    body = converted({"reason": reason, "more_units": more_units}, ReleaseResumption)
+    _by_hand(deployment, release, resume_release, body, as_json)
 
 
 @releases.command()
@@ -151,7 +154,7 @@ def promote(deployment: Deployment, release: str, reason: str, as_json: bool) ->
     """Take RELEASE one stage further, whatever its evidence says."""
     from gateway.admin.resources.releases import promote_release
 
-    _by_hand(deployment, release, promote_release, reason, as_json)
+    _by_hand(deployment, release, promote_release, _reason(reason), as_json)
 
 
 @releases.command()
@@ -163,7 +166,7 @@ def rollback(deployment: Deployment, release: str, reason: str, as_json: bool) -
     """Give the candidate of RELEASE no session any more. Needs no worker; streams that run end by themselves."""
     from gateway.admin.resources.releases import roll_back_release
 
-    _by_hand(deployment, release, roll_back_release, reason, as_json)
+    _by_hand(deployment, release, roll_back_release, _reason(reason), as_json)
 
 
 @releases.command()
@@ -202,11 +205,18 @@ def replay(deployment: Deployment, release: str, as_json: bool) -> None:
         raise SystemExit(1)
 
 
-def _by_hand(deployment: Deployment, release: str, operation: Callable[..., Any], reason: str, as_json: bool) -> None:
+def _reason(reason: str) -> ReleaseReason:
     from gateway.admin.resources.releases import ReleaseReason
-    from slipstream.administration import administer, converted
+    from slipstream.administration import converted
 
-    body = converted({"reason": reason}, ReleaseReason)
+    return converted({"reason": reason}, ReleaseReason)
+
+
+def _by_hand(
+    deployment: Deployment, release: str, operation: Callable[..., Any], body: ReleaseReason, as_json: bool
+) -> None:
+    from slipstream.administration import administer
+
     which = _detail(deployment, release).id
     done: Callable[[AdminCall], Awaitable[ReleaseDetail]] = lambda call: operation(call, which, body)  # noqa: E731
     _show(administer(deployment, done), as_json)

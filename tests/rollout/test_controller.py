@@ -329,6 +329,33 @@ async def test_a_held_release_is_judged_on_and_goes_on_when_it_is_resumed(databa
     assert await require_replayed(database, release) == 3
 
 
+async def test_a_release_whose_budget_is_spent_goes_on_by_a_granted_one_alone(database: asyncpg.Connection) -> None:
+    spent = msgspec.json.encode(Margins(least_units=[100, 200, 300], cold_requests=10, most_units=100)).decode()
+    controller, load = Controller(ReleasesConfig()), Load()
+    release = await begun(database, controller, margins=spent)
+    await controller.tick(database)
+    await load.serve(database, release, 60)
+    await controller.tick(database)
+    release = await standing(database, release)
+    assert release.state is State.HELD
+    assert "the budget of 100 sessions is spent" in release.reason
+    for more_units, state in ((0, State.HELD), (200, State.RUNNING)):
+        async with database.transaction():
+            await store.step(database, release, Event.RESUME, reason="on", actor=None, by="ada", more_units=more_units)
+        await controller.tick(database)
+        release = await standing(database, release)
+        assert (release.state, release.more_units) == (state, more_units)
+    await load.serve(database, release, 60)
+    await Controller(ReleasesConfig()).tick(database)
+    release = await standing(database, release)
+    assert (release.state, release.stage) == (State.RUNNING, 2), "what was granted is known to a worker that starts"
+    await load.serve(database, release, 60)
+    await controller.tick(database)
+    release = await standing(database, release)
+    assert "the budget of 300 sessions is spent" in release.reason
+    assert await require_replayed(database, release) > 3
+
+
 async def test_a_database_that_was_copied_is_not_counted_on(database: asyncpg.Connection) -> None:
     controller = Controller(ReleasesConfig())
     release = await begun(database, controller)
