@@ -39,6 +39,7 @@ class Release(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     told: str
     watermark: int | None
+    organization_share: float | None
     more_units: int
     comparison_id: UUID | None
     desired_version: int | None

@@ -52,6 +52,8 @@ releases = Table(
     Column("told", Text, nullable=False, server_default=text("''")),
     # The first of request_traces.transaction_id that no step has consumed; null: none was looked for yet.
     Column("watermark", BigInteger),
+    # The part of its sessions that one organization may have, fixed when it began; null: any.
+    Column("organization_share", Double),
     # Sessions that persons granted beyond its budget of evidence.
     Column("more_units", Integer, nullable=False, server_default=text("0")),
     # The comparison of its slices (evals.comparisons); null: none was queued.

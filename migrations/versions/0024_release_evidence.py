@@ -1,4 +1,4 @@
-"""What a person grants a release beyond its budget of evidence."""
+"""What a person grants a release beyond its budget of evidence, and how much of that one organization may have."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ branch_labels = None
 depends_on = None
 
 UP = """
-ALTER TABLE gateway.releases ADD COLUMN more_units integer NOT NULL DEFAULT 0;
+ALTER TABLE gateway.releases
+    ADD COLUMN more_units integer NOT NULL DEFAULT 0,
+    ADD COLUMN organization_share double precision;
 ALTER TABLE gateway.release_steps ADD COLUMN more_units integer NOT NULL DEFAULT 0;
 """
 DOWN = """
 ALTER TABLE gateway.release_steps DROP COLUMN more_units;
-ALTER TABLE gateway.releases DROP COLUMN more_units;
+ALTER TABLE gateway.releases DROP COLUMN more_units, DROP COLUMN organization_share;
 """
 
 

@@ -62,7 +62,8 @@ class StageEvidence(msgspec.Struct, frozen=True, kw_only=True):
 
 class ReleaseDetail(ReleaseSummary, frozen=True, kw_only=True):
     """A release with what it is judged by and what was found so far. verdict: the judge's last; null before its first.
-    more_units: sessions granted beyond its budget of evidence. policy, thresholds: fixed when it began; null before."""
+    more_units: sessions granted beyond its budget of evidence. policy, thresholds, organization_share (the part of the
+    sessions that one organization may have): fixed when it began; null before."""
 
     engine_model: str | None
     control_pool: str
@@ -72,6 +73,7 @@ class ReleaseDetail(ReleaseSummary, frozen=True, kw_only=True):
     slices: list[str]
     comparison_id: UUID | None
     margins: dict[str, Any]
+    organization_share: float | None
     more_units: int
     policy: dict[str, Any] | None
     thresholds: dict[str, Any] | None
@@ -266,6 +268,7 @@ async def _detail(call: AdminCall, release: Release) -> ReleaseDetail:
         slices=list(release.slices),
         comparison_id=release.comparison_id,
         margins=msgspec.json.decode(release.margins),
+        organization_share=release.organization_share,
         more_units=release.more_units,
         policy=_json(release.policy),
         thresholds=_json(release.thresholds),
