@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from contracts.cascade import Approval
 from contracts.cascade_digest import measured
-from contracts.desired_state import Canary, DesiredState, Model, Pool, Replica
+from contracts.desired_state import NO_PATH_SEGMENT, Canary, DesiredState, Model, Pool, Replica, is_path_segment
 from contracts.errors import ConfigError, Conflict, InvalidField, NotFound
 
 Edit = Callable[[DesiredState], DesiredState]
@@ -282,12 +282,8 @@ def _require_name(name: str, field: str) -> None:
 def _require_segment(name: str, field: str) -> None:
     """Of what the admin API's paths name beside other things."""
     _require_name(name, field)
-    if "/" in name or name in {".", ".."}:
-        raise InvalidField(
-            f"Invalid value for '{field}': {name!r}; the name of a pool or replica has no '/', since no path of the "
-            "admin API could tell where it ends. Write '-' instead.",
-            param=field,
-        )
+    if not is_path_segment(name):
+        raise InvalidField(f"Invalid value for '{field}': {name!r}; {NO_PATH_SEGMENT}", param=field)
 
 
 def _with_model(state: DesiredState, model: Model) -> DesiredState:
