@@ -53,6 +53,8 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     given."""
     power: Annotated[float, Meta(ge=0.5, lt=1)] = 0.8
     """How often a candidate that is as good as the baseline should pass: how many items it takes is planned for it."""
+    correlation: Annotated[float, Meta(ge=0, le=1)] = 0.05
+    """How much of a template's rare losses are reckoned to come together."""
     first_look: Items = 200
     """Items of each slice that are asked of either pool before the first look; then twice as many, and so on."""
 

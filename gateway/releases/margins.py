@@ -10,6 +10,8 @@ from msgspec import Meta
 LEAST_UNITS = (200, 500, 1_000)
 """Sessions that each arm must have had before the next stage, of the last stages; of earlier ones as of the first."""
 
+PROMOTION_ALPHA = 0.05
+"""The judge's own, where nobody said."""
 MOST_UNITS = 10_000_000
 """Of a budget of evidence, and of what one grant adds to it."""
 

@@ -28,6 +28,7 @@ class Release(msgspec.Struct, frozen=True, kw_only=True):
     shadow_share: float
     shadow_least: int
     slices: tuple[str, ...]
+    slice_rule: str
     margins: str
     policy: str | None
     thresholds: str | None

@@ -38,6 +38,8 @@ releases = Table(
     Column("shadow_share", Double, nullable=False),
     Column("shadow_least", Integer, nullable=False),
     Column("slices", ARRAY(Text), nullable=False),
+    # JSON of gateway/evals/startable.py: by what they are compared.
+    Column("slice_rule", Text, nullable=False, server_default=text("'{}'")),
     # JSON of margins.py, and of the judge's policy and thresholds once it began: text, which stays as it was written.
     Column("margins", Text, nullable=False),
     Column("policy", Text),

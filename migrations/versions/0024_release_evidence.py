@@ -1,4 +1,5 @@
-"""What a person grants a release beyond its budget of evidence, and how much of that one organization may have."""
+"""What a person grants a release beyond its budget, how much of its evidence one organization may have, and how its
+slices are compared."""
 
 from __future__ import annotations
 
@@ -12,12 +13,13 @@ depends_on = None
 UP = """
 ALTER TABLE gateway.releases
     ADD COLUMN more_units integer NOT NULL DEFAULT 0,
-    ADD COLUMN organization_share double precision;
+    ADD COLUMN organization_share double precision,
+    ADD COLUMN slice_rule text NOT NULL DEFAULT '{}';
 ALTER TABLE gateway.release_steps ADD COLUMN more_units integer NOT NULL DEFAULT 0;
 """
 DOWN = """
 ALTER TABLE gateway.release_steps DROP COLUMN more_units;
-ALTER TABLE gateway.releases DROP COLUMN more_units, DROP COLUMN organization_share;
+ALTER TABLE gateway.releases DROP COLUMN more_units, DROP COLUMN organization_share, DROP COLUMN slice_rule;
 """
 
 

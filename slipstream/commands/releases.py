@@ -12,7 +12,6 @@ import msgspec
 
 from contracts.errors import ConfigError
 from slipstream.commands.options import Deployment, deployment_options
-from slipstream.slice_names import slice_names
 from slipstream.table import table
 
 if TYPE_CHECKING:
@@ -47,6 +46,9 @@ def releases() -> None:
     "--stages", default="shadow,1,5,25,100", show_default=True, help="Percents of the sessions, rising to 100."
 )
 @click.option("--slice", "slices", multiple=True, help="A slice to pass before the shadow stage ends; several times.")
+@click.option("--slice-margin", type=float, help="How much lower its score may be, 0 to 1.  [default: 0.02]")
+@click.option("--slice-items", "slice_budget_items", type=int, help="Most items of a slice.  [default: 1600]")
+@click.option("--slice-correlation", type=float, help="Of a template's rare losses.  [default: 0.05]")
 @click.option("--shadow-share", type=float, default=0.05, show_default=True, help="Part of the sessions copied first.")
 @click.option("--shadow-least", type=int, default=100, show_default=True, help="Copies that both sides must answer.")
 @click.option("--tolerance", type=float, help="Part by which latency may be longer.  [default: 0.1]")
@@ -55,6 +57,7 @@ def releases() -> None:
 def start(deployment: Deployment, as_json: bool, stages: str, least_units: str | None, **given: Any) -> None:
     """Start a release. It begins once the model's pool has answered enough to be compared with."""
     from gateway.admin.resources.releases import NewRelease, start_release
+    from gateway.evals.startable import SliceRule
     from slipstream.administration import administer, converted
 
     margins: dict[str, object] = {}
@@ -62,8 +65,8 @@ def start(deployment: Deployment, as_json: bool, stages: str, least_units: str |
         margins["tolerance"] = tolerance
     if least_units is not None:
         margins["least_units"] = _numbers(least_units, "--least", int)
-    slices = slice_names(deployment, given.pop("slices"), "--slice")
-    values = {**given, "slices": slices, "stages": _shares(stages), "margins": margins}
+    rule = {name: value for name in SliceRule.__struct_fields__ if (value := given.pop(f"slice_{name}")) is not None}
+    values = {**given, "stages": _shares(stages), "margins": margins, "slice_rule": rule}
     body = converted(values, NewRelease)
     _show(administer(deployment, lambda call: start_release(call, body)), as_json)
 

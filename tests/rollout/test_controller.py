@@ -12,6 +12,7 @@ import pytest
 
 from evals.judge import Policy
 from gateway.evals import store as evals_store
+from gateway.evals.startable import SliceRule
 from gateway.releases import store
 from gateway.releases.machine import Event, State
 from gateway.releases.margins import Margins
@@ -226,10 +227,14 @@ async def test_the_gate_may_fail_slices_by_their_part_of_the_releases_alpha_and_
 ) -> None:
     controller = Controller(ReleasesConfig())
     margins = msgspec.json.encode(Margins(alpha=0.1, promotion_alpha=0.02)).decode()
-    release = await begun(database, controller, slices=["facts"], margins=margins, stages=(0.0, 0.01, 0.05, 0.25, 1.0))
+    rule = msgspec.json.encode(SliceRule(margin=0.03, budget_items=900, correlation=0.1)).decode()
+    release = await begun(database, controller, slices=["facts"], slice_rule=rule, margins=margins)
     assert release.comparison_id is not None
     asked = await evals_store.comparison(database, release.comparison_id)
-    assert asked.rule == evals_store.Rule(alpha=0.02, fail_alpha=Policy(alpha=0.1).alpha_of("slices"))
+    assert asked.rule == evals_store.Rule(
+        margin=0.03, alpha=0.02, fail_alpha=Policy(alpha=0.1).alpha_of("slices"), correlation=0.1
+    )
+    assert asked.budget_items == 900
     await database.execute("UPDATE evals.comparisons SET status = 'done', decision = 'fail'")
     await controller.tick(database)
     release = await standing(database, release)

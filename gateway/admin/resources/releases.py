@@ -20,9 +20,10 @@ from gateway.admin.call import AdminCall, not_found
 from gateway.admin.pages import page_of
 from gateway.admin.schemas import Body, ModelName, Name, Page, PageQuery
 from gateway.db.rows import columns_of, equal, fetch
+from gateway.evals.startable import SliceRule
 from gateway.releases import store
 from gateway.releases.machine import Event, State
-from gateway.releases.margins import MOST_UNITS, Margins
+from gateway.releases.margins import MOST_UNITS, PROMOTION_ALPHA, Margins
 from gateway.releases.release import Release
 from gateway.releases.start import Wanted, require_startable
 from gateway.releases.tables import release_steps, releases
@@ -71,6 +72,7 @@ class ReleaseDetail(ReleaseSummary, frozen=True, kw_only=True):
     shadow_share: float
     shadow_least: int
     slices: list[str]
+    slice_rule: SliceRule
     comparison_id: UUID | None
     margins: dict[str, Any]
     organization_share: float | None
@@ -104,7 +106,7 @@ class NewRelease(Body, frozen=True, kw_only=True):
     what the model's pool runs, for the control arm; else it runs on that pool with caches of its own. stages: shares
     of the sessions, from 0 (shadow) to 1 (all traffic). shadow_share: part of the sessions copied in the shadow
     stage. shadow_least: copies answered by both sides before it ends. slices: to pass before it ends; without a shadow
-    stage, before all traffic."""
+    stage, before all traffic. slice_rule: by what they are compared; refused where a slice could not pass by it."""
 
     model: ModelName
     candidate_pool: Name
@@ -114,6 +116,7 @@ class NewRelease(Body, frozen=True, kw_only=True):
     shadow_share: Share = 0.05
     shadow_least: Annotated[int, Meta(ge=0, le=1_000_000)] = 100
     slices: Annotated[list[Name], Meta(max_length=100)] = msgspec.field(default_factory=list)
+    slice_rule: SliceRule = SliceRule()
     margins: Margins = Margins()
 
 
@@ -166,6 +169,8 @@ async def start_release(call: AdminCall, body: NewRelease) -> ReleaseDetail:
         stages=tuple(body.stages),
         margins=body.margins,
     )
+    slices = list(dict.fromkeys(body.slices))
+    await call.slices.require(slices, body.slice_rule, body.margins.promotion_alpha or PROMOTION_ALPHA)
     model, margins = require_startable(await store.fleet(call.connection), wanted)
     try:
         made = await store.create(
@@ -179,7 +184,8 @@ async def start_release(call: AdminCall, body: NewRelease) -> ReleaseDetail:
             stages=body.stages,
             shadow_share=body.shadow_share,
             shadow_least=body.shadow_least if body.shadow_share else 0,
-            slices=body.slices,
+            slices=slices,
+            slice_rule=msgspec.json.encode(body.slice_rule).decode(),
             margins=msgspec.json.encode(margins).decode(),
         )
     except asyncpg.UniqueViolationError:
@@ -266,6 +272,7 @@ async def _detail(call: AdminCall, release: Release) -> ReleaseDetail:
         shadow_share=release.shadow_share,
         shadow_least=release.shadow_least,
         slices=list(release.slices),
+        slice_rule=msgspec.json.decode(release.slice_rule, type=SliceRule),
         comparison_id=release.comparison_id,
         margins=msgspec.json.decode(release.margins),
         organization_share=release.organization_share,

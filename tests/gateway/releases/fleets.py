@@ -32,6 +32,7 @@ VALUES: dict[str, Any] = {
     "shadow_share": 0.1,
     "shadow_least": 0,
     "slices": (),
+    "slice_rule": "{}",
     "margins": "{}",
 }
 
