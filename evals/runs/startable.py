@@ -63,7 +63,8 @@ def require_passable(source: Source, asked: SliceRule, alpha: float) -> None:
         f"The slice {source.name!r} cannot pass at a margin of {100 * found.margin:g} points: its "
         f"{counts[-1]} items come from {templates} templates, which at a correlation of {found.correlation:g} are as "
         f"much evidence as {counts[-1] / rare:.0f} independent ones, and equal answers to all of them show no less "
-        f"than {100 * least:.2f} points. Set slice_rule.margin to {_rounded_up(least):g} or more, or leave the slice out.",
+        f"than {100 * least:.2f} points. Set slice_rule.margin to {_rounded_up(least):g} or more, or leave the slice "
+        "out.",
         param="slice_rule.margin",
     )
 

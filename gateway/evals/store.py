@@ -124,7 +124,8 @@ VALUES ($1, $2, $3, $4, $5, $6) RETURNING id
 """
 _OF_COMPARISON = or_(runs.c.id == comparisons.c.baseline_run, runs.c.id == comparisons.c.candidate_run)
 _PLANNED = select(func.coalesce(func.sum(run_slices.c["items"]), 0)).where(run_slices.c.run_id == runs.c.id)
-_ANSWERED = select(func.count()).select_from(items).where(items.c.run_id == runs.c.id)
+_FORGOTTEN = select(func.coalesce(func.sum(run_slices.c.forgotten_items), 0)).where(run_slices.c.run_id == runs.c.id)
+_KEPT = select(func.count()).select_from(items).where(items.c.run_id == runs.c.id)
 
 
 def _of_either(name: str) -> ColumnElement[Any]:
@@ -144,7 +145,7 @@ RUNS = select(
         model_versions,
         comparison_id=comparisons.c.id,
         items=_PLANNED.scalar_subquery(),
-        answered=_ANSWERED.scalar_subquery(),
+        answered=_FORGOTTEN.scalar_subquery() + _KEPT.scalar_subquery(),
         **{name: _of_either(name) for name in ("status", "error", "started_at", "ended_at")},
     )
 ).select_from(runs.outerjoin(model_versions).outerjoin(comparisons, _OF_COMPARISON))
@@ -159,7 +160,8 @@ COMPARISONS = select(
 )
 """Comparisons as `Comparison`."""
 _SLICES = """
-SELECT slice, version AS slice_version, about, goal, items, answered, correct AS score_sum
+SELECT slice, version AS slice_version, about, goal, items, forgotten_items + answered AS answered,
+       forgotten_score + correct AS score_sum
   FROM evals.run_slices
   LEFT JOIN (SELECT id, version, about, goal FROM evals.slice_versions) AS version ON version.id = slice_version_id
  CROSS JOIN LATERAL (SELECT count(*) AS answered, coalesce(sum(score), 0) AS correct FROM evals.items

@@ -136,6 +136,9 @@ run_slices = Table(
     Column("slice_version_id", UUID(), ForeignKey(slice_versions.c.id)),
     # How many are to be asked; a comparison that is undecided asks for more.
     Column("items", Integer, nullable=False),
+    # What the worker has deleted of its items, over their retention: how many, and what they scored.
+    Column("forgotten_items", Integer, nullable=False, server_default=text("0")),
+    Column("forgotten_score", Double, nullable=False, server_default=text("0")),
     CheckConstraint("items > 0", name="items"),
     schema=SCHEMA,
 )

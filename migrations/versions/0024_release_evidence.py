@@ -1,5 +1,5 @@
 """What a person grants a release beyond its budget, how much of its evidence one organization may have, and how its
-slices are compared."""
+slices are compared; what a run of evals keeps of forgotten items."""
 
 from __future__ import annotations
 
@@ -16,8 +16,12 @@ ALTER TABLE gateway.releases
     ADD COLUMN organization_share double precision,
     ADD COLUMN slice_rule text NOT NULL DEFAULT '{}';
 ALTER TABLE gateway.release_steps ADD COLUMN more_units integer NOT NULL DEFAULT 0;
+ALTER TABLE evals.run_slices
+    ADD COLUMN forgotten_items integer NOT NULL DEFAULT 0,
+    ADD COLUMN forgotten_score double precision NOT NULL DEFAULT 0;
 """
 DOWN = """
+ALTER TABLE evals.run_slices DROP COLUMN forgotten_items, DROP COLUMN forgotten_score;
 ALTER TABLE gateway.release_steps DROP COLUMN more_units;
 ALTER TABLE gateway.releases DROP COLUMN more_units, DROP COLUMN organization_share, DROP COLUMN slice_rule;
 """
