@@ -80,7 +80,6 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     arm: Arm | None
     comparison_id: UUID | None
     engine_model: str | None
-    weights_digest: str | None
     status: Status
     first_seed: int
     night: date | None

@@ -83,10 +83,8 @@ model_versions = Table(
     Column("pool", Text, nullable=False),
     # The name the pool's engines serve it under.
     Column("engine_model", Text, nullable=False),
-    # SHA-256 of the weights, in hexadecimal digits; null: nobody told.
-    Column("weights_digest", Text),
     created_at(),
-    UniqueConstraint("model", "pool", "engine_model", "weights_digest", postgresql_nulls_not_distinct=True),
+    UniqueConstraint("model", "pool", "engine_model"),
     schema=SCHEMA,
 )
 

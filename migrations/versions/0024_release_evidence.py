@@ -19,8 +19,17 @@ ALTER TABLE gateway.release_steps ADD COLUMN more_units integer NOT NULL DEFAULT
 ALTER TABLE evals.run_slices
     ADD COLUMN forgotten_items integer NOT NULL DEFAULT 0,
     ADD COLUMN forgotten_score double precision NOT NULL DEFAULT 0;
+-- Nothing ever filled it.
+ALTER TABLE evals.model_versions
+    DROP COLUMN weights_digest,
+    ADD CONSTRAINT model_versions_model_pool_engine_model_key UNIQUE (model, pool, engine_model);
 """
 DOWN = """
+ALTER TABLE evals.model_versions
+    DROP CONSTRAINT model_versions_model_pool_engine_model_key,
+    ADD COLUMN weights_digest text,
+    ADD CONSTRAINT model_versions_model_pool_engine_model_weights_digest_key
+        UNIQUE NULLS NOT DISTINCT (model, pool, engine_model, weights_digest);
 ALTER TABLE evals.run_slices DROP COLUMN forgotten_items, DROP COLUMN forgotten_score;
 ALTER TABLE gateway.release_steps DROP COLUMN more_units;
 ALTER TABLE gateway.releases DROP COLUMN more_units, DROP COLUMN organization_share, DROP COLUMN slice_rule;
