@@ -140,6 +140,15 @@ class Pool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     """What one of its replicas costs an hour, in `gateway.admin.currency`, to a millionth; 0: not known. Only for
     telling what a million good tokens cost."""
 
+    def check_names(self) -> None:
+        """Raise ConfigError for a name that no path of the admin API can carry: its own, or a replica's."""
+        for field, name in (
+            (f"pools.{self.name}.name", self.name),
+            *((f"pools.{self.name}.replicas.{replica.id}.id", replica.id) for replica in self.replicas),
+        ):
+            if not is_path_segment(name):
+                raise ConfigError(f"{field}: {name!r}; {NO_PATH_SEGMENT}", param=field)
+
     def check_api_key(self) -> None:
         """Raise ConfigError when it is not said where the key is, or said twice. Never repeats what may be a key."""
         field = f"pools.{self.name}"
@@ -160,6 +169,18 @@ class Pool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
                 "digits and _, not beginning with SLIPSTREAM_), not the key itself",
                 param=f"{field}.api_key_env",
             )
+
+
+NO_PATH_SEGMENT = (
+    "the name of a pool or replica has no '/', since no path of the admin API could tell where it ends. "
+    "Write '-' instead."
+)
+"""What is said of a name that is not `is_path_segment`."""
+
+
+def is_path_segment(name: str) -> bool:
+    """Whether a path can name it beside other things."""
+    return "/" not in name and name not in {".", ".."}
 
 
 class DesiredState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

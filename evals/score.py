@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 
-_Z = 1.959963984540054
-"""Of the normal distribution, for 95 %."""
+from gateway.shadow.interval import wilson
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,11 +26,8 @@ class Score:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Where the true share lies with 95 % confidence. Source: Wilson 1927, score interval."""
-        n, p = self.items, self.share
-        middle = (p + _Z * _Z / (2 * n)) / (1 + _Z * _Z / n)
-        half = _Z / (1 + _Z * _Z / n) * math.sqrt(p * (1 - p) / n + _Z * _Z / (4 * n * n))
-        return max(0.0, middle - half), min(1.0, middle + half)
+        """Where the true share lies with 95 % confidence."""
+        return wilson(self.share, self.items)
 
     @property
     def is_reached(self) -> bool:

@@ -33,6 +33,7 @@ from gateway.config import GatewayConfig
 from gateway.db.engine import lazy_pool
 from gateway.desired.reports import Reporter
 from gateway.desired.store import DesiredStateStore, last_pools
+from gateway.evals.startable import SliceCheck
 from gateway.limits.limiter import Limiter
 from gateway.limits.metrics import LimitsMetrics
 from gateway.limits.spending import LedgerSpending
@@ -87,8 +88,10 @@ ROUTER_ON_START_S = 5.0
 
 
 @contextlib.asynccontextmanager
-async def running_services(config: GatewayConfig, place: InstanceConfig) -> AsyncIterator[Services]:
-    """Everything a gateway consists of. Raises ConfigError when it cannot start."""
+async def running_services(
+    config: GatewayConfig, place: InstanceConfig, slices: SliceCheck | None = None
+) -> AsyncIterator[Services]:
+    """Everything a gateway consists of. slices: as of `AdminApi`. Raises ConfigError when it cannot start."""
     registry = CollectorRegistry()
     metrics, metering, limits_metrics = GatewayMetrics(registry), MeteringMetrics(registry), LimitsMetrics(registry)
     async with contextlib.AsyncExitStack() as stack:
@@ -180,7 +183,7 @@ async def running_services(config: GatewayConfig, place: InstanceConfig) -> Asyn
             config.tokenizing, JsonBounds(config.requests.max_depth, config.requests.max_values), cascade_metrics
         )
         stack.callback(catalog.close)
-        admin = AdminApi(place.database_url, place.pepper, config.admin, catalog, limiter)
+        admin = AdminApi(place.database_url, place.pepper, config.admin, catalog, limiter, slices)
         await admin.start()
         stack.push_async_callback(admin.stop)
         reporter = Reporter(pool, place.instance, config.desired.timeout_s)

@@ -22,6 +22,7 @@ from gateway.http.config import ConnectionsConfig
 from telemetry.config import LoggingConfig, TracingConfig
 
 if TYPE_CHECKING:
+    from gateway.evals.startable import SliceCheck
     from gateway.services import Services
 
 SWITCH_INTERVAL_S = 0.0005
@@ -57,14 +58,14 @@ class InstanceConfig(msgspec.Struct, frozen=True, kw_only=True):
     logging: LoggingConfig = LoggingConfig()
 
 
-def main(config: GatewayConfig, place: InstanceConfig) -> None:
-    """Serve until SIGTERM or SIGINT. Raises ConfigError when it cannot start."""
+def main(config: GatewayConfig, place: InstanceConfig, slices: SliceCheck) -> None:
+    """Serve until SIGTERM or SIGINT. slices: those there are to ask. Raises ConfigError when it cannot start."""
     import uvloop
 
-    uvloop.run(serve(config, place))
+    uvloop.run(serve(config, place, slices))
 
 
-async def serve(config: GatewayConfig, place: InstanceConfig) -> None:
+async def serve(config: GatewayConfig, place: InstanceConfig, slices: SliceCheck) -> None:
     """Run one instance on the current loop until a signal ends it; running requests get `drain_timeout_s`."""
     import uvicorn
 
@@ -84,7 +85,7 @@ async def serve(config: GatewayConfig, place: InstanceConfig) -> None:
         _refuse_strangers_port(config.host, config.port, place.journal_folder)
         listener = bind(config.host, config.port)
     with contextlib.closing(listener):
-        async with running_services(config, place) as services, contextlib.AsyncExitStack() as stack:
+        async with running_services(config, place, slices) as services, contextlib.AsyncExitStack() as stack:
             table = ConnectionTable(limits, services.metrics)
             for part in (table, certificate):
                 if part is not None:

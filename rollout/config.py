@@ -17,4 +17,16 @@ class ReleasesConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     baseline_days: Annotated[int, msgspec.Meta(ge=1, le=90)] = 7
     """How far back the baseline's requests may lie that thresholds are fixed by."""
     baseline_requests: Annotated[int, msgspec.Meta(ge=1_000, le=1_000_000)] = 20_000
-    """Most of them, the newest."""
+    """Most of them, of each organization the newest."""
+    organization_share: Annotated[float, msgspec.Meta(ge=0.5, le=1)] = 0.5
+    """Largest part of the sessions that a release is judged by, and of the baseline's requests, that one organization
+    may have where there are others; 1: no limit."""
+
+
+class EvidenceConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the worker forgets of finished work; verdicts stay."""
+
+    item_retention_days: Annotated[int, msgspec.Meta(ge=1, le=36_500)] = 400
+    """Days the items of a run of evals and their answers are kept after it has ended."""
+    step_retention_days: Annotated[int, msgspec.Meta(ge=1, le=36_500)] = 400
+    """Days what the steps of a release consumed is kept after it has ended: as long as it can be replayed."""

@@ -15,7 +15,7 @@ from uuid import UUID
 import asyncpg
 import msgspec
 
-from evals.judge import Decision, State, Verdict, thresholds_of
+from evals.judge import Decision, State, Verdict, least_requests, thresholds_of
 from gateway.releases import store
 from gateway.releases.machine import Event
 from gateway.releases.machine import State as ReleaseState
@@ -23,9 +23,10 @@ from gateway.releases.release import Release, why_lost
 from gateway.releases.store import Evidence
 from rollout import evidence, gathered
 from rollout.config import ReleasesConfig
-from rollout.evidence import Batch, Reading
+from rollout.evidence import Batch, Draw, Reading, joined
 from rollout.holder import holder_of
 from rollout.judging import Rules, folded, folded_step, policy_of, rules_of, told
+from rollout.shares import Sessions
 
 SESSION = "SET LOCAL idle_in_transaction_session_timeout = '10s'"
 """A worker that is stopped in the middle of a step must not keep a release from being rolled back by hand."""
@@ -47,6 +48,15 @@ EVENTS = {
 logger = logging.getLogger(__name__)
 
 
+class Known(msgspec.Struct, frozen=True):
+    """What the steps of a release add up to."""
+
+    step: int = 0
+    """The last that was folded."""
+    state: State = State()
+    sessions: Sessions = Sessions()
+
+
 class Controller:
     """One per worker process. Keeps the judges' states in memory only: they are folded from the steps where it has
     none, or another worker took some."""
@@ -55,8 +65,8 @@ class Controller:
         """clock: monotonic, in seconds."""
         self._config = config
         self._clock = clock
-        self._states: dict[UUID, tuple[int, State]] = {}
-        """By release: the last step that was folded, and the state behind it."""
+        self._states: dict[UUID, Known] = {}
+        """By release."""
         self._looked_at: dict[UUID, float] = {}
         self._horizon = (0, 0.0)
         """The last one, and when it was first seen, by the clock."""
@@ -98,14 +108,18 @@ class Controller:
             release = await store.locked(connection, release_id, skip=True)
             if release is None or release.state.ended:
                 return None
-            lost = why_lost(await store.fleet(connection), release)
+            fleet = await store.fleet(connection)
+            lost = why_lost(fleet, release)
             if lost is not None:
                 return await store.step(connection, release, Event.LOST, reason=lost)
             if release.state is ReleaseState.WAITING:
                 return await self._begin(connection, release)
-            moved, state = await self._judged(connection, release)
-        if moved is not None and state is not None:  # committed
-            self._states[release_id] = (moved.step, state)
+            model = fleet.model(release.model)
+            assert model is not None
+            assert model.canary is not None  # or it were lost
+            moved, known = await self._judged(connection, release, model.canary.salt)
+        if known is not None:  # committed
+            self._states[release_id] = known
         return moved
 
     async def _begin(self, connection: asyncpg.Connection[Any], release: Release) -> Release | None:
@@ -116,7 +130,14 @@ class Controller:
         self._looked_at[release.id] = now
         policy = policy_of(release)
         days, most = config.baseline_days, config.baseline_requests
-        ttft_ms, itl_ms = await evidence.baseline(connection, release, days=days, most=most)
+        ttft_ms, itl_ms, share = await evidence.baseline(
+            connection,
+            release,
+            days=days,
+            most=most,
+            share=config.organization_share,
+            least=least_requests(policy),
+        )
         if not ttft_ms:
             missing = f"the pool {release.baseline_pool!r} answered nothing for {release.model!r} in {days} days"
             await store.tell(connection, release, f"it waits to begin: {missing}")
@@ -133,30 +154,42 @@ class Controller:
             reason=f"the thresholds are fixed by {len(ttft_ms)} requests of the baseline",
             policy=msgspec.json.encode(policy).decode(),
             thresholds=msgspec.json.encode(thresholds).decode(),
+            organization_share=share,
             watermark=await evidence.horizon(connection),
             comparison_id=await gathered.queue_slices(connection, release, policy),
         )
 
     async def _judged(
-        self, connection: asyncpg.Connection[Any], release: Release
-    ) -> tuple[Release | None, State | None]:
-        """A step by the judge's verdict, and the state it was given on."""
+        self, connection: asyncpg.Connection[Any], release: Release, secret: str
+    ) -> tuple[Release | None, Known | None]:
+        """A step by the judge's verdict, and what is known behind it. secret: as of `Draw`."""
         assert release.watermark is not None
         end = await evidence.horizon(connection)
         if end < release.watermark:
             return await store.step(connection, release, Event.LOST, reason=COPIED), None
         rules = rules_of(release)
-        before = await self._state(connection, release, rules)
-        reading = await evidence.read(connection, release, end, self._config.requests_per_step)
+        known = await self._known(connection, release, rules)
+        before = known.state
+        draw = Draw(
+            most=self._config.requests_per_step,
+            sessions=known.sessions,
+            share=1.0 if release.organization_share is None else release.organization_share,
+            secret=secret,
+        )
+        reading = await evidence.read(connection, release, end, draw)
         slices = await gathered.slices_said(connection, release, before)
-        batch = Batch(reading.observations, slices, *await gathered.votes_cast(connection, release, before))
+        votes = await gathered.votes_cast(connection, release, before)
+        batch = Batch(reading.observations, slices, *votes, reading.organizations)
         state = folded(before, rules, release.traffic_stage, batch)
         verdict, text = told(state, rules)
         event, reason = await self._event(connection, release, state, verdict)
-        found = await self._early(connection, release, end)
+        if reading.left_out and event is Event.OBSERVE:
+            reason += f"; {reading.left_out} sessions beyond one organization's {draw.share:.0%} were left out"
+        sessions = known.sessions.joined_by(batch.observations, batch.organizations)
+        found = await self._early(connection, release, end, msgspec.structs.replace(draw, sessions=sessions))
         if found is not None and event is not Event.FAIL:
             # Harm alone: who is rolled back reads nothing twice, for its release has ended.
-            visible = msgspec.structs.replace(batch, observations=batch.observations + found.observations)
+            visible = joined(batch, found)
             with_early = folded(before, rules, release.traffic_stage, visible)
             said, its_text = told(with_early, rules)
             if said.decision is Decision.ROLL_BACK:
@@ -166,7 +199,8 @@ class Controller:
                 who = await holder_of(connection, end)
                 reason = f"it is judged for harm only, because {who} keeps newer requests from being counted; {reason}"
         if event is Event.OBSERVE and not batch.holds_something:
-            await store.tell(connection, release, reason)
+            skipped = {"watermark": reading.watermark} if reading.left_out else {}
+            await store.tell(connection, release, reason, **skipped)
             return None, None
         consumed = Evidence(
             packed=evidence.packed(batch),
@@ -174,9 +208,13 @@ class Controller:
             sampled=reading.sampled,
             watermark=reading.watermark,
         )
-        return await store.step(connection, release, event, reason=reason, evidence=consumed, verdict=text), state
+        moved = await store.step(connection, release, event, reason=reason, evidence=consumed, verdict=text)
+        sessions = known.sessions.joined_by(batch.observations, batch.organizations)
+        return moved, Known(moved.step, state, sessions)
 
-    async def _early(self, connection: asyncpg.Connection[Any], release: Release, end: int) -> Reading | None:
+    async def _early(
+        self, connection: asyncpg.Connection[Any], release: Release, end: int, draw: Draw
+    ) -> Reading | None:
         """The evidence behind a horizon that does not move; None: it moves, or there is none."""
         self.blind_s.pop(release.id, None)
         now = self._clock()
@@ -185,7 +223,7 @@ class Controller:
         stands_s = now - self._horizon[1]
         if stands_s < STANDS_S or release.traffic_stage < 0:
             return None
-        found = await evidence.early(connection, release, end, self._config.requests_per_step)
+        found = await evidence.early(connection, release, end, draw)
         if not found.observations:
             return None
         self.blind_s[release.id] = stands_s
@@ -206,16 +244,19 @@ class Controller:
             event, reason = Event.OBSERVE, f"it is held; otherwise: {reason}"
         return event, reason
 
-    async def _state(self, connection: asyncpg.Connection[Any], release: Release, rules: Rules) -> State:
-        """The judge's state behind the release's last step."""
-        step, state = self._states.get(release.id, (0, State()))
-        if step > release.step:  # of a database that was set back
-            step, state = 0, State()
-        if step < release.step:
-            for row in await store.steps_of(connection, release.id, behind=step):
+    async def _known(self, connection: asyncpg.Connection[Any], release: Release, rules: Rules) -> Known:
+        """What is known behind the release's last step."""
+        known = self._states.get(release.id, Known())
+        if known.step > release.step:  # of a database that was set back
+            known = Known()
+        if known.step < release.step:
+            state, sessions = known.state, known.sessions
+            for row in await store.steps_of(connection, release.id, behind=known.step):
                 state = folded_step(state, rules, release, row)
-            self._states[release.id] = (release.step, state)
-        return state
+                batch = evidence.unpacked(row["evidence"])
+                sessions = sessions.joined_by(batch.observations, batch.organizations)
+            known = self._states[release.id] = Known(release.step, state, sessions)
+        return known
 
     def _forget(self, running: list[UUID]) -> None:
         for gone in (self._states.keys() | self._looked_at.keys()) - set(running):

@@ -7,23 +7,25 @@ whatever order they were written in, and its transaction moves the watermark.
 
 from __future__ import annotations
 
+import hashlib
 import time
 import zlib
 from typing import Any
 
 import asyncpg
 import msgspec
-from sqlalchemy import ColumnElement, Text, and_, case, cast, func, literal, null, or_, select
+from sqlalchemy import ColumnElement, and_, case, func, null, or_, select
 
 from contracts.errors import ContextTooLong
 from contracts.split import Side
 from evals.judge import Arm, Observation
-from gateway.db.rows import fetch, fetchval
+from gateway.db.rows import fetch
 from gateway.db.tables import request_traces
 from gateway.metering.journal.request_id import first_at
 from gateway.releases.release import Release
 from gateway.slo.judged import judged, newest_version
 from gateway.slo.judgement import CLIENT_GONE
+from rollout.shares import Sessions, ceiling, chosen, parts_of, share_of
 
 HORIZON = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
 DRAWN_OF = 1 << 20
@@ -31,15 +33,33 @@ DRAWN_OF = 1 << 20
 OF_A_SESSION = 50
 """The first so many requests of a session that one step takes: it throws one coin for each test, and a flood of
 requests must not take the others' place."""
-SEED = 0x736C6970
-"""Of the hash that draws: not the one that put a session on its side."""
 _T = request_traces.c
-EXTRA = (_T.request_id, _T.side, _T.unit, _T.status, _T.total_ms, _T.transaction_id)
+EXTRA = (_T.request_id, _T.organization_id, _T.side, _T.unit, _T.status, _T.total_ms, _T.transaction_id)
 _REFUSED = and_(_T.status >= 400, _T.status < 500, func.coalesce(_T.error_code, "") != CLIENT_GONE)
 _BY_NOBODY = and_(_T.pool.is_(None), func.coalesce(_T.error_code, "") != ContextTooLong.code)
 UNPLACED: ColumnElement[bool] = and_(_REFUSED, or_(_BY_NOBODY, _T.status == 429))
 """Refused by the gateway before an engine had it, or by a limit of the customer's: no arm had a part in it. That a
 prompt is too long for every engine of an arm is the arm's."""
+
+
+# Organizations by one step of the index each; of every one its newest, so that a flood of one pushes out no other's.
+_BASELINE = """
+WITH RECURSIVE who AS (
+    (SELECT organization_id AS id FROM gateway.request_traces ORDER BY organization_id LIMIT 1)
+    UNION ALL
+    SELECT (SELECT organization_id FROM gateway.request_traces WHERE organization_id > who.id
+             ORDER BY organization_id LIMIT 1)
+      FROM who WHERE who.id IS NOT NULL
+)
+SELECT {columns} FROM who CROSS JOIN LATERAL (
+    SELECT ttft_ms, itl_max_ms FROM gateway.request_traces
+     WHERE organization_id = who.id AND request_id >= $1 AND model = $2 AND pool = $3 AND ttft_ms IS NOT NULL
+       AND status < 300 AND coalesce(side, 'baseline') = 'baseline'
+     ORDER BY request_id DESC LIMIT $4
+) AS newest {grouped}
+"""
+_NEWEST = _BASELINE.format(columns="ttft_ms, itl_max_ms", grouped="")
+_COUNTED = _BASELINE.format(columns="count(*) AS requests", grouped="GROUP BY who.id")
 
 
 class Batch(msgspec.Struct, frozen=True, array_like=True):
@@ -51,6 +71,8 @@ class Batch(msgspec.Struct, frozen=True, array_like=True):
     worse: int = 0
     """Votes that came, by which the candidate's answer was the worse one, and the better one."""
     better: int = 0
+    organizations: dict[str, int] = {}
+    """Sessions among `observations` that no step before had, by organization."""
 
     @property
     def holds_something(self) -> bool:
@@ -62,10 +84,41 @@ class Reading(msgspec.Struct, frozen=True):
     """What there was to read."""
 
     observations: tuple[Observation, ...]
+    organizations: dict[str, int]
+    """As of `Batch`."""
+    left_out: int
+    """Sessions beyond one organization's share."""
     sampled: float
     """Part of the sessions that they are drawn from."""
     watermark: int
     """Where the next one begins."""
+
+
+class Draw(msgspec.Struct, frozen=True, kw_only=True):
+    """Which of the sessions there are, a look takes."""
+
+    most: int
+    """Requests."""
+    sessions: Sessions
+    """That were taken before."""
+    share: float
+    """The part of them that one organization may have."""
+    secret: str
+    """Of the release's split (`Canary.salt`)."""
+
+    def key(self, purpose: str) -> bytes:
+        """Of a hash by which sessions are drawn: nobody outside can tell which, and their side has no part in it."""
+        return hashlib.blake2b(self.secret.encode(), digest_size=8, person=purpose.encode()).digest()
+
+
+def joined(batch: Batch, early: Reading) -> Batch:
+    """With what could be seen early."""
+    names = sorted(batch.organizations.keys() | early.organizations.keys())
+    return msgspec.structs.replace(
+        batch,
+        observations=batch.observations + early.observations,
+        organizations={name: batch.organizations.get(name, 0) + early.organizations.get(name, 0) for name in names},
+    )
 
 
 def packed(batch: Batch) -> bytes:
@@ -84,21 +137,21 @@ async def horizon(connection: asyncpg.Connection[Any]) -> int:
     return found
 
 
-async def read(connection: asyncpg.Connection[Any], release: Release, end: int, most: int) -> Reading:
-    """What both arms did between the release's watermark and `end`, a horizon. most: requests to take."""
+async def read(connection: asyncpg.Connection[Any], release: Release, end: int, draw: Draw) -> Reading:
+    """What both arms did between the release's watermark and `end`, a horizon."""
     assert release.watermark is not None
     span = and_(_T.transaction_id >= release.watermark, _T.transaction_id < end)
-    return await _read(connection, release, span, end, most)
+    return await _read(connection, release, span, end, draw)
 
 
-async def early(connection: asyncpg.Connection[Any], release: Release, end: int, most: int) -> Reading:
+async def early(connection: asyncpg.Connection[Any], release: Release, end: int, draw: Draw) -> Reading:
     """What can be seen behind `end`, a horizon, already. Others may be written before it: whoever goes on must read
     it once more from there."""
-    return await _read(connection, release, _T.transaction_id >= end, end, most)
+    return await _read(connection, release, _T.transaction_id >= end, end, draw)
 
 
 async def _read(
-    connection: asyncpg.Connection[Any], release: Release, span: ColumnElement[bool], end: int, most: int
+    connection: asyncpg.Connection[Any], release: Release, span: ColumnElement[bool], end: int, draw: Draw
 ) -> Reading:
     fresh = and_(
         _T.release == str(release.id),
@@ -106,11 +159,15 @@ async def _read(
         _T.side.in_([Side.CANDIDATE.value, Side.CONTROL.value]),
         ~UNPLACED,
     )
-    of_session = select(func.least(func.count(), OF_A_SESSION).label("taken")).where(fresh).group_by(_T.unit).subquery()
-    found = int(await fetchval(connection, select(func.coalesce(func.sum(of_session.c.taken), 0))))
-    drawn = DRAWN_OF if found <= most else DRAWN_OF * most // found
-    if drawn < DRAWN_OF:
-        fresh = and_(fresh, func.hashint8extended(_T.unit, SEED).op("&")(DRAWN_OF - 1) < drawn)
+    taken_of = func.least(func.count(), OF_A_SESSION).label("taken")
+    of_session = select(_T.organization_id, taken_of).where(fresh).group_by(_T.organization_id, _T.unit).subquery()
+    by_organization = select(of_session.c.organization_id, func.sum(of_session.c.taken)).group_by(of_session.c[0])
+    found = {str(row[0]): int(row[1]) for row in await fetch(connection, by_organization)}
+    parts = parts_of(found, draw.most, draw.share)
+    if min(parts.values(), default=1.0) < 1.0:
+        seed = int.from_bytes(draw.key("volume"), "big", signed=True)
+        drawn = case(*((_T.organization_id == name, int(DRAWN_OF * part)) for name, part in parts.items()), else_=0)
+        fresh = and_(fresh, func.hashint8extended(_T.unit, seed).op("&")(DRAWN_OF - 1) < drawn)
     each = judged(newest_version().scalar_subquery(), fresh, extra=EXTRA)
     of = each.c
     left = or_(of.is_abandoned, of.is_superseded)
@@ -126,12 +183,14 @@ async def _read(
     in_order = (of.transaction_id, of.request_id)
     nth = func.row_number().over(partition_by=of.unit, order_by=in_order).label("nth")
     measured = (ttft_ms.label("ttft_ms"), of.itl_max_ms, failed.label("failed"), good.label("good"), gone.label("gone"))
-    numbered = select(*in_order, nth, of.side, of.unit, *measured).select_from(each).subquery()
+    numbered = select(*in_order, nth, of.organization_id, of.side, of.unit, *measured).select_from(each).subquery()
     taken = numbered.c
     rows = await fetch(
         connection,
         select(numbered).where(taken.nth <= OF_A_SESSION).order_by(taken.transaction_id, taken.request_id),
     )
+    units = {row["unit"]: str(row["organization_id"]) for row in rows}
+    kept, organizations = chosen(units, draw.sessions, draw.share, draw.key("share"))
     observations = tuple(
         Observation(
             Arm(row["side"]),
@@ -143,26 +202,25 @@ async def _read(
             row["gone"],
         )
         for row in rows
+        if row["unit"] in kept
     )
-    return Reading(observations, drawn / DRAWN_OF, end)
+    requests = sum(found.values())
+    sampled = sum(part * found[name] for name, part in parts.items()) / requests if requests else 1.0
+    return Reading(observations, organizations, len(units) - len(kept), sampled, end)
 
 
 async def baseline(
-    connection: asyncpg.Connection[Any], release: Release, *, days: int, most: int
-) -> tuple[list[float], list[float]]:
-    """Times to the first token and longest gaps, in ms, of the newest requests that the baseline answered."""
-    rows = await fetch(
-        connection,
-        select(_T.ttft_ms, _T.itl_max_ms)
-        .where(
-            _T.request_id >= first_at(time.time() - days * 86_400),
-            _T.model == release.model,
-            _T.pool == release.baseline_pool,
-            _T.ttft_ms.is_not(None),
-            _T.status < 300,
-            func.coalesce(_T.side, cast(Side.BASELINE.value, Text)) == Side.BASELINE.value,
-        )
-        .order_by(_T.request_id.desc())
-        .limit(literal(most, literal_execute=True)),
-    )
-    return [row["ttft_ms"] for row in rows], [row["itl_max_ms"] for row in rows if row["itl_max_ms"] is not None]
+    connection: asyncpg.Connection[Any], release: Release, *, days: int, most: int, share: float, least: int
+) -> tuple[list[float], list[float], float]:
+    """Times to the first token and longest gaps, in ms, of requests that the baseline answered, of each organization
+    the newest; and the share that the release holds organizations to.
+
+    most: of all organizations together. share, least: as of `share_of`.
+    """
+    since = first_at(time.time() - days * 86_400)
+    of = (since, release.model, release.baseline_pool)
+    counts = [row["requests"] for row in await connection.fetch(_COUNTED, *of, most)]
+    held_to = share_of(counts, share, least)
+    rows = await connection.fetch(_NEWEST, *of, ceiling(counts, held_to, most))
+    itl_ms = [row["itl_max_ms"] for row in rows if row["itl_max_ms"] is not None]
+    return [row["ttft_ms"] for row in rows], itl_ms, held_to

@@ -14,6 +14,7 @@ from evals.judge import Policy, Slices, State
 from evals.judge.wealth import inverse, wealth
 from gateway.db.rows import fetch
 from gateway.evals import store as evals_store
+from gateway.evals.startable import SliceRule
 from gateway.evals.tables import Status
 from gateway.releases.release import Release
 from gateway.shadow.pair import Outcome
@@ -40,13 +41,20 @@ async def queue_slices(connection: asyncpg.Connection[Any], release: Release, po
     """
     if not release.slices:
         return None
+    asked = msgspec.json.decode(release.slice_rule, type=SliceRule)
     return await evals_store.queue_comparison(
         connection,
         model=release.model,
         baseline_pool=release.baseline_pool,
         candidate_pool=release.candidate_pool,
         slices=release.slices,
-        rule=evals_store.Rule(alpha=policy.promotion_alpha, fail_alpha=policy.alpha_of("slices")),
+        budget=asked.budget_items,
+        rule=evals_store.Rule(
+            margin=asked.margin,
+            alpha=policy.promotion_alpha,
+            fail_alpha=policy.alpha_of("slices"),
+            correlation=asked.correlation,
+        ),
         release_id=release.id,
     )
 

@@ -8,6 +8,7 @@ from typing import Any
 import asyncpg
 import msgspec
 
+from contracts.errors import Conflict
 from evals.judge import (
     Policy,
     Slices,
@@ -15,6 +16,7 @@ from evals.judge import (
     Thresholds,
     Verdict,
     observe,
+    observe_budget,
     observe_slices,
     observe_votes,
     verdict,
@@ -77,7 +79,7 @@ class Replayed(msgspec.Struct, frozen=True, kw_only=True):
 def replay(release: Release, steps: Iterable[asyncpg.Record]) -> tuple[State, list[Replayed]]:
     """Fold a release's steps from the first on, and compare every verdict with the one that was stored.
 
-    steps: as of `store.steps_of`, in order.
+    steps: as of `store.steps_of`, in order. Raises Conflict where what one consumed was forgotten.
     """
     state = State()
     found: list[Replayed] = []
@@ -85,6 +87,11 @@ def replay(release: Release, steps: Iterable[asyncpg.Record]) -> tuple[State, li
         return state, found
     rules = rules_of(release)
     for row in steps:
+        if row["verdict"] is not None and row["evidence"] is None:
+            raise Conflict(
+                f"The release {release.id} ended so long ago that what its steps consumed was forgotten "
+                "(worker.evidence.step_retention_days); its verdicts are kept, and cannot be replayed."
+            )
         state = folded_step(state, rules, release, row)
         if row["verdict"] is not None:
             again, text = told(state, rules)
@@ -102,6 +109,8 @@ def replay(release: Release, steps: Iterable[asyncpg.Record]) -> tuple[State, li
 
 def folded_step(state: State, rules: Rules, release: Release, row: Any) -> State:
     """The state after one row of `release_steps`; one without a verdict consumed nothing."""
+    if row["more_units"]:
+        return observe_budget(state, row["more_units"])
     if row["verdict"] is None:
         return state
     at = msgspec.structs.replace(release, stage=row["stage"])

@@ -50,6 +50,7 @@ async def administration(settings: Settings, command: str) -> AsyncIterator[Admi
 
     Raises ConfigError when the database is out of reach, Conflict when a name is taken.
     """
+    from evals.runs.startable import ConfiguredSlices
     from gateway.admin.api import prepare
     from gateway.admin.call import AdminCall, NoCounterReader
     from gateway.admin.principal import NO_KEY, Principal
@@ -70,7 +71,8 @@ async def administration(settings: Settings, command: str) -> AsyncIterator[Admi
         )
         models = _Models(await _models(connection))
         config = settings.gateway.admin
-        call = AdminCall(connection, principal, command, settings.pepper, models, config, NoCounterReader())
+        slices = ConfiguredSlices(settings.evals)
+        call = AdminCall(connection, principal, command, settings.pepper, models, config, NoCounterReader(), slices)
         async with recorded(call, principal.actor(command)):
             yield call
 

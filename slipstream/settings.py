@@ -168,6 +168,7 @@ def load(path: Path | None, overrides: Mapping[str, Any] | None = None) -> Setti
     if loaded.pools and not loaded.models:
         raise ConfigError("pools: there are pools but no models; say in `models` what each pool serves", param="pools")
     for pool in loaded.pools:
+        pool.check_names()
         pool.check_api_key()
     loaded.slo.check()
     loaded.evals.check()

@@ -28,6 +28,7 @@ from gateway.shadow import tasks as shadow_tasks
 from gateway.slo import tasks as slo_tasks
 from gateway.slo.metrics import SloMetrics
 from infra.local.private import claim_folder
+from rollout import retention as evidence_retention
 from rollout import tasks as release_tasks
 from rollout.metrics import ReleaseMetrics
 from rollout.tasks import ReleaseTask
@@ -65,6 +66,7 @@ def create_app(
         **slo_tasks.periods_s(settings.worker.rollup_every_s),
         **prefix_tasks.periods_s(settings.worker.prefixes),
         **shadow_tasks.PERIODS_S,
+        **evidence_retention.PERIODS_S,
         **admin_tasks.PERIODS_S,
         **evals_tasks.PERIODS_S,
         **release_tasks.periods_s(settings.worker.releases),
@@ -112,6 +114,7 @@ def create_app(
         slo_tasks.add_tasks(app, slo)
         prefix_tasks.add_tasks(app, settings.database_url, settings.worker.prefixes, PrefixMetrics(registry))
         shadow_tasks.add_tasks(app, settings.database_url, settings.worker.shadow)
+        evidence_retention.add_tasks(app, settings.database_url, settings.worker.evidence)
     if Queue.RELEASES in queues:
         metrics = ReleaseMetrics(registry)
         release_tasks.add_tasks(app, ReleaseTask(settings.database_url, settings.worker.releases, metrics))

@@ -15,7 +15,7 @@ from gateway.metering.upkeep_config import UpkeepConfig
 from gateway.prefixes.config import PrefixUpkeepConfig
 from gateway.shadow.config import ShadowUpkeepConfig
 from infra.local.folders import DataFolder
-from rollout.config import ReleasesConfig
+from rollout.config import EvidenceConfig, ReleasesConfig
 
 
 class Queue(StrEnum):
@@ -49,6 +49,8 @@ class WorkerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What is told from the samples of prompts' prefixes."""
     releases: ReleasesConfig = ReleasesConfig()
     """How releases are advanced."""
+    evidence: EvidenceConfig = EvidenceConfig()
+    """How long it is kept what verdicts were made of."""
     shadow: ShadowUpkeepConfig = ShadowUpkeepConfig()
     """How long pairs of answers, and reviews of them, are kept."""
     audit: AuditConfig = AuditConfig()

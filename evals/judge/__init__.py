@@ -6,8 +6,8 @@ Pure: `observe` folds requests into counts, `verdict` reads them. Who measures, 
 from evals.judge.evidence import Evidence
 from evals.judge.observation import Arm, Observation
 from evals.judge.policy import Policy, Weights
-from evals.judge.state import Slices, State, observe, observe_slices, observe_votes
-from evals.judge.thresholds import Thresholds, thresholds_of
+from evals.judge.state import Slices, State, observe, observe_budget, observe_slices, observe_votes
+from evals.judge.thresholds import Thresholds, least_requests, thresholds_of
 from evals.judge.verdict import Decision, Verdict, verdict
 
 __all__ = [
@@ -21,7 +21,9 @@ __all__ = [
     "Thresholds",
     "Verdict",
     "Weights",
+    "least_requests",
     "observe",
+    "observe_budget",
     "observe_slices",
     "observe_votes",
     "thresholds_of",

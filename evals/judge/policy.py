@@ -50,7 +50,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     cold_requests: int = 50
     """The first so many requests of a stage, both arms together, that are set aside."""
     most_units: int = 200_000
-    """Budget of evidence: sessions of both arms together behind which an undecided release is told as inconclusive."""
+    """Budget of evidence: sessions of both arms together behind which an undecided release is told as inconclusive.
+    A person may grant more (`State.more_units`)."""
     needs_slices: bool = False
     """Whether the slices must have passed before all traffic."""
     least_votes: int = 0

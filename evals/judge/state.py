@@ -74,6 +74,8 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     worse_votes: int = 0
     better_votes: int = 0
     slices: Slices = Slices.NONE
+    more_units: int = 0
+    """Sessions that a person granted beyond `Policy.most_units`."""
     crossed: int = 0
     """Requests left out because their session was on the other arm before."""
     units: dict[int, int] = {}
@@ -106,6 +108,12 @@ def observe_votes(state: State, *, worse: int, better: int) -> State:
 def observe_slices(state: State, slices: Slices) -> State:
     """The state after the gate's verdict. One failure stays, whatever a later run says."""
     return state if state.slices is Slices.FAIL else msgspec.structs.replace(state, slices=slices)
+
+
+def observe_budget(state: State, more_units: int) -> State:
+    """The state after a person has granted so many sessions more. Tests of betting may be looked at for ever, so a
+    longer budget takes nothing from their error rates: it only says when a person is asked again."""
+    return msgspec.structs.replace(state, more_units=state.more_units + more_units)
 
 
 class _Fold:

@@ -31,6 +31,11 @@ def is_time(value_ms: float) -> bool:
     return 0 <= value_ms < math.inf
 
 
+def least_requests(policy: Policy) -> int:
+    """How many requests of the baseline place its highest threshold."""
+    return math.ceil(_LEAST_BEYOND / (1 - policy.quantiles[-1]) - 1e-6)
+
+
 def thresholds_of(policy: Policy, ttft_ms: Sequence[float], itl_ms: Sequence[float]) -> Thresholds:
     """The quantiles of the baseline's last requests, each one of the values themselves.
 
@@ -44,7 +49,7 @@ def _quantiles(policy: Policy, name: str, values_ms: Sequence[float]) -> tuple[f
     values_ms = [value_ms for value_ms in values_ms if is_time(value_ms)]
     if not values_ms:
         return ()
-    needed = math.ceil(_LEAST_BEYOND / (1 - policy.quantiles[-1]) - 1e-6)
+    needed = least_requests(policy)
     if len(values_ms) < needed:
         raise ValueError(
             f"{name}: {len(values_ms)} requests of the baseline do not place its {policy.quantiles[-1]} quantile, "

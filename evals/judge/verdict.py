@@ -58,9 +58,9 @@ def verdict(state: State, policy: Policy) -> Verdict:
     elif not missing:
         decision, decided_by = Decision.PROMOTE, most_telling(proof) if _is_last(state, policy) else []
         reason = f"stage {state.stage} has what it needs and nothing speaks against the candidate"
-    elif len(state.units) >= policy.most_units:
+    elif len(state.units) >= (budget := policy.most_units + state.more_units):
         decision, decided_by = Decision.INCONCLUSIVE, []
-        reason = f"the budget of {policy.most_units} sessions is spent and this is still missing: {'; '.join(missing)}"
+        reason = f"the budget of {budget} sessions is spent and this is still missing: {'; '.join(missing)}"
     else:
         decision, decided_by, reason = Decision.WAIT, [], f"missing: {'; '.join(missing)}"
     return Verdict(

@@ -38,10 +38,9 @@ RETURNING slice_version_id
 """
 _MODEL_VERSION = """
 WITH made AS (INSERT INTO evals.model_versions (model, pool, engine_model) VALUES ($1, $2, $3)
-              ON CONFLICT (model, pool, engine_model, weights_digest) DO NOTHING RETURNING id)
+              ON CONFLICT (model, pool, engine_model) DO NOTHING RETURNING id)
 SELECT id FROM made UNION ALL
-SELECT id FROM evals.model_versions WHERE model = $1 AND pool = $2 AND engine_model = $3 AND weights_digest IS NULL
- LIMIT 1
+SELECT id FROM evals.model_versions WHERE model = $1 AND pool = $2 AND engine_model = $3 LIMIT 1
 """
 _BEGIN_RUN = """
 UPDATE evals.runs SET model_version_id = coalesce(model_version_id, $2) WHERE id = $1 RETURNING model_version_id

@@ -23,6 +23,7 @@ def rules_of(sources: Sequence[Source], rule: Rule, budget_items: int) -> dict[s
             alpha=rule.alpha,
             fail_alpha=rule.fail_alpha,
             power=rule.power,
+            correlation=rule.correlation,
             first_look=min(rule.first_look, budget),
             budget=budget,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from evals.statistics.distributions import normal_quantile, normal_tail
 
@@ -51,6 +52,17 @@ def items_needed(variance: float, margin: float, level: float, power: float, rar
         else:
             many = middle
     return many
+
+
+def least_margin(counts: Sequence[int], spent: Sequence[float], alike: float, correlation: float) -> float:
+    """The margin that a slice cannot pass below, though no answer differs: the lowest bound of all looks.
+
+    counts, spent: items and level of each look. alike: probability that two items are of one cluster.
+    """
+    return min(
+        -math.expm1(math.log(level) / items) * (1.0 + (items - 1.0) * alike * correlation)
+        for items, level in zip(counts, spent, strict=True)
+    )
 
 
 def _upper(tail: float) -> float:

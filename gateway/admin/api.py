@@ -29,6 +29,7 @@ from gateway.admin.transaction import recorded
 from gateway.admin.unknown_keys import UnknownKeys
 from gateway.auth import keys
 from gateway.db.engine import FAILURES, borrow, close, lazy_pool
+from gateway.evals.startable import NoSlices, SliceCheck
 from gateway.wire.errors import body_of, status_of
 
 AWAY = (
@@ -82,14 +83,22 @@ class AdminApi:
     """One per gateway process; owns a small pool of connections."""
 
     def __init__(
-        self, url: str, pepper: bytes, config: AdminConfig, fleet: KnownModels, counters: CounterReader | None = None
+        self,
+        url: str,
+        pepper: bytes,
+        config: AdminConfig,
+        fleet: KnownModels,
+        counters: CounterReader | None = None,
+        slices: SliceCheck | None = None,
     ) -> None:
-        """counters: where limits are counted; None: nowhere, and asking for them is refused."""
+        """counters: where limits are counted; None: nowhere, and asking for them is refused. slices: those that there
+        are; None: none."""
         self._url = url
         self._pepper = pepper
         self._config = config
         self._fleet = fleet
         self._counters = counters or NoCounterReader()
+        self._slices = slices or NoSlices()
         self._unknown = UnknownKeys()
         self._places = ReadPlaces(config.connections, config.organization_reports)
         self._pool: asyncpg.Pool[Any] | None = None
@@ -179,6 +188,7 @@ class AdminApi:
             self._fleet,
             self._config,
             self._counters,
+            self._slices,
             if_match=request.if_match,
         )
         if request.idempotency_key is None or operation.method != "POST":  # others are idempotent as they are

@@ -16,6 +16,7 @@ from gateway.admin.principal import Principal
 from gateway.audit.log import Change
 from gateway.db.rows import equal, fetchrow, fetchval, record_of
 from gateway.db.tables import api_keys, organizations, projects
+from gateway.evals.startable import SliceCheck
 from gateway.limits.counter_snapshot import CounterSnapshot
 from gateway.limits.levels import Rule
 from gateway.tenants.roles import Role, covers
@@ -56,6 +57,7 @@ class AdminCall:
         fleet: KnownModels,
         config: AdminConfig,
         counters: CounterReader,
+        slices: SliceCheck,
         *,
         if_match: str | None = None,
     ) -> None:
@@ -67,6 +69,7 @@ class AdminCall:
         self.webhooks = config.webhooks
         self.currency = config.currency
         self.counters = counters
+        self.slices = slices
         self.changes: list[Change] = []
         self.if_match = if_match
         """The header, where the operation takes it."""

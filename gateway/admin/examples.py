@@ -172,7 +172,6 @@ ABSENT = frozenset(
         "trace_id",
         "valid_until",
         "warning",
-        "weights_digest",
     }
 )
 """Fields that may be null, and are in these examples: nothing has ended, and all went well."""

@@ -20,7 +20,7 @@ SELECT asked, key.id, project_id, organization_id, revoked_at IS NOT NULL AS rev
        projects.disabled_at IS NOT NULL AS project_disabled,
        organizations.disabled_at IS NOT NULL AS organization_disabled,
        extract(epoch FROM opens_until)::float8 AS expires_at, scopes, models, tiers,
-       store_prompts, internal
+       store_prompts, allow_reviews, internal
   FROM (SELECT hash AS asked, expires_at AS opens_until, id, project_id, revoked_at, scopes
           FROM gateway.api_keys WHERE hash = ANY ($1::bytea[])
          UNION ALL
@@ -65,6 +65,7 @@ def _answer(row: asyncpg.Record, levels: Levels) -> KeyRecord | Refusal:
         models=_set(row["models"], str),
         tiers=_set(row["tiers"], Tier),
         store_prompts=row["store_prompts"],
+        allow_reviews=row["allow_reviews"],
         internal=row["internal"],
     )
 

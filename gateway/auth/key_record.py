@@ -33,8 +33,9 @@ class KeyRecord(msgspec.Struct, frozen=True):
     internal: bool = False
     """Its organization is the deployment's own."""
     store_prompts: bool = False
-    """Its organization wants kept what is asked and answered at gaps, where its prompts differ, and what is reviewed of
-    its requests."""
+    """Its organization wants kept what is asked and answered at gaps, and where its prompts differ."""
+    allow_reviews: bool = False
+    """Its project lets reviewers of the operating organization read what it asks and is answered."""
 
     @property
     def purpose(self) -> Purpose | None:

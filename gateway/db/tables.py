@@ -97,6 +97,9 @@ projects = Table(
     Column("models", ARRAY(Text)),
     Column("tiers", ARRAY(Text)),
     Column("disabled_at", DateTime(timezone=True)),
+    # Whether reviewers of the operating organization may read what its keys ask, and since when.
+    Column("allow_reviews", Boolean, nullable=False, server_default=text("false")),
+    Column("allow_reviews_since", DateTime(timezone=True), nullable=False, server_default=text("'-infinity'")),
     UniqueConstraint("organization_id", "name"),
     Index(None, "organization_id", "created_at", "id"),
 )

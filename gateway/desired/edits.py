@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from contracts.cascade import Approval
 from contracts.cascade_digest import measured
-from contracts.desired_state import Canary, DesiredState, Model, Pool, Replica
+from contracts.desired_state import NO_PATH_SEGMENT, DesiredState, Model, Pool, Replica, is_path_segment
 from contracts.errors import ConfigError, Conflict, InvalidField, NotFound
 
 Edit = Callable[[DesiredState], DesiredState]
@@ -79,20 +79,6 @@ def remove_alias(state: DesiredState, alias: str) -> DesiredState:
         raise _unknown("alias", alias, aliases)
     without = replace(owner, aliases=tuple(each for each in owner.aliases if each != alias))
     return _edited(state, _with_model(state, without), force=False)
-
-
-def split_model(state: DesiredState, name: str, canary: Canary | None) -> DesiredState:
-    """Send a share of a model's sessions elsewhere, or (None) all to its pool again; for the release that does so.
-
-    Raises InvalidField for a pool there is not, NotFound.
-    """
-    return _checked(_with_model(state, replace(find_model(state, name), canary=canary)))
-
-
-def promote_model(state: DesiredState, name: str, pool: str, engine_model: str | None) -> DesiredState:
-    """Serve a model from another pool, undivided; for the release that ends so. Raises InvalidField, NotFound."""
-    model = replace(find_model(state, name), pool=pool, engine_model=engine_model, canary=None)
-    return _checked(_with_model(state, model))
 
 
 def approve_cascade(state: DesiredState, name: str, approval: Approval) -> DesiredState:
@@ -282,12 +268,8 @@ def _require_name(name: str, field: str) -> None:
 def _require_segment(name: str, field: str) -> None:
     """Of what the admin API's paths name beside other things."""
     _require_name(name, field)
-    if "/" in name or name in {".", ".."}:
-        raise InvalidField(
-            f"Invalid value for '{field}': {name!r}; the name of a pool or replica has no '/', since no path of the "
-            "admin API could tell where it ends. Write '-' instead.",
-            param=field,
-        )
+    if not is_path_segment(name):
+        raise InvalidField(f"Invalid value for '{field}': {name!r}; {NO_PATH_SEGMENT}", param=field)
 
 
 def _with_model(state: DesiredState, model: Model) -> DesiredState:

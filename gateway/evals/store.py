@@ -53,6 +53,8 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     given."""
     power: Annotated[float, Meta(ge=0.5, lt=1)] = 0.8
     """How often a candidate that is as good as the baseline should pass: how many items it takes is planned for it."""
+    correlation: Annotated[float, Meta(ge=0, le=1)] = 0.05
+    """How much of a template's rare losses are reckoned to come together."""
     first_look: Items = 200
     """Items of each slice that are asked of either pool before the first look; then twice as many, and so on."""
 
@@ -78,7 +80,6 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     arm: Arm | None
     comparison_id: UUID | None
     engine_model: str | None
-    weights_digest: str | None
     status: Status
     first_seed: int
     night: date | None
@@ -122,7 +123,8 @@ VALUES ($1, $2, $3, $4, $5, $6) RETURNING id
 """
 _OF_COMPARISON = or_(runs.c.id == comparisons.c.baseline_run, runs.c.id == comparisons.c.candidate_run)
 _PLANNED = select(func.coalesce(func.sum(run_slices.c["items"]), 0)).where(run_slices.c.run_id == runs.c.id)
-_ANSWERED = select(func.count()).select_from(items).where(items.c.run_id == runs.c.id)
+_FORGOTTEN = select(func.coalesce(func.sum(run_slices.c.forgotten_items), 0)).where(run_slices.c.run_id == runs.c.id)
+_KEPT = select(func.count()).select_from(items).where(items.c.run_id == runs.c.id)
 
 
 def _of_either(name: str) -> ColumnElement[Any]:
@@ -142,7 +144,7 @@ RUNS = select(
         model_versions,
         comparison_id=comparisons.c.id,
         items=_PLANNED.scalar_subquery(),
-        answered=_ANSWERED.scalar_subquery(),
+        answered=_FORGOTTEN.scalar_subquery() + _KEPT.scalar_subquery(),
         **{name: _of_either(name) for name in ("status", "error", "started_at", "ended_at")},
     )
 ).select_from(runs.outerjoin(model_versions).outerjoin(comparisons, _OF_COMPARISON))
@@ -157,7 +159,8 @@ COMPARISONS = select(
 )
 """Comparisons as `Comparison`."""
 _SLICES = """
-SELECT slice, version AS slice_version, about, goal, items, answered, correct AS score_sum
+SELECT slice, version AS slice_version, about, goal, items, forgotten_items + answered AS answered,
+       forgotten_score + correct AS score_sum
   FROM evals.run_slices
   LEFT JOIN (SELECT id, version, about, goal FROM evals.slice_versions) AS version ON version.id = slice_version_id
  CROSS JOIN LATERAL (SELECT count(*) AS answered, coalesce(sum(score), 0) AS correct FROM evals.items

@@ -83,10 +83,8 @@ model_versions = Table(
     Column("pool", Text, nullable=False),
     # The name the pool's engines serve it under.
     Column("engine_model", Text, nullable=False),
-    # SHA-256 of the weights, in hexadecimal digits; null: nobody told.
-    Column("weights_digest", Text),
     created_at(),
-    UniqueConstraint("model", "pool", "engine_model", "weights_digest", postgresql_nulls_not_distinct=True),
+    UniqueConstraint("model", "pool", "engine_model"),
     schema=SCHEMA,
 )
 
@@ -136,6 +134,9 @@ run_slices = Table(
     Column("slice_version_id", UUID(), ForeignKey(slice_versions.c.id)),
     # How many are to be asked; a comparison that is undecided asks for more.
     Column("items", Integer, nullable=False),
+    # What the worker has deleted of its items, over their retention: how many, and what they scored.
+    Column("forgotten_items", Integer, nullable=False, server_default=text("0")),
+    Column("forgotten_score", Double, nullable=False, server_default=text("0")),
     CheckConstraint("items > 0", name="items"),
     schema=SCHEMA,
 )

@@ -10,6 +10,11 @@ from msgspec import Meta
 LEAST_UNITS = (200, 500, 1_000)
 """Sessions that each arm must have had before the next stage, of the last stages; of earlier ones as of the first."""
 
+PROMOTION_ALPHA = 0.05
+"""The judge's own, where nobody said."""
+MOST_UNITS = 10_000_000
+"""Of a budget of evidence, and of what one grant adds to it."""
+
 
 class Margins(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
     """tolerance: part by which latency may be longer. error_margin, goodput_margin: parts of requests by which the
@@ -26,7 +31,7 @@ class Margins(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     promotion_alpha: Annotated[float, Meta(ge=1e-9, le=0.5)] | None = None
     least_units: Annotated[list[Annotated[int, Meta(ge=1)]], Meta(max_length=20)] | None = None
     cold_requests: Annotated[int, Meta(ge=0, le=1_000_000)] | None = None
-    most_units: Annotated[int, Meta(ge=1, le=10_000_000)] | None = None
+    most_units: Annotated[int, Meta(ge=1, le=MOST_UNITS)] | None = None
     least_votes: Annotated[int, Meta(ge=0, le=1_000_000)] | None = None
 
     def given(self) -> dict[str, object]:

@@ -28,6 +28,7 @@ class Release(msgspec.Struct, frozen=True, kw_only=True):
     shadow_share: float
     shadow_least: int
     slices: tuple[str, ...]
+    slice_rule: str
     margins: str
     policy: str | None
     thresholds: str | None
@@ -39,6 +40,8 @@ class Release(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     told: str
     watermark: int | None
+    organization_share: float | None
+    more_units: int
     comparison_id: UUID | None
     desired_version: int | None
 

@@ -79,13 +79,14 @@ async def step(
     by: str = CONTROLLER.name,
     evidence: Evidence | None = None,
     verdict: str | None = None,
+    more_units: int = 0,
     **columns: object,
 ) -> Release:
     """Do one step of a release that is `locked`, in the transaction that locked it; returns it as it stands now.
 
     actor: in the audit log, of a step that moves the release; None: the caller notes it there. by: as the step names
-    who it was. columns: of `releases`, beside those that every step sets. Raises Conflict where the event cannot
-    happen, or the fleet is not as the release left it.
+    who it was. more_units: sessions that a person grants its budget of evidence. columns: of `releases`, beside those
+    that every step sets. Raises Conflict where the event cannot happen, or the fleet is not as the release left it.
     """
     place = release.place if event is Event.START else after(release.place, event, len(release.stages))
     now = datetime.now(UTC)
@@ -97,6 +98,8 @@ async def step(
         values["stage_began_at"] = now
     if place.state.ended:
         values["ended_at"] = now
+    if more_units:
+        values["more_units"] = release.more_units + more_units
     if evidence is not None:
         values["watermark"] = evidence.watermark
     statement = releases.update().where(releases.c.id == release.id).values(**values).returning(*_COLUMNS)
@@ -117,6 +120,7 @@ async def step(
             evidence=None if evidence is None else evidence.packed,
             requests=0 if evidence is None else evidence.requests,
             sampled=1.0 if evidence is None else evidence.sampled,
+            more_units=more_units,
             verdict=verdict,
             desired_version=values.get("desired_version"),
         ),

@@ -38,6 +38,8 @@ releases = Table(
     Column("shadow_share", Double, nullable=False),
     Column("shadow_least", Integer, nullable=False),
     Column("slices", ARRAY(Text), nullable=False),
+    # JSON of gateway/evals/startable.py: by what they are compared.
+    Column("slice_rule", Text, nullable=False, server_default=text("'{}'")),
     # JSON of margins.py, and of the judge's policy and thresholds once it began: text, which stays as it was written.
     Column("margins", Text, nullable=False),
     Column("policy", Text),
@@ -52,6 +54,10 @@ releases = Table(
     Column("told", Text, nullable=False, server_default=text("''")),
     # The first of request_traces.transaction_id that no step has consumed; null: none was looked for yet.
     Column("watermark", BigInteger),
+    # The part of its sessions that one organization may have, fixed when it began; null: any.
+    Column("organization_share", Double),
+    # Sessions that persons granted beyond its budget of evidence.
+    Column("more_units", Integer, nullable=False, server_default=text("0")),
     # The comparison of its slices (evals.comparisons); null: none was queued.
     Column("comparison_id", UUID()),
     # Of the desired state that its last move wrote; null: none.
@@ -82,6 +88,8 @@ release_steps = Table(
     Column("evidence", LargeBinary),
     Column("requests", Integer, nullable=False, server_default=text("0")),
     Column("sampled", Double, nullable=False, server_default=text("1")),
+    # Sessions by which a person made its budget of evidence larger.
+    Column("more_units", Integer, nullable=False, server_default=text("0")),
     # The judge's, as JSON and to the bit.
     Column("verdict", Text),
     # The version of the desired state that it wrote; null: none.

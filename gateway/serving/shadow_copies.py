@@ -256,15 +256,15 @@ class ShadowCopies:
         )
 
     def _texts(self, served: InferenceRequest, baseline: Answer, candidate: Answer) -> PairTexts | None:
-        """For reviewers, of an organization that has prompts stored, where the pair is drawn."""
-        if not served.key.store_prompts or self._draw() >= self._config.review_share:
+        """For reviewers, of a project that allows it, where the pair is drawn."""
+        if not served.key.allow_reviews or self._draw() >= self._config.review_share:
             return None
         prompt = prompt_text(served.prepared)
         if prompt is None:
             return None
         asked_at = datetime.fromtimestamp(arrived_at_s(served.request_id) or 0.0, UTC)
         texts = prompt, answer_text(baseline), answer_text(candidate)
-        return PairTexts(served.caller.organization_id, asked_at, *texts)
+        return PairTexts(served.caller.project_id, asked_at, *texts)
 
 
 async def _read(transcript: Transcript, own_text: str | None) -> Answer:

@@ -20,7 +20,7 @@ class ShadowConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     timeout_s: Annotated[float, Meta(gt=0, le=600)] = 60.0
     """Longest time a copy may take; it is then ended and noted as late."""
     review_share: Annotated[float, Meta(ge=0, le=1)] = 0.0
-    """Part of the pairs that differ, of organizations with `store_prompts`, whose texts are kept for reviewers of the
+    """Part of the pairs that differ, of projects with `allow_reviews`, whose texts are kept for reviewers of the
     operating organization. 0: nobody's."""
     flush_s: Annotated[float, Meta(gt=0, le=60)] = 1.0
     """How often pairs are written to the database."""

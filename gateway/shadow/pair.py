@@ -50,9 +50,9 @@ class Pair(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PairTexts(msgspec.Struct, frozen=True):
-    """The texts of a pair, for reviewers, of an organization that has them stored."""
+    """The texts of a pair, for reviewers, of a project that allows it."""
 
-    organization_id: str
+    project_id: str
     asked_at: datetime
     prompt: str
     baseline: str

@@ -25,7 +25,7 @@ DELETE FROM gateway.reviews WHERE id = ANY(ARRAY(
      LIMIT %(most)s))
 """,
     """
-UPDATE gateway.reviews SET organization_id = NULL, prompt = NULL, baseline = NULL, candidate = NULL
+UPDATE gateway.reviews SET project_id = NULL, prompt = NULL, baseline = NULL, candidate = NULL
  WHERE id = ANY(ARRAY(
     SELECT id FROM gateway.reviews
      WHERE recorded_at < now() - make_interval(days => %(texts)s) AND prompt IS NOT NULL LIMIT %(most)s))

@@ -32,8 +32,9 @@ INSERT_PAIRS = f"""
 """  # noqa: S608  names of our own columns
 INSERT_REVIEWS = insert_where_stored(
     "gateway.reviews",
+    "projects",
     id="uuid",
-    organization_id="uuid",
+    project_id="uuid",
     asked_at="timestamptz",
     model="text",
     release="text",
@@ -49,7 +50,7 @@ class _Review(NamedTuple):
     """A row of `gateway.reviews`, and when its request came."""
 
     id: str
-    organization_id: str
+    project_id: str
     asked_at: datetime
     model: str
     release: str
@@ -87,7 +88,7 @@ class PairStore:
             return
         review_id = f"{secrets.randbits(128):032x}"
         told = (storable(text) for text in (texts.prompt, texts.baseline, texts.candidate))
-        whose = texts.organization_id, texts.asked_at
+        whose = texts.project_id, texts.asked_at
         self._reviews.add(
             _Review(review_id, *whose, pair.model, pair.release, pair.unit, secrets.randbits(1) == 1, *told)
         )

@@ -96,17 +96,17 @@ reviews = Table(
     # Drawn once, and told to nobody who has not voted.
     Column("candidate_left", Boolean, nullable=False),
     # Null: the texts are gone, with all that tells whose they were.
-    Column("organization_id", UUID()),
+    Column("project_id", UUID()),
     Column("prompt", Text),
     Column("baseline", Text),
     Column("candidate", Text),
     Column("recorded_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
     CheckConstraint(
-        "num_nulls(organization_id, prompt, baseline, candidate) IN (0, 4)",
+        "num_nulls(project_id, prompt, baseline, candidate) IN (0, 4)",
         name="texts",
     ),
     Index(None, "recorded_at", "id"),
-    Index(None, "organization_id"),
+    Index(None, "project_id"),
 )
 
 review_votes = Table(

@@ -13,6 +13,7 @@ import msgspec
 
 from contracts.errors import ConfigError, NotFound
 from slipstream.commands.options import Deployment, deployment_options
+from slipstream.exit_codes import EXIT
 from slipstream.hints import command
 from slipstream.slice_names import all_slice_names, slice_names
 from slipstream.table import table
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 RUNS = ("queued (UTC)", "what", "model", "pools", "status", "answered", "id")
 SLICES = ("slice", "what", "right", "95 % interval", "answered", "goal")
 VERDICTS = ("slice", "decision", "difference", "between", "margin", "items", "why")
-EXIT = {"pass": 0, "fail": 1, "inconclusive": 3}
-"""Of a comparison that has ended, by its decision; otherwise 1 says that it, or a run, did not end well."""
 LOOK_S = 0.5
 FoundT = TypeVar("FoundT", "RunInFull", "Comparison")
 

@@ -27,6 +27,7 @@ logger = logging.getLogger(__name__)
 @metrics_port_option("gateway")
 def gateway(config_file: Path | None, data: str | None, instance: str, **overrides: int | None) -> None:
     """Run one gateway instance."""
+    from evals.runs.startable import ConfiguredSlices
     from gateway.main import InstanceConfig, main
     from slipstream import start_check
 
@@ -47,7 +48,7 @@ def gateway(config_file: Path | None, data: str | None, instance: str, **overrid
         tracing=settings.tracing,
         logging=settings.logging,
     )
-    main(settings.gateway, place)
+    main(settings.gateway, place, ConfiguredSlices(settings.evals))
 
 
 @click.command()

@@ -79,6 +79,12 @@ def create(
 @click.option("--model", "models", multiple=True, help="A model its keys may use; repeat. `all`: every model.")
 @click.option("--tier", "tiers", multiple=True, help="A tier its keys may use; repeat. `all`: both.")
 @click.option("--disable/--enable", "disabled", default=None, help="Refuse its keys, or let them in again.")
+@click.option(
+    "--allow-reviews/--no-reviews",
+    "allow_reviews",
+    default=None,
+    help="Whether reviewers may read what its keys ask and are answered. Off deletes it.",
+)
 @click.argument("which")
 def update(
     deployment: Deployment,
@@ -86,6 +92,7 @@ def update(
     models: tuple[str, ...],
     tiers: tuple[str, ...],
     disabled: bool | None,
+    allow_reviews: bool | None,
     which: str,
 ) -> None:
     """Change the project WHICH (id or name); gateways follow within a second."""
@@ -100,6 +107,8 @@ def update(
             changes[field] = None if values == ("all",) else list(values)
     if disabled is not None:
         changes["disabled"] = disabled
+    if allow_reviews is not None:
+        changes["allow_reviews"] = allow_reviews
     body = converted(changes, ProjectChanges)
 
     async def work(call: AdminCall) -> Project:
@@ -107,4 +116,4 @@ def update(
         return await update_project(call, found, body)
 
     after = administer(deployment, work)
-    print(f"{after.name}: {'disabled' if after.disabled_at else 'active'}")
+    print(f"{after.name}: {'disabled' if after.disabled_at else 'active'}{', reviewed' if after.allow_reviews else ''}")

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from slipstream.exit_codes import EXIT
+
 if TYPE_CHECKING:
     from engines.embedded.quantization.passages import Passage
     from evals.gate import SliceRule
@@ -18,7 +20,6 @@ if TYPE_CHECKING:
     from evals.quantization.sensitivity import Report
     from evals.slices.item import Slice
 
-EXIT = {"pass": 0, "fail": 1, "inconclusive": 2}
 DEFAULT_SLICES = (
     "arithmetic,benign,code,facts,greetings,instructions,json,lists,multi-turn,refusals,repeat,retrieval-100,"
     "retrieval-500,translation"

@@ -12,12 +12,11 @@ import msgspec
 
 from contracts.errors import ConfigError
 from slipstream.commands.options import Deployment, deployment_options
-from slipstream.slice_names import slice_names
 from slipstream.table import table
 
 if TYPE_CHECKING:
     from gateway.admin.call import AdminCall
-    from gateway.admin.resources.releases import ReleaseDetail, ReleaseSummary
+    from gateway.admin.resources.releases import ReleaseDetail, ReleaseReason, ReleaseSummary
 
 HEAD = ("id", "model", "candidate", "baseline", "state", "share", "since (UTC)", "why it is there")
 WATCH_EVERY_S = 2.0
@@ -47,6 +46,9 @@ def releases() -> None:
     "--stages", default="shadow,1,5,25,100", show_default=True, help="Percents of the sessions, rising to 100."
 )
 @click.option("--slice", "slices", multiple=True, help="A slice to pass before the shadow stage ends; several times.")
+@click.option("--slice-margin", type=float, help="How much lower its score may be, 0 to 1.  [default: 0.02]")
+@click.option("--slice-items", "slice_budget_items", type=int, help="Most items of a slice.  [default: 1600]")
+@click.option("--slice-correlation", type=float, help="Of a template's rare losses.  [default: 0.05]")
 @click.option("--shadow-share", type=float, default=0.05, show_default=True, help="Part of the sessions copied first.")
 @click.option("--shadow-least", type=int, default=100, show_default=True, help="Copies that both sides must answer.")
 @click.option("--tolerance", type=float, help="Part by which latency may be longer.  [default: 0.1]")
@@ -55,6 +57,7 @@ def releases() -> None:
 def start(deployment: Deployment, as_json: bool, stages: str, least_units: str | None, **given: Any) -> None:
     """Start a release. It begins once the model's pool has answered enough to be compared with."""
     from gateway.admin.resources.releases import NewRelease, start_release
+    from gateway.evals.startable import SliceRule
     from slipstream.administration import administer, converted
 
     margins: dict[str, object] = {}
@@ -62,8 +65,8 @@ def start(deployment: Deployment, as_json: bool, stages: str, least_units: str |
         margins["tolerance"] = tolerance
     if least_units is not None:
         margins["least_units"] = _numbers(least_units, "--least", int)
-    slices = slice_names(deployment, given.pop("slices"), "--slice")
-    values = {**given, "slices": slices, "stages": _shares(stages), "margins": margins}
+    rule = {name: value for name in SliceRule.__struct_fields__ if (value := given.pop(f"slice_{name}")) is not None}
+    values = {**given, "stages": _shares(stages), "margins": margins, "slice_rule": rule}
     body = converted(values, NewRelease)
     _show(administer(deployment, lambda call: start_release(call, body)), as_json)
 
@@ -127,19 +130,22 @@ def hold(deployment: Deployment, release: str, reason: str, as_json: bool) -> No
     """Hold RELEASE in its stage. It is still rolled back by itself."""
     from gateway.admin.resources.releases import hold_release
 
-    _by_hand(deployment, release, hold_release, reason, as_json)
+    _by_hand(deployment, release, hold_release, _reason(reason), as_json)
 
 
 @releases.command()
 @deployment_options
 @click.argument("release")
 @reason_option
+@click.option("--more-units", type=int, default=0, help="Sessions that its spent budget of evidence grows by.")
 @json_option
-def resume(deployment: Deployment, release: str, reason: str, as_json: bool) -> None:
+def resume(deployment: Deployment, release: str, reason: str, more_units: int, as_json: bool) -> None:
     """Let RELEASE go on by itself."""
-    from gateway.admin.resources.releases import resume_release
+    from gateway.admin.resources.releases import ReleaseResumption, resume_release
+    from slipstream.administration import converted
 
-    _by_hand(deployment, release, resume_release, reason, as_json)
+    body = converted({"reason": reason, "more_units": more_units}, ReleaseResumption)
+    _by_hand(deployment, release, resume_release, body, as_json)
 
 
 @releases.command()
@@ -151,7 +157,7 @@ def promote(deployment: Deployment, release: str, reason: str, as_json: bool) ->
     """Take RELEASE one stage further, whatever its evidence says."""
     from gateway.admin.resources.releases import promote_release
 
-    _by_hand(deployment, release, promote_release, reason, as_json)
+    _by_hand(deployment, release, promote_release, _reason(reason), as_json)
 
 
 @releases.command()
@@ -163,7 +169,7 @@ def rollback(deployment: Deployment, release: str, reason: str, as_json: bool) -
     """Give the candidate of RELEASE no session any more. Needs no worker; streams that run end by themselves."""
     from gateway.admin.resources.releases import roll_back_release
 
-    _by_hand(deployment, release, roll_back_release, reason, as_json)
+    _by_hand(deployment, release, roll_back_release, _reason(reason), as_json)
 
 
 @releases.command()
@@ -202,11 +208,18 @@ def replay(deployment: Deployment, release: str, as_json: bool) -> None:
         raise SystemExit(1)
 
 
-def _by_hand(deployment: Deployment, release: str, operation: Callable[..., Any], reason: str, as_json: bool) -> None:
+def _reason(reason: str) -> ReleaseReason:
     from gateway.admin.resources.releases import ReleaseReason
-    from slipstream.administration import administer, converted
+    from slipstream.administration import converted
 
-    body = converted({"reason": reason}, ReleaseReason)
+    return converted({"reason": reason}, ReleaseReason)
+
+
+def _by_hand(
+    deployment: Deployment, release: str, operation: Callable[..., Any], body: ReleaseReason, as_json: bool
+) -> None:
+    from slipstream.administration import administer
+
     which = _detail(deployment, release).id
     done: Callable[[AdminCall], Awaitable[ReleaseDetail]] = lambda call: operation(call, which, body)  # noqa: E731
     _show(administer(deployment, done), as_json)

@@ -12,6 +12,7 @@ import pytest
 
 from evals.judge import Policy
 from gateway.evals import store as evals_store
+from gateway.evals.startable import SliceRule
 from gateway.releases import store
 from gateway.releases.machine import Event, State
 from gateway.releases.margins import Margins
@@ -226,10 +227,14 @@ async def test_the_gate_may_fail_slices_by_their_part_of_the_releases_alpha_and_
 ) -> None:
     controller = Controller(ReleasesConfig())
     margins = msgspec.json.encode(Margins(alpha=0.1, promotion_alpha=0.02)).decode()
-    release = await begun(database, controller, slices=["facts"], margins=margins, stages=(0.0, 0.01, 0.05, 0.25, 1.0))
+    rule = msgspec.json.encode(SliceRule(margin=0.03, budget_items=900, correlation=0.1)).decode()
+    release = await begun(database, controller, slices=["facts"], slice_rule=rule, margins=margins)
     assert release.comparison_id is not None
     asked = await evals_store.comparison(database, release.comparison_id)
-    assert asked.rule == evals_store.Rule(alpha=0.02, fail_alpha=Policy(alpha=0.1).alpha_of("slices"))
+    assert asked.rule == evals_store.Rule(
+        margin=0.03, alpha=0.02, fail_alpha=Policy(alpha=0.1).alpha_of("slices"), correlation=0.1
+    )
+    assert asked.budget_items == 900
     await database.execute("UPDATE evals.comparisons SET status = 'done', decision = 'fail'")
     await controller.tick(database)
     release = await standing(database, release)
@@ -327,6 +332,33 @@ async def test_a_held_release_is_judged_on_and_goes_on_when_it_is_resumed(databa
     assert (release.state, release.stage) == (State.RUNNING, 2), "what came meanwhile was enough"
     assert await controller.tick(database) == 0, "and counts for one stage alone"
     assert await require_replayed(database, release) == 3
+
+
+async def test_a_release_whose_budget_is_spent_goes_on_by_a_granted_one_alone(database: asyncpg.Connection) -> None:
+    spent = msgspec.json.encode(Margins(least_units=[100, 200, 300], cold_requests=10, most_units=100)).decode()
+    controller, load = Controller(ReleasesConfig()), Load()
+    release = await begun(database, controller, margins=spent)
+    await controller.tick(database)
+    await load.serve(database, release, 60)
+    await controller.tick(database)
+    release = await standing(database, release)
+    assert release.state is State.HELD
+    assert "the budget of 100 sessions is spent" in release.reason
+    for more_units, state in ((0, State.HELD), (200, State.RUNNING)):
+        async with database.transaction():
+            await store.step(database, release, Event.RESUME, reason="on", actor=None, by="ada", more_units=more_units)
+        await controller.tick(database)
+        release = await standing(database, release)
+        assert (release.state, release.more_units) == (state, more_units)
+    await load.serve(database, release, 60)
+    await Controller(ReleasesConfig()).tick(database)
+    release = await standing(database, release)
+    assert (release.state, release.stage) == (State.RUNNING, 2), "what was granted is known to a worker that starts"
+    await load.serve(database, release, 60)
+    await controller.tick(database)
+    release = await standing(database, release)
+    assert "the budget of 300 sessions is spent" in release.reason
+    assert await require_replayed(database, release) > 3
 
 
 async def test_a_database_that_was_copied_is_not_counted_on(database: asyncpg.Connection) -> None:

@@ -12,6 +12,7 @@ from gateway.releases.machine import State
 from rollout import evidence
 from rollout.config import ReleasesConfig
 from rollout.controller import Controller
+from rollout.shares import Sessions
 from tests.gateway.releases.fleets import started
 from tests.rollout import traffic
 from tests.rollout.test_controller import MARGINS, STAGES, begun, database, require_replayed, rolled_out, standing
@@ -46,7 +47,8 @@ async def test_what_the_gateway_refuses_is_no_observation(
     await controller.tick(database)
     release = await standing(database, release)
     assert await Load(instead=instead, both=True).serve(database, release, 20) == 40
-    found = await evidence.read(database, release, await evidence.horizon(database), 1_000)
+    draw = evidence.Draw(most=1_000, sessions=Sessions(), share=1.0, secret="")
+    found = await evidence.read(database, release, await evidence.horizon(database), draw)
     assert found.observations == ()
 
 

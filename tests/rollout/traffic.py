@@ -52,10 +52,10 @@ async def write(connection: asyncpg.Connection, rows: list[dict[str, Any]]) -> N
     await connection.execute(INSERT, msgspec.json.encode(rows).decode())
 
 
-async def history(connection: asyncpg.Connection, requests: int = 1_200, seed: int = 0) -> None:
-    """What the baseline served before."""
+async def history(connection: asyncpg.Connection, requests: int = 1_200, seed: int = 0, **fields: Any) -> None:
+    """What the baseline served before. fields: as of `row`."""
     choose = random.Random(seed)
-    await write(connection, [row(choose) for _ in range(requests)])
+    await write(connection, [row(choose, **fields) for _ in range(requests)])
 
 
 class Load:
@@ -65,8 +65,9 @@ class Load:
 
     def __init__(
         self, seed: int = 1, *, slower: float = 1.0, failing: float = 0.0, instead: dict[str, Any] | None = None,
-        part: float = 1.0, both: bool = False, typed_on: str = "",
+        part: float = 1.0, both: bool = False, typed_on: str = "", organization: str = ORGANIZATION,
     ) -> None:  # fmt: skip
+        self._organization = organization
         self._instead, self._part, self._both, self._typed_on = instead or {}, part, both, typed_on
         self._choose = random.Random(seed)
         self._candidate: dict[str, Any] = {"slower": slower, "failing": failing}
@@ -81,11 +82,12 @@ class Load:
             return 0
         while min(map(len, found.values())) < sessions:
             self._sessions += 1
-            unit = unit_of("o", f"session-{self._sessions}")
+            unit = unit_of(self._organization, f"session-{self._sessions}")
             side = side_of(model, unit)
             if side in found and len(found[side]) < sessions:
                 how: dict[str, Any] = self._candidate if side is Side.CANDIDATE else {}
                 of: dict[str, Any] = {"side": side.value, "release": str(release.id), "unit": unit}
+                of["organization_id"] = self._organization
                 pool = "new" if side is Side.CANDIDATE else "old"
                 served = row(self._choose, pool=pool, **of, **how)
                 found[side].append(served)

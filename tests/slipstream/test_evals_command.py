@@ -107,7 +107,12 @@ async def test_what_is_not_there_is_said_with_what_is(shell: Shell) -> None:
     code, said = await shell.run("evals", "run", "--slices", "fact", "--no-wait")
     assert (code, said.partition(";")[0]) == (1, "--slices: there is no slice 'fact'")
     code, said = await shell.run("releases", "start", "--model", "m", "--candidate", "new", "--slice", "fact")
-    assert (code, said.partition(";")[0]) == (1, "--slice: there is no slice 'fact'")
+    assert (code, said.partition(";")[0]) == (1, "There is no slice 'fact'")
+    code, said = await shell.run("releases", "start", "--model", "m", "--candidate", "new", "--slice", "json")
+    assert (code, "Set slice_rule.margin to" in said) == (1, True)
+    wide = ("--slice", "json", "--slice-margin", "0.05", "--slice-items", "800", "--slice-correlation", "0.1")
+    code, said = await shell.run("releases", "start", "--model", "m", "--candidate", "new", *wide)
+    assert (code, said.partition(";")[0]) == (1, "There is no model 'm'")
     code, said = await shell.run("evals", "show", "mine")
     assert (code, "slipstream evals list" in said) == (1, True)
     missing = "6f0c2a4e-8f57-4a53-9d3b-5f1f6f0a7c21"

@@ -119,7 +119,7 @@ IDS = {
         UPDATE gateway.changes SET made_at = now() - interval '1 hour' RETURNING id::text
     """,
     "{review}": """
-        INSERT INTO gateway.reviews (model, release, unit, candidate_left, organization_id, prompt, baseline, candidate)
+        INSERT INTO gateway.reviews (model, release, unit, candidate_left, project_id, prompt, baseline, candidate)
         SELECT 'm', 'r', 1, true, id, 'p', 'b', 'c' FROM gateway.organizations LIMIT 1 RETURNING id::text
     """,
     # of a release that waits: begun, and its model split by it

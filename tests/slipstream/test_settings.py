@@ -76,6 +76,21 @@ def test_pools_without_models_are_refused(tmp_path: Path) -> None:
         settings.load(file)
 
 
+@pytest.mark.parametrize(
+    ("pool", "replica", "field"),
+    [("gpu/blue", "a", r"pools\.gpu/blue\.name"), ("gpu", "rack/1", r"pools\.gpu\.replicas\.rack/1\.id")],
+)
+def test_a_name_that_no_path_can_carry_is_refused(tmp_path: Path, pool: str, replica: str, field: str) -> None:
+    file = tmp_path / "s.toml"
+    file.write_text(
+        f'[[models]]\nname = "Qwen/Qwen3"\ntier = "chat"\npool = "{pool}"\ncontext_tokens = 4096\n'
+        f'[[pools]]\nname = "{pool}"\ndriver = "openai"\n'
+        f'[[pools.replicas]]\nid = "{replica}"\nurl = "http://localhost:1"\n'
+    )
+    with pytest.raises(ConfigError, match=f"{field}: .* has no '/'.*Write '-' instead"):
+        settings.load(file)
+
+
 def test_the_owner_of_the_tables_alone_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "s.toml"
     file.write_text('[local]\nmigration_database_url = "postgresql://owner@db/slipstream"\n')

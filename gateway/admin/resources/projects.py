@@ -8,7 +8,7 @@ from uuid import UUID
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from contracts.errors import InvalidField
+from contracts.errors import InvalidField, PermissionDenied
 from contracts.generation import Tier
 from gateway.admin.call import AdminCall
 from gateway.admin.resource import Resource
@@ -18,7 +18,8 @@ from gateway.db.tables import projects
 
 
 class Project(msgspec.Struct, frozen=True, kw_only=True):
-    """A project. models, tiers: what its keys may use, null for all; disabled_at: since when they are refused."""
+    """A project. models, tiers: what its keys may use, null for all; disabled_at: since when they are refused.
+    allow_reviews: whether reviewers of the operating organization may read what its keys ask and are answered."""
 
     id: UUID
     organization_id: UUID
@@ -27,6 +28,7 @@ class Project(msgspec.Struct, frozen=True, kw_only=True):
     tiers: list[Tier] | None
     created_at: datetime
     disabled_at: datetime | None
+    allow_reviews: bool
 
 
 class NewProject(Body, frozen=True, kw_only=True):
@@ -44,6 +46,7 @@ class ProjectChanges(Body, frozen=True, kw_only=True):
     models: ModelNames | UnsetType | None = UNSET
     tiers: Tiers | UnsetType | None = UNSET
     disabled: bool | UnsetType = UNSET
+    allow_reviews: bool | UnsetType = UNSET
 
 
 class ProjectQuery(PageQuery, frozen=True, kw_only=True):
@@ -77,8 +80,14 @@ async def get_project(call: AdminCall, project_id: UUID) -> Project:
 
 
 async def update_project(call: AdminCall, project_id: UUID, body: ProjectChanges) -> Project:
-    """Rename a project, change what its keys may use, disable or enable it. Gateways follow within a second."""
+    """Rename a project, change what its keys may use, disable or enable it, or let its requests be reviewed.
+
+    Gateways follow within a second. `allow_reviews` is turned on by the organization's own people only; what was kept
+    for reviewers is deleted at once when it is turned off.
+    """
     before = await PROJECTS.find(call, project_id, for_update=True)
+    if body.allow_reviews is True and not call.principal.speaks_for(before.organization_id):
+        raise PermissionDenied("Only the organization's own people may let its requests be reviewed.")
     if body.models is not UNSET:
         _require_models(call, body.models)
     return await PROJECTS.update(call, before, PROJECTS.values_of(body))

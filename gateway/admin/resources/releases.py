@@ -13,20 +13,23 @@ from uuid import UUID
 import asyncpg
 import msgspec
 from msgspec import Meta
-from sqlalchemy import func, select
+from sqlalchemy import Select, func, select
 
 from contracts.errors import Conflict
 from gateway.admin.call import AdminCall, not_found
 from gateway.admin.pages import page_of
 from gateway.admin.schemas import Body, ModelName, Name, Page, PageQuery
 from gateway.db.rows import columns_of, equal, fetch
+from gateway.evals.startable import SliceRule
 from gateway.releases import store
 from gateway.releases.machine import Event, State
-from gateway.releases.margins import Margins
+from gateway.releases.margins import MOST_UNITS, PROMOTION_ALPHA, Margins
 from gateway.releases.release import Release
 from gateway.releases.start import Wanted, require_startable
 from gateway.releases.tables import release_steps, releases
 
+UNDECIDED = "inconclusive"
+"""What the judge says of a release whose budget of evidence is spent."""
 STAGES = [0.0, 0.01, 0.05, 0.25, 1.0]
 Share = Annotated[float, Meta(ge=0, le=1)]
 Why = Annotated[str, Meta(min_length=1, max_length=500)]
@@ -60,7 +63,8 @@ class StageEvidence(msgspec.Struct, frozen=True, kw_only=True):
 
 class ReleaseDetail(ReleaseSummary, frozen=True, kw_only=True):
     """A release with what it is judged by and what was found so far. verdict: the judge's last; null before its first.
-    policy, thresholds: fixed when it began; null before."""
+    more_units: sessions granted beyond its budget of evidence. policy, thresholds, organization_share (the part of the
+    sessions that one organization may have): fixed when it began; null before."""
 
     engine_model: str | None
     control_pool: str
@@ -68,8 +72,11 @@ class ReleaseDetail(ReleaseSummary, frozen=True, kw_only=True):
     shadow_share: float
     shadow_least: int
     slices: list[str]
+    slice_rule: SliceRule
     comparison_id: UUID | None
     margins: dict[str, Any]
+    organization_share: float | None
+    more_units: int
     policy: dict[str, Any] | None
     thresholds: dict[str, Any] | None
     verdict: dict[str, Any] | None
@@ -78,7 +85,7 @@ class ReleaseDetail(ReleaseSummary, frozen=True, kw_only=True):
 
 class ReleaseStep(msgspec.Struct, frozen=True, kw_only=True):
     """A step. stage, to_stage: before and after it. requests: that it consumed, of the part `sampled` of the sessions.
-    desired_version: of the desired state that it wrote; null: none."""
+    more_units: by which its budget grew. desired_version: of the desired state that it wrote; null: none."""
 
     step: int
     at: datetime
@@ -90,6 +97,7 @@ class ReleaseStep(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     requests: int
     sampled: float
+    more_units: int
     desired_version: int | None
 
 
@@ -98,7 +106,7 @@ class NewRelease(Body, frozen=True, kw_only=True):
     what the model's pool runs, for the control arm; else it runs on that pool with caches of its own. stages: shares
     of the sessions, from 0 (shadow) to 1 (all traffic). shadow_share: part of the sessions copied in the shadow
     stage. shadow_least: copies answered by both sides before it ends. slices: to pass before it ends; without a shadow
-    stage, before all traffic."""
+    stage, before all traffic. slice_rule: by what they are compared; refused where a slice could not pass by it."""
 
     model: ModelName
     candidate_pool: Name
@@ -108,6 +116,7 @@ class NewRelease(Body, frozen=True, kw_only=True):
     shadow_share: Share = 0.05
     shadow_least: Annotated[int, Meta(ge=0, le=1_000_000)] = 100
     slices: Annotated[list[Name], Meta(max_length=100)] = msgspec.field(default_factory=list)
+    slice_rule: SliceRule = SliceRule()
     margins: Margins = Margins()
 
 
@@ -115,6 +124,12 @@ class ReleaseReason(Body, frozen=True, kw_only=True):
     """reason: why it is done by hand, for the release's steps and the audit log."""
 
     reason: Why
+
+
+class ReleaseResumption(ReleaseReason, frozen=True, kw_only=True):
+    """more_units: sessions that its budget of evidence grows by; needed where that is spent, else 0."""
+
+    more_units: Annotated[int, Meta(ge=0, le=MOST_UNITS)] = 0
 
 
 class ReleaseQuery(PageQuery, frozen=True, kw_only=True):
@@ -154,6 +169,8 @@ async def start_release(call: AdminCall, body: NewRelease) -> ReleaseDetail:
         stages=tuple(body.stages),
         margins=body.margins,
     )
+    slices = list(dict.fromkeys(body.slices))
+    await call.slices.require(slices, body.slice_rule, body.margins.promotion_alpha or PROMOTION_ALPHA)
     model, margins = require_startable(await store.fleet(call.connection), wanted)
     try:
         made = await store.create(
@@ -167,7 +184,8 @@ async def start_release(call: AdminCall, body: NewRelease) -> ReleaseDetail:
             stages=body.stages,
             shadow_share=body.shadow_share,
             shadow_least=body.shadow_least if body.shadow_share else 0,
-            slices=body.slices,
+            slices=slices,
+            slice_rule=msgspec.json.encode(body.slice_rule).decode(),
             margins=msgspec.json.encode(margins).decode(),
         )
     except asyncpg.UniqueViolationError:
@@ -195,9 +213,19 @@ async def hold_release(call: AdminCall, release_id: UUID, body: ReleaseReason) -
     return await _by_hand(call, release_id, Event.HOLD, body.reason)
 
 
-async def resume_release(call: AdminCall, release_id: UUID, body: ReleaseReason) -> ReleaseDetail:
-    """Let a held release go on by itself."""
-    return await _by_hand(call, release_id, Event.RESUME, body.reason)
+async def resume_release(call: AdminCall, release_id: UUID, body: ReleaseResumption) -> ReleaseDetail:
+    """Let a held release go on by itself.
+
+    409 where its budget of evidence is spent and `more_units` grants none: it would be held again at once.
+    """
+    verdict = _json(await call.value(_last_verdict(release_id)))
+    if verdict is not None and verdict["decision"] == UNDECIDED and not body.more_units:
+        raise Conflict(
+            f"The release would be held again at once: {verdict['reason']}. Grant it sessions by 'more_units', promote "
+            "it by hand or roll it back.",
+            param="more_units",
+        )
+    return await _by_hand(call, release_id, Event.RESUME, body.reason, body.more_units)
 
 
 async def promote_release(call: AdminCall, release_id: UUID, body: ReleaseReason) -> ReleaseDetail:
@@ -210,9 +238,11 @@ async def roll_back_release(call: AdminCall, release_id: UUID, body: ReleaseReas
     return await _by_hand(call, release_id, Event.ROLL_BACK, body.reason)
 
 
-async def _by_hand(call: AdminCall, release_id: UUID, event: Event, reason: str) -> ReleaseDetail:
+async def _by_hand(call: AdminCall, release_id: UUID, event: Event, reason: str, more_units: int = 0) -> ReleaseDetail:
     before = await _find(call, release_id)
-    after = await store.step(call.connection, before, event, reason=reason, actor=None, by=_name(call))
+    after = await store.step(
+        call.connection, before, event, reason=reason, actor=None, by=_name(call), more_units=more_units
+    )
     call.audit(f"release.{event.value}", release_id, organization_id=None, before=before, after=after)
     return await _detail(call, after)
 
@@ -234,7 +264,6 @@ async def _detail(call: AdminCall, release: Release) -> ReleaseDetail:
         .group_by(of.stage)
         .order_by(of.stage)
     )
-    last = select(of.verdict).where(of.release_id == release.id, of.verdict.is_not(None)).order_by(of.step.desc())
     return ReleaseDetail(
         **msgspec.structs.asdict(summary),
         engine_model=release.engine_model,
@@ -243,13 +272,22 @@ async def _detail(call: AdminCall, release: Release) -> ReleaseDetail:
         shadow_share=release.shadow_share,
         shadow_least=release.shadow_least,
         slices=list(release.slices),
+        slice_rule=msgspec.json.decode(release.slice_rule, type=SliceRule),
         comparison_id=release.comparison_id,
         margins=msgspec.json.decode(release.margins),
+        organization_share=release.organization_share,
+        more_units=release.more_units,
         policy=_json(release.policy),
         thresholds=_json(release.thresholds),
-        verdict=_json(await call.value(last.limit(1))),
+        verdict=_json(await call.value(_last_verdict(release.id))),
         consumed=[msgspec.convert(dict(row), StageEvidence) for row in await fetch(call.connection, stages)],
     )
+
+
+def _last_verdict(release_id: UUID) -> Select[Any]:
+    of = release_steps.c
+    found = select(of.verdict).where(of.release_id == release_id, of.verdict.is_not(None))
+    return found.order_by(of.step.desc()).limit(1)
 
 
 def _json(text: str | None) -> dict[str, Any] | None:

@@ -37,7 +37,7 @@ class NewVote(Body, frozen=True, kw_only=True):
 async def next_review(call: AdminCall, query: ShadowQuery) -> NextReview:
     """Show the next pair to compare, without telling which answer is the candidate's.
 
-    Of organizations whose `store_prompts` is on, where `gateway.shadow.review_share` keeps texts. The pairs with the
+    Of projects whose `allow_reviews` is on, where `gateway.shadow.review_share` keeps texts. The pairs with the
     fewest votes come first, and none that the caller has voted on.
     """
     reviewer = _reviewer(call)

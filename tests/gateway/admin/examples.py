@@ -167,9 +167,9 @@ async def things_of(people: People, organization: str, *, fresh: bool = False) -
             " VALUES ('prefix caching', now() - interval '1 hour', 'ttft', 'p50', -250, 60) RETURNING id"
         ),
         "review_id": await fetchval(
-            "INSERT INTO gateway.reviews (model, release, unit, candidate_left, organization_id, prompt, baseline,"
+            "INSERT INTO gateway.reviews (model, release, unit, candidate_left, project_id, prompt, baseline,"
             " candidate) VALUES ('m', '', 1, true, $1, 'p', 'b', 'c') RETURNING id",
-            owner_of,
+            project,
         ),
         "run_id": await evals_store.queue_run(people.database, model="m", slices={"facts": 1}),
         "comparison_id": await evals_store.queue_comparison(

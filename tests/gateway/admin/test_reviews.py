@@ -12,8 +12,9 @@ import pytest
 from gateway.db.engine import lazy_pool
 from gateway.shadow.reviewing import Coins, coins
 from gateway.tenants.roles import Role
+from tests.gateway.admin.examples import things_of
 from tests.gateway.admin.people import Client, People
-from tests.gateway.shadow.pairs import organization, pair, store_on, texts
+from tests.gateway.shadow.pairs import pair, project, store_on, texts
 
 
 @pytest.fixture
@@ -28,8 +29,8 @@ async def pool(people: People, admin_postgres_url: str) -> AsyncIterator[asyncpg
 
 
 async def stored(pool: asyncpg.Pool[Any], count: int, **fields: Any) -> str:
-    """So many reviews, each of another session, of an organization, whose id is given."""
-    store, whose = store_on(pool), await organization(pool)
+    """So many reviews, each of another session, of a project, whose id is given."""
+    store, whose = store_on(pool), await project(pool)
     for number in range(count):
         store.add(pair(**{"unit": number + 1, **fields}), texts(whose, prompt=f"user: {number}"))
     await store.flush()
@@ -124,7 +125,7 @@ async def test_what_is_no_longer_stored_is_no_longer_shown(people: People, pool:
     await voted(operator, review["id"], "left")
     left, _ = await next_of(operator)
     assert left is not None
-    await pool.execute("UPDATE gateway.organizations SET store_prompts = false WHERE id = $1", whose)
+    await pool.execute("UPDATE gateway.projects SET allow_reviews = false WHERE id = $1", whose)
     assert await next_of(operator) == (None, 0)
     await voted(operator, left["id"], "left", status=404)
     async with pool.acquire() as connection:
@@ -142,3 +143,13 @@ async def test_filters_and_numbers_of_pairs(people: People, pool: asyncpg.Pool[A
     assert (
         await operator.ask("POST", f"/reviews/{'0' * 8}-0000-0000-0000-{'0' * 12}/votes", {"choice": "left"})
     ).status == 404
+
+
+async def test_a_projects_own_people_alone_let_it_be_reviewed(people: People, pool: asyncpg.Pool[Any]) -> None:
+    project_id = (await things_of(people, "ours", fresh=True))["project_id"]
+    path, operator = f"/projects/{project_id}", await people.operator()
+    own = await people.as_(Role.ADMIN)
+    assert (await own.get(path))["allow_reviews"] is False
+    assert (await operator.ask("PATCH", path, {"allow_reviews": True})).status == 403
+    assert (await own.change(path, {"allow_reviews": True}))["allow_reviews"] is True
+    assert (await operator.change(path, {"allow_reviews": False}))["allow_reviews"] is False

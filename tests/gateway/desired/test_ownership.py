@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import asyncpg
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -125,15 +126,21 @@ async def test_an_edited_row_of_an_earlier_release_says_what_was_edited(
     assert "replica b0 of blue: weight 1.0 -> 0.0" in caplog.text
 
 
+def divided(state: DesiredState, canary: Canary | None) -> DesiredState:
+    """With the split of a release, or without."""
+    models = (msgspec.structs.replace(each, canary=canary) if each.name == "large" else each for each in state.models)
+    return msgspec.structs.replace(state, models=tuple(models))
+
+
 async def test_settings_that_would_break_a_release_off_wait_for_its_end(
     start: Start, connection: asyncpg.Connection[Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     await start(FIRST)
     split = Canary("blue", 0.05, release="r1")
-    await edited(connection, lambda state: edits.split_model(state, "large", split))
+    await edited(connection, lambda state: divided(state, split))
     assert [await start(FIRST), await start(SECOND)] == [2, 2]
     assert "a release of large runs. Version 2 stays" in caplog.text
-    await edited(connection, lambda state: edits.split_model(state, "large", None))
+    await edited(connection, lambda state: divided(state, None))
     assert await start(SECOND) == 4
 
 

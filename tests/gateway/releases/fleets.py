@@ -32,6 +32,7 @@ VALUES: dict[str, Any] = {
     "shadow_share": 0.1,
     "shadow_least": 0,
     "slices": (),
+    "slice_rule": "{}",
     "margins": "{}",
 }
 
@@ -42,7 +43,7 @@ def release(**changed: Any) -> Release:
     values = {
         "id": UUID(int=7), "created_at": now, "policy": None, "thresholds": None, "state": State.WAITING, "stage": 0,
         "stage_began_at": now, "ended_at": None, "step": 1, "reason": "", "told": "", "watermark": None,
-        "comparison_id": None, "desired_version": None,
+        "organization_share": None, "more_units": 0, "comparison_id": None, "desired_version": None,
     }  # fmt: skip
     return Release(**{**VALUES, **values, **changed})
 

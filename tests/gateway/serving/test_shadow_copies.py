@@ -30,6 +30,7 @@ from gateway.wire.prepared import Target
 from tests.gateway.serving.client import Client
 from tests.gateway.serving.harness import CHAT, COMPLETION, GUARD_S, KEY, Harness, body, harness
 
+REVIEWED = msgspec.structs.replace(KEY, allow_reviews=True)
 STORING = msgspec.structs.replace(KEY, store_prompts=True)
 
 
@@ -306,8 +307,10 @@ async def test_one_organization_has_a_quarter_of_them() -> None:
         assert to.outcomes() == {"compared": 2, "limited": 4}
 
 
-@pytest.mark.parametrize(("key", "share", "kept"), [(STORING, 1.0, True), (STORING, 0.0, False), (KEY, 1.0, False)])
-async def test_texts_of_pairs_that_differ_are_kept_of_those_who_have_them_stored(
+@pytest.mark.parametrize(
+    ("key", "share", "kept"), [(REVIEWED, 1.0, True), (REVIEWED, 0.0, False), (STORING, 1.0, False)]
+)
+async def test_texts_of_pairs_that_differ_are_kept_of_those_who_allow_it(
     key: KeyRecord, share: float, kept: bool
 ) -> None:
     async with shadowed(review_share=share) as to:
@@ -320,7 +323,7 @@ async def test_texts_of_pairs_that_differ_are_kept_of_those_who_have_them_stored
         assert same is None, "there is nothing to choose"
         assert (different is not None) == kept
         if different is not None:
-            assert (different.organization_id, different.prompt) == ("organization", "user: hi")
+            assert (different.project_id, different.prompt) == ("project", "user: hi")
             assert different.baseline.startswith(different.candidate)
 
 

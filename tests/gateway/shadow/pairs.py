@@ -39,8 +39,8 @@ def pair(baseline: Served = SAME, candidate: Served = SAME, *, json_asked: bool 
     return msgspec.structs.replace(PAIR, **{"id": mint(), "comparison": comparison, **fields})
 
 
-def texts(organization_id: str, prompt: str = "user: hi", baseline: str = "old", candidate: str = "new") -> PairTexts:
-    return PairTexts(organization_id, datetime.now(UTC), prompt, baseline, candidate)
+def texts(project_id: str, prompt: str = "user: hi", baseline: str = "old", candidate: str = "new") -> PairTexts:
+    return PairTexts(project_id, datetime.now(UTC), prompt, baseline, candidate)
 
 
 def store_on(pool: asyncpg.Pool[Any], registry: CollectorRegistry | None = None) -> PairStore:
@@ -48,11 +48,13 @@ def store_on(pool: asyncpg.Pool[Any], registry: CollectorRegistry | None = None)
     return PairStore(pool, ShadowMetrics(registry or CollectorRegistry()), flush_s=600)
 
 
-async def organization(connection: Any, store_prompts: bool = True) -> str:
-    """Its id."""
+async def project(connection: Any, allow_reviews: bool = True) -> str:
+    """Its id; of an organization that has no prompts stored."""
     made = await connection.fetchval(
-        "INSERT INTO gateway.organizations (name, store_prompts) VALUES ($1, $2) RETURNING id",
+        "WITH owner AS (INSERT INTO gateway.organizations (name) VALUES ($1) RETURNING id)"
+        " INSERT INTO gateway.projects (organization_id, name, allow_reviews) SELECT id, 'p', $2 FROM owner"
+        " RETURNING id",
         f"o-{uuid4()}",
-        store_prompts,
+        allow_reviews,
     )
     return str(made)

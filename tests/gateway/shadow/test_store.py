@@ -15,7 +15,7 @@ from gateway.shadow.answer import Answer
 from gateway.shadow.comparison import Served
 from gateway.shadow.pair import Outcome
 from gateway.shadow.retention import forget
-from tests.gateway.shadow.pairs import SAME, organization, pair, store_on, texts
+from tests.gateway.shadow.pairs import SAME, pair, project, store_on, texts
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ async def pool(fresh_postgres_url: str) -> AsyncIterator[asyncpg.Pool[Any]]:
 
 
 async def reviews(pool: Any) -> list[tuple[Any, ...]]:
-    rows = await pool.fetch("SELECT organization_id::text, prompt, baseline, candidate FROM gateway.reviews ORDER BY 2")
+    rows = await pool.fetch("SELECT project_id::text, prompt, baseline, candidate FROM gateway.reviews ORDER BY 2")
     return [tuple(row) for row in rows]
 
 
@@ -50,7 +50,7 @@ async def test_a_pair_is_a_row_of_its_numbers(pool: asyncpg.Pool[Any]) -> None:
 
 
 async def test_whatever_a_candidate_wrote_can_be_stored(pool: asyncpg.Pool[Any]) -> None:
-    store, whose = store_on(pool), await organization(pool)
+    store, whose = store_on(pool), await project(pool)
     store.add(pair(), texts(whose, candidate="nul \0 and half \ud800"))
     await store.flush()
     assert await reviews(pool) == [(whose, "user: hi", "old", "nul  and half ?")]
@@ -58,21 +58,21 @@ async def test_whatever_a_candidate_wrote_can_be_stored(pool: asyncpg.Pool[Any])
 
 async def test_texts_are_of_those_who_want_them_and_gone_with_the_wish(pool: asyncpg.Pool[Any]) -> None:
     store = store_on(pool)
-    wants, other, never = [await organization(pool, wish) for wish in (True, True, False)]
+    wants, other, never = [await project(pool, wish) for wish in (True, True, False)]
     for whose in (wants, other, never):
         store.add(pair(), texts(whose, prompt=whose))
     await store.flush()
     assert {row[0] for row in await reviews(pool)} == {wants, other}
     assert await pool.fetchval("SELECT count(*) FROM gateway.shadow_pairs") == 3
 
-    await pool.execute("UPDATE gateway.organizations SET store_prompts = false WHERE id = $1", wants)
+    await pool.execute("UPDATE gateway.projects SET allow_reviews = false WHERE id = $1", wants)
     assert {row[0] for row in await reviews(pool)} == {other}
     store.add(pair(), texts(wants))
     await store.flush()
     assert {row[0] for row in await reviews(pool)} == {other}
 
     before = texts(wants)
-    await pool.execute("UPDATE gateway.organizations SET store_prompts = true WHERE id = $1", wants)
+    await pool.execute("UPDATE gateway.projects SET allow_reviews = true WHERE id = $1", wants)
     store.add(pair(), before)
     await store.flush()
     assert {row[0] for row in await reviews(pool)} == {other}, "what was asked before it was turned on again"
@@ -80,7 +80,7 @@ async def test_texts_are_of_those_who_want_them_and_gone_with_the_wish(pool: asy
 
 @pytest.mark.parametrize("end", ["withdrawn", "deleted"])
 async def test_what_was_voted_stays_when_its_texts_go(pool: asyncpg.Pool[Any], end: str) -> None:
-    store, whose = store_on(pool), await organization(pool)
+    store, whose = store_on(pool), await project(pool)
     for _ in range(2):
         store.add(pair(), texts(whose))
     await store.flush()
@@ -88,9 +88,9 @@ async def test_what_was_voted_stays_when_its_texts_go(pool: asyncpg.Pool[Any], e
         "INSERT INTO gateway.review_votes SELECT id, 'ada', 'left' FROM gateway.reviews ORDER BY id LIMIT 1"
     )
     if end == "withdrawn":
-        await pool.execute("UPDATE gateway.organizations SET store_prompts = false WHERE id = $1", whose)
+        await pool.execute("UPDATE gateway.projects SET allow_reviews = false WHERE id = $1", whose)
     else:
-        await pool.execute("DELETE FROM gateway.organizations WHERE id = $1", whose)
+        await pool.execute("DELETE FROM gateway.projects WHERE id = $1", whose)
     assert await reviews(pool) == [(None, None, None, None)]
     assert await pool.fetchval("SELECT choice FROM gateway.review_votes") == "left"
 
@@ -98,7 +98,7 @@ async def test_what_was_voted_stays_when_its_texts_go(pool: asyncpg.Pool[Any], e
 async def test_retention_takes_texts_first_and_pairs_and_votes_later(
     pool: asyncpg.Pool[Any], fresh_postgres_url: str
 ) -> None:
-    store, whose = store_on(pool), await organization(pool)
+    store, whose = store_on(pool), await project(pool)
     ages = {"new": 1, "unvoted": 20, "voted": 20, "old": 100}
     for name in ages:
         store.add(pair(model=name), texts(whose, prompt=name))

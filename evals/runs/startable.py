@@ -1,0 +1,83 @@
+"""Whether slices can pass a comparison at all, before an item of them is asked."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import Counter
+from collections.abc import Sequence
+
+from contracts.errors import ConfigError, InvalidField
+from evals.runs.config import EvalsConfig
+from evals.runs.plan import seeds_of
+from evals.runs.verdicts import rules_of
+from evals.slices.item import Source
+from evals.statistics.looks import levels, looks
+from evals.statistics.sizes import least_margin
+from gateway.evals.startable import SliceRule
+from gateway.evals.store import Rule
+
+SAMPLES = (50, 100, 200, 400)
+"""Items whose templates are counted: more of them while it is not clear whether the slice can pass."""
+CLEARLY = 0.5
+"""Part of the margin below which nothing more is counted."""
+
+
+class ConfiguredSlices:
+    """The slices of this deployment's settings."""
+
+    def __init__(self, config: EvalsConfig) -> None:
+        self._config = config
+
+    async def require(self, names: Sequence[str], rule: SliceRule, alpha: float) -> None:
+        """As `SliceCheck` has it."""
+        if names:
+            await asyncio.to_thread(self._require, names, rule, alpha)
+
+    def _require(self, names: Sequence[str], rule: SliceRule, alpha: float) -> None:
+        try:
+            catalogue = self._config.catalogue()
+        except ConfigError as error:
+            raise InvalidField(f"The deployment's slices cannot be read: {error.message}", param="slices") from None
+        for name in names:
+            if name not in catalogue.names:
+                raise InvalidField(f"There is no slice {name!r}; slices: {', '.join(catalogue.names)}.", param="slices")
+        for name in names:
+            require_passable(catalogue.find(name), rule, alpha)
+
+
+def require_passable(source: Source, asked: SliceRule, alpha: float) -> None:
+    """Raise InvalidField, with the arithmetic, for a slice that would not pass where no answer differs."""
+    rule = rules_of([source], Rule(margin=asked.margin, alpha=alpha, correlation=asked.correlation), asked.budget_items)
+    found = rule[source.name]
+    counts = looks(found.first_look, found.budget)
+    for items in SAMPLES:
+        alike, templates = alike_of(source, items)
+        least = least_margin(counts, levels(alpha, counts), alike, found.correlation)
+        if least < CLEARLY * found.margin:
+            return
+    if least < found.margin:
+        return
+    rare = 1 + (counts[-1] - 1) * alike * found.correlation
+    raise InvalidField(
+        f"The slice {source.name!r} cannot pass at a margin of {100 * found.margin:g} points: its "
+        f"{counts[-1]} items come from {templates} templates, which at a correlation of {found.correlation:g} are as "
+        f"much evidence as {counts[-1] / rare:.0f} independent ones, and equal answers to all of them show no less "
+        f"than {100 * least:.2f} points. Set slice_rule.margin to {_rounded_up(least):g} or more, or leave the slice "
+        "out.",
+        param="slice_rule.margin",
+    )
+
+
+def alike_of(source: Source, items: int) -> tuple[float, int]:
+    """The probability that two items are of one template, and how many templates there were, of a slice's first
+    items."""
+    seeds = seeds_of(source, 0, items)
+    counted = Counter(source.item(seed).cluster for seed in seeds)
+    pairs = len(seeds) * (len(seeds) - 1)
+    return sum(count * (count - 1) for count in counted.values()) / pairs if pairs else 1.0, len(counted)
+
+
+def _rounded_up(margin: float) -> float:
+    """To a tenth of a point, and above the bound itself."""
+    return (math.floor(margin * 1_000) + 1) / 1_000

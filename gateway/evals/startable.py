@@ -1,0 +1,40 @@
+"""What slices a release may ask for: those that there are, by a rule under which they can pass."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Protocol
+
+import msgspec
+from msgspec import Meta
+
+from contracts.errors import InvalidField
+from gateway.evals.store import Items
+
+BUDGET_ITEMS = 1_600
+
+
+class SliceRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """margin: by how much lower the candidate's share of right answers may be, 0 to 1. budget_items: most items of each
+    slice, of either pool. correlation: how much of a template's rare losses come together."""
+
+    margin: Annotated[float, Meta(gt=0, lt=1)] = 0.02
+    budget_items: Items = BUDGET_ITEMS
+    correlation: Annotated[float, Meta(ge=0, le=1)] = 0.05
+
+
+class SliceCheck(Protocol):
+    """Who knows the deployment's slices."""
+
+    async def require(self, names: Sequence[str], rule: SliceRule, alpha: float) -> None:
+        """Raise InvalidField for a slice that there is not, or that cannot pass by the rule at this `alpha` even where
+        both pools answer everything alike."""
+        ...
+
+
+class NoSlices:
+    """For an admin API of a deployment without any."""
+
+    async def require(self, names: Sequence[str], rule: SliceRule, alpha: float) -> None:
+        if names:
+            raise InvalidField("This deployment has no slices.", param="slices")

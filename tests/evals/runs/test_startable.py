@@ -1,0 +1,58 @@
+"""A release is not started with slices that it cannot pass, and is told what would do."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from contracts.errors import InvalidField
+from evals.gate import PairedItem, judge_slice
+from evals.gate import SliceRule as GateRule
+from evals.judge import Policy
+from evals.runs.config import EvalsConfig
+from evals.runs.startable import ConfiguredSlices, alike_of, require_passable
+from evals.slices.registry import find
+from evals.statistics.looks import levels, looks
+from evals.statistics.sizes import least_margin
+from gateway.evals.startable import SliceRule
+from gateway.releases.margins import PROMOTION_ALPHA
+
+
+@pytest.mark.parametrize("name", ["json", "arithmetic", "facts", "instructions"])
+def test_the_margin_is_the_one_by_which_the_gate_passes_equal_answers(name: str) -> None:
+    source, counts = find(name), looks(200, 1_600)
+    items = [PairedItem(name, source.item(seed).cluster, 1.0, 1.0) for seed in range(1_600)]
+    least = least_margin(counts, levels(0.05, counts), alike_of(source, 400)[0], 0.05)
+    for factor, decision in ((0.9, "inconclusive"), (1.1, "pass")):
+        assert judge_slice(items, GateRule(margin=least * factor)).decision.value == decision
+
+
+async def test_a_slice_of_few_templates_is_refused_with_the_margin_that_would_do() -> None:
+    slices = ConfiguredSlices(EvalsConfig())
+    with pytest.raises(
+        InvalidField, match=r"'json' cannot pass at a margin of 2 points: its 1600 items.*9 templates"
+    ) as said:
+        await slices.require(["facts", "json"], SliceRule(), 0.05)
+    assert said.value.param == "slice_rule.margin"
+    found = re.search(r"slice_rule\.margin to ([\d.]+) or more", said.value.message)
+    assert found is not None
+    await slices.require(["facts", "json"], SliceRule(margin=float(found[1])), 0.05)
+    with pytest.raises(InvalidField):
+        await slices.require(["json"], SliceRule(margin=float(found[1]) - 0.001), 0.05)
+    await slices.require(["json"], SliceRule(correlation=0.0), 0.05)
+
+
+@pytest.mark.parametrize("name", ["facts", "lists", "repeat", "arithmetic", "retrieval-100"])
+def test_other_slices_can_pass_by_the_default_rule(name: str) -> None:
+    require_passable(find(name), SliceRule(), 0.05)
+
+
+async def test_a_slice_that_there_is_not_is_refused_by_name() -> None:
+    with pytest.raises(InvalidField, match="There is no slice 'fact'; slices: facts, refusals") as said:
+        await ConfiguredSlices(EvalsConfig()).require(["facts", "fact"], SliceRule(), 0.05)
+    assert said.value.param == "slices"
+
+
+def test_who_asks_for_no_level_is_checked_by_the_judges() -> None:
+    assert Policy().promotion_alpha == PROMOTION_ALPHA
