@@ -89,15 +89,15 @@ async def inject(
     right = cause == (injection.expected or "nothing_found")
     # all that an operator is told to do: the second findings' changes are printed like the first's
     findings = [each for each in (found.primary, *found.second) if each is not None]
-    fixes = [change.fix.value for each in findings for change in each.fixes]
-    wrong = tuple(fix for fix in fixes if fix in injection.wrong)
+    fixes = [(change.fix.value, each) for each in findings for change in each.fixes]
+    wrong = [(fix, each) for fix, each in fixes if fix in injection.wrong]
     answered = {status: count - statuses.get(status, 0) for status, count in load.statuses.items()}
     print(
         f"seed {seed}  {name:18} {'ok   ' if right else 'WRONG'} {cause:18} {told(found, right)}  {answered}"
-        + "".join(f"  WRONG FIX {fix}" for fix in wrong),
+        + "".join(f"  WRONG FIX {fix} of {each.cause.value}: {each.evidence[0]}" for fix, each in wrong),
         flush=True,
     )
-    return Judged(seed, name, cause, right, wrong)
+    return Judged(seed, name, cause, right, tuple(fix for fix, _ in wrong))
 
 
 def told(found: DiagnosisOf, right: bool) -> str:
