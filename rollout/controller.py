@@ -234,6 +234,9 @@ class Controller:
     ) -> tuple[Event, str]:
         """What a verdict does to a release where it stands, and why."""
         event, reason = EVENTS[verdict.decision], verdict.reason
+        if event is Event.ADVANCE:  # the judge counts stages from the first that serves customers, people from 1
+            at = f"stage {release.stage + 1} of {len(release.stages)} ({100 * release.share:.4g} %)"
+            reason = f"{at} has what it needs and nothing speaks against the candidate"
         if release.in_shadow and event is not Event.FAIL:
             if broken := await gathered.broken_in_shadow(connection, release):
                 return Event.FAIL, broken

@@ -6,7 +6,7 @@ import itertools
 
 import msgspec
 
-from contracts.desired_state import DesiredState, Model, Pool
+from contracts.desired_state import Canary, DesiredState, Model, Pool
 from contracts.errors import ConfigError, Conflict, InvalidField
 from contracts.generation import Tier
 from engines.drivers import registry as drivers
@@ -39,13 +39,16 @@ def require_startable(state: DesiredState, wanted: Wanted) -> tuple[Model, Margi
         names = ", ".join(each.name for each in state.models) or "none"
         raise InvalidField(f"There is no model {wanted.model!r}; models: {names}.", param="model")
     if model.canary is not None:
-        raise Conflict(
-            f"The model {model.name!r} already sends {model.canary.share:.0%} of its sessions to the pool "
-            f"{model.canary.pool!r}; end that first."
-        )
+        raise Conflict(_split_already(model.name, model.canary))
     _require_candidate(state, model, wanted)
     _require_control(state, model, wanted)
     return model, _margins(wanted)
+
+
+def _split_already(name: str, canary: Canary) -> str:
+    does = f"sends {100 * canary.share:.4g} % of its sessions" if canary.share else "has requests copied"
+    end = f"roll back its release {canary.release}" if canary.release else "remove its canary"
+    return f"The model {name!r} already {does} to the pool {canary.pool!r}; {end} first, or wait for its end."
 
 
 def _require_candidate(state: DesiredState, model: Model, wanted: Wanted) -> None:

@@ -49,6 +49,14 @@ def share(sums: Sums) -> Estimate:
     return Estimate(value, lower, upper, round(sums.n), sums.units)
 
 
+def part(sums: Sums) -> Estimate:
+    """Of pairs that each have a part, 0 to 1: a mean whose interval ends there too."""
+    found = mean(sums)
+    if found.lower is None or found.upper is None:
+        return found
+    return msgspec.structs.replace(found, lower=max(found.lower, 0.0), upper=min(found.upper, 1.0))
+
+
 def mean(sums: Sums, *, logarithms: bool = False) -> Estimate:
     """Of pairs that measure something. logarithms: they are, and the mean of what they are of is wanted."""
     if not sums.n:

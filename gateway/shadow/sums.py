@@ -12,7 +12,7 @@ import msgspec
 from sqlalchemy import ColumnElement, Double, Float, and_, case, cast, func, select, true
 
 from gateway.db.rows import equal, fetch
-from gateway.shadow.interval import Estimate, Sums, mean, share
+from gateway.shadow.interval import Estimate, Sums, mean, part, share
 from gateway.shadow.pair import Outcome
 from gateway.shadow.tables import shadow_pairs
 
@@ -73,7 +73,7 @@ MEASURES: dict[str, _Measure] = {
     "late": _share_of(_P.outcome == Outcome.LATE.value, true()),
     "same_text": _share_of(_P.same_text),
     "same_text_greedy": _share_of(_P.same_text, and_(_COMPARED, _P.greedy)),
-    "agreed": _Measure(mean, func.coalesce(cast(_P.first_difference, Float) / _LONGER, 1.0), _COMPARED),
+    "agreed": _Measure(part, func.coalesce(cast(_P.first_difference, Float) / _LONGER, 1.0), _COMPARED),
     "same_finish": _share_of(_P.baseline_finish.is_not_distinct_from(_P.candidate_finish)),
     "baseline_json_valid": _share_of(_P.baseline_json_valid, _P.baseline_json_valid.is_not(None)),
     "candidate_json_valid": _share_of(_P.candidate_json_valid, _P.candidate_json_valid.is_not(None)),

@@ -168,9 +168,20 @@ def list_command(deployment: Deployment, model: str | None, as_json: bool) -> No
 @evals.command()
 @deployment_options
 @click.argument("which", metavar="ID")
+@click.option("--items", "items", is_flag=True, help="Each item with its question, answers and scores.")
+@click.option("--slice", "slice", help="With --items: of this slice only.")
+@click.option("--wrong", is_flag=True, help="With --items: those with an answer that is not wholly right.")
+@click.option("--changed", is_flag=True, help="With --items: those that the two pools of a comparison score apart.")
 @json_option
-def show(deployment: Deployment, which: str, as_json: bool) -> None:
-    """Show a run or a comparison: each slice, as far as it is."""
+def show(
+    deployment: Deployment, which: str, items: bool, slice: str | None, wrong: bool, changed: bool, as_json: bool
+) -> None:
+    """Show a run or a comparison: each slice, as far as it is; with --items, each item."""
+    if items:
+        _show_items(deployment, _id(which), slice, wrong, changed, as_json)
+        return
+    if slice or wrong or changed:
+        raise ConfigError("--slice, --wrong and --changed choose among items; add --items")
     from slipstream.administration import administer
 
     async def work(call: AdminCall) -> RunInFull | Comparison:
@@ -200,6 +211,34 @@ def cancel(deployment: Deployment, which: str) -> None:
     found = administer(deployment, work)
     ending = "" if found.status == "cancelled" else "; its worker ends it within seconds"
     print(f"{found.id}: {found.status.value}{ending}")
+
+
+def _show_items(
+    deployment: Deployment, which: UUID, slice: str | None, wrong: bool, changed: bool, as_json: bool
+) -> None:
+    from slipstream.administration import administer
+    from slipstream.commands.options import running_settings
+    from slipstream.eval_items import asked, items_of, lines_of
+
+    async def work(call: AdminCall) -> tuple[Any, Any]:
+        try:
+            found = await _comparison(call, which)
+        except NotFound:
+            if changed:
+                raise ConfigError(f"--changed: {which} is no comparison, so nothing can have changed") from None
+            await _run_in_full(call, which)
+            return await items_of(call, which, slice), {}
+        return await items_of(call, found.baseline_run, slice), await items_of(call, found.candidate_run, slice)
+
+    answered, candidate = administer(deployment, work)
+    catalogue = running_settings(*deployment).evals.catalogue()
+    known = set(catalogue.names)
+    every = asked(answered, candidate, lambda name: catalogue.find(name) if name in known else None)
+    chosen = [each for each in every if (not wrong or each.is_wrong) and (not changed or each.is_changed)]
+    if as_json:
+        print("\n".join(msgspec.json.encode(each).decode() for each in chosen))
+    else:
+        print("\n".join(lines_of(chosen)) + f"\n{len(chosen):,} of {len(answered):,} answered items".lstrip("\n"))
 
 
 async def _run_in_full(call: AdminCall, which: UUID) -> RunInFull:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -11,14 +12,15 @@ import click
 import msgspec
 
 from contracts.errors import ConfigError
+from contracts.printable import printable
 from slipstream.commands.options import Deployment, deployment_options
+from slipstream.release_report import HEAD, lines_of, percent, row_of, stage_name
 from slipstream.table import table
 
 if TYPE_CHECKING:
     from gateway.admin.call import AdminCall
     from gateway.admin.resources.releases import ReleaseDetail, ReleaseReason, ReleaseSummary
 
-HEAD = ("id", "model", "candidate", "baseline", "state", "share", "since (UTC)", "why it is there")
 WATCH_EVERY_S = 2.0
 json_option = click.option("--json", "as_json", is_flag=True, help="As JSON.")
 reason_option = click.option("--reason", required=True, help="Why, for the release's steps and the audit log.")
@@ -40,19 +42,28 @@ def releases() -> None:
 @deployment_options
 @click.option("--model", required=True, help="The model, by its name.")
 @click.option("--candidate", "candidate_pool", required=True, help="The pool that is to serve it.")
-@click.option("--engine-model", help="Its engines' name for the model, where it is another.")
+@click.option("--engine-model", help="Its engines' name for the model, if not the model's own.")
 @click.option("--control", "control_pool", default="", help="Fresh replicas of the baseline, for the control arm.")
 @click.option(
-    "--stages", default="shadow,1,5,25,100", show_default=True, help="Percents of the sessions, rising to 100."
+    "--stages",
+    default="shadow,1,5,25,100",
+    show_default=True,
+    help="Percents of the sessions, rising to 100; shadow: requests are copied.",
 )
 @click.option("--slice", "slices", multiple=True, help="A slice to pass before the shadow stage ends; several times.")
 @click.option("--slice-margin", type=float, help="How much lower its score may be, 0 to 1.  [default: 0.02]")
 @click.option("--slice-items", "slice_budget_items", type=int, help="Most items of a slice.  [default: 1600]")
 @click.option("--slice-correlation", type=float, help="Of a template's rare losses.  [default: 0.05]")
-@click.option("--shadow-share", type=float, default=0.05, show_default=True, help="Part of the sessions copied first.")
+@click.option(
+    "--shadow-share", type=float, default=0.05, show_default=True, help="Part of the sessions copied first, 0 to 1."
+)
 @click.option("--shadow-least", type=int, default=100, show_default=True, help="Copies that both sides must answer.")
-@click.option("--tolerance", type=float, help="Part by which latency may be longer.  [default: 0.1]")
-@click.option("--least", "least_units", help="Sessions that an arm needs, for each stage between: 200,500,1000.")
+@click.option("--tolerance", type=float, help="Part by which latency may be longer, 0 to 0.5.  [default: 0.1]")
+@click.option(
+    "--least",
+    "least_units",
+    help="Sessions that each arm needs, one number for each stage between shadow and 100.  [default: 200,500,1000]",
+)
 @json_option
 def start(deployment: Deployment, as_json: bool, stages: str, least_units: str | None, **given: Any) -> None:
     """Start a release. It begins once the model's pool has answered enough to be compared with."""
@@ -64,7 +75,7 @@ def start(deployment: Deployment, as_json: bool, stages: str, least_units: str |
     if (tolerance := given.pop("tolerance")) is not None:
         margins["tolerance"] = tolerance
     if least_units is not None:
-        margins["least_units"] = _numbers(least_units, "--least", int)
+        margins["least_units"] = _least(least_units, _shares(stages))
     rule = {name: value for name in SliceRule.__struct_fields__ if (value := given.pop(f"slice_{name}")) is not None}
     values = {**given, "stages": _shares(stages), "margins": margins, "slice_rule": rule}
     body = converted(values, NewRelease)
@@ -88,7 +99,7 @@ def list_command(deployment: Deployment, model: str | None, as_json: bool) -> No
     if as_json:
         print("\n".join(msgspec.json.encode(each).decode() for each in found))
     else:
-        print("\n".join(table(HEAD, map(_row, found))) if found else "there was no release yet")
+        print("\n".join(table(HEAD, map(row_of, found))) if found else "there was no release yet")
 
 
 @releases.command()
@@ -110,9 +121,10 @@ def watch(deployment: Deployment, release: str) -> None:
     said = ""
     while True:
         found = _detail(deployment, release)
-        line = f"{found.model}: {found.state} at {found.share:.0%}: {found.waits_for or found.reason}"
+        where = f"{stage_name(found.stages, found.stage)}, {percent(found.share)} of the sessions"
+        line = f"{found.model}: {found.state.value} at {where}: {found.waits_for or found.reason}"
         if line != said:
-            print(line, flush=True)
+            print(f"{datetime.now(UTC):%T}  {printable(line)}", flush=True)
             said = line
         if found.state.ended:
             break
@@ -247,44 +259,24 @@ def _detail(deployment: Deployment, release: str) -> ReleaseDetail:
 
 
 def _show(found: ReleaseDetail, as_json: bool) -> None:
-    print(msgspec.json.encode(found).decode() if as_json else "\n".join(_lines(found)))
-
-
-def _lines(found: ReleaseDetail) -> Iterator[str]:
-    yield f"release    {found.id}"
-    yield f"model      {found.model}: {found.baseline_pool} -> {found.candidate_pool}"
-    yield f"stages     {', '.join('shadow' if share == 0 else f'{share:.4g}' for share in found.stages)}"
-    yield f"state      {found.state}, stage {found.stage}, share {found.share:.4g}, since {found.stage_began_at:%F %T}"
-    yield f"last step  {found.reason}"
-    if found.waits_for:
-        yield f"now        {found.waits_for}"
-    for each in found.consumed:
-        yield f"evidence   stage {each.stage}: {each.requests} requests in {each.steps} steps"
-    for kind in ("harms", "proofs"):
-        for one in (found.verdict or {}).get(kind, ()):
-            arms = f"{one['candidate']} candidate, {one['control']} control"
-            enough = "enough" if one["is_enough"] else "not enough"
-            yield f"{kind:<10} {one['metric']}, {one['test']}: {arms}, evidence 10^{one['log10_e']:.1f}, {enough}"
-    if found.state.value == "promoted":
-        yield f"next       {found.baseline_pool} serves {found.model} no more; remove the pool if nothing else uses it"
-
-
-def _row(each: ReleaseSummary) -> tuple[str, ...]:
-    return (
-        str(each.id),
-        each.model,
-        each.candidate_pool,
-        each.baseline_pool,
-        each.state.value,
-        f"{each.share:.4g}",
-        f"{each.stage_began_at:%Y-%m-%d %H:%M}",
-        each.waits_for or each.reason,
-    )
+    print(msgspec.json.encode(found).decode() if as_json else "\n".join(lines_of(found, datetime.now(UTC))))
 
 
 def _shares(text: str) -> list[float]:
     names = ["0" if each.strip() == "shadow" else each for each in text.split(",")]
     return [percent / 100 for percent in _numbers(",".join(names), "--stages", float)]
+
+
+def _least(text: str, stages: list[float]) -> list[int]:
+    least: list[int] = _numbers(text, "--least", int)
+    serving = [percent(share) for share in stages if 0 < share < 1]
+    if len(least) != len(serving) or min(least) < 1:
+        raise ConfigError(
+            f"--least: {text!r} must be {len(serving)} numbers of 1 or more with commas in between, one for each "
+            f"stage of --stages between shadow and 100 %: {', '.join(serving)}",
+            param="--least",
+        )
+    return least
 
 
 def _numbers(text: str, option: str, kind: type[Any]) -> list[Any]:

@@ -95,6 +95,8 @@ async def test_a_good_candidate_goes_through_every_stage_to_all_traffic(database
     steps = await store.steps_of(database, release.id)
     stages = [row["to_stage"] for row in steps if row["stage"] != row["to_stage"]]
     assert stages == [1, 2, 3, 4]
+    said = [row["reason"].partition(" has")[0] for row in steps if row["to_stage"] > max(row["stage"], 1)]
+    assert said == ["stage 2 of 5 (5 %)", "stage 3 of 5 (20 %)", "stage 4 of 5 (40 %)"]
     assert await require_replayed(database, release) > 10
     traced = await database.fetchval("SELECT count(*) FROM gateway.request_traces WHERE release IS NOT NULL")
     assert sum(row["requests"] for row in steps) == traced, "none lost, none twice"

@@ -10,6 +10,7 @@ import asyncpg
 import msgspec
 import pytest
 
+from evals.slices.catalogue import Catalogue
 from gateway.evals import store
 from tests.slipstream.shell import Shell
 
@@ -117,3 +118,24 @@ async def test_what_is_not_there_is_said_with_what_is(shell: Shell) -> None:
     assert (code, "slipstream evals list" in said) == (1, True)
     missing = "6f0c2a4e-8f57-4a53-9d3b-5f1f6f0a7c21"
     assert await shell.run("evals", "show", missing) == (1, f"There is no run {missing}.")
+
+
+async def test_items_are_shown_with_question_answers_and_scores(shell: Shell, fresh_postgres_url: str) -> None:
+    asked = ("one", "two", "--model", "chat", "--slices", "facts")
+    made = msgspec.json.decode(await shell.must("evals", "compare", *asked, "--no-wait", "--json"))
+    connection = await asyncpg.connect(fresh_postgres_url)
+    await connection.execute(ANSWERED, made["baseline_run"])
+    await connection.execute(
+        "INSERT INTO evals.items (run_id, slice, seed, cluster, answer, score, latency_ms)"
+        " SELECT $1, 'facts', seed, 'c', 'b', (seed <= 7)::int, 1 FROM generate_series(1, 10) AS seed",
+        made["candidate_run"],
+    )
+    await connection.close()
+    text = await shell.must("evals", "show", made["id"], "--items", "--changed")
+    question = Catalogue().find("facts").item(8).messages[-1]["content"]
+    assert text.splitlines()[:4] == [
+        "facts, seed 8", f"  question  {question}", "  1.00      a", "  0.00 new  b",
+    ]  # fmt: skip
+    assert "1 of 10 answered items" in text
+    wrong = await shell.must("evals", "show", made["baseline_run"], "--items", "--wrong", "--json")
+    assert [msgspec.json.decode(line)["seed"] for line in wrong.splitlines()] == [9, 10]

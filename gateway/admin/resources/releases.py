@@ -13,13 +13,13 @@ from uuid import UUID
 import asyncpg
 import msgspec
 from msgspec import Meta
-from sqlalchemy import Select, func, select
+from sqlalchemy import Select, case, func, select
 
 from contracts.errors import Conflict
 from gateway.admin.call import AdminCall, not_found
 from gateway.admin.pages import page_of
 from gateway.admin.schemas import Body, ModelName, Name, Page, PageQuery
-from gateway.db.rows import columns_of, equal, fetch
+from gateway.db.rows import columns_of, equal, fetch, record_of
 from gateway.evals.startable import SliceRule
 from gateway.releases import store
 from gateway.releases.machine import Event, State
@@ -36,7 +36,8 @@ Why = Annotated[str, Meta(min_length=1, max_length=500)]
 
 
 class ReleaseSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """A release. share: the candidate's part of the sessions now; 0 in the shadow stage, 1 where it was promoted.
+    """A release. share: the candidate's part of the sessions now; 0 before the first stage that serves customers and
+    where it was rolled back, 1 where it was promoted. stage: from 0.
     reason: of its last step; waits_for: what keeps it where it is, empty while every look takes a step."""
 
     id: UUID
@@ -61,28 +62,6 @@ class StageEvidence(msgspec.Struct, frozen=True, kw_only=True):
     requests: int
 
 
-class ReleaseDetail(ReleaseSummary, frozen=True, kw_only=True):
-    """A release with what it is judged by and what was found so far. verdict: the judge's last; null before its first.
-    more_units: sessions granted beyond its budget of evidence. policy, thresholds, organization_share (the part of the
-    sessions that one organization may have): fixed when it began; null before."""
-
-    engine_model: str | None
-    control_pool: str
-    stages: list[float]
-    shadow_share: float
-    shadow_least: int
-    slices: list[str]
-    slice_rule: SliceRule
-    comparison_id: UUID | None
-    margins: dict[str, Any]
-    organization_share: float | None
-    more_units: int
-    policy: dict[str, Any] | None
-    thresholds: dict[str, Any] | None
-    verdict: dict[str, Any] | None
-    consumed: list[StageEvidence]
-
-
 class ReleaseStep(msgspec.Struct, frozen=True, kw_only=True):
     """A step. stage, to_stage: before and after it. requests: that it consumed, of the part `sampled` of the sessions.
     more_units: by which its budget grew. desired_version: of the desired state that it wrote; null: none."""
@@ -99,6 +78,30 @@ class ReleaseStep(msgspec.Struct, frozen=True, kw_only=True):
     sampled: float
     more_units: int
     desired_version: int | None
+
+
+class ReleaseDetail(ReleaseSummary, frozen=True, kw_only=True):
+    """A release with what it is judged by and what was found so far. verdict: the judge's last; null before its first.
+    more_units: sessions granted beyond its budget of evidence. policy, thresholds, organization_share (the part of the
+    sessions that one organization may have): fixed when it began; null before. moves: the last steps that were more
+    than evidence, in order."""
+
+    engine_model: str | None
+    control_pool: str
+    stages: list[float]
+    shadow_share: float
+    shadow_least: int
+    slices: list[str]
+    slice_rule: SliceRule
+    comparison_id: UUID | None
+    margins: dict[str, Any]
+    organization_share: float | None
+    more_units: int
+    policy: dict[str, Any] | None
+    thresholds: dict[str, Any] | None
+    verdict: dict[str, Any] | None
+    consumed: list[StageEvidence]
+    moves: list[ReleaseStep]
 
 
 class NewRelease(Body, frozen=True, kw_only=True):
@@ -143,7 +146,11 @@ class StepQuery(PageQuery, frozen=True, kw_only=True):
     """Which steps."""
 
 
-_SHARE = releases.c.stages[releases.c.stage + 1]
+MOST_MOVES = 20
+_SHARE = case(
+    (releases.c.state.in_([State.WAITING.value, State.ROLLED_BACK.value]), 0.0),
+    else_=releases.c.stages[releases.c.stage + 1],
+)
 _SUMMARY = columns_of(ReleaseSummary, releases, share=_SHARE, waits_for=releases.c.told)
 
 
@@ -264,6 +271,12 @@ async def _detail(call: AdminCall, release: Release) -> ReleaseDetail:
         .group_by(of.stage)
         .order_by(of.stage)
     )
+    moves = (
+        select(*columns_of(ReleaseStep, release_steps))
+        .where(of.release_id == release.id, of.event != Event.OBSERVE.value)
+        .order_by(of.step.desc())
+        .limit(MOST_MOVES)
+    )
     return ReleaseDetail(
         **msgspec.structs.asdict(summary),
         engine_model=release.engine_model,
@@ -281,6 +294,7 @@ async def _detail(call: AdminCall, release: Release) -> ReleaseDetail:
         thresholds=_json(release.thresholds),
         verdict=_json(await call.value(_last_verdict(release.id))),
         consumed=[msgspec.convert(dict(row), StageEvidence) for row in await fetch(call.connection, stages)],
+        moves=[record_of(ReleaseStep, row) for row in reversed(await fetch(call.connection, moves))],
     )
 
 

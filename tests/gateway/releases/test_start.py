@@ -62,8 +62,11 @@ def test_what_cannot_be_is_refused_by_name(changed: dict[str, Any], said: str) -
 
 def test_a_model_that_is_split_already_is_not_split_again() -> None:
     model = msgspec.structs.replace(FLEET.models[0], canary=Canary("fresh", 0.1))
-    with pytest.raises(Conflict, match="10% of its sessions"):
+    with pytest.raises(Conflict, match="10 % of its sessions"):
         require_startable(msgspec.structs.replace(FLEET, models=(model,)), wanted())
+    copied = msgspec.structs.replace(model, canary=Canary("fresh", 0.0, shadow_share=0.1, release="r1"))
+    with pytest.raises(Conflict, match="has requests copied to the pool 'fresh'; roll back its release r1 first"):
+        require_startable(msgspec.structs.replace(FLEET, models=(copied,)), wanted())
 
 
 def test_a_control_arm_among_engines_that_share_their_cache_is_refused_and_fresh_replicas_are_not() -> None:

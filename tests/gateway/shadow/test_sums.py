@@ -14,7 +14,7 @@ import pytest
 from gateway.db.engine import lazy_pool
 from gateway.shadow.answer import Answer
 from gateway.shadow.comparison import Served
-from gateway.shadow.interval import Estimate, Sums, mean, share, wilson
+from gateway.shadow.interval import Estimate, Sums, mean, part, share, wilson
 from gateway.shadow.pair import Outcome
 from gateway.shadow.sums import sums
 from tests.gateway.shadow.pairs import SAME, pair, store_on
@@ -136,3 +136,14 @@ async def test_the_database_adds_up_as_a_plain_walk_does(pool: asyncpg.Pool[Any]
             assert each.candidate_json_valid == Estimate(None, None, None, 0, 0)
         assert [each.release for each in await sums(connection, model="m")] == ["another"]
         assert len(await sums(connection)) == 3
+
+
+def test_the_interval_of_a_mean_of_parts_ends_at_0_and_1() -> None:
+    """Two sessions of one pair each, 1.0 and 0.8: the mean's own interval goes beyond 1."""
+    sums = Sums(units=2, n=2, x=1.8, xx=1.64, xn=1.8, nn=2)
+    beyond = mean(sums).upper
+    assert beyond is not None
+    assert beyond > 1
+    found = part(sums)
+    assert (found.value, found.upper) == (0.9, 1.0)
+    assert found.lower == mean(sums).lower

@@ -1,0 +1,67 @@
+"""What a release still lacks, in words."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import msgspec
+import pytest
+
+from evals.judge import Decision, Policy, Verdict
+from evals.judge.evidence import Evidence
+from evals.judge.wealth import inverse, wealth
+from rollout.outlook import least_coins, outlook
+
+POLICY = Policy(least_units=(100, 200))
+FIRST = Evidence(
+    metric="ttft", test="first requests", candidate=300, control=300, alpha=0.01, is_enough=False, log10_e=-3.0
+)
+
+
+def proof(candidate: int, control: int, log10_e: float, metric: str = "ttft") -> Evidence:
+    return Evidence(
+        metric=metric, test="t", candidate=candidate, control=control, alpha=0.05, is_enough=False, log10_e=log10_e
+    )
+
+
+def verdict(stage: int, candidate: int, control: int, *proofs: Evidence) -> Verdict:
+    return Verdict(
+        decision=Decision.WAIT, stage=stage, candidate_units=candidate, control_units=control, decided_by=(),
+        missing=(), reason="", harms=(FIRST,), proofs=proofs,
+    )  # fmt: skip
+
+
+def test_sessions_that_a_stage_lacks_are_told_with_the_time_they_take() -> None:
+    assert list(outlook(verdict(0, 40, 100, proof(0, 0, 0)), POLICY, 60)) == [
+        "candidate: 40 of 100 sessions, 60 more; 2 min at the pace so far"
+    ]
+    assert list(outlook(verdict(0, 0, 100), POLICY, 60)) == ["candidate: 0 of 100 sessions, 100 more; none came so far"]
+
+
+def test_a_proof_that_grows_is_told_by_how_it_grew() -> None:
+    """Half of the powers of ten are there after 600 sessions, and two sessions come a second."""
+    [said] = outlook(verdict(1, 300, 300, proof(3, 30, 1.30103 / 2, "errors")), POLICY, 300)
+    assert said.startswith("proof of errors: as it went so far, about 600 more sessions")
+    assert said.endswith("5 min at the pace so far")
+
+
+def test_a_proof_that_does_not_grow_says_what_it_takes() -> None:
+    one = proof(20, 20, -1.0)
+    [said] = outlook(verdict(1, 300, 300, one), POLICY, 300)
+    assert f"it takes {least_coins(one)} more slow sessions of the control" in said
+
+
+@pytest.mark.parametrize(("candidate", "control"), [(0, 0), (5, 0), (20, 25)])
+def test_the_least_coins_are_the_least(candidate: int, control: int) -> None:
+    one = proof(candidate, control, 0)
+
+    def enough(more: int) -> bool:
+        return wealth(((Decimal(-1), candidate), (Decimal(1), control + more))) >= inverse(0.05)
+
+    counted = next(more for more in range(1, 1_000) if enough(more))
+    assert least_coins(one) == counted
+
+
+def test_before_anybody_is_served_nothing_is_told() -> None:
+    assert list(outlook(verdict(-1, 0, 0), POLICY, 10)) == []
+    assert list(outlook(msgspec.structs.replace(verdict(0, 100, 100)), POLICY, 10)) == []
