@@ -38,7 +38,7 @@ SELECT id, date_trunc('hour', now()) - make_interval(hours => number), 'wide', '
 RULES = "Answer from the handbook alone, in whole sentences. " * 12
 
 
-def chat(world: World, model: str, key: str, **fields: Any) -> bytes:
+def chat(model: str, key: str, **fields: Any) -> bytes:
     """A chat request as it goes over the wire."""
     body = json.dumps({"model": model, "messages": [{"role": "user", "content": "Go on."}], **fields}).encode()
     head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\nConnection: close\r\n"
@@ -47,7 +47,7 @@ def chat(world: World, model: str, key: str, **fields: Any) -> bytes:
 
 @CAUSES.of("ClientsStall")
 async def clients_read_late(world: World) -> AsyncIterator[None]:
-    request = chat(world, "wide", world.running.key, max_tokens=LONG_TOKENS, stream=True)
+    request = chat("fake", world.running.key, max_tokens=LONG_TOKENS, stream=True)
 
     async def read_late() -> None:
         loop = asyncio.get_running_loop()
@@ -61,12 +61,12 @@ async def clients_read_late(world: World) -> AsyncIterator[None]:
             while await loop.sock_recv(reader, 1 << 16):
                 pass
 
-    await world.script(world.wide, tokens=LONG_TOKENS)
+    await world.script(tokens=LONG_TOKENS)
     try:
         async with again_and_again(read_late, SLOW_READERS):
             yield
     finally:
-        await world.script(world.wide, reset=True)
+        await world.script(reset=True)
 
 
 @CAUSES.of("SettlementsAreDropped")
