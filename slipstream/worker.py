@@ -139,8 +139,9 @@ def main(settings: Settings, queues: Sequence[Queue] = tuple(Queue)) -> None:
     if Queue.EVALS in queues:
         settings.evals.chosen()  # a file of questions that cannot be read stops the start
     evals = LoopThread("evals", evals_runner(settings).run, EVALS_JOIN_S)
+    app = create_app(settings, queues, delivery.wake, evals.wake, registry)
     process = WorkerProcess(
-        create_app(settings, queues, delivery.wake, evals.wake, registry),
+        app,
         (delivery, evals),
         ready_file(settings.data, queues),
         at_start=(*tasks.AT_START, *slo_tasks.AT_START, *prefix_tasks.AT_START, *audit_tasks.AT_START)
@@ -148,6 +149,6 @@ def main(settings: Settings, queues: Sequence[Queue] = tuple(Queue)) -> None:
         else (),
         stop_timeout_s=settings.local.stop_timeout_s,
     )
-    WorkerMetrics(registry).follow()
+    WorkerMetrics(registry).follow(scheduled["task"] for scheduled in app.conf.beat_schedule.values())
     with metrics_server(registry, settings.worker.metrics, "worker.metrics"):
         process.run([queue.value for queue in queues])

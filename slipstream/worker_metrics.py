@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from typing import Any
 
-from celery import signals
+from celery import signals, states
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 TASK_BUCKETS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1_800)
@@ -31,8 +32,10 @@ class WorkerMetrics:
         self._began_s: dict[str, float] = {}
         """By task id."""
 
-    def follow(self) -> None:
-        """From now on."""
+    def follow(self, scheduled: Iterable[str]) -> None:
+        """From now on. scheduled: names of the tasks that this process runs by itself."""
+        for task in scheduled:
+            self._tasks.labels(task, states.FAILURE)  # from 0 on, so that a first one is an increase
         signals.task_prerun.connect(self._began, weak=False)
         signals.task_postrun.connect(self._ended, weak=False)
 

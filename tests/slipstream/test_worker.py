@@ -152,6 +152,7 @@ async def test_the_worker_process_rolls_up_again_and_again_and_leaves_nothing_be
         with urllib.request.urlopen(f"http://127.0.0.1:{metrics_port}/metrics", timeout=60) as answer:
             families = list(text_string_to_metric_families(answer.read().decode()))
         found = {(s.name, s.labels.get("task"), s.labels.get("state")): s.value for f in families for s in f.samples}
+        assert found["slipstream_worker_tasks_total", ROLL_UP, "FAILURE"] == 0  # so that a first one is an increase
         ended = found.get(("slipstream_worker_tasks_total", ROLL_UP, "SUCCESS"), 0)
         return ended >= 2 and found["slipstream_worker_task_seconds_count", ROLL_UP, None] >= ended
 
