@@ -10,9 +10,9 @@ import pytest
 
 from evals.judge import Policy, State, verdict
 from gateway.admin.resources.releases import ReleaseDetail, ReleaseStep
+from gateway.evals.startable import SliceRule
 from gateway.releases import machine
 from gateway.releases.machine import Event
-from gateway.evals.startable import SliceRule
 from slipstream.release_report import lines_of, percent, row_of, stage_name
 
 BEGAN = datetime(2026, 11, 22, 21, 0, tzinfo=UTC)
