@@ -151,6 +151,7 @@ class Reading(RuleBasedStateMachine):
             most = max(most, blocks)
         return most
 
+    @precondition(lambda self: len(self.unread) < 6)  # more would have to wait
     @rule(parts=texts)
     def given_(self, parts: list[tuple[int, int]]) -> None:
         self.number += 1
