@@ -66,7 +66,7 @@ def break_layers(folder: Path) -> None:
     for layer in layers:
         names = [f"{layer}.self_attn.{part}_proj.weight" for part in "qkv"]
         changed = broken(torch.cat([weights[name] for name in names]).float())
-        parts = changed.split([len(weights[name]) for name in names])
+        parts = changed.tensor_split(3)  # as many heads of each
         weights.update({name: part.to(torch.bfloat16).contiguous() for name, part in zip(names, parts, strict=True)})
     save_file(weights, folder / "model.safetensors")
 
