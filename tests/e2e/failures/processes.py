@@ -65,6 +65,34 @@ async def kill(deployment: Deployment, name: str) -> int:
     return pid
 
 
+async def kill_called(deployment: Deployment, name: str) -> None:
+    """kill -9, once it runs, of the one process that is known by this name: its program's, or one of its arguments, as
+    `webhooks` is of the worker of that queue."""
+
+    def found() -> list[psutil.Process]:
+        children = psutil.Process(deployment.process.pid).children()
+        return [child for child in children if _is_called(name, _arguments_of(child))]
+
+    async def runs() -> bool:
+        return bool(found())
+
+    await until(runs)
+    [process] = found()
+    process.kill()
+
+
+def _arguments_of(process: psutil.Process) -> list[str]:
+    """Of a child; none of one that has just ended."""
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
+def _is_called(name: str, arguments: list[str]) -> bool:
+    return name in arguments or (bool(arguments) and arguments[0].rpartition("/")[2].startswith(name))
+
+
 @contextlib.asynccontextmanager
 async def no_restarts(deployment: Deployment) -> AsyncIterator[None]:
     """Inside, what is killed stays dead: the supervisor is stopped."""
