@@ -50,6 +50,22 @@ SLOS = (
 )
 
 
+class ConcurrencyConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How many requests a replica is given at a time that reports no capacity of its own: learnt from how long its
+    answers take, between these bounds. What a replica reports goes before, and a pool's `max_concurrency` is its
+    ceiling, and where it begins."""
+
+    learn: bool = True
+    """false: such replicas are given `initial` requests at a time, or what their pool says."""
+    initial: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 64
+    """Where the limit begins while nothing is known. It rises with every first token that comes early."""
+    least: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 1
+    """It falls no further; at most `initial`."""
+    most: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 1_024
+    """It rises no further; at least `initial`. Also what a replica is given at most that reports its memory, but not
+    how many requests it runs at a time."""
+
+
 class RouterConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How the router listens, polls engines, queues and places."""
 
