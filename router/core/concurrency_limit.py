@@ -20,6 +20,7 @@ Pure: told of answers, without a clock. `tests/router/test_concurrency_limit.py`
 from __future__ import annotations
 
 import math
+from collections import Counter
 from enum import Enum
 
 from router.config import ConcurrencyConfig
@@ -74,7 +75,7 @@ class Move(Enum):
     GAINED = "gained", "with more at a time more got done"
     FULL = "full", "with more at a time hardly more got done"
     REFUSED = "refused", "the upstream refused a request because it was full"
-    SET = "set", "the pool's settings changed"
+    SET = "set", "the pool's max_concurrency was set"
 
 
 class _Undisturbed:
@@ -130,6 +131,8 @@ class ConcurrencyLimit:
         self._least, self._most = float(config.least), float(config.most)
         self._limit = float(config.initial)
         self.move = Move.INITIAL
+        self.moves: Counter[Move] = Counter()
+        """How often, by why."""
         self.stretch = 1.0
         """Of the last window."""
         self.marginal_stretch = 0.0
@@ -145,13 +148,12 @@ class ConcurrencyLimit:
         self._begin_window()
         if ceiling:
             self.bound(config, ceiling)
-            self._limit, self.move = self._most, Move.INITIAL
 
     def bound(self, config: ConcurrencyConfig, ceiling: int) -> None:
-        """Keep between these bounds from now on. ceiling: of the pool; 0: none."""
+        """Keep between these bounds from now on. ceiling: of the pool, which is also what it begins with; 0: none."""
         self._most = float(ceiling or config.most)
         self._least = min(float(config.least), self._most)
-        self._to(self._limit, Move.SET)
+        self._to(float(ceiling) or self._limit, Move.SET)
 
     @property
     def places(self) -> int:
@@ -241,6 +243,7 @@ class ConcurrencyLimit:
         limit = min(max(limit, self._least), self._most)
         if limit != self._limit:
             self._limit, self.move = limit, move
+            self.moves[move] += 1
 
     def _begin_window(self) -> None:
         for undisturbed in self._prompts.values():
