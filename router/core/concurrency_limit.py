@@ -39,9 +39,9 @@ FIRST_STEP, STEP_GROWS, LARGEST_STEP = 0.04, 1.5, 0.07
 """Parts of the limit: after a turn, in the same direction again, at most."""
 USED = 0.8
 """Part of the limit that must be in flight for it to rise: what nobody asked for was not tried."""
-EARLY, LATE_PART, LATE_STEP = 2.0, 0.5, 1 / 16
-"""A first token within so many times the undisturbed time says that nothing queues. When half of about the last sixteen
-are later, the fast rise ends."""
+EARLY, EARLY_S, LATE_PART, LATE_STEP = 2.0, 0.1, 0.5, 1 / 16
+"""A first token within so many times the undisturbed time, or so much later, says that nothing queues: networks and
+busy gateways take a little too. When half of about the last sixteen are later still, the fast rise ends."""
 UNDISTURBED = 1.1
 """Stretch up to which nothing is to be gained by giving less."""
 AFTER_FULL = 0.5
@@ -166,7 +166,7 @@ class ConcurrencyLimit:
         undisturbed.saw(ttft_s)
         if not self._fast:
             return
-        early = ttft_s <= EARLY * undisturbed.seconds
+        early = ttft_s <= max(EARLY * undisturbed.seconds, undisturbed.seconds + EARLY_S)
         self._late += LATE_STEP * ((not early) - self._late)
         if self._late > LATE_PART:
             self._fast = False
