@@ -116,7 +116,7 @@ class Placer:
 
     def _open(self, pool: PoolState, waiting: QueuedRequest, now: float) -> bool:
         """The pool's streams can bear another prompt now, or an engine has none; else `pool.open_at` says when."""
-        if not waiting.tpot_slo_s or pool.idle or waiting.returned:
+        if not waiting.tpot_slo_s or pool.idle or waiting.returned or pool.unknown:
             return True
         tokens, running = waiting.ask.prompt_tokens, pool.leases // max(pool.usable, 1)
         if pool.latency_model.work_s(tokens, pairs_of(tokens, tokens), running) <= waiting.tpot_slo_s * SHORT:

@@ -119,7 +119,7 @@ class PoolState:
     @property
     def unknown(self) -> bool:
         """Nobody has said what any of its replicas can take: whoever waits for them is served as they came."""
-        return all(replica.learnt is not None and not replica.ceiling for replica in self.replicas)
+        return all(replica.unknown for replica in self.replicas)
 
     def kept_away_from(self, ask: LeaseRequest) -> Collection[str]:
         """Ids of the replicas that an ask goes to no more, because they failed its organization and others have not."""

@@ -140,6 +140,12 @@ class Replica(msgspec.Struct, eq=False):
         return None if self.load.capacity_tokens or self.load.max_running else self.limit
 
     @property
+    def unknown(self) -> bool:
+        """Nobody has said what it can take, neither itself nor its pool: it may be one engine or a hundred, and how it
+        computes prompts beside each other is its own affair."""
+        return not self.ceiling and self.learnt is not None
+
+    @property
     def max_concurrency(self) -> int:
         """Leases it may have, without those that nobody waits for."""
         learnt = self.learnt

@@ -44,6 +44,12 @@ def test_whoever_waits_is_given_the_places_that_first_tokens_open() -> None:
     assert limit(one) == (13, "learnt: first tokens came as early as ever")
 
 
+def test_long_prompts_do_not_wait_for_each_other_before_an_upstream_of_which_nothing_is_said() -> None:
+    one = Core(fleet(replicas=("r1",), max_concurrency=0))
+    for number in range(60):
+        assert one.placed(f"l{number}", prompt_tokens=1_500) == "r1"
+
+
 def test_a_refusal_takes_the_limit_below_what_was_refused() -> None:
     one = core(initial=20)
     fill(one, 12)
