@@ -113,8 +113,9 @@ class Pool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     only), or `openai` for all others, vLLM among them."""
     replicas: tuple[Replica, ...] = ()
     """The engines."""
-    max_concurrency: Annotated[int, msgspec.Meta(ge=1)] = 64
-    """Leases per replica before the router queues."""
+    max_concurrency: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """Requests that a replica is given at a time at most, before the router queues. 0: as many as it reports to run;
+    where it reports neither that nor its memory, as many as is learnt of it (`router.concurrency`)."""
     api_key_file: str = ""
     """File with the engines' own API key: an absolute path, readable where gateways, router and worker run, and read
     again when it changes. With neither it nor `api_key_env` the engines are sent the deployment's token; embedded ones

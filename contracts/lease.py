@@ -90,6 +90,8 @@ class LeaseEnd(msgspec.Struct, frozen=True):
     usage: Usage = Usage()
     engine_fault: bool = False
     """The engine failed (refused connection, 5xx, broke off), as opposed to the client leaving."""
+    engine_full: bool = False
+    """The engine refused it because it is full (429, 503), which is no fault."""
 
 
 class HeldLease(msgspec.Struct, frozen=True):

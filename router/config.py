@@ -50,6 +50,26 @@ SLOS = (
 )
 
 
+class ConcurrencyConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How many requests a replica is given at a time that reports no capacity of its own: learnt from how long its
+    answers take, between these bounds. What a replica reports goes before, and a pool's `max_concurrency` is its
+    ceiling, and where it begins."""
+
+    def __post_init__(self) -> None:
+        if not self.least <= self.initial <= self.most:
+            raise ValueError(f"must have least <= initial <= most, not {self.least}, {self.initial} and {self.most}")
+
+    learn: bool = True
+    """false: such replicas are given `initial` requests at a time, or what their pool says."""
+    initial: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 64
+    """Where the limit begins while nothing is known. It rises with every first token that comes early."""
+    least: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 1
+    """It falls no further; at most `initial`."""
+    most: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 1_024
+    """It rises no further; at least `initial`. Also what a replica is given at most that reports its memory, but not
+    how many requests it runs at a time."""
+
+
 class RouterConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How the router listens, polls engines, queues and places."""
 
@@ -84,6 +104,8 @@ class RouterConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Prompt blocks remembered per pool, over all replicas; about 100 bytes each, never more than 200."""
     prefix_blocks_per_replica: Annotated[int, msgspec.Meta(ge=1)] = 32_000
     """Blocks a replica is taken to hold when it does not report its KV capacity."""
+    concurrency: ConcurrencyConfig = ConcurrencyConfig()
+    """How many requests a replica is given at a time that reports no capacity of its own."""
     explain_records: Annotated[int, msgspec.Meta(ge=0, le=10_000_000)] = 5_000
     """Decisions remembered for `slipstream router explain`, about 2 kB each; the oldest are forgotten."""
     explain_share: Annotated[float, msgspec.Meta(ge=0, le=1)] = 1.0

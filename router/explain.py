@@ -13,6 +13,7 @@ LEGEND = (
     "for autocomplete where router.slos is not set\n"
     "cached, to compute: prompt tokens the replica was thought to hold, and the rest; ahead: prompt tokens of others\n"
     "it had to compute first; predicted: time to the first token there; cost: of what the policy took the least\n"
+    "leases: requests it had of at most so many; where that is learnt, `at most` says why it last moved\n"
     "regret: by how much the first token came later than the best other replica was predicted to bring it; what the\n"
     "others would really have done nobody knows"
 )
@@ -61,7 +62,7 @@ def _told(record: Record) -> str:
             f"{record.prompt_tokens - one.uncached_tokens:,}" if one.overlap_blocks else "0",
             f"{one.uncached_tokens:,}",
             f"{one.ahead_tokens:,}",
-            str(one.leases),
+            f"{one.leases}/{one.max_concurrency}",
             _ms(one.predicted_s),
             f"{one.cost:.3f}",
         )
@@ -70,6 +71,11 @@ def _told(record: Record) -> str:
     widths = [max(len(row[at]) for row in [head, *rows]) for at in range(len(head))]
     lines += [
         "    " + "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in [head, *rows]
+    ]
+    lines += [
+        f"  at most {one.max_concurrency} on {one.replica_id}: {one.limited_by}"
+        for one in record.candidates
+        if one.replica_id == record.chosen
     ]
     if record.actual_s is not None:
         lines.append(f"  first token came after {_ms(record.actual_s)}; regret {_ms(record.regret_s or 0.0)}")

@@ -12,6 +12,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from router.core.concurrency_limit import ConcurrencyLimit
 from router.core.decisions import Decision, Granted, ProbeGeneration, Refused
 from router.core.dispatcher import Dispatcher
 from router.core.fleet import Fleet
@@ -32,12 +33,29 @@ OF_REPLICAS: tuple[tuple[str, str, Callable[[Fleet, Replica], float | None]], ..
         "1 while its health probes are answered; 0 once one is not.",
         lambda _, one: one.health is Health.HEALTHY,
     ),
+    (
+        "max_concurrency",
+        "Leases it may have: learnt, reported by the engine, or set by its pool.",
+        lambda _, one: one.max_concurrency,
+    ),
     ("foreign_requests", "Requests the engine reported beyond our leases.", lambda _, one: one.foreign),
     ("prefill_tokens", "Prompt tokens granted whose first token has not come.", lambda _, one: one.prefill_tokens),
     ("headroom_tokens", "KV tokens it could still be given, where it reports.", lambda _, one: one.headroom_tokens),
     ("slowness", "Learnt time to first token relative to its pool; above 1 slower.", lambda _, one: one.ratio.value),
     ("breaker_open", "1 while its circuit breaker keeps requests away.", lambda _, one: one.breaker.open),
     ("prefix_blocks", "Prompt blocks it is thought to have cached.", lambda fleet, one: fleet.blocks_of(one)),
+)
+OF_LEARNT: tuple[tuple[str, str, Callable[[ConcurrencyLimit], float]], ...] = (
+    (
+        "answer_stretch",
+        "Time its answers lately took, over what such answers take undisturbed, where its limit is learnt.",
+        lambda one: one.stretch,
+    ),
+    (
+        "marginal_stretch",
+        "Of one more request there: 0, it is served beside the others; 1, it takes its time from them.",
+        lambda one: one.marginal_stretch,
+    ),
 )
 OF_POOLS: tuple[tuple[str, str, Callable[[PoolState], float]], ...] = (
     ("queued", "Asks waiting for a place.", lambda one: len(one.queue)),
@@ -114,6 +132,12 @@ class _CoreCollector(Collector):
         for name, meaning, of_replica in OF_REPLICAS:
             rows = [(one.pool, one.id, of_replica(fleet, one)) for one in fleet.replicas.values()]
             yield _family(name, meaning, ("pool", "replica"), rows)
+        learnt = [(one, limit) for one in fleet.replicas.values() if (limit := one.learnt) is not None]
+        for name, meaning, of_limit in OF_LEARNT:
+            rows = [(one.pool, one.id, of_limit(limit)) for one, limit in learnt]
+            yield _family(name, meaning, ("pool", "replica"), rows)
+        moves = [(one.pool, one.id, move.value, times) for one, limit in learnt for move, times in limit.moves.items()]
+        yield _family("limit_moves_total", "Moves of learnt limits, by why.", ("pool", "replica", "reason"), moves)
         for name, meaning, of_pool in OF_POOLS:
             yield _family(name, meaning, ("pool",), [(one.name, of_pool(one)) for one in fleet.pools.values()])
         for name, meaning, by_tier in OF_TIERS:

@@ -117,6 +117,7 @@ class Replica(_message.Message):
     HEADROOM_TOKENS_FIELD_NUMBER: _builtins.int
     PREFILL_TOKENS_PER_S_FIELD_NUMBER: _builtins.int
     WEIGHT_FIELD_NUMBER: _builtins.int
+    LIMITED_BY_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     url: _builtins.str
     driver: _builtins.str
@@ -144,6 +145,8 @@ class Replica(_message.Message):
     prefill_tokens_per_s: _builtins.float
     """Learnt prefill speed in tokens per second; 0 while nothing is known."""
     weight: _builtins.float
+    limited_by: _builtins.str
+    """Why it may have `max_concurrency` leases, in a few words: who said so, or why it was last learnt otherwise."""
     def __init__(
         self,
         *,
@@ -165,10 +168,11 @@ class Replica(_message.Message):
         headroom_tokens: _builtins.int | None = ...,
         prefill_tokens_per_s: _builtins.float = ...,
         weight: _builtins.float = ...,
+        limited_by: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_headroom_tokens", b"_headroom_tokens", "headroom_tokens", b"headroom_tokens"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_headroom_tokens", b"_headroom_tokens", "breaker", b"breaker", "breaker_reason", b"breaker_reason", "detail", b"detail", "draining", b"draining", "driver", b"driver", "headroom_tokens", b"headroom_tokens", "health", b"health", "id", b"id", "leases", b"leases", "max_concurrency", b"max_concurrency", "prefill_tokens", b"prefill_tokens", "prefill_tokens_per_s", b"prefill_tokens_per_s", "prefix_blocks", b"prefix_blocks", "running", b"running", "url", b"url", "usable", b"usable", "waiting", b"waiting", "weight", b"weight"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_headroom_tokens", b"_headroom_tokens", "breaker", b"breaker", "breaker_reason", b"breaker_reason", "detail", b"detail", "draining", b"draining", "driver", b"driver", "headroom_tokens", b"headroom_tokens", "health", b"health", "id", b"id", "leases", b"leases", "limited_by", b"limited_by", "max_concurrency", b"max_concurrency", "prefill_tokens", b"prefill_tokens", "prefill_tokens_per_s", b"prefill_tokens_per_s", "prefix_blocks", b"prefix_blocks", "running", b"running", "url", b"url", "usable", b"usable", "waiting", b"waiting", "weight", b"weight"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__headroom_tokens: _TypeAlias = _typing.Literal["headroom_tokens"]  # noqa: Y015
     _WhichOneofArgType__headroom_tokens: _TypeAlias = _typing.Literal["_headroom_tokens", b"_headroom_tokens"]  # noqa: Y015
@@ -349,6 +353,8 @@ class Candidate(_message.Message):
     LEASES_FIELD_NUMBER: _builtins.int
     PREDICTED_S_FIELD_NUMBER: _builtins.int
     COST_FIELD_NUMBER: _builtins.int
+    MAX_CONCURRENCY_FIELD_NUMBER: _builtins.int
+    LIMITED_BY_FIELD_NUMBER: _builtins.int
     replica_id: _builtins.str
     overlap_blocks: _builtins.int
     uncached_tokens: _builtins.int
@@ -356,6 +362,8 @@ class Candidate(_message.Message):
     leases: _builtins.int
     predicted_s: _builtins.float
     cost: _builtins.float
+    max_concurrency: _builtins.int
+    limited_by: _builtins.str
     def __init__(
         self,
         *,
@@ -366,10 +374,12 @@ class Candidate(_message.Message):
         leases: _builtins.int = ...,
         predicted_s: _builtins.float = ...,
         cost: _builtins.float = ...,
+        max_concurrency: _builtins.int = ...,
+        limited_by: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ahead_tokens", b"ahead_tokens", "cost", b"cost", "leases", b"leases", "overlap_blocks", b"overlap_blocks", "predicted_s", b"predicted_s", "replica_id", b"replica_id", "uncached_tokens", b"uncached_tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ahead_tokens", b"ahead_tokens", "cost", b"cost", "leases", b"leases", "limited_by", b"limited_by", "max_concurrency", b"max_concurrency", "overlap_blocks", b"overlap_blocks", "predicted_s", b"predicted_s", "replica_id", b"replica_id", "uncached_tokens", b"uncached_tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

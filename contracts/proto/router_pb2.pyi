@@ -550,12 +550,15 @@ class Release(_message.Message):
     CACHED_TOKENS_FIELD_NUMBER: _builtins.int
     COMPLETION_TOKENS_FIELD_NUMBER: _builtins.int
     ENGINE_FAULT_FIELD_NUMBER: _builtins.int
+    ENGINE_FULL_FIELD_NUMBER: _builtins.int
     lease_id: _builtins.str
     finish: _builtins.str
     prompt_tokens: _builtins.int
     cached_tokens: _builtins.int
     completion_tokens: _builtins.int
     engine_fault: _builtins.bool
+    engine_full: _builtins.bool
+    """It refused because it is full."""
     def __init__(
         self,
         *,
@@ -565,10 +568,11 @@ class Release(_message.Message):
         cached_tokens: _builtins.int = ...,
         completion_tokens: _builtins.int = ...,
         engine_fault: _builtins.bool = ...,
+        engine_full: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cached_tokens", b"cached_tokens", "completion_tokens", b"completion_tokens", "engine_fault", b"engine_fault", "finish", b"finish", "lease_id", b"lease_id", "prompt_tokens", b"prompt_tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cached_tokens", b"cached_tokens", "completion_tokens", b"completion_tokens", "engine_fault", b"engine_fault", "engine_full", b"engine_full", "finish", b"finish", "lease_id", b"lease_id", "prompt_tokens", b"prompt_tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

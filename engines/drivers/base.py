@@ -76,6 +76,8 @@ class Load(msgspec.Struct, frozen=True):
     """KV tokens that running requests hold; cached prefixes that could be evicted do not count."""
     capacity_tokens: int = 0
     """0: not reported."""
+    max_running: int = 0
+    """Requests that it runs at a time; 0: not reported."""
     retracted: int = 0
     """Requests thrown out of memory since the engine started, to be computed again; 0 where it does not say."""
     step_tokens: int = 0

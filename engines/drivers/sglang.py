@@ -145,6 +145,7 @@ class SGLangDriver(Driver):
                 waiting=sum(int(rank["num_waiting_reqs"]) for rank in ranks),
                 used_tokens=sum(int(rank.get("num_used_tokens") or 0) for rank in ranks),
                 capacity_tokens=sum(int(rank.get("max_total_num_tokens") or 0) for rank in ranks),
+                max_running=sum(int(rank.get("max_running_requests") or 0) for rank in ranks),
                 retracted=sum(int(rank.get("num_retracted_requests") or 0) for rank in ranks),
             )
         except (msgspec.DecodeError, KeyError, TypeError, ValueError, AttributeError):

@@ -9,7 +9,7 @@ import msgspec
 
 from contracts.errors import EngineFailed, EngineTimeout, Overloaded, RequestError, SlipstreamError
 from contracts.generation import BACKGROUND_PRIORITY, Generation
-from contracts.lease import Engine, LeaseRequest
+from contracts.lease import Engine, LeaseEnd, LeaseRequest
 from contracts.phases import Phase
 from contracts.split import Side
 from contracts.usage import Finish, Outcome, Usage
@@ -118,6 +118,11 @@ class Attempt:
         return isinstance(self._error, EngineFailed | EngineTimeout)
 
     @property
+    def engine_full(self) -> bool:
+        """The engine, or its provider's limit, refused it for lack of room."""
+        return self.rejected and isinstance(self._error, Overloaded)
+
+    @property
     def broke_engine(self) -> bool:
         """The engine failed while it had the request; that it could not be reached says nothing about the request."""
         return self.sent and self.engine_fault
@@ -125,7 +130,7 @@ class Attempt:
     @property
     def counts_in_limits(self) -> bool:
         """Whether an engine had it, whatever came of that. One that is full (429, 503) had not."""
-        return self.sent and not (self.rejected and isinstance(self._error, Overloaded))
+        return self.sent and not self.engine_full
 
     @property
     def billed(self) -> bool:
@@ -155,6 +160,10 @@ class Attempt:
         """For the router, which learns about engines by what they say of a prompt and its cached part: nothing of it
         where only we have counted."""
         return Usage(completion_tokens=self.usage.completion_tokens) if self._counted_by_us else self.usage
+
+    def lease_end(self, lease_id: str) -> LeaseEnd:
+        """What the router is told of it."""
+        return LeaseEnd(lease_id, self.finish, self.engine_usage, self.engine_fault, self.engine_full)
 
     def finished(self, usage: Usage, finish: Finish = Finish.COMPLETE) -> None:
         """The attempt is over, and `usage` is the engine's final count."""

@@ -28,7 +28,7 @@ from contracts.errors import (
     ServiceError,
     SlipstreamError,
 )
-from contracts.lease import Engine, Lease, LeaseEnd
+from contracts.lease import Engine, Lease
 from contracts.phases import Phase
 from contracts.usage import Finish, Usage
 from engines.drivers.base import Driver
@@ -281,9 +281,7 @@ class RequestPipeline:
             finally:
                 if attempt.placing is not None and attempt.first_event_seen:
                     self._files.ended(request.prepared, attempt.placing, lease.engine, attempt.engine_usage)
-                self._router.release(
-                    LeaseEnd(lease.lease_id, attempt.finish, attempt.engine_usage, engine_fault=attempt.engine_fault)
-                )
+                self._router.release(attempt.lease_end(lease.lease_id))
         except Superseded as newer:
             self._superseded(request, newer, "queue")
             attempt.status = 200
@@ -333,9 +331,7 @@ class RequestPipeline:
             attempt.error_code, attempt.status = error.code, attempt.request.wire_format.error_status(error)
             raise
         finally:
-            self._router.release(
-                LeaseEnd(lease.lease_id, attempt.finish, attempt.engine_usage, engine_fault=attempt.engine_fault)
-            )
+            self._router.release(attempt.lease_end(lease.lease_id))
             await self._journal.closed(attempt.closed())
 
     async def _generate(self, attempt: Attempt, engine: Engine) -> bytes:

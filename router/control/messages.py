@@ -50,6 +50,7 @@ def replica(dispatcher: Dispatcher, one: Replica) -> pb.Replica:
         headroom_tokens=one.headroom_tokens,
         prefill_tokens_per_s=dispatcher.fleet.prefill_tokens_per_s(one),
         weight=one.weight,
+        limited_by=one.limited_by,
     )
 
 

@@ -123,7 +123,7 @@ class PlacementContext:
     def _in_time(self, replica: Replica) -> bool:
         """Its promise can be kept there; or it is broken anyway and hardly anyone is in front."""
         waiting, latency_model = self.waiting, self.pool.latency_model
-        if replica.prefill_tokens <= 0 or not waiting.ttft_slo_s:
+        if replica.prefill_tokens <= 0 or not waiting.ttft_slo_s or replica.unknown:
             return True
         if not latency_model.trusted:
             window = UNKNOWN_TOKENS * (1 + latency_model.first_token.count)

@@ -249,6 +249,7 @@ class Dispatcher:
         # the gateway's figure is without the report's own way; one that began before the grant is not about the engine
         ttft_s = min(event.ttft_s, now - live.since) if event.ttft_s > 0 else now - live.since
         learning.first_token(pool, replica, live, ttft_s, event.cached_tokens, now)
+        pool.refresh(replica)
         self.records.began(live.ask.request_id, live.lease_id, ttft_s)
         self._judge_pace(pool, replica, now, out)
         self.placer.serve(pool, now, out)
@@ -274,6 +275,7 @@ class Dispatcher:
         if pool is not None:
             if live.lease is not None and live.pool and end.finish in (Finish.COMPLETE, Finish.CLIENT_GONE):
                 pool.wait_estimator.ended(now - live.since)
+            learning.limit(replica, live, end, now)
             learning.ended(pool, replica, live, end, now, self.config.prefix_blocks_per_replica)
             if live.ask is not None and live.pool == pool.name:
                 self._settle(pool, live, end.usage.prompt_tokens - end.usage.cached_tokens, end.usage.completion_tokens)

@@ -11,6 +11,7 @@ from contracts.generation import Tier
 from contracts.split import Side, pool_of, side_of, unit_of
 from router.config import RouterConfig
 from router.core.breaker import Breaker
+from router.core.concurrency_limit import ConcurrencyLimit
 from router.core.pool import PoolState
 from router.core.replica import Health, Replica
 from router.core.slowness import Slowness
@@ -26,6 +27,7 @@ class Fleet:
         self.pools: dict[str, PoolState] = {}
         self._models: dict[str, Model] = {}
         self._limit_blocks = config.prefix_blocks
+        self._concurrency = config.concurrency
 
     @property
     def version(self) -> int:
@@ -127,6 +129,7 @@ class Fleet:
             replica.accusers.clear()
             replica.probing, replica.retractions = False, None
             replica.slow_probes = 0
+            replica.limit = None
             self.pools[pool.name].avoidance.forget(replica.id)
             if replica.slot >= 0:
                 self.pools[pool.name].index.forget(replica.slot)
@@ -134,5 +137,16 @@ class Fleet:
         replica.pool = pool.name
         replica.weight = wanted.weight
         replica.context_tokens = wanted.context_tokens
-        replica.max_concurrency = pool.max_concurrency
+        self._bound(replica, pool.max_concurrency)
         return replica
+
+    def _bound(self, replica: Replica, ceiling: int) -> None:
+        """How many leases it may have. ceiling: of its pool; 0: none."""
+        settings = self._concurrency
+        if replica.limit is None and settings.learn:
+            replica.limit = ConcurrencyLimit(settings, ceiling)
+        elif replica.limit is not None and replica.ceiling != ceiling:
+            replica.limit.bound(settings, ceiling)
+        replica.ceiling = ceiling
+        # what reports its memory alone is limited by that
+        replica.unreported = settings.most if settings.learn else settings.initial

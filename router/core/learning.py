@@ -29,7 +29,9 @@ def first_token(
     pool: PoolState, replica: Replica, live: LiveLease, ttft_s: float, cached_tokens: int, now: float
 ) -> None:
     """The engine began to answer, so long after the grant."""
-    live.observed_s = ttft_s
+    live.observed_s = live.ttft_s = ttft_s
+    if replica.learnt is not None:
+        replica.learnt.first_token(ttft_s, max(live.prompt_tokens - cached_tokens, 1), replica.leases)
     if cached_tokens > 0:
         pool.reports_cached = True
     # without a count of cached tokens nobody knows yet how much work this was: the final usage will tell
@@ -66,6 +68,20 @@ def ended(pool: PoolState, replica: Replica, live: LiveLease, end: LeaseEnd, now
         if live.overlap_blocks and ask.prefix_kind == "tokens":
             pool.saw_beyond(usage.cached_tokens - live.overlap_blocks * BLOCK_TOKENS)
         _correct_index(pool, replica, live, usage.cached_tokens, usage.prompt_tokens, limit_blocks)
+
+
+def limit(replica: Replica, live: LiveLease, end: LeaseEnd, now: float) -> None:
+    """A lease is over, still counted: what it says of how many its engine can take."""
+    learnt = replica.learnt
+    if learnt is None:
+        return
+    if end.engine_full:
+        learnt.refused(replica.leases)
+    elif end.finish is Finish.COMPLETE and live.ttft_s:
+        prompt_tokens = max(live.prompt_tokens - end.usage.cached_tokens, 1)
+        in_flight = (live.in_flight + replica.leases) / 2
+        decode_s = now - live.first_token_at
+        learnt.answered(live.ttft_s, decode_s, prompt_tokens, end.usage.completion_tokens, in_flight)
 
 
 def _learn_rate(pool: PoolState, replica: Replica, live: LiveLease, uncached_tokens: int, now: float) -> None:

@@ -116,7 +116,7 @@ class Placer:
 
     def _open(self, pool: PoolState, waiting: QueuedRequest, now: float) -> bool:
         """The pool's streams can bear another prompt now, or an engine has none; else `pool.open_at` says when."""
-        if not waiting.tpot_slo_s or pool.idle or waiting.returned:
+        if not waiting.tpot_slo_s or pool.idle or waiting.returned or pool.unknown:
             return True
         tokens, running = waiting.ask.prompt_tokens, pool.leases // max(pool.usable, 1)
         if pool.latency_model.work_s(tokens, pairs_of(tokens, tokens), running) <= waiting.tpot_slo_s * SHORT:
@@ -213,6 +213,7 @@ class Placer:
             work_ahead_tokens=candidate.ahead_tokens,
             work_ahead_pairs=candidate.ahead_pairs,
             running=replica.decoding,
+            in_flight=replica.leases + 1,
             trial=replica.breaker.half_open,
             waits_for_first_token=True,
             pool="" if ask.idle_replica else pool.name,
@@ -239,8 +240,9 @@ class Placer:
         return True
 
     def _start_by(self, pool: PoolState, waiting: QueuedRequest) -> float:
-        """When an engine must have it at the latest; when it was asked, where nothing is promised or known."""
-        if not waiting.ttft_slo_s or not pool.latency_model.trusted:
+        """When an engine must have it at the latest; when it was asked, where nothing is promised or known: these are
+        served in the order in which they came."""
+        if not waiting.ttft_slo_s or not pool.latency_model.trusted or pool.unknown:
             return waiting.asked_at
         ask = waiting.ask
         cached = pool.index.match(ask.prefix_hashes).blocks * pool.tokens_per_block
@@ -255,7 +257,7 @@ class Placer:
         waiting.start_by = self._start_by(pool, waiting)
         full = len(pool.queue) >= self.config.queue_length
         wait_s = self.wait_s(pool, waiting)
-        shedding = waiting.tpot_slo_s and pool.latency_model.trusted
+        shedding = waiting.tpot_slo_s and pool.latency_model.trusted and not pool.unknown
         in_vain = (
             not shedding and pool.wait_estimator.known and len(pool.queue) > 0 and wait_s > waiting.deadline_at - now
         )

@@ -116,6 +116,11 @@ class PoolState:
         """Leases its usable replicas can hold together."""
         return sum(replica.max_concurrency for replica in self.replicas if replica.usable)
 
+    @property
+    def unknown(self) -> bool:
+        """Nobody has said what any of its replicas can take: whoever waits for them is served as they came."""
+        return all(replica.unknown for replica in self.replicas)
+
     def kept_away_from(self, ask: LeaseRequest) -> Collection[str]:
         """Ids of the replicas that an ask goes to no more, because they failed its organization and others have not."""
         away = self.avoidance.of(ask.organization_id)

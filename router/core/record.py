@@ -27,6 +27,10 @@ class CandidateRecord(msgspec.Struct):
     predicted_s: float
     cost: float
     """The policy's own measure; 0 where it has none."""
+    max_concurrency: int = 0
+    """Leases it might have then."""
+    limited_by: str = ""
+    """Why so many."""
 
 
 class Record(msgspec.Struct):
@@ -89,7 +93,7 @@ class RecordBook:
         candidates = tuple(
             CandidateRecord(
                 one.replica.id, one.overlap_blocks, one.uncached_tokens, one.ahead_tokens, one.replica.leases,
-                one.predicted_s, one.cost,
+                one.predicted_s, one.cost, one.replica.max_concurrency, one.replica.limited_by,
             )
             for one in context.considered.values()
         )  # fmt: skip

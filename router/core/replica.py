@@ -9,6 +9,7 @@ import msgspec
 from contracts.lease import Engine, LeaseRequest
 from engines.drivers.base import Load
 from router.core.breaker import TRIALS_AT_ONCE, Breaker
+from router.core.concurrency_limit import ConcurrencyLimit
 from router.core.reasons import Reason
 from router.core.slowness import Slowness
 from router.core.state import LiveLease
@@ -51,7 +52,12 @@ class Replica(msgspec.Struct, eq=False):
     weight: float = 0.0
     context_tokens: int = 0
     """Longest prompt and answer together; 0: whatever the model takes."""
-    max_concurrency: int = 0
+    ceiling: int = 0
+    """Its pool's `max_concurrency`; 0: none."""
+    unreported: int = 0
+    """Leases it may have where neither its pool nor itself says how many, and nothing is learnt."""
+    limit: ConcurrencyLimit | None = None
+    """What is learnt of it; None: nothing is to be."""
     wanted: bool = False
     """It is part of the desired state. Otherwise it is only remembered until its leases have ended."""
     draining: bool = False
@@ -127,6 +133,33 @@ class Replica(msgspec.Struct, eq=False):
         if self.breaker.state.value != "closed":
             return f"breaker {self.breaker.state.value}"
         return self.health.value if self.weight or self.health is not Health.HEALTHY else "weight 0"
+
+    @property
+    def learnt(self) -> ConcurrencyLimit | None:
+        """What limits its leases, where that is learnt: it reports no capacity."""
+        return None if self.load.capacity_tokens or self.load.max_running else self.limit
+
+    @property
+    def unknown(self) -> bool:
+        """Nobody has said what it can take, neither itself nor its pool: it may be one engine or a hundred, and how it
+        computes prompts beside each other is its own affair."""
+        return not self.ceiling and self.learnt is not None
+
+    @property
+    def max_concurrency(self) -> int:
+        """Leases it may have, without those that nobody waits for."""
+        learnt = self.learnt
+        return self.ceiling or self.load.max_running or self.unreported if learnt is None else learnt.places
+
+    @property
+    def limited_by(self) -> str:
+        """Why so many, in a few words."""
+        learnt = self.learnt
+        if learnt is not None:
+            return f"learnt: {learnt.move.sentence}"
+        if self.ceiling:
+            return "the pool's max_concurrency"
+        return "the engine's report" if self.load.max_running else "router.concurrency"
 
     @property
     def free(self) -> bool:

@@ -61,6 +61,10 @@ class LiveLease(msgspec.Struct):
     """`Replica.worked_s` at its first token: what it grows by is what this stream waited for."""
     observed_s: float = 0.0
     """Time to the first token, as the gateway saw it; 0: not yet told, or learnt from already."""
+    ttft_s: float = 0.0
+    """The same, kept until it ends."""
+    in_flight: int = 0
+    """Leases of its replica when it was granted, itself included."""
     pool: str = ""
     """Whose queue counts it for its tenant; empty: none, nobody waits for it, or one that is gone."""
     length_class: int = 0

@@ -122,6 +122,7 @@ def release(end: LeaseEnd) -> pb.GatewayMessage:
             cached_tokens=end.usage.cached_tokens,
             completion_tokens=end.usage.completion_tokens,
             engine_fault=end.engine_fault,
+            engine_full=end.engine_full,
         )
     )
 
@@ -133,7 +134,7 @@ def end_of(message: pb.Release) -> LeaseEnd:
         completion_tokens=message.completion_tokens,
         cached_tokens=message.cached_tokens,
     )
-    return LeaseEnd(message.lease_id, Finish(message.finish), usage, message.engine_fault)
+    return LeaseEnd(message.lease_id, Finish(message.finish), usage, message.engine_fault, message.engine_full)
 
 
 def desired_state(state: DesiredState) -> pb.GatewayMessage:

@@ -19,9 +19,10 @@ if TYPE_CHECKING:
     from contracts.proto import control_pb2 as pb
     from router.control.client import ControlClient
 
-HEAD = ("replica", "state", "leases", "engine", "prefill", "headroom", "speed", "url")
+HEAD = ("replica", "state", "leases", "at most, because", "engine", "prefill", "headroom", "speed", "url")
 LEGEND = (
-    "leases: requests given of at most so many; engine: running + waiting requests, as it reports\n"
+    "leases: requests given of at most so many, and who says so, or why what is learnt last moved\n"
+    "engine: running + waiting requests, as it reports\n"
     "prefill: prompt tokens given that are still to be computed\n"
     "headroom: KV tokens that may still be given: free at its last report, without what its answers will grow by and\n"
     "what was given since; - where it reports none; speed: prompt tokens it computes a second, learnt from first tokens"
@@ -100,6 +101,7 @@ def _row(replica: pb.Replica) -> tuple[str, ...]:
         replica.id,
         state(replica),
         f"{replica.leases}/{replica.max_concurrency}",
+        replica.limited_by,
         f"{replica.running}+{replica.waiting}",
         f"{replica.prefill_tokens:,}",
         f"{replica.headroom_tokens:,}" if replica.HasField("headroom_tokens") else "-",

@@ -1,0 +1,259 @@
+"""How many requests an upstream is given at a time where it does not say: learnt from what it gains by having more.
+
+    stretch           time its answers took, over the time such prompts and answers take where little else runs
+    delivered         in flight / stretch: undisturbed streams whose work was done in that time
+    marginal stretch  d ln stretch / d ln in flight: 0, one more is served beside the others; 1, it takes their time
+
+The limit rises while the marginal stretch is low and falls while it is near 1: that climbs ln delivered less a price
+for ln in flight, as PCC Vivace (Dong et al., NSDI 2018) climbs its utility. The stretch itself, which TCP Vegas and
+Netflix's `Gradient2Limit` hold constant, is no measure of an engine that batches: sixty streams are each three times
+slower than one, and get twenty times as much done. Before anything was tried Vegas's guess stands in, 1 - 1 / stretch.
+
+At first, and where an upstream is found idle again, it rises with every first token (slow start; Jacobson 1988), so
+that nobody waits in front of an idle upstream. A refusal takes it below what was refused. Times are compared among
+prompts of like length, so that long prompts are not taken for overload.
+
+Pure: told of answers, without a clock. `tests/router/test_concurrency_limit.py` has its properties,
+`benchmarks/concurrency.py` what it is worth.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from enum import Enum
+
+from router.config import ConcurrencyConfig
+
+LEAST_ANSWERS = 48
+"""A window has at least so many answers, and as many as were in flight: about one turn of all places."""
+KEPT = 0.7
+"""Weight of the windows before, at each new one: about the last three decide."""
+UNTRIED = 0.0005
+"""Variance of ln in flight (2 % up and down) below which the windows tell little of the slope."""
+FULL = 0.85
+"""Marginal stretch from which the limit falls. Less costs engines that batch their throughput, 1 is never measured."""
+GUESSED_FULL = 0.5
+"""The same for a guess: twice as slow as undisturbed. Falling a little is how it is found out."""
+FIRST_STEP, STEP_GROWS, LARGEST_STEP = 0.04, 1.5, 0.07
+"""Parts of the limit: after a turn, in the same direction again, at most."""
+USED = 0.8
+"""Part of the limit that must be in flight for it to rise: what nobody asked for was not tried."""
+EARLY, EARLY_S, LATE_PART, LATE_STEP = 2.0, 0.1, 0.5, 1 / 16
+"""A first token within so many times the undisturbed time, or so much later, says that nothing queues: networks and
+busy gateways take a little too. When half of about the last sixteen are later still, the fast rise ends."""
+UNDISTURBED = 1.1
+"""Stretch up to which nothing is to be gained by giving less."""
+AFTER_FULL = 0.5
+"""Part of the limit at which the upstream was full, up to which it may rise fast again."""
+CLEAR, DOUBLED = 1.3, 2.0
+"""So far above where it last fell to, and undisturbed still: the upstream has more room than it had, and the limit may
+rise fast to the double."""
+HOLD_WINDOWS, LONGEST_HOLD = 8, 64
+"""Windows without a rise after a refusal; doubled each time that the same limit is refused again."""
+FLOOR_FALLS, FLOOR_RISES = 0.5, 0.002
+"""In logarithms: how far the undisturbed time falls towards a lower one, and by how much it rises per window, so that
+an upstream that becomes slower for good is not taken for a full one for ever."""
+TELLING_TOKENS = 8
+"""Shorter answers come in one read, however slow the engine."""
+SHORTEST_S = 1e-4
+
+
+class Move(Enum):
+    """Why a limit last moved. The value is for machines, the sentence for people."""
+
+    sentence: str
+
+    def __new__(cls, label: str, sentence: str) -> Move:
+        made = object.__new__(cls)
+        made._value_ = label
+        made.sentence = sentence
+        return made
+
+    INITIAL = "initial", "nothing has been learnt yet"
+    EARLY = "early", "first tokens came as early as ever"
+    GAINED = "gained", "with more at a time more got done"
+    FULL = "full", "with more at a time hardly more got done"
+    REFUSED = "refused", "the upstream refused a request because it was full"
+    SET = "set", "the pool's max_concurrency was set"
+
+
+class _Undisturbed:
+    """The time that one kind of thing takes where little else runs: the lowest seen, forgotten slowly."""
+
+    __slots__ = ("_log",)
+
+    def __init__(self, seconds: float) -> None:
+        self._log = math.log(max(seconds, SHORTEST_S))
+
+    @property
+    def seconds(self) -> float:
+        return math.exp(self._log)
+
+    def saw(self, seconds: float) -> None:
+        """One of that kind took so long."""
+        below = math.log(max(seconds, SHORTEST_S)) - self._log
+        if below < 0:
+            self._log += FLOOR_FALLS * below
+
+    def forget(self) -> None:
+        """A window has passed."""
+        self._log += FLOOR_RISES
+
+
+class _Slope:
+    """Of ln stretch over ln in flight, by least squares with forgetting."""
+
+    def __init__(self) -> None:
+        self._weight = self._x = self._y = self._xx = self._xy = 0.0
+
+    def learn(self, x: float, y: float) -> None:
+        """Another window."""
+        self._weight = KEPT * self._weight + 1.0
+        self._x, self._y = KEPT * self._x + x, KEPT * self._y + y
+        self._xx, self._xy = KEPT * self._xx + x * x, KEPT * self._xy + x * y
+
+    @property
+    def variance(self) -> float:
+        """Of x: how much was tried."""
+        return max(self._xx / self._weight - (self._x / self._weight) ** 2, 0.0)
+
+    def value(self, guess: float) -> float:
+        """The guess counts as much as a variance of `UNTRIED`."""
+        covariance = self._xy / self._weight - self._x * self._y / self._weight**2
+        return (covariance + UNTRIED * guess) / (self.variance + UNTRIED)
+
+
+class ConcurrencyLimit:
+    """One replica's. ceiling: of its pool; 0: none."""
+
+    def __init__(self, config: ConcurrencyConfig, ceiling: int = 0) -> None:
+        self._least, self._most = float(config.least), float(config.most)
+        self._limit = float(config.initial)
+        self.move = Move.INITIAL
+        self.moves: Counter[Move] = Counter()
+        """How often, by why."""
+        self.stretch = 1.0
+        """Of the last window."""
+        self.marginal_stretch = 0.0
+        """Over the last windows."""
+        self._fast, self._fast_to, self._late = True, self._most, 0.0
+        self._step, self._rising = FIRST_STEP, True
+        self._fell_to = 0.0
+        self._held, self._hold, self._refused_at = 0, HOLD_WINDOWS, 0.0
+        self._prompts: dict[int, _Undisturbed] = {}
+        """By length; see `_length_of`."""
+        self._token: _Undisturbed | None = None
+        self._slope = _Slope()
+        self._begin_window()
+        if ceiling:
+            self.bound(config, ceiling)
+
+    def bound(self, config: ConcurrencyConfig, ceiling: int) -> None:
+        """Keep between these bounds from now on. ceiling: of the pool, which is also what it begins with; 0: none."""
+        self._most = float(ceiling or config.most)
+        self._least = min(float(config.least), self._most)
+        self._to(float(ceiling) or self._limit, Move.SET)
+
+    @property
+    def places(self) -> int:
+        """Requests that the upstream may have at a time."""
+        return int(self._limit)
+
+    def first_token(self, ttft_s: float, prompt_tokens: int, in_flight: int) -> None:
+        """An answer began. prompt_tokens: what was to be computed. in_flight: requests there, this one included."""
+        undisturbed = self._prompts.setdefault(_length_of(prompt_tokens), _Undisturbed(ttft_s))
+        undisturbed.saw(ttft_s)
+        if not self._fast:
+            return
+        early = ttft_s <= max(EARLY * undisturbed.seconds, undisturbed.seconds + EARLY_S)
+        self._late += LATE_STEP * ((not early) - self._late)
+        if self._late > LATE_PART:
+            self._fast = False
+        elif early and in_flight >= USED * self._limit and self._limit < self._fast_to and not self._held:
+            self._to(self._limit + 1.0, Move.EARLY)
+
+    def answered(self, ttft_s: float, decode_s: float, prompt_tokens: int, tokens: int, in_flight: float) -> None:
+        """An answer ended as it should. decode_s: from its first token to its last. in_flight: mean over its time."""
+        further = max(tokens - 1, 0)
+        if tokens >= TELLING_TOKENS and decode_s > 0:
+            self._token = self._token or _Undisturbed(decode_s / further)
+            self._token.saw(decode_s / further)
+        undisturbed = self._prompts.get(_length_of(prompt_tokens))
+        self._undisturbed_s += ttft_s if undisturbed is None else undisturbed.seconds
+        self._undisturbed_s += decode_s if self._token is None else further * self._token.seconds
+        self._took_s += ttft_s + decode_s
+        self._answers += 1
+        self._in_flight += in_flight
+        if self._answers >= max(LEAST_ANSWERS, self._in_flight / self._answers):
+            self._judge()
+
+    def refused(self, in_flight: int) -> None:
+        """The upstream refused a request because it is full. in_flight: requests there then, this one included."""
+        if not self._held:
+            again = self._refused_at / CLEAR <= in_flight <= self._refused_at * CLEAR
+            self._hold = min(2 * self._hold, LONGEST_HOLD) if again else HOLD_WINDOWS
+        self._fast, self._held, self._refused_at = False, self._hold, float(in_flight)
+        self._to(min(in_flight - 1.0, self._limit), Move.REFUSED)
+        self._step, self._rising = 1.0 / (STEP_GROWS * self._limit), True
+
+    def _judge(self) -> None:
+        """A window is full: which way."""
+        in_flight = max(self._in_flight / self._answers, 1.0)
+        self.stretch = max(self._took_s / max(self._undisturbed_s, SHORTEST_S), 1.0)
+        self._begin_window()
+        self._slope.learn(math.log(in_flight), math.log(self.stretch))
+        guess = 1.0 - 1.0 / self.stretch
+        self.marginal_stretch = self._slope.value(guess)
+        self._held = max(0, self._held - 1)
+        used = in_flight >= USED * self._limit
+        if self._full(guess, used):
+            self._fall(in_flight / self.stretch)
+        elif used and not self._held:
+            self._rise()
+
+    def _full(self, guess: float, used: bool) -> bool:
+        """Nothing would be lost with less. Where it is not used, or nothing was tried, only where much is waited."""
+        if guess >= GUESSED_FULL and (self._slope.variance < UNTRIED or self.marginal_stretch >= FULL):
+            return True
+        return used and self.stretch > UNDISTURBED and self.marginal_stretch >= FULL
+
+    def _fall(self, delivered: float) -> None:
+        """Never below what was delivered: so much it can do."""
+        if self.move is not Move.FULL:
+            self._fast_to = AFTER_FULL * self._limit
+        self._fast = False
+        step = self._next_step(rising=False)
+        self._to(max(self._limit - step, min(delivered, self._limit)), Move.FULL)
+        self._fell_to = self._limit
+
+    def _rise(self) -> None:
+        if self.stretch <= UNDISTURBED:
+            self._fast, self._late = True, 0.0
+            if self._limit >= CLEAR * self._fell_to:
+                self._fast_to = DOUBLED * self._limit
+        self._to(self._limit + self._next_step(rising=True), Move.GAINED)
+
+    def _next_step(self, *, rising: bool) -> float:
+        self._step = min(self._step * STEP_GROWS, LARGEST_STEP) if rising is self._rising else FIRST_STEP
+        self._rising = rising
+        return max(self._step * self._limit, 1.0)
+
+    def _to(self, limit: float, move: Move) -> None:
+        limit = min(max(limit, self._least), self._most)
+        if limit != self._limit:
+            self._limit, self.move = limit, move
+            self.moves[move] += 1
+
+    def _begin_window(self) -> None:
+        for undisturbed in self._prompts.values():
+            undisturbed.forget()
+        if self._token is not None:
+            self._token.forget()
+        self._answers = 0
+        self._took_s = self._undisturbed_s = self._in_flight = 0.0
+
+
+def _length_of(tokens: int) -> int:
+    """Prompts of like length: half octaves."""
+    return int(2 * math.log2(max(tokens, 1)))
