@@ -1,7 +1,7 @@
 """Typing sessions replayed through gateway, router and two engines: what a completion between two keystrokes costs.
 
     python -m benchmarks.keystrokes [--users 2 8 64] [--keys 60] [--files 4] [--without layout] [--sglang VENV SERVE]
-        [--context-tokens 6144] [--kv-mib 256] [--plot FILE.svg] [--check]
+        [--arrive-s 2] [--context-tokens 6144] [--kv-mib 256] [--plot FILE.svg] [--check]
 
 Users type real edits of Python files of 4,000 to 8,000 tokens (benchmarks/traces/python_edits.jsonl.xz) with a typist's
 pauses, each for `--keys` keys in each of `--files` files. Their editors ask at every pause of 75 ms for 24 tokens of
@@ -9,7 +9,8 @@ completion; half of the users' editors close the connection of a request that th
 leave it. Everything is a process of its own: gateway, router, two embedded replicas with the shipped code model, which
 is shown --context-tokens, so that longer files need a window. Every user is a tenant. Several numbers of users are as
 many replays; levers are switched off with the first. Where there are more users than recorded files, several users type
-in copies of one, which share nothing.
+in copies of one, which share nothing. All begin within --arrive-s: each has a whole file read first, which takes a
+processor's core some three seconds, so that 64 who begin together ask for minutes of work at once.
 
 `cold` is the first key in a file, `warm` every further one at the same place, `jump` the first one at another place of
 the same file. Prefilled again are the tokens of a prompt that the engine computed, of warm keys, as the ledger has
@@ -80,8 +81,8 @@ class Site(Protocol):
         ...
 
 
-async def replay(site: Site, users: int, files: int, keys: int, seed: int) -> Figures:
-    """Every user types in files of their own, beginning at different moments."""
+async def replay(site: Site, users: int, files: int, keys: int, seed: int, arrive_s: float) -> Figures:
+    """Every user types in files of their own, beginning at different moments of the first `arrive_s` seconds."""
     edits = load()
     random.Random(seed).shuffle(edits)
     if files > len(edits):
@@ -91,7 +92,7 @@ async def replay(site: Site, users: int, files: int, keys: int, seed: int) -> Fi
 
         async def session(user: int) -> None:
             source = random.Random(f"{seed}:{user}")
-            await asyncio.sleep(source.uniform(0, 2) if user else 0)
+            await asyncio.sleep(source.uniform(0, arrive_s) if user else 0)
             own = [edits[(user * files + number) % len(edits)] for number in range(files)]
             await editors[user].type(own, source, keys)
 
@@ -160,6 +161,7 @@ def main() -> None:
     parser.add_argument("--keys", type=int, default=60, help="of a user in a file")
     parser.add_argument("--files", type=int, default=4, help="of a user, one after the other")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--arrive-s", type=float, default=2.0, help="over which the users begin")
     parser.add_argument("--context-tokens", type=int, default=CONTEXT_TOKENS, help="that the model is shown")
     parser.add_argument("--kv-mib", type=int, default=KV_BYTES >> 20, help="of each engine, for keys and values")
     parser.add_argument("--without", action="append", default=[], choices=LEVERS)
@@ -180,7 +182,9 @@ async def compare(arguments: argparse.Namespace) -> None:
     results: dict[str, Figures] = {}
     for name, users in replays.items():
         async with site_of(name, users, arguments) as site:
-            results[name] = await replay(site, users, arguments.files, arguments.keys, arguments.seed)
+            results[name] = await replay(
+                site, users, arguments.files, arguments.keys, arguments.seed, arguments.arrive_s
+            )
         show(name, results[name])
     if arguments.plot is not None:
         arguments.plot.write_text(draw(results))
