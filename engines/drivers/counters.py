@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
 import msgspec
 
+from contracts.errors import EngineFailed
 from engines.drivers.base import EngineRequest
 
 
@@ -47,3 +49,20 @@ class Counting(Protocol):
     def parse_counts(self, body: bytes) -> EngineCounts:
         """The answer. Raises EngineFailed when it cannot be read or lacks a counter."""
         ...
+
+
+def sums_of_page(body: bytes, is_wanted: Callable[[bytes, bytes], bool]) -> dict[bytes, float]:
+    """Of a Prometheus page, by name, the sum of each metric's samples that are wanted.
+
+    is_wanted: of a name and its whole line. Raises EngineFailed for one of these without a number.
+    """
+    sums: dict[bytes, float] = {}
+    for line in body.splitlines():
+        name = line.partition(b"{")[0].partition(b" ")[0]
+        if not is_wanted(name, line):
+            continue
+        try:
+            sums[name] = sums.get(name, 0.0) + float(line.rsplit(b" ", 1)[1])
+        except (IndexError, ValueError):
+            raise EngineFailed("The engine's counters cannot be read.") from None
+    return sums

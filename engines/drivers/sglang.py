@@ -9,7 +9,7 @@ import msgspec
 from contracts.errors import EngineFailed, SlipstreamError, UnsupportedField
 from contracts.generation import Generation, TextPrompt
 from engines.drivers.base import Capabilities, Driver, EngineRequest, Load
-from engines.drivers.counters import EngineCounts, EngineStages
+from engines.drivers.counters import EngineCounts, EngineStages, sums_of_page
 from engines.drivers.error_bodies import RETRY_AFTER_S, engine_error, error_body
 from engines.drivers.openai_body import JsonObject, openai_body, path_of
 
@@ -116,14 +116,9 @@ class SGLangDriver(Driver):
         if b"sglang:" not in body:
             raise EngineFailed(self.no_counters)
         totals = dict.fromkeys(_TOTALS, 0.0)  # SGLang shows a counter only once it has counted
-        for line in body.splitlines():
-            name = line.partition(b"{")[0].partition(b" ")[0]
-            if name not in totals or (name == _PREFILL and _PREFILL_STAGE not in line):
-                continue
-            try:
-                totals[name] += float(line.rsplit(b" ", 1)[1])
-            except (IndexError, ValueError):
-                raise EngineFailed("The engine's counters cannot be read.") from None
+        totals |= sums_of_page(
+            body, lambda name, line: name in _TOTALS and (name != _PREFILL or _PREFILL_STAGE in line)
+        )
         return EngineCounts(
             round(totals[_PROMPT]),
             round(totals[_CACHED]),

@@ -12,7 +12,7 @@ import msgspec
 from contracts.errors import EngineFailed, SlipstreamError, UnsupportedField
 from contracts.generation import ChatPrompt, Generation
 from engines.drivers.base import Capabilities, Driver, EngineRequest, Load
-from engines.drivers.counters import EngineCounts
+from engines.drivers.counters import EngineCounts, sums_of_page
 from engines.drivers.error_bodies import RETRY_AFTER_S, context_too_long, engine_error, error_body
 from engines.drivers.openai_body import JsonObject, openai_body, path_of
 
@@ -112,11 +112,7 @@ class TensorRTLLMDriver(Driver):
 
     def parse_counts(self, body: bytes) -> EngineCounts:
         """Version 1.2 counts requests and seconds, but no tokens."""
-        totals: dict[bytes, float] = {}
-        for line in body.splitlines():
-            name = line.partition(b"{")[0].partition(b" ")[0]
-            if name in _COUNTERS:
-                totals[name] = totals.get(name, 0.0) + _sample(line)
+        totals = sums_of_page(body, lambda name, _: name in _COUNTERS)
         if not {_PROMPT, _GENERATED} <= totals.keys():
             raise EngineFailed("The engine counts no tokens; is it older than 1.3, or without return_perf_metrics?")
         return EngineCounts(round(totals[_PROMPT]), round(totals.get(_CACHED, 0.0)), round(totals[_GENERATED]))
@@ -131,10 +127,3 @@ def _is_validation(message: str) -> bool:
     """Whether pydantic or the server's own checks of a body say so, who name the field or the value."""
     start = message[:200].lower()
     return any(words in start for words in ("validation error", "not supported", "must be", "invalid", "should "))
-
-
-def _sample(line: bytes) -> float:
-    try:
-        return float(line.rsplit(b" ", 1)[1])
-    except (IndexError, ValueError):
-        raise EngineFailed("The engine's counters cannot be read.") from None

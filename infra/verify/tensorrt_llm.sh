@@ -1,6 +1,6 @@
 #!/bin/sh
-# Asks a running trtllm-serve for every behaviour that the driver `tensorrt_llm` relies upon, and that
-# tests/fakes/tensorrt_llm.py imitates. Needs curl and python3. Exits with the number of behaviours that differ.
+# Asks a running trtllm-serve for what the driver `tensorrt_llm` relies upon and tests/fakes/tensorrt_llm.py imitates,
+# but for failures of its own, which nobody can make it have from outside. Needs curl and python3. Exits with the number of behaviours that differ.
 #
 #   infra/verify/tensorrt_llm.sh http://HOST:8000 [MODEL]
 #

@@ -96,7 +96,7 @@ class Replica(msgspec.Struct, eq=False):
     prefill_tokens: int = 0
     """Prompt tokens of those, expected cache hits taken off."""
     prefill_pairs: float = 0.0
-    """The same in pairs of attention; see `rates.pairs_of`."""
+    """The same in pairs of attention; see `latency_model.pairs_of`."""
     progress_at: float = 0.0
     """When its last first token came, or its last lease without one ended."""
     moved_at: float = 0.0
