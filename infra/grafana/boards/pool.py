@@ -35,8 +35,8 @@ BOARD = Board(
         ),
         Panel(
             title="Leases",
-            description="Requests that each replica has now, and how many it may have: learnt, reported by the engine, or"
-            " the pool's max_concurrency.",
+            description="Requests that each replica has now, and how many it may have: learnt, reported by the engine,"
+            " or the pool's max_concurrency.",
             unit="short",
             queries=(
                 Query(f"slipstream_router_leases{{{POOL}}}", "{{replica}}"),
