@@ -180,11 +180,12 @@ def measured(number: int, limit: int, seed: int) -> Measured:
 
 
 def grid(shape: Shape) -> list[int]:
-    """Fixed limits to search, up to one that no client waits for."""
+    """Fixed limits to search, up to one that no client waits for, and the knees, which a longer search would find."""
     found, most = [2.0], shape.clients or 400
     while found[-1] < most:
         found.append(found[-1] * GRID_STEP)
-    return sorted({round(one) for one in found})
+    knees = {shape.knee(at_s) for at_s in range(0, int(SECONDS), 10)}
+    return sorted({round(one) for one in found} | knees)
 
 
 def best_of(found: dict[int, Measured]) -> int:

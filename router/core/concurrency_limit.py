@@ -208,7 +208,7 @@ class ConcurrencyLimit:
         self._held = max(0, self._held - 1)
         used = in_flight >= USED * self._limit
         if self._full(guess, used):
-            self._fall(in_flight / self.stretch)
+            self._fall(in_flight)
         elif used and not self._held:
             self._rise()
 
@@ -218,13 +218,13 @@ class ConcurrencyLimit:
             return True
         return used and self.stretch > UNDISTURBED and self.marginal_stretch >= FULL
 
-    def _fall(self, delivered: float) -> None:
-        """Never below what was delivered: so much it can do."""
+    def _fall(self, in_flight: float) -> None:
+        """What is not used is given up at once; but never what was delivered: so much it can do."""
         if self.move is not Move.FULL:
             self._fast_to = AFTER_FULL * self._limit
         self._fast = False
-        step = self._next_step(rising=False)
-        self._to(max(self._limit - step, min(delivered, self._limit)), Move.FULL)
+        used = self._limit if in_flight >= USED * self._limit else in_flight
+        self._to(max(used - self._next_step(rising=False), min(in_flight / self.stretch, used)), Move.FULL)
         self._fell_to = self._limit
 
     def _rise(self) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -127,6 +129,6 @@ def test_the_explanation_says_what_the_limit_was_and_why() -> None:
 
 
 @pytest.mark.parametrize("bounds", [{"least": 9, "initial": 8}, {"initial": 8, "most": 7}])
-def test_bounds_that_cross_stop_the_start(bounds: dict[str, int]) -> None:
+def test_bounds_that_cross_stop_the_start(bounds: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="least <= initial <= most"):
         RouterConfig(concurrency=ConcurrencyConfig(**bounds))

@@ -35,9 +35,13 @@ BOARD = Board(
         ),
         Panel(
             title="Leases",
-            description="Requests that each replica has now; at the pool's max_concurrency it is given no more.",
+            description="Requests that each replica has now, and how many it may have: learnt, reported by the engine,"
+            " or the pool's max_concurrency.",
             unit="short",
-            queries=(Query(f"slipstream_router_leases{{{POOL}}}", "{{replica}}"),),
+            queries=(
+                Query(f"slipstream_router_leases{{{POOL}}}", "{{replica}}"),
+                Query(f"slipstream_router_max_concurrency{{{POOL}}}", "{{replica}} at most"),
+            ),
         ),
         Panel(
             title="Slowness",
