@@ -110,7 +110,7 @@ def replay(release: Release, steps: Iterable[asyncpg.Record]) -> tuple[State, li
 def folded_step(state: State, rules: Rules, release: Release, row: Any) -> State:
     """The state after one row of `release_steps`; one without a verdict consumed nothing."""
     if row["more_units"]:
-        return observe_budget(state, row["more_units"])
+        return observe_budget(state, rules.policy, row["more_units"])
     if row["verdict"] is None:
         return state
     at = msgspec.structs.replace(release, stage=row["stage"])

@@ -110,10 +110,12 @@ def observe_slices(state: State, slices: Slices) -> State:
     return state if state.slices is Slices.FAIL else msgspec.structs.replace(state, slices=slices)
 
 
-def observe_budget(state: State, more_units: int) -> State:
-    """The state after a person has granted so many sessions more. Tests of betting may be looked at for ever, so a
-    longer budget takes nothing from their error rates: it only says when a person is asked again."""
-    return msgspec.structs.replace(state, more_units=state.more_units + more_units)
+def observe_budget(state: State, policy: Policy, more_units: int) -> State:
+    """The state after a person has granted so many sessions more, beyond those that have been counted meanwhile. Tests
+    of betting may be looked at for ever, so a longer budget takes nothing from their error rates: it only says when a
+    person is asked again."""
+    spent = max(policy.most_units + state.more_units, len(state.units))
+    return msgspec.structs.replace(state, more_units=spent - policy.most_units + more_units)
 
 
 class _Fold:
