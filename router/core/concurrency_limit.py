@@ -39,11 +39,15 @@ FIRST_STEP, STEP_GROWS, LARGEST_STEP = 0.04, 1.5, 0.07
 """Parts of the limit: after a turn, in the same direction again, at most."""
 USED = 0.8
 """Part of the limit that must be in flight for it to rise: what nobody asked for was not tried."""
-EARLY, EARLY_S, LATE_PART, LATE_STEP = 2.0, 0.1, 0.5, 1 / 16
-"""A first token within so many times the undisturbed time, or so much later, says that nothing queues: networks and
-busy gateways take a little too. When half of about the last sixteen are later still, the fast rise ends."""
+EARLY, EARLY_S, LATE_PART, LATE_STEP = 3.0, 0.1, 0.5, 1 / 16
+"""A first token within so many times the usual time, or so much later, says that nothing queues: upstreams' times vary,
+and networks and busy gateways take a little too. When half of about the last sixteen are later, the fast rise ends."""
+USUAL_STEP = 0.01
+"""Slower than the fast rise is given up, so that a queue that builds up does not become usual first."""
 UNDISTURBED = 1.1
 """Stretch up to which nothing is to be gained by giving less."""
+HARDLY = 0.2
+"""Marginal stretch up to which the same holds of an upstream whose times vary too much to be undisturbed ever."""
 AFTER_FULL = 0.5
 """Part of the limit at which the upstream was full, up to which it may rise fast again."""
 CLEAR, DOUBLED = 1.3, 2.0
@@ -101,6 +105,23 @@ class _Undisturbed:
         self._log += FLOOR_RISES
 
 
+class _Usual:
+    """The usual time to the first token of prompts of one length: a moving mean of logarithms."""
+
+    __slots__ = ("_count", "_log")
+
+    def __init__(self) -> None:
+        self._log = self._count = 0.0
+
+    def times(self, seconds: float) -> float:
+        """How many times the usual this one is, which is then part of it."""
+        log = math.log(max(seconds, SHORTEST_S))
+        over = log - self._log if self._count else 0.0
+        self._count += 1
+        self._log += (log - self._log) * max(USUAL_STEP, 1 / self._count)
+        return math.exp(over)
+
+
 class _Slope:
     """Of ln stretch over ln in flight, by least squares with forgetting."""
 
@@ -142,7 +163,8 @@ class ConcurrencyLimit:
         self._fell_to = 0.0
         self._held, self._hold, self._refused_at = 0, HOLD_WINDOWS, 0.0
         self._prompts: dict[int, _Undisturbed] = {}
-        """By length; see `_length_of`."""
+        self._usual: dict[int, _Usual] = {}
+        """Both by length; see `_length_of`."""
         self._token: _Undisturbed | None = None
         self._slope = _Slope()
         self._begin_window()
@@ -162,11 +184,12 @@ class ConcurrencyLimit:
 
     def first_token(self, ttft_s: float, prompt_tokens: int, in_flight: int) -> None:
         """An answer began. prompt_tokens: what was to be computed. in_flight: requests there, this one included."""
-        undisturbed = self._prompts.setdefault(_length_of(prompt_tokens), _Undisturbed(ttft_s))
-        undisturbed.saw(ttft_s)
+        length = _length_of(prompt_tokens)
+        self._prompts.setdefault(length, _Undisturbed(ttft_s)).saw(ttft_s)
+        times = self._usual.setdefault(length, _Usual()).times(ttft_s)
         if not self._fast:
             return
-        early = ttft_s <= max(EARLY * undisturbed.seconds, undisturbed.seconds + EARLY_S)
+        early = times <= EARLY or ttft_s - ttft_s / times <= EARLY_S
         self._late += LATE_STEP * ((not early) - self._late)
         if self._late > LATE_PART:
             self._fast = False
@@ -228,7 +251,7 @@ class ConcurrencyLimit:
         self._fell_to = self._limit
 
     def _rise(self) -> None:
-        if self.stretch <= UNDISTURBED:
+        if self.stretch <= UNDISTURBED or (self._slope.variance >= UNTRIED and self.marginal_stretch <= HARDLY):
             self._fast, self._late = True, 0.0
             if self._limit >= CLEAR * self._fell_to:
                 self._fast_to = DOUBLED * self._limit

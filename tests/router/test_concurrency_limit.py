@@ -62,7 +62,9 @@ def test_an_engine_that_batches_is_filled_although_every_stream_becomes_slower()
 
     settled = turns(limit, stretch, 120)[60:]
     delivered = [places / stretch(places) for places in settled]
-    assert min(delivered) >= 0.85 * 200 / stretch(200)  # where streams are three times slower
+    most = 200 / stretch(200)  # where streams are three times slower
+    assert sum(delivered) / len(delivered) >= 0.9 * most
+    assert min(delivered) >= 0.75 * most
     assert max(settled) <= 2 * 200
 
 
@@ -73,6 +75,14 @@ def test_two_hundred_at_once_wait_for_no_more_than_first_tokens() -> None:
         in_flight = limit.places
     assert limit.places >= 200
     assert limit.move is Move.EARLY
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_an_upstream_whose_first_tokens_vary_is_not_taken_for_a_full_one(seed: int) -> None:
+    limit, source = ConcurrencyLimit(ConcurrencyConfig()), random.Random(seed)
+    for _ in range(250):
+        limit.first_token(0.4 * source.lognormvariate(0.0, 0.8), 500, min(limit.places, 200))
+    assert limit.places >= 200
 
 
 def test_the_fast_rise_ends_when_first_tokens_come_late() -> None:
