@@ -58,8 +58,8 @@ HOLD_WINDOWS, LONGEST_HOLD = 8, 64
 FLOOR_FALLS, FLOOR_RISES = 0.5, 0.002
 """In logarithms: how far the undisturbed time falls towards a lower one, and by how much it rises per window, so that
 an upstream that becomes slower for good is not taken for a full one for ever."""
-TELLING_TOKENS = 8
-"""Shorter answers come in one read, however slow the engine."""
+TELLING_TOKENS = 32
+"""The tokens of shorter answers may come in one read or two, however slow the engine."""
 SHORTEST_S = 1e-4
 
 
@@ -75,7 +75,7 @@ class Move(Enum):
         return made
 
     INITIAL = "initial", "nothing has been learnt yet"
-    EARLY = "early", "first tokens came as early as ever"
+    EARLY = "early", "first tokens came as early as usual"
     GAINED = "gained", "with more at a time more got done"
     FULL = "full", "with more at a time hardly more got done"
     REFUSED = "refused", "the upstream refused a request because it was full"
@@ -150,7 +150,7 @@ class ConcurrencyLimit:
 
     def __init__(self, config: ConcurrencyConfig, ceiling: int = 0) -> None:
         self._least, self._most = float(config.least), float(config.most)
-        self._limit = float(config.initial)
+        self._limit = self._initial = float(config.initial)
         self.move = Move.INITIAL
         self.moves: Counter[Move] = Counter()
         """How often, by why."""
@@ -175,6 +175,7 @@ class ConcurrencyLimit:
         """Keep between these bounds from now on. ceiling: of the pool, which is also what it begins with; 0: none."""
         self._most = float(ceiling or config.most)
         self._least = min(float(config.least), self._most)
+        self._initial = float(ceiling or config.initial)
         self._to(float(ceiling) or self._limit, Move.SET)
 
     @property
@@ -231,7 +232,7 @@ class ConcurrencyLimit:
         self._held = max(0, self._held - 1)
         used = in_flight >= USED * self._limit
         if self._full(guess, used):
-            self._fall(in_flight)
+            self._fall(in_flight, used=used)
         elif used and not self._held:
             self._rise()
 
@@ -241,13 +242,15 @@ class ConcurrencyLimit:
             return True
         return used and self.stretch > UNDISTURBED and self.marginal_stretch >= FULL
 
-    def _fall(self, in_flight: float) -> None:
-        """What is not used is given up at once; but never what was delivered: so much it can do."""
+    def _fall(self, in_flight: float, *, used: bool) -> None:
+        """What is not used is given up at once, down to where it began: those who do not use it now may come together.
+        What was delivered is never given up: so much it can do."""
         if self.move is not Move.FULL:
             self._fast_to = AFTER_FULL * self._limit
         self._fast = False
-        used = self._limit if in_flight >= USED * self._limit else in_flight
-        self._to(max(used - self._next_step(rising=False), min(in_flight / self.stretch, used)), Move.FULL)
+        begin = self._limit if used else min(max(in_flight, self._initial), self._limit)
+        step = self._next_step(rising=False) if used or in_flight >= self._initial else 0.0
+        self._to(max(begin - step, min(in_flight / self.stretch, begin)), Move.FULL)
         self._fell_to = self._limit
 
     def _rise(self) -> None:

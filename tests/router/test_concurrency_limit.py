@@ -129,6 +129,30 @@ def test_long_prompts_and_noise_are_no_overload(seed: int) -> None:
         assert limit.places >= 30
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_an_upstream_that_has_little_to_do_keeps_its_places_whatever_its_times(seed: int) -> None:
+    source = random.Random(seed)
+    limit = ConcurrencyLimit(ConcurrencyConfig())
+    for _ in range(5_000):
+        demand, tokens = source.randint(1, 6), source.randint(1, 400)
+        limit.first_token(source.lognormvariate(-1.0, 1.0), 500, demand)
+        limit.answered(0.3, TOKEN_S * tokens * source.lognormvariate(0.0, 1.0), 500, tokens, demand)
+        assert limit.places >= 64
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_an_upstream_whose_times_vary_is_tried_a_little_and_given_what_is_asked(seed: int) -> None:
+    limit, source, given = ConcurrencyLimit(ConcurrencyConfig(initial=30)), random.Random(seed), []
+    for _ in range(10_000):
+        in_flight, tokens = min(30, limit.places), source.randint(1, 400)
+        limit.first_token(source.lognormvariate(-1.0, 1.0), 500, in_flight)
+        limit.answered(0.3, TOKEN_S * tokens * source.lognormvariate(0.0, 0.5), 500, tokens, in_flight)
+        given.append(in_flight)
+    assert limit.stretch > 2, "by its times alone it would look full"
+    assert sum(given) / len(given) >= 0.9 * 30
+    assert min(given) >= 0.7 * 30
+
+
 def test_it_stays_below_what_was_refused_and_tries_again_ever_later() -> None:
     limit = ConcurrencyLimit(ConcurrencyConfig())
     tried: list[int] = []
