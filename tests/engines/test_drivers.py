@@ -429,7 +429,7 @@ def test_load_is_summed_over_the_ranks() -> None:
     assert driver.load() == EngineRequest("GET", "/v1/loads")
     assert driver.parse_load(msgspec.json.encode({"loads": [rank, rank]})) == Load(4, 2, 192, 40000)
     rank["max_running_requests"] = 48
-    assert driver.parse_load(msgspec.json.encode({"loads": [rank, rank]})).max_running == 96
+    assert driver.parse_load(msgspec.json.encode({"loads": [rank, rank]})) == Load(4, 2, 192, 40000, max_running=96)
     for body in (b"", b"[]", b"{}", b'{"loads":[{}]}', b'{"loads":[3]}', b'{"loads":3}'):
         with pytest.raises(EngineFailed):
             driver.parse_load(body)
