@@ -44,6 +44,7 @@ class Engine:
         load = DRIVER.load()
         assert load is not None
         now = DRIVER.parse_load(await self._fetch(load))
+        assert now is not None
         return now.running + now.waiting > 0
 
     async def idle(self) -> None:

@@ -14,7 +14,7 @@ from contracts.errors import ContextTooLong, EngineFailed, EngineRefused
 from contracts.generation import Caller, ChatPrompt, Generation, Sampling, TextPrompt, Tier
 from contracts.usage import Usage
 from engines.drivers import registry as drivers
-from engines.drivers.base import EngineRequest
+from engines.drivers.base import EngineRequest, Load
 from engines.drivers.error_bodies import usage_of
 from engines.http.engine_connections import EngineConnections
 from engines.http.engine_stream import EngineStream
@@ -75,8 +75,14 @@ class Client:
         """Returns once nothing runs there."""
         async with asyncio.timeout(60):
             # another process's state: there is nothing to wait on but asking again
-            while DRIVER.parse_load((await self.fetch(DRIVER.load()))[1]).running:  # noqa: ASYNC110
+            while (await self.load()).running:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
+
+    async def load(self) -> Load:
+        """What it reports now."""
+        load = DRIVER.parse_load((await self.fetch(DRIVER.load()))[1])
+        assert load is not None
+        return load
 
 
 @pytest.fixture
@@ -345,7 +351,7 @@ async def test_load_tells_what_runs(engine: Client) -> None:
     await engine.idle()
     stream = await engine.open(ask(CHAT, max_tokens=1500, logit_bias=ENDLESS))
     await stream.read()
-    load = DRIVER.parse_load((await engine.fetch(DRIVER.load()))[1])
+    load = await engine.load()
     assert (load.running, load.waiting) == (1, 0)
     assert load.capacity_tokens == 20_000
     stream.close()
