@@ -6,16 +6,28 @@ import msgspec
 
 
 class Gpu(msgspec.Struct, frozen=True):
-    """Data-sheet limits of one card."""
+    """Data-sheet limits of one card, and how many of them one NVLink domain joins."""
 
     name: str
     fp8_flops: float
-    """Dense FP8 operations per second."""
+    """Dense FP8 operations per second; 0: it has no FP8 units."""
     bf16_flops: float
     memory_bytes: float
     memory_bytes_per_s: float
     link_bytes_per_s: float
     """To the other cards of its node, one direction."""
+    fp4_flops: float = 0.0
+    """Dense NVFP4 operations per second; 0: it has no FP4 units."""
+    per_node: int = 8
+    """Cards of one machine, each linked with every other."""
+    chunk_tokens: int = 8_192
+    """Prompt tokens in a step from which on a longer chunk fills the card no better."""
+
+    def peak_flops(self, weight_bytes: float) -> float:
+        """Dense operations per second in the units that multiply weights of so many bytes; 0: it has none."""
+        if weight_bytes < 1:
+            return self.fp4_flops
+        return self.fp8_flops if weight_bytes == 1 else self.bf16_flops
 
 
 class Efficiency(msgspec.Struct, frozen=True):

@@ -15,6 +15,7 @@ from typing import Protocol
 import msgspec
 
 from engines.performance.hardware import Efficiency, Gpu
+from engines.performance.memory import MemoryDivision
 from engines.performance.model_shape import ModelShape
 
 ACTIVATION_BYTES = 2.0
@@ -33,10 +34,20 @@ class Node(msgspec.Struct, frozen=True):
     """Share of memory the engine may fill; activations and the runtime take the rest."""
 
     @property
+    def memory(self) -> MemoryDivision:
+        """Where the machine's memory goes. Cards beyond the model's KV heads each hold a copy of somebody's."""
+        total_bytes = self.gpus * self.gpu.memory_bytes
+        return MemoryDivision(
+            total_bytes=total_bytes,
+            reserve_bytes=total_bytes * (1 - self.usable_memory),
+            weights_bytes=self.model.weights_bytes,
+            kv_bytes_per_token=self.model.kv_bytes_per_token * max(self.gpus / self.model.kv_heads, 1.0),
+        )
+
+    @property
     def kv_capacity_tokens(self) -> int:
         """Tokens whose keys and values fit beside the weights."""
-        free = self.gpus * self.gpu.memory_bytes * self.usable_memory - self.model.weights_bytes
-        return int(free / self.model.kv_bytes_per_token)
+        return self.memory.kv_tokens
 
 
 class StepTimes(Protocol):
@@ -67,7 +78,7 @@ class Roofline:
 
     def __init__(self, node: Node, speed: float = 1.0) -> None:
         gpu, model, share = node.gpu, node.model, node.efficiency
-        peak = (gpu.fp8_flops if model.weight_bytes <= 1 else gpu.bf16_flops) * node.gpus
+        peak = gpu.peak_flops(model.weight_bytes) * node.gpus
         bandwidth = gpu.memory_bytes_per_s * node.gpus * share.memory * speed
         several = node.gpus > 1
         self.node = node
@@ -75,7 +86,7 @@ class Roofline:
         self.linear_s_per_token = 2 * model.parameters / (peak * share.matrix * speed)
         self.weights_s = model.weights_bytes / bandwidth
         self.pair_s = 4 * model.layers * model.heads * model.head_size / (peak * share.attention * speed)
-        self.read_s_per_token = model.kv_bytes_per_token / bandwidth
+        self.read_s_per_token = node.memory.kv_bytes_per_token / bandwidth
         crossing = 2 * model.layers * model.hidden * ACTIVATION_BYTES * 2 * (node.gpus - 1) / node.gpus
         self.sum_s_per_token = crossing / (gpu.link_bytes_per_s * share.link * speed)
         self.decode_overhead_s = model.layers * (share.layer_s + share.layer_sum_s * several) / speed

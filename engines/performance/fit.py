@@ -1,0 +1,87 @@
+"""Whether a model can be launched on a machine at all; every no comes with its arithmetic and what would do.
+
+For the planner and for whatever renders launch commands: both refuse the same settings with the same words.
+"""
+
+from __future__ import annotations
+
+from contracts.errors import ConfigError
+from engines.performance.roofline import Node
+
+GB = 1e9
+
+
+class PrecisionNotSupported(ConfigError):
+    """The card has no units for the precision of the weights."""
+
+
+class TensorParallelAcrossNodes(ConfigError):
+    """A layer would be spread over more cards than one machine links."""
+
+
+class HeadsNotDivisible(ConfigError):
+    """The attention heads cannot be dealt out evenly to so many cards."""
+
+
+class WeightsDoNotFit(ConfigError):
+    """The weights are larger than the memory that an engine may fill."""
+
+
+class ContextBeyondKv(ConfigError):
+    """One request of this length needs more keys and values than all that fit."""
+
+
+def require_fit(node: Node, context_tokens: int) -> None:
+    """Refuse a machine on which one request of `context_tokens` cannot be served.
+
+    Raises PrecisionNotSupported, TensorParallelAcrossNodes, HeadsNotDivisible, WeightsDoNotFit or ContextBeyondKv.
+    """
+    gpu, model, memory = node.gpu, node.model, node.memory
+    if gpu.peak_flops(model.weight_bytes) == 0:
+        raise PrecisionNotSupported(
+            f"{gpu.name} has no units for weights of {model.weight_bytes:g} bytes (bf16 is 2, fp8 1, nvfp4 0.5625): "
+            f"choose a precision of at least {1 if gpu.fp8_flops else 2} bytes, or another card",
+            param="precision",
+        )
+    if node.gpus > gpu.per_node:
+        raise TensorParallelAcrossNodes(
+            f"tensor parallelism of {node.gpus} spans machines: {gpu.per_node} {gpu.name} share one NVLink domain, and "
+            f"the two sums of each layer over the network would hold up every step; use at most {gpu.per_node}",
+            param="tensor_parallel",
+        )
+    if model.heads % node.gpus:
+        raise HeadsNotDivisible(
+            f"{model.name} has {model.heads} attention heads, which {node.gpus} cards cannot share evenly; "
+            f"use a divisor of {model.heads}",
+            param="tensor_parallel",
+        )
+    if memory.kv_bytes <= 0:
+        usable = memory.total_bytes - memory.reserve_bytes
+        raise WeightsDoNotFit(
+            f"the weights of {model.name} do not fit: {model.parameters / 1e9:.1f} billion parameters × "
+            f"{model.weight_bytes:g} bytes = {_gb(model.weights_bytes)}, but {node.gpus} × {gpu.name} of "
+            f"{_gb(gpu.memory_bytes)} have {_gb(usable)} beside a reserve of "
+            f"{_gb(memory.reserve_bytes)}; {_enough(node)}",
+            param="tensor_parallel",
+        )
+    if context_tokens > memory.kv_tokens:
+        raise ContextBeyondKv(
+            f"a context of {context_tokens:,} tokens × {memory.kv_bytes_per_token:,.0f} bytes needs "
+            f"{_gb(context_tokens * memory.kv_bytes_per_token)} of keys and values, but {_gb(memory.total_bytes)} − "
+            f"{_gb(memory.reserve_bytes)} reserve − {_gb(memory.weights_bytes)} weights leave {_gb(memory.kv_bytes)}: "
+            f"at most {memory.kv_tokens:,} tokens",
+            param="context_tokens",
+        )
+
+
+def _enough(node: Node) -> str:
+    """The next number of cards that would hold the weights, as the end of a sentence."""
+    needed = node.model.weights_bytes / (node.gpu.memory_bytes * node.usable_memory)
+    for gpus in (1, 2, 4, 8, 16):
+        if needed < gpus <= node.gpu.per_node and node.model.heads % gpus == 0:
+            return f"{gpus} cards would hold them"
+    return f"not even {node.gpu.per_node} cards would: choose fewer bytes per weight, or cards with more memory"
+
+
+def _gb(size: float) -> str:
+    return f"{size / GB:.1f} GB"
