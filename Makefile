@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check
-CODE := benchmarks contracts diagnosis engines evals gateway infra migrations rollout router slipstream speculative telemetry tests training
+CODE := benchmarks contracts diagnosis engines evals gateway infra migrations planning rollout router slipstream speculative telemetry tests training
 ENGINE := $(VENV)/.installed-engine
 DEV := $(VENV)/.installed-dev
 # Test processes side by side; each has a database, a Valkey and ports of its own.

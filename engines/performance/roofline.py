@@ -93,7 +93,7 @@ class Roofline:
         self.prefill_overhead_s = model.layers * (share.prefill_layer_s + share.prefill_layer_sum_s * several) / speed
         self.sequence_s = share.sequence_s / speed
 
-    def step_s(self, prefill_tokens: int, prefill_pairs: float, sequences: int, context_tokens: int) -> float:
+    def step_s(self, prefill_tokens: float, prefill_pairs: float, sequences: int, context_tokens: float) -> float:
         """One step that advances a prefill by some tokens and every running sequence by one.
 
         prefill_pairs: sum over the prefill's tokens of how many positions each looks at. sequences: running, one token
@@ -110,11 +110,11 @@ class Roofline:
         ended = sequences + (prefill_tokens > 0)
         return linear + attention + self.sum_s_per_token * tokens + overhead + self.sequence_s * ended
 
-    def prefill_s(self, new_tokens: int, cached_tokens: int = 0) -> float:
+    def prefill_s(self, new_tokens: float, cached_tokens: float = 0) -> float:
         """One prompt alone in one step."""
         return self.step_s(new_tokens, pairs(new_tokens, cached_tokens), 0, 0)
 
-    def decode_s(self, sequences: int, context_tokens: int) -> float:
+    def decode_s(self, sequences: int, context_tokens: float) -> float:
         """One token for every sequence."""
         return self.step_s(0, 0.0, sequences, context_tokens)
 
@@ -124,6 +124,6 @@ class Roofline:
         return steps * self.decode_s(sequences, context_tokens) + self.read_s_per_token * grown
 
 
-def pairs(new_tokens: int, before_tokens: int) -> float:
+def pairs(new_tokens: float, before_tokens: float) -> float:
     """(token, context) pairs of a causal prefill of `new_tokens` behind `before_tokens`."""
     return new_tokens * before_tokens + new_tokens * (new_tokens + 1) / 2

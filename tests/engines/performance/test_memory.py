@@ -38,7 +38,6 @@ def test_kv_of_one_sequence_with_grouped_and_with_full_attention() -> None:
 
 def test_the_anatomys_working_set_is_a_fifth_too_large() -> None:
     """S1 draws 0.4 MB a token, 600 MB of 1,500; corrected: 0.328 MB, 492 MB."""
-    assert 1_500 * 0.4e6 == 600e6
     assert round(1_500 * BF16_70B.kv_bytes_per_token / 1e6) == 492
 
 

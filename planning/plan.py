@@ -1,0 +1,101 @@
+"""The whole answer for one model on one kind of machine, and the cheapest of several."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from contracts.errors import ConfigError
+from engines.performance.fit import require_fit
+from engines.performance.hardware import Gpu
+from engines.performance.model_shape import ModelShape
+from engines.performance.precision import Precision
+from engines.performance.roofline import Node, Roofline
+from planning.chunk import chunk_tokens
+from planning.cost import Cost, cost
+from planning.operating_point import Knee, knee
+from planning.replicas import Replicas, replicas, ttft_p99_s
+from planning.split import Split, split
+from planning.workload import Promise, Workload
+
+TENSOR_PARALLEL = (1, 2, 4, 8)
+
+
+class Hardware(msgspec.Struct, frozen=True):
+    """One kind of replica that may be rented."""
+
+    gpu: Gpu
+    precision: Precision
+    tensor_parallel: int
+    card_per_hour: float
+    """US dollars."""
+    transfer_bytes_per_s: float
+    """Between two machines."""
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """Everything that `slipstream plan` tells of one kind of replica."""
+
+    hardware: Hardware
+    node: Node
+    workload: Workload
+    promise: Promise
+    chunk_tokens: int
+    knee: Knee
+    replicas: Replicas
+    ttft_p99_s: float
+    split: Split
+    cost: Cost
+
+    @property
+    def cards(self) -> int:
+        """Of the whole fleet."""
+        return self.replicas.needed * self.node.gpus
+
+
+def plan(model: ModelShape, hardware: Hardware, workload: Workload, promise: Promise) -> Plan:
+    """Raises the errors of `require_fit`, and PromiseOutOfReach."""
+    node = Node(
+        f"{model.name} {hardware.precision.value} {hardware.tensor_parallel}x{hardware.gpu.name}",
+        hardware.gpu,
+        hardware.tensor_parallel,
+        hardware.precision.of(model),
+    )
+    require_fit(node, workload.context_tokens)
+    roofline = Roofline(node)
+    chunk = chunk_tokens(roofline, promise.gap_s, 1, workload.tokens)
+    found = knee(roofline, workload, promise, chunk)
+    point = found.operated_at
+    sides = replicas(roofline, workload, promise, point, chunk)
+    return Plan(
+        hardware=hardware,
+        node=node,
+        workload=workload,
+        promise=promise,
+        chunk_tokens=chunk,
+        knee=found,
+        replicas=sides,
+        ttft_p99_s=ttft_p99_s(workload, point, sides.needed),
+        split=split(roofline, workload, promise, point, hardware.transfer_bytes_per_s),
+        cost=cost(sides.needed * node.gpus, hardware.card_per_hour, workload, point),
+    )
+
+
+def cheapest(model: ModelShape, kinds: Iterable[Hardware], workload: Workload, promise: Promise) -> Plan:
+    """Of those that can do it at all. Raises the refusal of the last kind where none can: the largest, if they are in
+    order."""
+    best: Plan | None = None
+    refused: ConfigError | None = None
+    for hardware in kinds:
+        try:
+            made = plan(model, hardware, workload, promise)
+        except ConfigError as error:
+            refused = error
+            continue
+        if best is None or made.cost.per_hour < best.cost.per_hour:
+            best = made
+    if best is None:
+        assert refused is not None, "no kind was given"
+        raise refused
+    return best
