@@ -14,7 +14,7 @@ import msgspec
 
 from engines.performance.roofline import Roofline
 from planning.prefill import prefill_steps_s
-from planning.queueing import wait_quantile_s
+from planning.queueing import sojourn_p99_s, wait_mean_s
 from planning.workload import Promise, PromiseOutOfReach, Workload
 
 BATCHES = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
@@ -48,11 +48,11 @@ class OperatingPoint(msgspec.Struct, frozen=True):
         """What one prompt adds to every stream beside it."""
         return self.prefill_s - self.prefill_steps * self.step_s
 
-    def ttft_p99_s(self, workload: Workload) -> float:
-        """Of this replica alone with a full batch: the step under way, the p99 of waiting, the prefill of a mean
-        prompt."""
-        waited = wait_quantile_s(1, self.requests_per_s, self.prefill_s, workload.variability)
-        return self.step_s + waited + self.prefill_s
+    def ttft_p99_s(self, workload: Workload, servers: int, requests_per_s: float) -> float:
+        """Of so many such replicas behind one queue: the step under way, then waiting and prefill."""
+        return self.step_s + sojourn_p99_s(
+            servers, requests_per_s, self.prefill_s, workload.arrival_scv, workload.prompt_scv
+        )
 
 
 def at_batch(roofline: Roofline, workload: Workload, chunk_tokens: int, batch: int) -> OperatingPoint:
@@ -65,11 +65,15 @@ def at_batch(roofline: Roofline, workload: Workload, chunk_tokens: int, batch: i
     with_prompt_s = prefill_steps_s(roofline, new, cached, chunk_tokens, batch, context)
     steps, taken_s = len(with_prompt_s), sum(with_prompt_s)
     requests_per_s = batch / (output * step_s + batch * (taken_s - steps * step_s))
+    interference_s = taken_s - steps * step_s
+    # a stream begins where its prompt ended, in front of the prompts that came while that one waited
+    behind_s = taken_s + wait_mean_s(1, requests_per_s, taken_s, workload.variability)
+    slowed_s = requests_per_s * behind_s * interference_s
     return OperatingPoint(
         batch=batch,
         requests_per_s=requests_per_s,
         step_s=step_s,
-        tpot_s=batch / (requests_per_s * output),
+        tpot_s=(batch / requests_per_s + slowed_s) / output,
         gap_s=max(with_prompt_s),
         prefill_s=taken_s,
         prefill_steps=steps,
@@ -97,7 +101,7 @@ def knee(roofline: Roofline, workload: Workload, promise: Promise, chunk_tokens:
     broken = ""
     for batch in BATCHES:
         point = at_batch(roofline, workload, chunk_tokens, batch)
-        broken = _broken(point, roofline, promise)
+        broken = _broken(point, roofline, workload, promise)
         if broken:
             if not kept:
                 raise PromiseOutOfReach(_out_of_reach(point, workload, promise, broken), param="promise")
@@ -110,12 +114,12 @@ def _notch_below(kept: Sequence[OperatingPoint]) -> OperatingPoint:
     return kept[-2] if len(kept) > 1 else kept[-1]
 
 
-def _broken(point: OperatingPoint, roofline: Roofline, promise: Promise) -> str:
+def _broken(point: OperatingPoint, roofline: Roofline, workload: Workload, promise: Promise) -> str:
     if point.kv_tokens > roofline.kv_capacity_tokens:
         return "KV memory"
     if point.tpot_s > promise.tpot_s:
         return "time per token"
-    if point.step_s + point.prefill_s > promise.ttft_s:
+    if point.ttft_p99_s(workload, 1, 0.0) > promise.ttft_s:
         return "time to first token"
     return "longest gap" if promise.gap_s and point.gap_s > promise.gap_s else ""
 
@@ -123,7 +127,8 @@ def _broken(point: OperatingPoint, roofline: Roofline, promise: Promise) -> str:
 def _out_of_reach(point: OperatingPoint, workload: Workload, promise: Promise, broken: str) -> str:
     return (
         f"no number of replicas keeps the promise: one stream alone breaks the {broken}. The prefill of "
-        f"{workload.new_tokens:,.0f} new tokens takes {point.prefill_s * 1e3:,.0f} ms of {promise.ttft_s * 1e3:,.0f}, "
-        f"a token {point.tpot_s * 1e3:.1f} ms of {promise.tpot_s * 1e3:.1f}; more cards a replica, a smaller model or fewer "
-        "bytes per weight shorten both, a prefix cache the first"
+        f"{workload.new_tokens:,.0f} new tokens takes {point.prefill_s * 1e3:,.0f} ms and its p99 "
+        f"{point.ttft_p99_s(workload, 1, 0.0) * 1e3:,.0f} ms of {promise.ttft_s * 1e3:,.0f}, a token "
+        f"{point.tpot_s * 1e3:.1f} ms of {promise.tpot_s * 1e3:.1f}; more cards a replica, a smaller model or fewer "
+        "bytes per weight shorten both, a prefix cache or prompts of like lengths the first"
     )

@@ -15,7 +15,7 @@ from engines.performance.roofline import Node, Roofline
 from planning.chunk import chunk_tokens
 from planning.cost import Cost, cost
 from planning.operating_point import Knee, knee
-from planning.replicas import Replicas, replicas, ttft_p99_s
+from planning.replicas import Replicas, replicas
 from planning.split import Split, split
 from planning.workload import Promise, Workload
 
@@ -76,7 +76,7 @@ def plan(model: ModelShape, hardware: Hardware, workload: Workload, promise: Pro
         chunk_tokens=chunk,
         knee=found,
         replicas=sides,
-        ttft_p99_s=ttft_p99_s(workload, point, sides.needed),
+        ttft_p99_s=point.ttft_p99_s(workload, sides.needed, workload.requests_per_s),
         split=split(roofline, workload, promise, point, hardware.transfer_bytes_per_s),
         cost=cost(sides.needed * node.gpus, hardware.card_per_hour, workload, point),
     )

@@ -10,6 +10,9 @@ from __future__ import annotations
 import math
 
 P99 = 0.99
+P99_MEANS = math.log(100)
+"""How many means of an exponential time its p99 is."""
+BISECTIONS = 60
 
 
 def sojourn_mean_s(arrivals_per_s: float, served_per_s: float) -> float:
@@ -54,14 +57,56 @@ def wait_quantile_s(
     return math.log(waiting / (1 - quantile)) * service_s / (servers - busy) * variability
 
 
+def sojourn_p99_s(
+    servers: int, arrivals_per_s: float, service_s: float, arrival_scv: float = 1.0, service_scv: float = 1.0
+) -> float:
+    """Waiting and service together, 99 of 100; infinite where the servers cannot keep up, with 0 arrivals service
+    alone.
+
+    The wait is exponential for those that wait. Service is a fixed part and an exponential one with the right mean and
+    deviation; beyond a coefficient of 1 the exponential part alone, whose mean is then too long: on the safe side. With
+    exponential arrivals and service it is exact, and for one server ln(100) / (μ − λ).
+    """
+    busy = arrivals_per_s * service_s
+    if busy >= servers:
+        return math.inf
+    deviation_s = service_s * math.sqrt(service_scv)
+    fixed_s = max(service_s - deviation_s, 0.0)
+    waiting = waiting_share(servers, busy)
+    variability = (arrival_scv + service_scv) / 2
+    means_s = (deviation_s, service_s / (servers - busy) * variability)
+    if not deviation_s or not means_s[1]:
+        wait_s = wait_quantile_s(servers, arrivals_per_s, service_s, variability)
+        return fixed_s + max(wait_s, P99_MEANS * deviation_s)
+    low, high = 0.0, P99_MEANS * 2 * sum(means_s)
+    for _ in range(BISECTIONS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _exceeded(middle, waiting, *means_s) > 1 - P99 else (low, middle)
+    return fixed_s + high
+
+
+def _exceeded(after_s: float, waiting: float, service_mean_s: float, wait_mean_s: float) -> float:
+    """P(wait + service > t), both exponential, the wait with an atom at 0."""
+    alone = math.exp(-after_s / service_mean_s)
+    if math.isclose(service_mean_s, wait_mean_s, rel_tol=1e-6):
+        both = (1 + after_s / service_mean_s) * alone
+    else:
+        waited = math.exp(-after_s / wait_mean_s)
+        both = (wait_mean_s * waited - service_mean_s * alone) / (wait_mean_s - service_mean_s)
+    return (1 - waiting) * alone + waiting * both
+
+
 def servers_for(
-    arrivals_per_s: float, service_s: float, wait_s: float, variability: float = 1.0, quantile: float = P99
-) -> int:
-    """The fewest servers whose wait at the percentile is within `wait_s` (at least 0)."""
+    arrivals_per_s: float, service_s: float, sojourn_s: float, arrival_scv: float = 1.0, service_scv: float = 1.0
+) -> int | None:
+    """The fewest servers that keep the p99 of waiting and service within `sojourn_s`; None: service alone takes
+    longer."""
+    if sojourn_p99_s(1, 0.0, service_s, arrival_scv, service_scv) > sojourn_s:
+        return None
     least = math.floor(arrivals_per_s * service_s) + 1
 
     def enough(servers: int) -> bool:
-        return wait_quantile_s(servers, arrivals_per_s, service_s, variability, quantile) <= wait_s
+        return sojourn_p99_s(servers, arrivals_per_s, service_s, arrival_scv, service_scv) <= sojourn_s
 
     step = 1
     while not enough(least + step - 1):

@@ -14,7 +14,7 @@ import msgspec
 from engines.performance.roofline import Roofline
 from planning.operating_point import OperatingPoint
 from planning.prefill import prefill_steps_s
-from planning.queueing import P99, servers_for, wait_quantile_s
+from planning.queueing import servers_for
 from planning.workload import Promise, Workload, live_requests
 
 
@@ -75,18 +75,13 @@ def replicas(
         kv_memory=live_requests(workload, promise) * workload.tokens / roofline.kv_capacity_tokens,
         bandwidth=workload.requests_per_s * workload.output_tokens * point.step_s / point.batch,
         together=workload.requests_per_s / point.requests_per_s,
-        queueing=servers_for(
-            workload.requests_per_s, point.prefill_s, wait_budget_s(promise, point), workload.variability
-        ),
+        queueing=_queueing(workload, promise, point),
     )
 
 
-def wait_budget_s(promise: Promise, point: OperatingPoint) -> float:
-    """What is left of the time to first token when the step under way and the prefill are taken off."""
-    return max(promise.ttft_s - point.step_s - point.prefill_s, 0.0)
-
-
-def ttft_p99_s(workload: Workload, point: OperatingPoint, servers: int) -> float:
-    """Of the fleet, whose router keeps one queue for all of it."""
-    waited_s = wait_quantile_s(servers, workload.requests_per_s, point.prefill_s, workload.variability, P99)
-    return point.step_s + waited_s + point.prefill_s
+def _queueing(workload: Workload, promise: Promise, point: OperatingPoint) -> int:
+    """The router keeps one queue for the whole fleet."""
+    within_s = promise.ttft_s - point.step_s
+    found = servers_for(workload.requests_per_s, point.prefill_s, within_s, workload.arrival_scv, workload.prompt_scv)
+    assert found is not None, "the knee keeps the promise without a queue"
+    return found

@@ -59,10 +59,8 @@ def _prefilling(roofline: Roofline, workload: Workload, promise: Promise, transf
     # no stream waits beside it, so that chunks would only read keys again
     cached = workload.prompt_tokens - workload.new_tokens
     service_s = sum(prefill_steps_s(roofline, workload.new_tokens, cached, math.ceil(workload.new_tokens)))
-    left_s = promise.ttft_s - service_s - transfer_s
-    if left_s < 0:
-        return None
-    return servers_for(workload.requests_per_s, service_s, left_s, workload.variability)
+    within_s = promise.ttft_s - transfer_s
+    return servers_for(workload.requests_per_s, service_s, within_s, workload.arrival_scv, workload.prompt_scv)
 
 
 def _decoding(roofline: Roofline, workload: Workload, promise: Promise) -> int | None:
