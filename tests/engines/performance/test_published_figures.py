@@ -11,9 +11,27 @@ import pytest
 from engines.performance.catalog import node
 from engines.performance.engine import Ended, EngineLimits, FirstToken, ModelledEngine
 from engines.performance.job import Job
+from engines.performance.precision import Precision
 from engines.performance.roofline import Roofline
+from planning.measured_error import FIRST_TOKEN, SATURATED_RATE, TIME_PER_TOKEN, Bounds, Kind
 
 TOLERANCE = 0.20
+KINDS: dict[str, Kind] = {
+    "70b-fp8-8xh100": ("H100", Precision.FP8, 8),
+    "70b-fp8-4xh100": ("H100", Precision.FP8, 4),
+    "70b-fp8-2xh100": ("H100", Precision.FP8, 2),
+    "70b-fp8-8xh200": ("H200", Precision.FP8, 8),
+    "8b-fp8-1xh100": ("H100", Precision.FP8, 1),
+    "8b-fp8-1xh200": ("H200", Precision.FP8, 1),
+    "7b-fp8-1xh100": ("H100", Precision.FP8, 1),
+    "32b-bf16-2xh100": ("H100", Precision.BF16, 2),
+}
+
+
+def as_told(table: dict[Kind, Bounds], name: str, planned: float, published: float) -> bool:
+    """Whether the error is within what a plan tells of it."""
+    low, high = table[KINDS[name]]
+    return low - 0.005 <= planned / published - 1 <= high + 0.005
 
 
 def closed_loop(
@@ -76,6 +94,7 @@ def test_70b_on_two_h100_as_concurrency_rises(
         f"TTFT {ttft:.0f} to {in_step:.0f} ({ttft_ms}), TPOT {tpot:.1f} ({tpot_ms}), {rate:.0f} tok/s ({tokens_per_s})"
     )
     assert tpot == pytest.approx(tpot_ms, rel=TOLERANCE)
+    assert as_told(TIME_PER_TOKEN, "70b-fp8-2xh100", tpot, tpot_ms)
     assert rate == pytest.approx(tokens_per_s, rel=TOLERANCE)
     assert ttft * (1 - TOLERANCE) <= ttft_ms <= in_step * (1 + TOLERANCE)
 
@@ -90,7 +109,9 @@ def test_70b_on_two_h100_as_concurrency_rises(
     ],
 )
 def test_first_token_of_one_request(name: str, prompt: int, ttft_ms: float) -> None:
-    assert Roofline(node(name)).prefill_s(prompt) * 1e3 == pytest.approx(ttft_ms, rel=TOLERANCE)
+    took_ms = Roofline(node(name)).prefill_s(prompt) * 1e3
+    assert took_ms == pytest.approx(ttft_ms, rel=TOLERANCE)
+    assert as_told(FIRST_TOKEN, name, took_ms, ttft_ms)
 
 
 @pytest.mark.parametrize(
@@ -112,8 +133,11 @@ def test_output_tokens_at_saturation(name: str, prompt: int, answer: int, tokens
     _, _, rate = closed_loop(name, 512, prompt, answer, 2_560)
     print(f"{name} {prompt}/{answer}: {rate:.0f} ({tokens_per_s}), {rate / tokens_per_s - 1:+.0%}")
     assert rate == pytest.approx(tokens_per_s, rel=TOLERANCE)
+    assert as_told(SATURATED_RATE, name, rate, tokens_per_s)
 
 
 def test_prefill_of_a_bf16_model() -> None:
     """15,928 prompt tokens/s: Qwen-32B, two H100, vLLM, one chunk of 8,192."""
-    assert 8_192 / Roofline(node("32b-bf16-2xh100")).prefill_s(8_192) == pytest.approx(15_928, rel=TOLERANCE)
+    took_s = Roofline(node("32b-bf16-2xh100")).prefill_s(8_192)
+    assert 8_192 / took_s == pytest.approx(15_928, rel=TOLERANCE)
+    assert as_told(FIRST_TOKEN, "32b-bf16-2xh100", took_s, 8_192 / 15_928)

@@ -1,0 +1,103 @@
+"""The closed forms of one replica against the modelled engine, whose every step is played through.
+
+What they differ by is told with each plan (`planning/measured_error.py`).
+"""
+
+from __future__ import annotations
+
+import random
+from typing import NamedTuple
+
+import pytest
+
+from engines.performance.catalog import node
+from engines.performance.engine import Ended, EngineLimits, FirstToken, ModelledEngine
+from engines.performance.job import Job
+from engines.performance.roofline import Roofline
+from planning.measured_error import Bounds, formula_errors
+from planning.operating_point import OperatingPoint, at_batch
+from planning.workload import Workload
+
+CHUNK = 8_192
+WARM_UP = 0.2
+
+
+class Played(NamedTuple):
+    tpot_s: float
+    ttft_p99_s: float
+
+
+def played(roofline: Roofline, workload: Workload, requests_per_s: float, requests: int, seed: int) -> Played:
+    """Random arrivals of prompts and answers whose lengths are exponential."""
+    engine = ModelledEngine(roofline, EngineLimits(batch_tokens=CHUNK, max_running=1 << 20))
+    source = random.Random(seed)
+    coming_s, number = source.expovariate(requests_per_s), 0
+    began: list[float] = []
+    first: dict[str, float] = {}
+    waited: list[float] = []
+    decoded: list[tuple[float, int]] = []
+    while len(decoded) < requests:
+        if engine.step_ends_at is None or coming_s <= engine.step_ends_at:
+            prompt = max(int(source.expovariate(1 / workload.new_tokens)), 1)
+            answer = max(int(source.expovariate(1 / workload.output_tokens)), 2)
+            began.append(coming_s)
+            engine.submit(Job(str(number), prompt, answer), coming_s)
+            number += 1
+            coming_s += source.expovariate(requests_per_s)
+            continue
+        now = engine.step_ends_at
+        for news in engine.finish_step(now):
+            if isinstance(news, FirstToken):
+                first[news.job.id] = now
+                waited.append(now - began[int(news.job.id)])
+            elif isinstance(news, Ended):
+                decoded.append((now - first[news.job.id], news.job.output_tokens - 1))
+    waited = sorted(waited[int(WARM_UP * requests) :])
+    decoded = decoded[int(WARM_UP * requests) :]
+    return Played(
+        sum(taken_s for taken_s, _ in decoded) / sum(tokens for _, tokens in decoded),
+        waited[int(0.99 * len(waited))],
+    )
+
+
+def point_at(roofline: Roofline, workload: Workload, prompt_share: float) -> OperatingPoint:
+    """The replica that spends this part of its time with prompts."""
+    return next(
+        point
+        for point in (at_batch(roofline, workload, CHUNK, batch) for batch in range(1, 512))
+        if point.prompt_share >= prompt_share
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "prompt_tokens", "output_tokens", "prompt_shares"),
+    [
+        ("70b-fp8-4xh100", 3_000, 400, (0.2, 0.4, 0.6)),
+        ("8b-fp8-1xh100", 1_500, 200, (0.2, 0.4, 0.6)),
+        ("70b-fp8-2xh100", 500, 800, (0.2, 0.4)),
+        ("8b-fp8-1xh100", 120, 25, (0.2, 0.4)),
+        ("8b-fp8-1xh100", 6_000, 25, (0.5,)),
+    ],
+)
+def test_a_replicas_pace_and_first_tokens(
+    name: str, prompt_tokens: int, output_tokens: int, prompt_shares: tuple[float, ...]
+) -> None:
+    roofline = Roofline(node(name))
+    workload = Workload(1.0, prompt_tokens, output_tokens)
+    told = formula_errors(output_tokens)
+    for prompt_share in prompt_shares:
+        point = point_at(roofline, workload, prompt_share)
+        runs = [played(roofline, workload, point.requests_per_s, 4_000, seed) for seed in range(3)]
+        tpot_s = sum(run.tpot_s for run in runs) / len(runs)
+        ttft_p99_s = sum(run.ttft_p99_s for run in runs) / len(runs)
+        planned_s = point.ttft_p99_s(workload, 1, point.requests_per_s)
+        print(
+            f"{name} {point.batch}: {point.tpot_s:.4f} ({tpot_s:.4f}) s, {point.tpot_s / tpot_s - 1:+.1%}; "
+            f"{planned_s:.3f} ({ttft_p99_s:.3f}) s, {planned_s / ttft_p99_s - 1:+.1%}"
+        )
+        assert within(point.tpot_s / tpot_s - 1, told.time_per_token)
+        assert within(planned_s / ttft_p99_s - 1, told.ttft_p99)
+
+
+def within(error: float, bounds: Bounds) -> bool:
+    return bounds[0] - 0.005 <= error <= bounds[1] + 0.005
