@@ -41,9 +41,10 @@ bench: $(DEV)  ## what the gateway costs, next to the engine reached directly
 nightly: $(DEV)  ## the tests that take minutes
 	$(BIN)/python -m pytest -m nightly --timeout 1800 $(ARGS)
 
-docs: $(DEV)  ## write docs/reference and Grafana's boards anew from the code
+docs: $(DEV)  ## write docs/reference, Grafana's boards and the planner's tables anew from the code
 	$(BIN)/python -m slipstream.reference docs/reference
 	$(BIN)/python -m infra.grafana
+	$(BIN)/python -m slipstream.plan_page docs/guides/plan.md
 
 lock: $(DEV)  ## renew requirements/*.lock, the hash-pinned dependencies of CI and deployments
 	$(PIP) --quiet 'uv>=0.9,<1'

@@ -46,7 +46,7 @@ class FormulaErrors(msgspec.Struct, frozen=True):
 
 
 LONG_ANSWERS = FormulaErrors((-0.13, -0.01), (-0.12, 0.63))
-SHORT_ANSWERS = FormulaErrors((-0.40, 0.03), (-0.35, 2.34))
+SHORT_ANSWERS = FormulaErrors((-0.18, 0.03), (-0.35, 2.34))
 """Too short where prompts of thousands of tokens meet, too long where prompts of a hundred share a step."""
 LONG_ANSWER_TOKENS = 200
 

@@ -8,17 +8,20 @@ each, and a batch b is kept full when b of these rates are x · output: that giv
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
 
 import msgspec
 
 from engines.performance.roofline import Roofline
 from planning.prefill import prefill_steps_s
-from planning.queueing import sojourn_p99_s, wait_mean_s
+from planning.queueing import BISECTIONS, sojourn_p99_s, wait_mean_s
 from planning.workload import Promise, PromiseOutOfReach, Workload
 
 BATCHES = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 """The notches of the setting that caps a batch."""
+MOST_PROMPT_SHARE = 0.8
+"""Of a replica's time: nearer to all of it, prompts and the streams they interrupt wait without bound."""
+PLATEAU = "a rate that rises no more"
 
 
 class OperatingPoint(msgspec.Struct, frozen=True):
@@ -26,7 +29,7 @@ class OperatingPoint(msgspec.Struct, frozen=True):
 
     batch: int
     requests_per_s: float
-    """That keep the batch full."""
+    """That keep the batch full; fewer where prompts alone would fill the time."""
     step_s: float
     """A step that only decodes."""
     tpot_s: float
@@ -57,6 +60,11 @@ class OperatingPoint(msgspec.Struct, frozen=True):
 
 def at_batch(roofline: Roofline, workload: Workload, chunk_tokens: int, batch: int) -> OperatingPoint:
     """The replica with `batch` streams, whose contexts are half grown on average."""
+    return at_rate(roofline, workload, chunk_tokens, batch, math.inf)
+
+
+def at_rate(roofline: Roofline, workload: Workload, chunk_tokens: int, batch: int, most_per_s: float) -> OperatingPoint:
+    """The same where no more than so many requests a second are given to it, so that the batch may not be full."""
     context = workload.prompt_tokens + workload.output_tokens / 2
     new = workload.new_tokens
     output = max(workload.output_tokens - 1, 1)  # the first token comes with the prefill
@@ -64,16 +72,17 @@ def at_batch(roofline: Roofline, workload: Workload, chunk_tokens: int, batch: i
     step_s = roofline.decode_s(batch, batch * context)
     with_prompt_s = prefill_steps_s(roofline, new, cached, chunk_tokens, batch, context)
     steps, taken_s = len(with_prompt_s), sum(with_prompt_s)
-    requests_per_s = batch / (output * step_s + batch * (taken_s - steps * step_s))
     interference_s = taken_s - steps * step_s
+    full_per_s = batch / (output * step_s + batch * interference_s)
+    requests_per_s = min(full_per_s, MOST_PROMPT_SHARE / taken_s, most_per_s)
     # a stream begins where its prompt ended, in front of the prompts that came while that one waited
     behind_s = taken_s + wait_mean_s(1, requests_per_s, taken_s, workload.variability)
-    slowed_s = requests_per_s * behind_s * interference_s
+    stream_s = (output * step_s + requests_per_s * behind_s * interference_s) / (1 - requests_per_s * interference_s)
     return OperatingPoint(
         batch=batch,
         requests_per_s=requests_per_s,
         step_s=step_s,
-        tpot_s=(batch / requests_per_s + slowed_s) / output,
+        tpot_s=stream_s / output,
         gap_s=max(with_prompt_s),
         prefill_s=taken_s,
         prefill_steps=steps,
@@ -88,30 +97,46 @@ class Knee(msgspec.Struct, frozen=True):
     broken_by: str
     """What the next larger batch would break; empty: nothing that is tried."""
     operated_at: OperatingPoint
-    """One notch below."""
+    """One notch below where a promise would break, the knee itself where nothing is gained beyond it."""
 
 
 def knee(roofline: Roofline, workload: Workload, promise: Promise, chunk_tokens: int) -> Knee:
-    """By time per token, KV memory and the first token of a request that does not wait: waiting is what replicas are
-    for.
+    """By time per token, KV memory and the first token of a request that does not wait: for waiting there are replicas.
 
     Raises PromiseOutOfReach where not even one stream is served as promised.
     """
     kept: list[OperatingPoint] = []
-    broken = ""
+    broken, risen = "", True
     for batch in BATCHES:
         point = at_batch(roofline, workload, chunk_tokens, batch)
         broken = _broken(point, roofline, workload, promise)
-        if broken:
-            if not kept:
-                raise PromiseOutOfReach(_out_of_reach(point, workload, promise, broken), param="promise")
+        if broken and not kept:
+            return _one_stream(roofline, workload, promise, chunk_tokens)
+        risen = not kept or point.requests_per_s > kept[-1].requests_per_s
+        if broken or not risen:
             break
         kept.append(point)
-    return Knee(kept[-1], broken, _notch_below(kept))
+    if not broken:
+        return Knee(kept[-1], "" if risen else PLATEAU, kept[-1])
+    return Knee(kept[-1], broken, kept[-2] if len(kept) > 1 else kept[-1])
 
 
-def _notch_below(kept: Sequence[OperatingPoint]) -> OperatingPoint:
-    return kept[-2] if len(kept) > 1 else kept[-1]
+def _one_stream(roofline: Roofline, workload: Workload, promise: Promise, chunk_tokens: int) -> Knee:
+    """A replica that keeps its promise only while it has less to do than one stream after the other."""
+    idle = at_rate(roofline, workload, chunk_tokens, 1, 0.0)
+    broken = _broken(idle, roofline, workload, promise)
+    if broken:
+        raise PromiseOutOfReach(_out_of_reach(idle, workload, promise, broken), param="promise")
+    full = at_batch(roofline, workload, chunk_tokens, 1)
+    low, high = 0.0, full.requests_per_s
+    for _ in range(BISECTIONS):
+        middle = (low + high) / 2
+        kept = at_rate(roofline, workload, chunk_tokens, 1, middle).tpot_s <= promise.tpot_s
+        low, high = (middle, high) if kept else (low, middle)
+    if not low:
+        raise PromiseOutOfReach(_out_of_reach(idle, workload, promise, "time per token"), param="promise")
+    point = at_rate(roofline, workload, chunk_tokens, 1, low)
+    return Knee(point, _broken(full, roofline, workload, promise), point)
 
 
 def _broken(point: OperatingPoint, roofline: Roofline, workload: Workload, promise: Promise) -> str:

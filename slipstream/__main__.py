@@ -26,6 +26,7 @@ from slipstream.commands.members import members
 from slipstream.commands.migrate import migrate
 from slipstream.commands.models import models
 from slipstream.commands.organizations import organizations
+from slipstream.commands.plan import plan
 from slipstream.commands.pools import pools, replicas
 from slipstream.commands.prefix import prefix
 from slipstream.commands.prices import prices
@@ -97,6 +98,7 @@ for command in (
     prefix,
     workload,
     simulate,
+    plan,
     lsp,
 ):
     cli.add_command(command)

@@ -6,6 +6,7 @@ For the planner and for whatever renders launch commands: both refuse the same s
 from __future__ import annotations
 
 from contracts.errors import ConfigError
+from engines.performance.precision import Precision
 from engines.performance.roofline import Node
 
 GB = 1e9
@@ -38,10 +39,10 @@ def require_fit(node: Node, context_tokens: int) -> None:
     """
     gpu, model, memory = node.gpu, node.model, node.memory
     if gpu.peak_flops(model.weight_bytes) == 0:
+        asked = next(each.value for each in Precision if each.weight_bytes == model.weight_bytes)
+        known = " or ".join(each.value for each in Precision if gpu.peak_flops(each.weight_bytes))
         raise PrecisionNotSupported(
-            f"{gpu.name} has no units for weights of {model.weight_bytes:g} bytes (bf16 is 2, fp8 1, nvfp4 0.5625): "
-            f"choose a precision of at least {1 if gpu.fp8_flops else 2} bytes, or another card",
-            param="precision",
+            f"{gpu.name} has no units for {asked}: choose {known}, or another card", param="precision"
         )
     if node.gpus > gpu.per_node:
         raise TensorParallelAcrossNodes(

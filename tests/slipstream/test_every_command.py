@@ -35,7 +35,7 @@ from tests.slipstream.shell import Shell
 READING = frozenset({
     "admin-keys list", "audit list", "audit verify", "audit-stream", "autocomplete stats", "config check",
     "changes list", "config show", "diagnose", "fleet diff", "fleet versions", "models list", "models show",
-    "pools list", "pools show",
+    "plan", "pools list", "pools show",
     "evals list", "evals show",
     "keys list", "limits list", "logs", "lsp", "members list", "organizations list", "prefix",
     "prices list", "projects list",

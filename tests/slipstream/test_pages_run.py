@@ -29,7 +29,7 @@ ON_ONE_DEPLOYMENT = (
     "backup.md",
 )
 """After README, which starts it; backup last, for it stops it and starts it again."""
-WITH_TESTS_OF_THEIR_OWN = {"first-customer.md", "deploy.md", "release.md"}
+WITH_TESTS_OF_THEIR_OWN = {"first-customer.md", "deploy.md", "plan.md", "release.md"}
 NOT_RUN_HERE = {
     ("README.md", "installs, from an address that the reader knows"): 1,
     ("README.md", "it is what runs the tests"): 1,

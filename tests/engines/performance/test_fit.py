@@ -29,8 +29,13 @@ BF16_70B = Precision.BF16.of(LLAMA_70B)
         (Node("n", H100, 1, LLAMA_70B), 10_000, ContextBeyondKv, "10,000 tokens × 163,840 bytes.*1.6 GB.*1.4 GB"),
         (Node("n", H100, 16, LLAMA_70B), 1, TensorParallelAcrossNodes, "at most 8"),
         (Node("n", H100, 3, LLAMA_70B), 1, HeadsNotDivisible, "64 attention heads, which 3 cards"),
-        (Node("n", A100, 4, LLAMA_70B), 1, PrecisionNotSupported, "A100 has no units.*at least 2 bytes"),
-        (Node("n", H100, 4, Precision.NVFP4.of(LLAMA_70B)), 1, PrecisionNotSupported, "at least 1 bytes"),
+        (Node("n", A100, 4, LLAMA_70B), 1, PrecisionNotSupported, "A100 has no units for fp8: choose bf16, or"),
+        (
+            Node("n", H100, 4, Precision.NVFP4.of(LLAMA_70B)),
+            1,
+            PrecisionNotSupported,
+            "H100 has no units for nvfp4: choose bf16 or fp8",
+        ),
     ],
 )
 def test_an_impossible_launch_is_refused(node: Node, context_tokens: int, kind: type[ConfigError], said: str) -> None:

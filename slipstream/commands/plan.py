@@ -1,0 +1,192 @@
+"""`slipstream plan`: how many machines a workload needs, which resource binds, and what it costs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from contracts.errors import ConfigError
+
+if TYPE_CHECKING:
+    from planning.plan import Hardware
+    from planning.workload import Workload
+
+GPUS = ("a100", "h100", "h200", "b200")
+PRECISIONS = ("bf16", "fp8", "nvfp4")
+MODELS = ("llama-70b", "llama-8b", "llama-7b", "qwen-32b")
+ABOVE_0 = click.FloatRange(min=0, min_open=True)
+
+
+@click.command()
+@click.option("--model", type=click.Choice(MODELS), default="llama-70b", show_default=True, help="Its dimensions.")
+@click.option("--gpu", "gpus", type=click.Choice(GPUS), multiple=True, help="Several times compares.  [default: h100]")
+@click.option(
+    "--precision",
+    "precisions",
+    type=click.Choice(PRECISIONS),
+    multiple=True,
+    help="Several times compares. Default: fp8 where the card has it, else bf16. nvfp4 is a projection.",
+)
+@click.option(
+    "--tensor-parallel", type=click.IntRange(1, 64), metavar="CARDS", help="Of a replica. Default: what is cheapest."
+)
+@click.option(
+    "--trace",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    metavar="FILE",
+    help="What is asked, from `slipstream workload --export`: options below replace parts of it.",
+)
+@click.option("--requests-per-s", type=ABOVE_0, help="At the peak.")
+@click.option("--prompt-tokens", type=click.FloatRange(min=1), help="Mean.")
+@click.option("--output-tokens", type=click.FloatRange(min=1), help="Mean.")
+@click.option("--cached", type=click.FloatRange(0, 1, max_open=True), help="Part of the prompt tokens. Default: 0.")
+@click.option("--context-tokens", type=click.IntRange(min=1), help="Longest prompt and answer. Default: the means.")
+@click.option(
+    "--prompt-cv",
+    type=click.FloatRange(min=0),
+    help="Deviation of the prompts' lengths over their mean: 0 all alike. Default: 1.",
+)
+@click.option(
+    "--average",
+    type=click.FloatRange(0, 1, min_open=True),
+    help="Mean load over the month as part of the peak. Default: 1.",
+)
+@click.option("--ttft-ms", type=ABOVE_0, default=700.0, show_default=True, help="Promised to 99 of 100.")
+@click.option("--tpot-ms", type=ABOVE_0, default=40.0, show_default=True, help="Promised time per token.")
+@click.option("--gap-ms", type=ABOVE_0, help="Longest pause in a stream; makes chunks smaller. Default: none.")
+@click.option(
+    "--price",
+    "prices",
+    multiple=True,
+    metavar="GPU=DOLLARS",
+    help="Of a card and hour, as h100=2.50. Default: a published list.",
+)
+@click.option(
+    "--transfer-gb-s",
+    type=ABOVE_0,
+    default=50.0,
+    show_default=True,
+    help="Between machines, for keys and values of split pools; 50 is a 400 Gbit/s card.",
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+def plan(
+    model: str,
+    gpus: Sequence[str],
+    precisions: Sequence[str],
+    tensor_parallel: int | None,
+    trace: Path | None,
+    requests_per_s: float | None,
+    prompt_tokens: float | None,
+    output_tokens: float | None,
+    cached: float | None,
+    context_tokens: int | None,
+    prompt_cv: float | None,
+    average: float | None,
+    ttft_ms: float,
+    tpot_ms: float,
+    gap_ms: float | None,
+    prices: Sequence[str],
+    transfer_gb_s: float,
+    as_json: bool,
+) -> None:
+    """Say how many machines a workload needs, which resource runs out first, and what it costs.
+
+    Everything is arithmetic; each figure carries the error last measured for it.
+
+    \b
+    Examples:
+      slipstream plan --requests-per-s 50 --prompt-tokens 3000 --output-tokens 400
+      slipstream plan --trace mine.jsonl --gpu h100 --gpu h200 --gpu b200
+      slipstream plan --trace mine.jsonl --requests-per-s 80 --price h100=2.20 --json
+    """
+    from engines.performance.catalog import MODELS as SHAPES
+    from planning.plan import cheapest
+    from planning.workload import Promise
+    from slipstream.plan_report import Refusal, comparison, reported, text_of
+
+    given = {
+        "requests_per_s": requests_per_s,
+        "prompt_tokens": prompt_tokens,
+        "output_tokens": output_tokens,
+        "cached_share": cached,
+        "longest_tokens": context_tokens,
+        "prompt_scv": None if prompt_cv is None else prompt_cv**2,
+        "average_share": average,
+    }
+    workload = _workload(trace, {name: value for name, value in given.items() if value is not None})
+    promise = Promise(ttft_ms / 1e3, tpot_ms / 1e3, (gap_ms or 0.0) / 1e3)
+    kinds = _kinds(gpus or ("h100",), precisions, tensor_parallel, prices, transfer_gb_s)
+    plans, refusals = [], []
+    for name, hardware in kinds.items():
+        try:
+            plans.append(cheapest(SHAPES[model], hardware, workload, promise))
+        except ConfigError as error:
+            if len(kinds) == 1:
+                raise
+            refusals.append(Refusal(name, error.message))
+    if as_json:
+        told = {"plans": [reported(each) for each in plans], "refused": refusals}
+        click.echo(msgspec.json.encode(told).decode())
+    else:
+        click.echo(text_of(plans[0]) if len(kinds) == 1 else comparison(plans, refusals))
+
+
+def _workload(trace: Path | None, given: dict[str, float]) -> Workload:
+    from planning.workload import Workload
+    from router.simulator.trace import read_trace
+    from slipstream.trace_workload import trace_workload
+
+    if trace is not None:
+        return msgspec.structs.replace(trace_workload(read_trace(trace)), **given)
+    needed = ("requests_per_s", "prompt_tokens", "output_tokens")
+    missing = [f"--{name.replace('_', '-')}" for name in needed if name not in given]
+    if missing:
+        raise ConfigError(f"nothing says what is asked: give {', '.join(missing)}, or --trace FILE")
+    return Workload(**given)  # type: ignore[arg-type]  # by name, of numbers
+
+
+def _kinds(
+    gpus: Sequence[str],
+    precisions: Sequence[str],
+    tensor_parallel: int | None,
+    prices: Sequence[str],
+    transfer_gb_s: float,
+) -> dict[str, list[Hardware]]:
+    """Every card in every precision, each with the numbers of cards to choose from."""
+    from engines.performance.catalog import GPUS as CARDS
+    from engines.performance.precision import Precision
+    from planning.plan import TENSOR_PARALLEL, Hardware
+    from planning.prices import PUBLISHED
+
+    own = dict(_price(text) for text in prices)
+    kinds: dict[str, list[Hardware]] = {}
+    for gpu in dict.fromkeys(gpus):
+        card = CARDS[gpu]
+        for precision in dict.fromkeys(precisions or ("fp8" if card.fp8_flops else "bf16",)):
+            kinds[f"{card.name} {precision}"] = [
+                Hardware(
+                    card,
+                    Precision(precision),
+                    cards,
+                    own.get(gpu, PUBLISHED[card.name].per_hour),
+                    transfer_gb_s * 1e9,
+                )
+                for cards in ((tensor_parallel,) if tensor_parallel else TENSOR_PARALLEL)
+            ]
+    return kinds
+
+
+def _price(text: str) -> tuple[str, float]:
+    name, _, amount = text.partition("=")
+    try:
+        price = float(amount)
+    except ValueError:
+        price = 0.0
+    if name not in GPUS or not 0 < price < float("inf"):
+        known = ", ".join(GPUS)
+        raise ConfigError(f"--price {text!r}: write a card and dollars per hour, as h100=2.50; cards: {known}")
+    return name, price

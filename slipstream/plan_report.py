@@ -1,0 +1,229 @@
+"""A plan as text of 80 columns for people, and whole for programs."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+
+from planning.cached_price import WRITE_1_HOUR, WRITE_5_MINUTES, reads_that_pay
+from planning.measured_error import Bounds, MeasuredErrors, measured_errors
+from planning.plan import Plan
+from planning.replicas import Side
+from slipstream.table import table
+
+COLUMNS = 80
+NOT_MEASURED = "not measured"
+BYTES = {"bf16": "BF16", "fp8": "FP8", "nvfp4": "NVFP4, a projection"}
+LEGEND = (
+    "error: planned over real, less 1, when it was last measured. Prefill, bandwidth and rate were held against "
+    "published figures of the same card, precision and number of cards; first token and time per token against the "
+    "modelled engine, whose own error comes on top. Queueing has that of the first token it is sized by, cost that of "
+    "the replicas."
+)
+
+
+class ReportedSide(msgspec.Struct, frozen=True):
+    """How many replicas one side asks for."""
+
+    side: Side
+    replicas: float
+    error: Bounds | None
+
+
+class ReportedPlan(msgspec.Struct, frozen=True):
+    """What `--json` prints of each kind of replica."""
+
+    plan: Plan
+    sides: list[ReportedSide]
+    binding: Side
+    decided_by: Side
+    replicas_needed: int
+    cards: int
+    kv_tokens_per_replica: int
+    projected: bool
+    errors: MeasuredErrors
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """A kind of replica that cannot do it."""
+
+    kind: str
+    reason: str
+
+
+def reported(plan: Plan) -> ReportedPlan:
+    """A plan with what follows from it and with its errors."""
+    errors = measured_errors(plan.node, plan.hardware.precision, plan.workload.output_tokens)
+    told = {
+        Side.PREFILL: errors.prefill_time,
+        Side.KV_MEMORY: errors.memory,
+        Side.BANDWIDTH: errors.step_time,
+        Side.TOGETHER: inverse(errors.saturated_rate),
+        Side.QUEUEING: errors.formula.ttft_p99,
+    }
+    return ReportedPlan(
+        plan=plan,
+        sides=[ReportedSide(side, plan.replicas.of(side), told[side]) for side in Side],
+        binding=plan.replicas.binding,
+        decided_by=plan.replicas.decided_by,
+        replicas_needed=plan.replicas.needed,
+        cards=plan.cards,
+        kv_tokens_per_replica=plan.node.kv_capacity_tokens,
+        projected=plan.hardware.precision.projected,
+        errors=errors,
+    )
+
+
+def inverse(bounds: Bounds | None) -> Bounds | None:
+    """The error of a number of replicas whose rate has this error."""
+    return None if bounds is None else (1 / (1 + bounds[1]) - 1, 1 / (1 + bounds[0]) - 1)
+
+
+def text_of(plan: Plan) -> str:
+    """One kind of replica, all of it."""
+    return "\n".join(_whole(reported(plan)))
+
+
+def _whole(told: ReportedPlan) -> Iterator[str]:
+    plan = told.plan
+    workload, promise = plan.workload, plan.promise
+    yield f"{plan.node.model.name} in {BYTES[plan.hardware.precision.value]}, {kind_of(plan)} a replica"
+    yield (
+        f"asked     {workload.requests_per_s:,.1f} requests/s, {workload.prompt_tokens:,.0f} tokens in "
+        f"({workload.cached_share:.0%} cached), {workload.output_tokens:,.0f} out"
+    )
+    yield f"promised  first token {_ms(promise.ttft_s)} (p99), {_ms(promise.tpot_s)} a token"
+    yield ""
+    yield from table(("replicas by", "needed", "", "error"), [*_sides(told), *_fleet(told)])
+    yield ""
+    yield from table(("one replica", "", "error"), _replica(told))
+    yield ""
+    yield from table(("cost", "US dollars"), _cost(plan))
+    yield ""
+    yield from _split(plan)
+    yield ""
+    yield from textwrap.wrap(LEGEND, COLUMNS)
+
+
+def _sides(told: ReportedPlan) -> Iterator[Sequence[str]]:
+    for each in told.sides:
+        marks = []
+        if each.side is told.binding:
+            marks.append("binds")
+        if each.side is told.decided_by:
+            marks.append("decides")
+        number = f"{each.replicas:,.0f}" if each.side is Side.QUEUEING else f"{each.replicas:,.1f}"
+        yield each.side.value, number.rjust(10), ", ".join(marks), error_of(each.error)
+
+
+def _fleet(told: ReportedPlan) -> Iterator[Sequence[str]]:
+    yield "fleet", f"{told.replicas_needed:,}".rjust(10), f"{told.cards:,} cards", ""
+
+
+def _replica(told: ReportedPlan) -> Iterator[Sequence[str]]:
+    plan, errors = told.plan, told.errors
+    point, knee, memory = plan.knee.operated_at, plan.knee, plan.node.memory
+    yield "largest batch", f"{point.batch}; knee {knee.point.batch}, by {knee.broken_by or 'nothing tried'}", ""
+    yield "rate", f"{point.requests_per_s:,.2f} requests/s with that batch", error_of(errors.saturated_rate)
+    yield "first token, p99", f"{_ms(plan.ttft_p99_s)} in this fleet", error_of(errors.formula.ttft_p99)
+    yield "time per token", f"{point.tpot_s * 1e3:.1f} ms with that batch", error_of(errors.formula.time_per_token)
+    yield "chunk", f"{plan.chunk_tokens:,} tokens; longest gap {_ms(point.gap_s)}", NOT_MEASURED
+    yield "memory", f"{_gb(memory.total_bytes)} GB", ""
+    yield "- weights", f"{_gb(memory.weights_bytes)} GB", ""
+    yield "- reserve", f"{_gb(memory.reserve_bytes)} GB", NOT_MEASURED
+    yield "= keys and values", f"{_gb(memory.kv_bytes)} GB, {memory.kv_tokens:,} tokens", error_of(errors.memory)
+    tokens = plan.workload.tokens
+    yield "concurrency", f"{memory.concurrent(tokens):,} of {tokens:,.0f} tokens", NOT_MEASURED
+    yield (
+        "longest context",
+        f"{memory.kv_tokens:,} alone, {memory.context_tokens(point.batch):,} each of {point.batch}",
+        NOT_MEASURED,
+    )
+
+
+def _cost(plan: Plan) -> Iterator[Sequence[str]]:
+    cost, cached = plan.cost, plan.cost.cached
+    yield "a month of 730 hours", f"{cost.per_month:,.0f}, at {plan.hardware.card_per_hour:.2f} a card and hour"
+    yield "a million tokens", f"{cost.per_million_tokens:.3f}, in and out together"
+    yield "a million out", f"{cost.per_million_output_tokens:.3f}"
+    yield "a million in", f"{cost.per_million_new_prompt_tokens:.3f}, computed"
+    yield (
+        "a million in, cached",
+        f"{cached.read:.4f} read (0.1 of it); written {cached.written_for_5_minutes:.3f} for 5 minutes,",
+    )
+    yield (
+        "",
+        f"{cached.written_for_1_hour:.3f} for an hour, paid for by {reads_that_pay(WRITE_5_MINUTES)} and "
+        f"{reads_that_pay(WRITE_1_HOUR)} reads",
+    )
+
+
+def _split(plan: Plan) -> Iterator[str]:
+    split = plan.split
+    verb = "split" if split.worthwhile else "keep together"
+    told = (
+        f"prefill and decoding: {verb}. Moving a prompt's keys and values takes {_ms(split.transfer_s)}, its prefill "
+        f"holds up the streams beside it for {_ms(split.interference_s)} ({NOT_MEASURED}). "
+    )
+    if split.replicas is None:
+        told += "Split, the promise would be out of reach."
+    else:
+        told += (
+            f"Split, {split.prefill_replicas:,} replicas for prefill and {split.decode_replicas:,} for decoding would "
+            f"do, {split.replicas:,} where {plan.replicas.needed:,} do both."
+        )
+    yield from textwrap.wrap(told, COLUMNS)
+
+
+HEAD = ("replica", "replicas", "cards", "binds", "$/month", "$/M", "error")
+
+
+COLUMNS_MEAN = (
+    "binds: the resource that runs out first; $/M: a million tokens, in and out together; error: of a full replica's "
+    "rate against published figures, planned over real, less 1"
+)
+
+
+def comparison(plans: Sequence[Plan], refusals: Iterable[Refusal]) -> str:
+    """Several kinds of replica, a line each, the cheapest first."""
+    rows = []
+    for plan in sorted(plans, key=lambda plan: plan.cost.per_hour):
+        told = reported(plan)
+        rows.append((
+            f"{kind_of(plan)} {plan.hardware.precision.value}{'*' * told.projected}",
+            f"{told.replicas_needed:,}",
+            f"{told.cards:,}",
+            told.binding.value,
+            f"{plan.cost.per_month:,.0f}",
+            f"{plan.cost.per_million_tokens:.3f}",
+            error_of(told.errors.saturated_rate),
+        ))  # fmt: skip
+    lines = [*table(HEAD, rows), "", *textwrap.wrap(COLUMNS_MEAN, COLUMNS)]
+    if any(plan.hardware.precision.projected for plan in plans):
+        lines.append("* a projection: no engine's published figure was held against it")
+    for refusal in refusals:
+        lines += textwrap.wrap(f"{refusal.kind}: {refusal.reason}", COLUMNS, subsequent_indent="  ")
+    return "\n".join(lines)
+
+
+def kind_of(plan: Plan) -> str:
+    """`4 x H100`."""
+    return f"{plan.node.gpus} x {plan.node.gpu.name}"
+
+
+def error_of(bounds: Bounds | None) -> str:
+    """`-9 to +7 %`."""
+    if bounds is None:
+        return NOT_MEASURED
+    low, high = (f"{part * 100:+.0f}" for part in bounds)
+    return f"{low} %" if low == high else f"{low} to {high} %"
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:,.0f} ms" if seconds >= 0.1 else f"{seconds * 1e3:,.1f} ms"
+
+
+def _gb(size: float) -> str:
+    return f"{size / 1e9:,.1f}"

@@ -1,0 +1,132 @@
+"""`slipstream plan` end to end: its tables, its JSON, its refusals, and the page that shows them."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+
+from contracts.errors import ConfigError
+from engines.performance.catalog import GPUS, MODELS
+from engines.performance.fit import TensorParallelAcrossNodes
+from engines.performance.precision import Precision
+from planning.prices import PUBLISHED
+from router.simulator.trace import read_trace
+from slipstream.commands import plan as command
+from slipstream.commands.plan import plan
+from slipstream.plan_page import SHOWN, with_output
+from slipstream.trace_workload import trace_workload
+from tests.deployment import ROOT
+
+PAGE = ROOT / "docs" / "guides" / "plan.md"
+CHAT = ("--requests-per-s", "50", "--prompt-tokens", "3000", "--output-tokens", "400")
+ALL = tuple(word for gpu in GPUS for word in ("--gpu", gpu))
+LINE = '{{"timestamp":{at},"input_length":{tokens},"output_length":20,"hash_ids":[{ids}]}}\n'
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    """100 requests a minute for two minutes, then 50 a minute for two: 1,600 tokens, the first 1,024 common to all."""
+    path = tmp_path / "mine.jsonl"
+    at_ms = [round(number * 600) for number in range(200)] + [120_000 + number * 1_200 for number in range(100)]
+    lines = (LINE.format(at=at, tokens=1_600, ids=f"0,1,{100 + at},{1_000_000 + at}") for at in at_ms)
+    path.write_text("".join(lines))
+    return path
+
+
+def run(*words: str) -> str:
+    result = CliRunner().invoke(plan, list(words), catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_the_page_shows_what_the_command_prints() -> None:
+    page = PAGE.read_text()
+    assert len(SHOWN.findall(page)) == page.count("```text") == 4
+    assert with_output(page) == page, "run `make docs`"
+
+
+def test_every_command_of_the_page_runs(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(trace.parent)
+    blocks = re.findall(r"^```sh\n(.*?)^```$", PAGE.read_text(), re.M | re.S)
+    lines = [line for block in blocks for line in block.replace("\\\n", "").splitlines()]
+    assert len(lines) == 6
+    for line in lines:
+        words = shlex.split(line)
+        assert words[:2] == ["slipstream", "plan"]
+        run(*words[2:])
+
+
+@pytest.mark.parametrize("words", [CHAT, (*CHAT, *ALL, "--precision", "bf16", "--precision", "nvfp4")])
+def test_a_table_is_eighty_columns_wide(words: tuple[str, ...]) -> None:
+    assert max(len(line) for line in run(*words).splitlines()) <= 80
+
+
+def test_each_number_in_the_table_has_an_error_beside_it_or_says_that_none_was_measured() -> None:
+    told = run(*CHAT, "--tensor-parallel", "4", "--ttft-ms", "2000")
+    for side in ("prefill", "KV memory", "bandwidth", "prefill and decoding together", "queueing"):
+        line = next(line for line in told.splitlines() if line.startswith(f"{side}  "))
+        assert re.search(r"(not measured|[+-]\d+( to [+-]\d+)? %)$", line), line
+    assert " binds " in told
+    assert "decides" in told
+
+
+def test_json_holds_the_plan_its_sides_and_its_errors() -> None:
+    told = msgspec.json.decode(run(*CHAT, *ALL, "--precision", "nvfp4", "--json"))
+    assert [each["projected"] for each in told["plans"]] == [True]
+    only = told["plans"][0]
+    assert only["errors"]["saturated_rate"] is None
+    assert {side["side"]: side["replicas"] for side in only["sides"]}[only["decided_by"]] <= only["replicas_needed"]
+    assert only["cards"] == only["replicas_needed"] * only["plan"]["node"]["gpus"]
+    assert [each["kind"] for each in told["refused"]] == ["A100 nvfp4", "H100 nvfp4", "H200 nvfp4"]
+
+
+def test_a_projection_is_called_one() -> None:
+    assert "NVFP4, a projection" in run(*CHAT, "--gpu", "b200", "--precision", "nvfp4")
+    assert "* a projection" in run(*CHAT, "--gpu", "b200", "--precision", "nvfp4", "--precision", "fp8")
+    assert "projection" not in run(*CHAT, "--gpu", "b200", "--gpu", "h100")
+
+
+def test_a_price_of_ones_own_is_what_the_bill_is_made_of() -> None:
+    def month(*words: str) -> float:
+        told = msgspec.json.decode(run(*CHAT, "--tensor-parallel", "8", "--json", *words))
+        cost: float = told["plans"][0]["plan"]["cost"]["per_month"]
+        return cost
+
+    assert month("--price", f"h100={PUBLISHED['H100'].per_hour * 2}") == pytest.approx(2 * month())
+    for wrong in ("h100", "h100=0", "h100=x", "v100=2", "h100=inf"):
+        with pytest.raises(ConfigError, match="write a card and dollars per hour"):
+            run(*CHAT, "--price", wrong)
+
+
+def test_a_trace_says_what_is_asked(trace: Path) -> None:
+    workload = trace_workload(read_trace(trace))
+    assert workload.requests_per_s == pytest.approx(100 / 60)
+    assert workload.prompt_tokens == 1_600
+    assert workload.output_tokens == 20
+    assert workload.cached_share == pytest.approx(299 / 300 * 1_024 / 1_600)
+    assert workload.longest_tokens == 1_620
+    assert workload.prompt_scv == 0
+    assert workload.average_share == pytest.approx(0.75, abs=0.01)
+    told = msgspec.json.decode(run("--trace", str(trace), "--requests-per-s", "80", "--cached", "0.1", "--json"))
+    asked = told["plans"][0]["plan"]["workload"]
+    assert (asked["requests_per_s"], asked["cached_share"], asked["prompt_tokens"]) == (80, 0.1, 1_600)
+
+
+def test_what_is_missing_or_impossible_is_said() -> None:
+    with pytest.raises(ConfigError, match="give --prompt-tokens, --output-tokens, or --trace FILE"):
+        run("--requests-per-s", "5")
+    with pytest.raises(TensorParallelAcrossNodes):
+        run(*CHAT, "--tensor-parallel", "16")
+
+
+def test_what_can_be_chosen_is_what_is_modelled() -> None:
+    """Named once more in the command, which imports nothing of it before it runs."""
+    assert tuple(GPUS) == command.GPUS
+    assert tuple(MODELS) == command.MODELS
+    assert tuple(each.value for each in Precision) == command.PRECISIONS
+    assert {card.name for card in GPUS.values()} == set(PUBLISHED)
