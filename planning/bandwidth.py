@@ -4,9 +4,9 @@ batch."""
 from __future__ import annotations
 
 
-def step_floor_s(weights_bytes: float, bytes_per_s: float, kv_bytes: float = 0.0) -> float:
-    """No step is shorter. bytes_per_s: of all cards together; kv_bytes: cached keys and values of the batch."""
-    return (weights_bytes + kv_bytes) / bytes_per_s
+def step_floor_s(weights_bytes: float, bytes_per_s: float) -> float:
+    """No step is shorter. bytes_per_s: of all cards together."""
+    return weights_bytes / bytes_per_s
 
 
 def stream_tokens_per_s(weights_bytes: float, bytes_per_s: float) -> float:

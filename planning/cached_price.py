@@ -25,14 +25,14 @@ def cached_price(computed: float) -> CachedPrice:
     return CachedPrice(computed * READ, computed * WRITE_5_MINUTES, computed * WRITE_1_HOUR)
 
 
-def reads_that_pay(write: float, read: float = READ) -> int:
+def reads_that_pay(write: float) -> int:
     """How often a prefix has to be read until writing it was cheaper than computing it every time.
 
-    write + n · read ≤ 1 + n, all of them parts of the price of a computed token.
+    write + n · READ ≤ 1 + n, all of them parts of the price of a computed token.
     """
-    return max(math.ceil((write - 1) / (1 - read) - 1e-12), 0)
+    return math.ceil((write - 1) / (1 - READ))
 
 
-def paid_share(hit_share: float, write: float = 1.0, read: float = READ) -> float:
-    """What prompts cost of their price without a cache: hits at `read`, the rest at `write`."""
-    return hit_share * read + (1 - hit_share) * write
+def paid_share(hit_share: float) -> float:
+    """What prompts are sold for, as a part of their price without a cache: hits at `READ`, the rest computed."""
+    return hit_share * READ + (1 - hit_share)

@@ -38,8 +38,3 @@ def cost(cards: int, card_per_hour: float, workload: Workload, point: OperatingP
         per_million_output_tokens=per_hour * (1 - prompts) / (millions_per_hour * workload.output_tokens),
         cached=cached_price(new_prompt),
     )
-
-
-def at_utilization(bill: float, before: float, after: float) -> float:
-    """The same work's bill when a higher part of every card's time is used."""
-    return bill * before / after

@@ -14,6 +14,7 @@ from engines.performance.precision import Precision
 from engines.performance.roofline import Node, Roofline
 from planning.chunk import chunk_tokens
 from planning.cost import Cost, cost
+from planning.ideal import Ideal, ideal
 from planning.operating_point import Knee, knee
 from planning.replicas import Replicas, replicas
 from planning.split import Split, split
@@ -41,6 +42,7 @@ class Plan(msgspec.Struct, frozen=True):
     node: Node
     workload: Workload
     promise: Promise
+    ideal: Ideal
     chunk_tokens: int
     knee: Knee
     replicas: Replicas
@@ -73,6 +75,7 @@ def plan(model: ModelShape, hardware: Hardware, workload: Workload, promise: Pro
         node=node,
         workload=workload,
         promise=promise,
+        ideal=ideal(node),
         chunk_tokens=chunk,
         knee=found,
         replicas=sides,

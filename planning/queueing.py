@@ -15,17 +15,6 @@ P99_MEANS = math.log(100)
 BISECTIONS = 60
 
 
-def sojourn_mean_s(arrivals_per_s: float, served_per_s: float) -> float:
-    """Waiting and service of one server, M/M/1: 1 / (μ − λ). Infinite where it cannot keep up."""
-    spare = served_per_s - arrivals_per_s
-    return 1 / spare if spare > 0 else math.inf
-
-
-def sojourn_quantile_s(arrivals_per_s: float, served_per_s: float, quantile: float = P99) -> float:
-    """The same at a percentile; the time is exponential: ln(1 / (1 − q)) / (μ − λ)."""
-    return -math.log1p(-quantile) * sojourn_mean_s(arrivals_per_s, served_per_s)
-
-
 def waiting_share(servers: int, busy: float) -> float:
     """Erlang C: which part of the requests waits at all. busy: arrivals per second times seconds of service."""
     if busy >= servers:

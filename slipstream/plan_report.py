@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from planning.cached_price import WRITE_1_HOUR, WRITE_5_MINUTES, reads_that_pay
+from planning.cached_price import WRITE_1_HOUR, WRITE_5_MINUTES, paid_share, reads_that_pay
 from planning.measured_error import Bounds, MeasuredErrors, measured_errors
 from planning.plan import Plan
 from planning.replicas import Side
@@ -124,11 +124,13 @@ def _fleet(told: ReportedPlan) -> Iterator[Sequence[str]]:
 
 def _replica(told: ReportedPlan) -> Iterator[Sequence[str]]:
     plan, errors = told.plan, told.errors
-    point, knee, memory = plan.knee.operated_at, plan.knee, plan.node.memory
+    point, knee, memory, ideal = plan.knee.operated_at, plan.knee, plan.node.memory, plan.ideal
     yield "largest batch", f"{point.batch}; knee {knee.point.batch}, by {knee.broken_by or 'nothing tried'}", ""
     yield "rate", f"{point.requests_per_s:,.2f} requests/s with that batch", error_of(errors.saturated_rate)
     yield "first token, p99", f"{_ms(plan.ttft_p99_s)} in this fleet", error_of(errors.formula.ttft_p99)
     yield "time per token", f"{point.tpot_s * 1e3:.1f} ms with that batch", error_of(errors.formula.time_per_token)
+    yield "- bandwidth floor", f"{ideal.step_floor_s * 1e3:.1f} ms, {ideal.stream_tokens_per_s:,.0f}/s a stream", ""
+    yield "prefill on paper", f"{ideal.prefill_tokens_per_s:,.0f} tokens/s at the whole peak", ""
     yield "chunk", f"{plan.chunk_tokens:,} tokens; longest gap {_ms(point.gap_s)}", NOT_MEASURED
     yield "memory", f"{_gb(memory.total_bytes)} GB", ""
     yield "- weights", f"{_gb(memory.weights_bytes)} GB", ""
@@ -136,6 +138,9 @@ def _replica(told: ReportedPlan) -> Iterator[Sequence[str]]:
     yield "= keys and values", f"{_gb(memory.kv_bytes)} GB, {memory.kv_tokens:,} tokens", error_of(errors.memory)
     tokens = plan.workload.tokens
     yield "concurrency", f"{memory.concurrent(tokens):,} of {tokens:,.0f} tokens", NOT_MEASURED
+    if plan.workload.longest_tokens:
+        admitted = memory.admits(round(point.kv_tokens), plan.workload.longest_tokens)
+        yield "longest request", f"{'fits' if admitted else 'waits for room'} beside a full batch", NOT_MEASURED
     yield (
         "longest context",
         f"{memory.kv_tokens:,} alone, {memory.context_tokens(point.batch):,} each of {point.batch}",
@@ -149,6 +154,9 @@ def _cost(plan: Plan) -> Iterator[Sequence[str]]:
     yield "a million tokens", f"{cost.per_million_tokens:.3f}, in and out together"
     yield "a million out", f"{cost.per_million_output_tokens:.3f}"
     yield "a million in", f"{cost.per_million_new_prompt_tokens:.3f}, computed"
+    if plan.workload.cached_share:
+        share = paid_share(plan.workload.cached_share)
+        yield "", f"{cost.per_million_new_prompt_tokens * share:.3f}, with {plan.workload.cached_share:.0%} cached"
     yield (
         "a million in, cached",
         f"{cached.read:.4f} read (0.1 of it); written {cached.written_for_5_minutes:.3f} for 5 minutes,",

@@ -18,10 +18,10 @@ from engines.performance.precision import Precision
 from engines.performance.roofline import Node, Roofline
 from planning.bandwidth import step_floor_s, stream_tokens_per_s
 from planning.cached_price import READ, WRITE_1_HOUR, WRITE_5_MINUTES, cached_price, paid_share, reads_that_pay
-from planning.cost import at_utilization, cost
+from planning.cost import cost
 from planning.operating_point import at_batch
 from planning.prefill import chunks, paper_tokens_per_s, prefill_steps_s
-from planning.queueing import sojourn_mean_s, sojourn_quantile_s
+from planning.queueing import sojourn_p99_s, wait_mean_s
 from planning.split import shorter
 from planning.workload import Promise, Workload, live_requests
 
@@ -34,12 +34,17 @@ CHAT_PROMISE = Promise(ttft_s=0.7, tpot_s=0.04)
 # S1: replicas by queueing
 
 
+def sojourn_mean_s(arrivals_per_s: float, served_per_s: float) -> float:
+    """Of one server."""
+    return wait_mean_s(1, arrivals_per_s, 1 / served_per_s) + 1 / served_per_s
+
+
 def test_a_queues_p99_is_not_its_mean() -> None:
     """S1: queue p99 = 1 / (μ − λ). That is the mean sojourn of M/M/1; corrected: ln(100) / (μ − λ), 4.6 times as
     long."""
-    mean, p99 = sojourn_mean_s(8, 10), sojourn_quantile_s(8, 10)
-    assert mean == pytest.approx(0.5)
-    assert p99 == pytest.approx(math.log(100) / 2)
+    mean, p99 = sojourn_mean_s(8, 10), sojourn_p99_s(1, 8, 1 / 10)
+    assert mean == pytest.approx(1 / (10 - 8))
+    assert p99 == pytest.approx(math.log(100) / (10 - 8))
     assert round(p99 / mean, 1) == 4.6
 
 
@@ -48,7 +53,7 @@ def test_sized_by_the_mean_a_fleet_has_too_few_replicas() -> None:
     p99."""
     fleets = range(23, 100)
     by_mean = next(servers for servers in fleets if sojourn_mean_s(100 / servers, 1 / 0.22) <= 2)
-    by_p99 = next(servers for servers in fleets if sojourn_quantile_s(100 / servers, 1 / 0.22) <= 2)
+    by_p99 = next(servers for servers in fleets if sojourn_p99_s(1, 100 / servers, 0.22) <= 2)
     assert (by_mean, by_p99) == (25, 45)
 
 
@@ -137,8 +142,13 @@ def test_the_platform_needs_more_machines_for_prefill_than_for_memory() -> None:
 
 
 def test_higher_utilization_more_than_halves_the_bill() -> None:
-    """S2: from 30 to 80 % "literally halves the bill". Corrected: it leaves 37.5 % of it."""
-    assert at_utilization(100, 0.3, 0.8) == pytest.approx(37.5)
+    """S2: from 30 to 80 % "literally halves the bill". Corrected: a token costs 37.5 % of what it did."""
+    point = at_batch(Roofline(node("70b-fp8-8xh100")), CHAT, 8_192, 32)
+    before, after = (
+        cost(8, 2.71, msgspec.structs.replace(CHAT, average_share=used), point).per_million_tokens
+        for used in (0.3, 0.8)
+    )
+    assert after / before == pytest.approx(0.375)
 
 
 def test_a_pace_faster_than_reading() -> None:
