@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,17 +13,39 @@ import msgspec
 from contracts.errors import ConfigError
 
 if TYPE_CHECKING:
+    from engines.performance.model_shape import ModelShape
     from planning.plan import Hardware
     from planning.workload import Workload
 
 GPUS = ("a100", "h100", "h200", "b200")
 PRECISIONS = ("bf16", "fp8", "nvfp4")
 MODELS = ("llama-70b", "llama-8b", "llama-7b", "qwen-32b")
-ABOVE_0 = click.FloatRange(min=0, min_open=True)
+
+
+class Finite(click.FloatRange):
+    """A number in a range; `nan` is in every range as far as click can tell."""
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The number. Fails the option otherwise."""
+        number: float = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is no number", param, ctx)
+        return number
+
+
+ABOVE_0 = Finite(min=0, min_open=True)
+RATE = Finite(min=0, max=1_000_000, min_open=True)
+TOKENS = Finite(min=1, max=100_000_000)
 
 
 @click.command()
-@click.option("--model", type=click.Choice(MODELS), default="llama-70b", show_default=True, help="Its dimensions.")
+@click.option(
+    "--model",
+    default=MODELS[0],
+    show_default=True,
+    metavar="NAME|FOLDER",
+    help=f"{', '.join(MODELS)}, or a Hugging Face folder, of which config.json is read.",
+)
 @click.option("--gpu", "gpus", type=click.Choice(GPUS), multiple=True, help="Several times compares.  [default: h100]")
 @click.option(
     "--precision",
@@ -40,23 +63,23 @@ ABOVE_0 = click.FloatRange(min=0, min_open=True)
     metavar="FILE",
     help="What is asked, from `slipstream workload --export`: options below replace parts of it.",
 )
-@click.option("--requests-per-s", type=ABOVE_0, help="At the peak.")
-@click.option("--prompt-tokens", type=click.FloatRange(min=1), help="Mean.")
-@click.option("--output-tokens", type=click.FloatRange(min=1), help="Mean.")
-@click.option("--cached", type=click.FloatRange(0, 1, max_open=True), help="Part of the prompt tokens. Default: 0.")
+@click.option("--requests-per-s", type=RATE, help="At the peak.")
+@click.option("--prompt-tokens", type=TOKENS, help="Mean.")
+@click.option("--output-tokens", type=TOKENS, help="Mean.")
+@click.option("--cached", type=Finite(0, 1, max_open=True), help="Part of the prompt tokens. Default: 0.")
 @click.option("--context-tokens", type=click.IntRange(min=1), help="Longest prompt and answer. Default: the means.")
 @click.option(
     "--prompt-cv",
-    type=click.FloatRange(min=0),
+    type=Finite(min=0),
     help="Deviation of the prompts' lengths over their mean: 0 all alike. Default: 1.",
 )
 @click.option(
     "--average",
-    type=click.FloatRange(0, 1, min_open=True),
+    type=Finite(0, 1, min_open=True),
     help="Mean load over the month as part of the peak. Default: 1.",
 )
 @click.option("--ttft-ms", type=ABOVE_0, default=700.0, show_default=True, help="Promised to 99 of 100.")
-@click.option("--tpot-ms", type=ABOVE_0, default=40.0, show_default=True, help="Promised time per token.")
+@click.option("--tpot-ms", type=ABOVE_0, default=40.0, show_default=True, help="Promised time per token, on average.")
 @click.option("--gap-ms", type=ABOVE_0, help="Longest pause in a stream; makes chunks smaller. Default: none.")
 @click.option(
     "--price",
@@ -103,7 +126,6 @@ def plan(
       slipstream plan --trace mine.jsonl --gpu h100 --gpu h200 --gpu b200
       slipstream plan --trace mine.jsonl --requests-per-s 80 --price h100=2.20 --json
     """
-    from engines.performance.catalog import MODELS as SHAPES
     from planning.plan import cheapest
     from planning.workload import Promise
     from slipstream.plan_report import Refusal, comparison, reported, text_of
@@ -119,11 +141,12 @@ def plan(
     }
     workload = _workload(trace, {name: value for name, value in given.items() if value is not None})
     promise = Promise(ttft_ms / 1e3, tpot_ms / 1e3, (gap_ms or 0.0) / 1e3)
+    shape = _shape(model)
     kinds = _kinds(gpus or ("h100",), precisions, tensor_parallel, prices, transfer_gb_s)
     plans, refusals = [], []
     for name, hardware in kinds.items():
         try:
-            plans.append(cheapest(SHAPES[model], hardware, workload, promise))
+            plans.append(cheapest(shape, hardware, workload, promise))
         except ConfigError as error:
             if len(kinds) == 1:
                 raise
@@ -133,6 +156,17 @@ def plan(
         click.echo(msgspec.json.encode(told).decode())
     else:
         click.echo(text_of(plans[0]) if len(kinds) == 1 else comparison(plans, refusals))
+
+
+def _shape(model: str) -> ModelShape:
+    from engines.performance.catalog import MODELS as SHAPES
+    from engines.performance.model_folder import read_shape
+
+    if model in SHAPES:
+        return SHAPES[model]
+    if not Path(model).is_dir():
+        raise ConfigError(f"--model {model}: neither a folder nor one of {', '.join(SHAPES)}")
+    return read_shape(Path(model))
 
 
 def _workload(trace: Path | None, given: dict[str, float]) -> Workload:

@@ -120,8 +120,20 @@ def test_a_trace_says_what_is_asked(trace: Path) -> None:
 def test_what_is_missing_or_impossible_is_said() -> None:
     with pytest.raises(ConfigError, match="give --prompt-tokens, --output-tokens, or --trace FILE"):
         run("--requests-per-s", "5")
+    with pytest.raises(ConfigError, match="--model llama-9000: neither a folder nor one of llama-70b"):
+        run(*CHAT, "--model", "llama-9000")
     with pytest.raises(TensorParallelAcrossNodes):
         run(*CHAT, "--tensor-parallel", "16")
+
+
+@pytest.mark.parametrize("wrong", ["nan", "inf", "0", "2e6"])
+def test_a_rate_is_a_number_that_a_fleet_can_be_asked_for(wrong: str) -> None:
+    assert CliRunner().invoke(plan, [*CHAT, "--requests-per-s", wrong]).exit_code == 2
+
+
+def test_a_model_may_be_a_folder() -> None:
+    told = run(*CHAT, "--model", str(ROOT / "models" / "slipstream-code"), "--tensor-parallel", "1")
+    assert told.startswith("slipstream-code in FP8, 1 x H100 a replica")
 
 
 def test_what_can_be_chosen_is_what_is_modelled() -> None:

@@ -1,0 +1,66 @@
+"""The shape of a model from its Hugging Face folder: `config.json` alone, no weights are read.
+
+Dense decoders only (Llama, Mistral, Qwen2 and Qwen3): where experts take turns, parameters do not tell a step's work.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+from contracts.errors import ConfigError
+from engines.performance.model_shape import ModelShape
+
+Count = Annotated[int, msgspec.Meta(ge=1)]
+ARCHITECTURES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
+
+
+class _Config(msgspec.Struct, frozen=True):
+    architectures: tuple[str, ...]
+    vocab_size: Count
+    hidden_size: Count
+    intermediate_size: Count
+    num_hidden_layers: Count
+    num_attention_heads: Count
+    num_key_value_heads: Count | None = None
+    head_dim: Count | None = None
+    tie_word_embeddings: bool = False
+
+
+def read_shape(folder: Path) -> ModelShape:
+    """The shape in FP8, as the catalog has them; `Precision.of` says otherwise. Raises ConfigError."""
+    file = folder / "config.json"
+    try:
+        config = msgspec.json.decode(file.read_bytes(), type=_Config)
+    except OSError as error:
+        raise ConfigError(f"{file}: cannot be read: {error.strerror}", param="model") from error
+    except msgspec.DecodeError as error:
+        raise ConfigError(f"{file}: is no configuration of a decoder: {error}", param="model") from error
+    if not set(config.architectures) & set(ARCHITECTURES):
+        raise ConfigError(
+            f"{file}: {', '.join(config.architectures) or 'no architecture'} cannot be planned; known: "
+            f"{', '.join(ARCHITECTURES)}",
+            param="model",
+        )
+    kv_heads = config.num_key_value_heads or config.num_attention_heads
+    head_size = config.head_dim or config.hidden_size // config.num_attention_heads
+    return ModelShape(
+        name=folder.resolve().name,
+        parameters=float(_parameters(config, kv_heads, head_size)),
+        layers=config.num_hidden_layers,
+        hidden=config.hidden_size,
+        heads=config.num_attention_heads,
+        kv_heads=kv_heads,
+        head_size=head_size,
+    )
+
+
+def _parameters(config: _Config, kv_heads: int, head_size: int) -> int:
+    """Norms included; Qwen2's biases, a ten-thousandth of it, are not."""
+    hidden = config.hidden_size
+    attention = 2 * hidden * head_size * (config.num_attention_heads + kv_heads)  # q and o, k and v
+    layer = attention + 3 * hidden * config.intermediate_size + 2 * hidden
+    embeddings = config.vocab_size * hidden * (1 if config.tie_word_embeddings else 2)
+    return embeddings + config.num_hidden_layers * layer + hidden
