@@ -27,7 +27,7 @@ class Finite(click.FloatRange):
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """The number. Fails the option otherwise."""
-        number: float = super().convert(value, param, ctx)
+        number: float = super().convert(value, param, ctx)  # type: ignore[arg-type]  # click passes text
         if not math.isfinite(number):
             self.fail(f"{value!r} is no number", param, ctx)
         return number
