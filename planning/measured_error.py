@@ -34,8 +34,8 @@ SATURATED_RATE: dict[Kind, Bounds] = {
     ("H200", Precision.FP8, 1): (-0.12, -0.09),
     ("H200", Precision.FP8, 8): (-0.13, -0.12),
 }
-"""Output tokens a second of a full replica. Four H100: the published figures themselves do not fit between two and
-eight."""
+"""Output tokens a second of a full replica. Four H100: as found when the model was fitted, in no test; the published
+figures themselves do not fit between two and eight."""
 
 
 class FormulaErrors(msgspec.Struct, frozen=True):
