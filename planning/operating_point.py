@@ -14,7 +14,7 @@ import msgspec
 
 from engines.performance.roofline import Roofline
 from planning.prefill import prefill_steps_s
-from planning.queueing import BISECTIONS, sojourn_p99_s, wait_mean_s
+from planning.queueing import BISECTIONS, scv_of_p99, sojourn_p99_s, wait_mean_s
 from planning.workload import Promise, PromiseOutOfReach, Workload
 
 BATCHES = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
@@ -37,6 +37,8 @@ class OperatingPoint(msgspec.Struct, frozen=True):
     """The longest step: one with a chunk in it."""
     prefill_s: float
     """From the first step of a prompt to its first token."""
+    prefill_scv: float
+    """Squared coefficient of variation of it, over prompts."""
     prefill_steps: int
     kv_tokens: float
     """In use when every stream is at its end."""
@@ -54,7 +56,7 @@ class OperatingPoint(msgspec.Struct, frozen=True):
     def ttft_p99_s(self, workload: Workload, servers: int, requests_per_s: float) -> float:
         """Of so many such replicas behind one queue: the step under way, then waiting and prefill."""
         return self.step_s + sojourn_p99_s(
-            servers, requests_per_s, self.prefill_s, workload.arrival_scv, workload.prompt_scv
+            servers, requests_per_s, self.prefill_s, workload.arrival_scv, self.prefill_scv
         )
 
 
@@ -76,7 +78,15 @@ def at_rate(roofline: Roofline, workload: Workload, chunk_tokens: int, batch: in
     full_per_s = batch / (output * step_s + batch * interference_s)
     requests_per_s = min(full_per_s, MOST_PROMPT_SHARE / taken_s, most_per_s)
     # a stream begins where its prompt ended, in front of the prompts that came while that one waited
-    behind_s = taken_s + wait_mean_s(1, requests_per_s, taken_s, workload.variability)
+    prefill_scv = workload.prompt_scv
+    if longest := workload.prompt_p99_tokens:
+        new_share = new / workload.prompt_tokens
+        p99_s = sum(
+            prefill_steps_s(roofline, longest * new_share, longest * (1 - new_share), chunk_tokens, batch, context)
+        )
+        prefill_scv = scv_of_p99(taken_s, p99_s)
+    variability = (workload.arrival_scv + prefill_scv) / 2
+    behind_s = taken_s + wait_mean_s(1, requests_per_s, taken_s, variability)
     stream_s = (output * step_s + requests_per_s * behind_s * interference_s) / (1 - requests_per_s * interference_s)
     return OperatingPoint(
         batch=batch,
@@ -85,6 +95,7 @@ def at_rate(roofline: Roofline, workload: Workload, chunk_tokens: int, batch: in
         tpot_s=stream_s / output,
         gap_s=max(with_prompt_s),
         prefill_s=taken_s,
+        prefill_scv=prefill_scv,
         prefill_steps=steps,
         kv_tokens=batch * workload.tokens,
     )

@@ -74,6 +74,13 @@ def sojourn_p99_s(
     return fixed_s + high
 
 
+def scv_of_p99(mean_s: float, p99_s: float) -> float:
+    """The squared coefficient of variation of a service with this mean and p99, formed as `sojourn_p99_s` has it."""
+    beyond = (p99_s / mean_s - 1) / (P99_MEANS - 1)
+    deviation = beyond if beyond <= 1 else p99_s / mean_s / P99_MEANS
+    return max(deviation, 0.0) ** 2
+
+
 def _exceeded(after_s: float, waiting: float, service_mean_s: float, wait_mean_s: float) -> float:
     """P(wait + service > t), both exponential, the wait with an atom at 0."""
     alone = math.exp(-after_s / service_mean_s)

@@ -82,6 +82,6 @@ def replicas(
 def _queueing(workload: Workload, promise: Promise, point: OperatingPoint) -> int:
     """The router keeps one queue for the whole fleet."""
     within_s = promise.ttft_s - point.step_s
-    found = servers_for(workload.requests_per_s, point.prefill_s, within_s, workload.arrival_scv, workload.prompt_scv)
+    found = servers_for(workload.requests_per_s, point.prefill_s, within_s, workload.arrival_scv, point.prefill_scv)
     assert found is not None, "the knee keeps the promise without a queue"
     return found

@@ -50,17 +50,19 @@ def split(
     return Split(
         transfer_s=transfer_s,
         interference_s=point.interference_s,
-        prefill_replicas=_prefilling(roofline, workload, promise, transfer_s),
+        prefill_replicas=_prefilling(roofline, workload, promise, transfer_s, point.prefill_scv),
         decode_replicas=_decoding(roofline, workload, promise),
     )
 
 
-def _prefilling(roofline: Roofline, workload: Workload, promise: Promise, transfer_s: float) -> int | None:
+def _prefilling(
+    roofline: Roofline, workload: Workload, promise: Promise, transfer_s: float, prefill_scv: float
+) -> int | None:
     # no stream waits beside it, so that chunks would only read keys again
     cached = workload.prompt_tokens - workload.new_tokens
     service_s = sum(prefill_steps_s(roofline, workload.new_tokens, cached, math.ceil(workload.new_tokens)))
     within_s = promise.ttft_s - transfer_s
-    return servers_for(workload.requests_per_s, service_s, within_s, workload.arrival_scv, workload.prompt_scv)
+    return servers_for(workload.requests_per_s, service_s, within_s, workload.arrival_scv, prefill_scv)
 
 
 def _decoding(roofline: Roofline, workload: Workload, promise: Promise) -> int | None:

@@ -19,6 +19,8 @@ class Workload(msgspec.Struct, frozen=True):
     """Of a prompt and its answer; 0: no longer than the means."""
     prompt_scv: float = 1.0
     """Squared coefficient of variation of the prompts' lengths, which stands for that of their prefill."""
+    prompt_p99_tokens: float = 0.0
+    """Where it is known, it tells the spread of prefill instead: attention makes long prompts dearer than long."""
     arrival_scv: float = 1.0
     """The same of the times between arrivals; 1: at random."""
     average_share: float = 1.0
@@ -38,11 +40,6 @@ class Workload(msgspec.Struct, frozen=True):
     def context_tokens(self) -> int:
         """The longest context that must be served."""
         return max(self.longest_tokens, round(self.tokens))
-
-    @property
-    def variability(self) -> float:
-        """Of waiting: 1 as in M/M/c."""
-        return (self.arrival_scv + self.prompt_scv) / 2
 
 
 class Promise(msgspec.Struct, frozen=True):

@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from contracts.nearest_rank import nearest_rank
 from planning.workload import Workload
 from router.simulator.bound import clairvoyant_hit_rate
 from router.simulator.trace import TRACE_BLOCK_TOKENS
@@ -33,6 +34,7 @@ def trace_workload(arrivals: Sequence[Arrival]) -> Workload:
         output_tokens=statistics.fmean(arrival.output_tokens for arrival in arrivals),
         cached_share=clairvoyant_hit_rate(arrivals, 0, TRACE_BLOCK_TOKENS),
         longest_tokens=max(arrival.prompt_tokens + arrival.output_tokens for arrival in arrivals),
+        prompt_p99_tokens=nearest_rank(sorted(prompts), 99) or 0,
         prompt_scv=statistics.pvariance(prompts, mean) / mean**2,
         arrival_scv=1.0 if arriving.interarrival_cv is None else arriving.interarrival_cv**2,
         average_share=average / peak,

@@ -137,6 +137,7 @@ def plan(
         "cached_share": cached,
         "longest_tokens": context_tokens,
         "prompt_scv": None if prompt_cv is None else prompt_cv**2,
+        "prompt_p99_tokens": None if prompt_cv is None else 0.0,
         "average_share": average,
     }
     workload = _workload(trace, {name: value for name, value in given.items() if value is not None})

@@ -16,6 +16,7 @@ from engines.performance.roofline import Node, Roofline
 from planning.measured_error import measured_errors
 from planning.operating_point import MOST_PROMPT_SHARE, at_batch
 from planning.plan import Hardware, Plan, cheapest, plan
+from planning.prefill import prefill_steps_s
 from planning.queueing import sojourn_p99_s
 from planning.replicas import Replicas, Side, replicas
 from planning.workload import Promise, PromiseOutOfReach, Workload
@@ -131,6 +132,15 @@ def test_the_resource_that_binds_is_named() -> None:
     }
     for side, (workload, hardware, promise) in cases.items():
         assert made(workload, hardware, promise).replicas.binding is side
+
+
+def test_a_known_p99_of_prompts_is_in_the_first_tokens_p99() -> None:
+    """Of 3,000 tokens on average; in an empty fleet the p99 is the prefill of that prompt and the step under way."""
+    asked = Workload(0.001, 3_000, 400, prompt_p99_tokens=60_000)
+    roofline = Roofline(Node("n", H100, 8, LLAMA_70B))
+    point = at_batch(roofline, asked, 8_192, 1)
+    alone_s = sum(prefill_steps_s(roofline, 60_000, 0, 8_192, 1, 3_200))
+    assert point.ttft_p99_s(asked, 50, 0.001) == pytest.approx(point.step_s + alone_s, rel=1e-3)
 
 
 def test_a_promised_gap_makes_chunks_smaller_and_is_kept() -> None:

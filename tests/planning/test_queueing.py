@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planning.queueing import (
+    scv_of_p99,
     servers_for,
     sojourn_p99_s,
     wait_mean_s,
@@ -86,6 +87,12 @@ def test_one_server_is_the_closed_form() -> None:
     assert sojourn_p99_s(1, 0.0, 1.0) == pytest.approx(math.log(100))
     assert sojourn_p99_s(1, 0.0, 1.0, service_scv=0.0) == 1.0
     assert sojourn_p99_s(1, 1.0, 1.0) == wait_mean_s(1, 1.0, 1.0) == math.inf
+
+
+@pytest.mark.parametrize("scv", [0.0, 0.3, 1.0, 3.0])
+def test_a_spread_is_told_by_its_p99(scv: float) -> None:
+    assert scv_of_p99(0.2, sojourn_p99_s(1, 0.0, 0.2, service_scv=scv)) == pytest.approx(scv)
+    assert scv_of_p99(0.2, 0.1) == 0
 
 
 loads = st.floats(0.01, 200)

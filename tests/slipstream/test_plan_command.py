@@ -110,7 +110,7 @@ def test_a_trace_says_what_is_asked(trace: Path) -> None:
     assert workload.output_tokens == 20
     assert workload.cached_share == pytest.approx(299 / 300 * 1_024 / 1_600)
     assert workload.longest_tokens == 1_620
-    assert workload.prompt_scv == 0
+    assert (workload.prompt_scv, workload.prompt_p99_tokens) == (0, 1_600)
     assert workload.average_share == pytest.approx(0.75, abs=0.01)
     told = msgspec.json.decode(run("--trace", str(trace), "--requests-per-s", "80", "--cached", "0.1", "--json"))
     asked = told["plans"][0]["plan"]["workload"]
