@@ -10,6 +10,7 @@ import msgspec
 from planning.cached_price import WRITE_1_HOUR, WRITE_5_MINUTES, paid_share, reads_that_pay
 from planning.measured_error import Bounds, MeasuredErrors, measured_errors
 from planning.plan import Plan
+from planning.prices import PUBLISHED, SOURCE
 from planning.replicas import Side
 from slipstream.table import table
 
@@ -104,7 +105,8 @@ def _whole(told: ReportedPlan) -> Iterator[str]:
     yield ""
     yield from _split(plan)
     yield ""
-    yield from textwrap.wrap(LEGEND, COLUMNS)
+    published = plan.hardware.card_per_hour == PUBLISHED.get(plan.node.gpu.name)
+    yield from textwrap.wrap(LEGEND + (f" Price: {SOURCE}." if published else ""), COLUMNS)
 
 
 def _sides(told: ReportedPlan) -> Iterator[Sequence[str]]:

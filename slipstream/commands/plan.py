@@ -207,7 +207,7 @@ def _kinds(
                     card,
                     Precision(precision),
                     cards,
-                    own.get(gpu, PUBLISHED[card.name].per_hour),
+                    own.get(gpu, PUBLISHED[card.name]),
                     transfer_gb_s * 1e9,
                 )
                 for cards in ((tensor_parallel,) if tensor_parallel else TENSOR_PARALLEL)

@@ -14,7 +14,7 @@ from contracts.errors import ConfigError
 from engines.performance.catalog import GPUS, MODELS
 from engines.performance.fit import TensorParallelAcrossNodes
 from engines.performance.precision import Precision
-from planning.prices import PUBLISHED
+from planning.prices import PUBLISHED, SOURCE
 from router.simulator.trace import read_trace
 from slipstream.commands import plan as command
 from slipstream.commands.plan import plan
@@ -97,7 +97,9 @@ def test_a_price_of_ones_own_is_what_the_bill_is_made_of() -> None:
         cost: float = told["plans"][0]["plan"]["cost"]["per_month"]
         return cost
 
-    assert month("--price", f"h100={PUBLISHED['H100'].per_hour * 2}") == pytest.approx(2 * month())
+    assert month("--price", f"h100={PUBLISHED['H100'] * 2}") == pytest.approx(2 * month())
+    assert SOURCE in " ".join(run(*CHAT).split())
+    assert SOURCE not in " ".join(run(*CHAT, "--price", "h100=2").split())
     for wrong in ("h100", "h100=0", "h100=x", "v100=2", "h100=inf"):
         with pytest.raises(ConfigError, match="write a card and dollars per hour"):
             run(*CHAT, "--price", wrong)
