@@ -13,10 +13,12 @@ from benchmarks.keystroke_sessions.editor import Asked
 from benchmarks.keystroke_sessions.edits import Kind
 from benchmarks.keystroke_sessions.engine_load import EngineLoad
 from benchmarks.keystroke_sessions.sites import QUEUED_S, Row
+from engines.embedded.config import SchedulerConfig
 
 WARM = (Kind.TYPED, Kind.LINE)
 """Keys whose prompt the engine has seen but for what they added. A jump is none: what stands behind the cursor comes
 first in the prompt."""
+STEP_TOKENS = SchedulerConfig().max_batch_tokens
 EDGES = (1, 2, 4, 8, 16, 32, 64, 128, 300, 1_000, 2_000, 4_000, 8_000)
 """Upper bounds of the histogram's bars, in tokens; the last bar is what lies above."""
 
@@ -142,7 +144,9 @@ def judged(asked: Sequence[Asked], rows: Mapping[str, Row]) -> list[Judged]:
         if row is not None and row.prompt_tokens:
             known = row.prompt_tokens if warm else min(read[file], row.prompt_tokens)
             again = max(known - row.cached_tokens, 0) if known else None
-            read[file] = max(read[file], row.prompt_tokens)
+            # of the step that an end falls into all counts, and how much of it is still computed nobody is told
+            surely = row.prompt_tokens - (0 if row.read_whole else STEP_TOKENS)
+            read[file] = max(read[file], surely)
             if row.read_whole:
                 whole.add(file)
         found.append(Judged(one if warm else msgspec.structs.replace(one, kind=Kind.COLD), again))

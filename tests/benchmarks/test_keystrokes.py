@@ -19,7 +19,7 @@ from benchmarks.keystroke_sessions.editor import Asked
 from benchmarks.keystroke_sessions.edits import Edit, Kind, keys, places
 from benchmarks.keystroke_sessions.edits import load as recorded_edits
 from benchmarks.keystroke_sessions.engine_load import EngineLoad, load, numbers
-from benchmarks.keystroke_sessions.figures import figures, judged, quantile
+from benchmarks.keystroke_sessions.figures import STEP_TOKENS, figures, judged, quantile
 from benchmarks.keystroke_sessions.picture import draw
 from benchmarks.keystroke_sessions.sites import CLIENT_WINDOW, LEVERS, Row, _model, everything_on
 from benchmarks.keystrokes import missed
@@ -238,13 +238,15 @@ def test_of_a_file_that_was_read_in_part_only_that_part_is_computed_again() -> N
     ]
     moved, reads, typed = keys
     rows = {
-        "first": Row("first", 512, 0, "complete", 0.5, superseded=True),
-        moved.id: Row(moved.id, 768, 0, "complete", 1.5, superseded=True),
+        "first": Row("first", 512 + STEP_TOKENS, 0, "complete", 0.5, superseded=True),
+        moved.id: Row(moved.id, 768 + STEP_TOKENS, 0, "complete", 1.5, superseded=True),
         reads.id: Row(reads.id, 5_000, 768, "complete", 2.5, completion_tokens=3),
         typed.id: row(typed.id, 2),
     }
     found = figures([first, *keys], rows)
     assert sorted(key.again for key in judged([first, *keys], rows) if key.again is not None) == [0, 2, 512]
-    assert found.prefilled_again_p99 == 512, "of what the first had read, all was computed again by the next"
+    assert found.prefilled_again_p99 == 512, (
+        "of what the first had read before its last step, all was computed again by the next"
+    )
     assert sum(found.histogram) == 3
     assert found.warm_ttft_p50_ms == 4_000.0, "the one behind what was read to its end"
