@@ -245,8 +245,6 @@ def test_of_a_file_that_was_read_in_part_only_that_part_is_computed_again() -> N
     }
     found = figures([first, *keys], rows)
     assert sorted(key.again for key in judged([first, *keys], rows) if key.again is not None) == [0, 2, 512]
-    assert found.prefilled_again_p99 == 512, (
-        "of what the first had read before its last step, all was computed again by the next"
-    )
+    assert found.prefilled_again_p99 == 512, "all that the first had read before its last step"
     assert sum(found.histogram) == 3
     assert found.warm_ttft_p50_ms == 4_000.0, "the one behind what was read to its end"
