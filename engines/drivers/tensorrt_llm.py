@@ -22,6 +22,8 @@ _PROMPT, _CACHED, _GENERATED = _COUNTERS = (
     b"trtllm_generation_tokens_total",
 )
 BAD_REQUEST = 400
+REFUSING = ("validation error", "not supported", "are supported", "must be", "must alternate", "invalid", "should ")
+"""Words of pydantic, of the server's own checks and of chat templates, in lower case."""
 MIDDLE_PRIORITY = 0.5
 """What a request has that names none."""
 
@@ -124,6 +126,6 @@ def unit_priority(priority: int) -> float:
 
 
 def _is_validation(message: str) -> bool:
-    """Whether pydantic or the server's own checks of a body say so, who name the field or the value."""
+    """Whether it is about the request: a template's sentence about its roles makes no engine a broken one."""
     start = message[:200].lower()
-    return any(words in start for words in ("validation error", "not supported", "must be", "invalid", "should "))
+    return any(words in start for words in REFUSING)

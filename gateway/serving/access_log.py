@@ -6,6 +6,7 @@ import json
 import logging
 import re
 
+from contracts.misfit import shortened
 from contracts.printable import printable
 from gateway.serving.request import Arrival
 from gateway.serving.request_spans import Ended
@@ -46,7 +47,7 @@ def _fields(arrival: Arrival, path: str, ended: Ended, organization_id: str) -> 
         "path": path,
         "status": ended.status,
         "error_code": ended.error_code,
-        "model": None if model is None else printable(model),
+        "model": None if model is None else printable(shortened(model)),
         "total_ms": round(arrival.clock.age_s * 1e3, 3),
     }
     if request is None:

@@ -328,7 +328,7 @@ class Placer:
                 reason += f" A place is kept for this request in {retry_after_s:.2g} s."
         else:
             retry_after_s = pool.wait_estimator.return_in_s(pool.queue.ahead_of(waiting), pool.places, now)
-        over_share = in_excess(pool.queue, waiting.ask.organization_id)
+        over_share = pool.whole and in_excess(pool.queue, waiting.ask.organization_id)
         if over_share:
             reason += f" {OVER_SHARE}"
         self._refuse(pool, waiting, Overloaded.code, cause, reason, retry_after_s, now, out, over_share)

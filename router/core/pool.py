@@ -117,6 +117,11 @@ class PoolState:
         return sum(replica.max_concurrency for replica in self.replicas if replica.usable)
 
     @property
+    def whole(self) -> bool:
+        """Every replica that is meant to serve does: what it has no room for now, it was not made for."""
+        return all(replica.usable for replica in self.replicas if replica.weight > 0)
+
+    @property
     def unknown(self) -> bool:
         """Nobody has said what any of its replicas can take: whoever waits for them is served as they came."""
         return all(replica.unknown for replica in self.replicas)

@@ -164,6 +164,19 @@ def test_its_own_failures_are_not_the_clients() -> None:
     assert isinstance(error("Requests failed: executor is shutting down"), EngineFailed)
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Conversation roles must alternate user/assistant/user/assistant/...",
+        "Only user and assistant roles are supported!",
+        "suffix is not supported",
+        "top_p must be in (0, 1]",
+    ],
+)
+def test_what_a_template_refuses_is_the_clients(said: str) -> None:
+    assert isinstance(error(said), EngineRefused)
+
+
 async def test_what_it_finds_invalid_is(server: tuple[FakeTensorRTLLM, str]) -> None:
     _, url = server
     request = EngineRequest("POST", CHAT, msgspec.json.encode({"model": "m", "messages": SAID, "store": True}))

@@ -19,7 +19,7 @@ from contracts.lease import LeaseRequest
 from contracts.proto import router_pb2 as pb
 from router.client import _error_of
 from router.core.decisions import Refused
-from router.core.events import Tick
+from router.core.events import ReplicaPolled, Tick
 from router.core.excess import in_excess
 from router.core.fair_queue import ACTIVE_S, FairQueue
 from router.core.state import QueuedRequest, Session
@@ -161,6 +161,21 @@ def test_a_core_too_small_for_everybody_blames_nobody() -> None:
     found = [each for number in range(9) for each in refused(alone.ask(f"a-{number}", organization_id="a"))]
     assert len(found) == 7
     assert not any(one.over_share for one in found), "who is alone has all of the pool"
+
+
+def test_a_pool_that_has_lost_a_replica_blames_nobody() -> None:
+    """Else an outage would pass for the excess of whoever uses most of the pool."""
+    core = Core(fleet(replicas=("r1", "r2"), max_concurrency=4), queue_length=6)
+    core.ask("quiet-0", organization_id="quiet", deadline_s=5.0)
+    while core.core.fleet.replicas["r2"].usable:
+        core.do(ReplicaPolled("r2", False))
+    found = [
+        each
+        for number in range(16)
+        for each in refused(core.ask(f"noisy-{number}", organization_id="noisy", deadline_s=5.0))
+    ]
+    assert found
+    assert not any(one.over_share for one in found)
 
 
 def refusals_of(rates: dict[str, float], seed: int, for_s: float) -> tuple[Counter[str], Counter[str]]:
