@@ -78,6 +78,7 @@ VALUES: dict[str, Any] = {
     "level": "project",
     "long": "1h",
     "margin": 0.02,
+    "correlation": 0.05,
     "model": "qwen3-8b",
     "models": ["qwen3-8b"],
     "money_counted": True,

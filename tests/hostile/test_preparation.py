@@ -42,7 +42,7 @@ class Doors:
     def __init__(self) -> None:
         self.keyring = self.catalog = self
         self.salts = Salts(b"secret")
-        self.spans = None
+        self.spans = self.access_log = None
         self.registry = CollectorRegistry()
         self.metrics = GatewayMetrics(self.registry)
         self.refusals: list[SlipstreamError] = []
