@@ -13,6 +13,8 @@ from diagnosis.objectives import Objectives
 SHARE, FEWEST = 0.05, 5
 MONEY = ("insufficient_quota", "request_exceeds_limit")
 """Waiting does not help against these."""
+FLOOD = 0.2
+"""Part of all requests that must have been refused beyond somebody's share, for that to be what is wrong."""
 WOULD_NOT_HELP = (
     WouldNotHelp(Fix.MORE_REPLICAS, "the requests never reached an engine"),
     WouldNotHelp(Fix.ADMISSION_CONTROL, "this is admission control, at work"),
@@ -28,10 +30,14 @@ WOULD_NOT_HELP_SHARE = (
 def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
     """By the share of requests that limits refused, by which rule most, and whose."""
     now = evidence.now
-    count = sum(refusal.count for refusal in now.refusals)
+    refusals = now.refusals
+    if sum(each.count for each in refusals if each.rule == FAIR_SHARE) < FLOOD * now.requests:
+        # some of everybody's wait in a full pool: what is to be mended is the queue
+        refusals = tuple(each for each in refusals if each.rule != FAIR_SHARE)
+    count = sum(refusal.count for refusal in refusals)
     if count < FEWEST or count < SHARE * now.requests:
         return Clear(Cause.LIMITS)
-    by_count = sorted(now.refusals, key=lambda each: each.count, reverse=True)
+    by_count = sorted(refusals, key=lambda each: each.count, reverse=True)
     rules = "; ".join(f"{each.rule} ({each.code}) refused {each.count:,}" for each in by_count[:3])
     whose = "; ".join(f"{each.label}: {each.count:,}" for each in now.refused[:3])
     waits, share = by_count[0].code not in MONEY, by_count[0].rule == FAIR_SHARE

@@ -154,6 +154,18 @@ def test_what_limits_refused_names_whose_it_was() -> None:
     assert found.evidence[1].startswith(f"Refused most: {most}: {count:,}")
 
 
+def test_a_little_that_was_shed_beyond_a_share_is_no_finding_of_its_own() -> None:
+    source = random.Random(4)
+    shed = [
+        msgspec.structs.replace(row, status=503, error_code="overloaded", over_share=True, ttft_ms=None)
+        if row.organization == "bolt" and source.random() < 0.3
+        else row
+        for row in rows(source, BEGAN)
+    ]
+    found = diagnose(Evidence(now=window_of(shed, BEGAN, BEGAN + WINDOW), audit=()))
+    assert found.primary is None or found.primary.cause is not Cause.LIMITS
+
+
 def test_whose_flood_the_router_shed_is_named_and_not_taken_for_a_queue() -> None:
     source = random.Random(4)
     shed = [
