@@ -20,7 +20,10 @@ from tests.deployment import free_port
 from tests.slipstream.deployment import WITHOUT_ENGINES, run
 
 STARTS = (("up",), ("gateway",), ("router",), ("worker",), ("engine", "--model", "anything"))
-NO_DRIVER = "pools.elsewhere.driver: no driver named 'vllm'; drivers: embedded, openai, sglang, tensorrt_llm (vLLM speaks openai)"
+NO_DRIVER = (
+    "pools.elsewhere.driver: no driver named 'vllm'; "
+    "drivers: embedded, openai, sglang, tensorrt_llm (vLLM speaks openai)"
+)
 
 
 def _pair(folder: Path, name: str) -> tuple[Path, Path]:
