@@ -11,7 +11,7 @@ WORKERS ?= 2
 # LOCKED=1 make test installs exactly what requirements/dev-cpu.lock names, hashes checked.
 
 .DEFAULT_GOAL := help
-.PHONY: help up test test-billing check format bench nightly docs lock clean
+.PHONY: help up test test-billing test-sglang test-vllm check format bench nightly docs lock clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -24,6 +24,18 @@ test: $(DEV)  ## run the tests (ARGS="tests/gateway -x", WORKERS=8)
 
 test-billing: $(DEV)  ## 20,000 requests, everything killed meanwhile: the ledger is the engines' count (REQUESTS=200000)
 	SLIPSTREAM_TEST_BILLING_REQUESTS=$(or $(REQUESTS),20000) $(BIN)/python -m pytest tests/billing -s --durations=1 $(ARGS)
+
+test-sglang: $(DEV)  ## against the real SGLang, until the first failure (SGLANG_VENV=... SGLANG_SERVE=script TIMES=10)
+	for time in $$(seq $(or $(TIMES),1)); do \
+	  SLIPSTREAM_TEST_SGLANG_VENV=$(SGLANG_VENV) SLIPSTREAM_TEST_SGLANG_SERVE=$(SGLANG_SERVE) \
+	    $(BIN)/python -m pytest -m sglang --timeout 1800 tests/sglang tests/e2e/test_real_sglang.py $(ARGS) || exit 1; \
+	done
+
+test-vllm: $(DEV)  ## against the real vLLM, until the first failure (VLLM_VENV=... TIMES=3)
+	for time in $$(seq $(or $(TIMES),1)); do \
+	  SLIPSTREAM_TEST_VLLM_VENV=$(VLLM_VENV) \
+	    $(BIN)/python -m pytest -m vllm --timeout 1800 tests/vllm $(ARGS) || exit 1; \
+	done
 
 check: $(DEV)  ## format, lint, types, import layers: what CI asks
 	$(BIN)/ruff format --check $(wildcard $(CODE))
@@ -41,10 +53,10 @@ bench: $(DEV)  ## what the gateway costs, next to the engine reached directly
 nightly: $(DEV)  ## the tests that take minutes
 	$(BIN)/python -m pytest -m nightly --timeout 1800 $(ARGS)
 
-docs: $(DEV)  ## write docs/reference, Grafana's boards and the planner's tables anew from the code
+docs: $(DEV)  ## write docs/reference, Grafana's boards and what commands print on pages anew from the code
 	$(BIN)/python -m slipstream.reference docs/reference
 	$(BIN)/python -m infra.grafana
-	$(BIN)/python -m slipstream.plan_page docs/guides/plan.md
+	$(BIN)/python -m slipstream.printed_page docs/guides/plan.md docs/guides/launch-engines.md
 
 lock: $(DEV)  ## renew requirements/*.lock, the hash-pinned dependencies of CI and deployments
 	$(PIP) --quiet 'uv>=0.9,<1'

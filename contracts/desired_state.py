@@ -6,7 +6,7 @@ Stored as a row per version, seeded from the settings file, handed by gateways t
 from __future__ import annotations
 
 import re
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -14,6 +14,11 @@ from contracts.cascade import Cascade
 from contracts.errors import ConfigError
 from contracts.fill_in_the_middle import FillInTheMiddle
 from contracts.generation import Tier
+
+Role = Literal["unified", "prefill", "decode"]
+"""What a pool's engines do of a request: all of it, its prompt, or its answer."""
+PAIR_DRIVERS = frozenset({"sglang"})
+"""Dialects whose engines can share a request."""
 
 _VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
 
@@ -81,13 +86,16 @@ class Replica(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     weight: Annotated[float, msgspec.Meta(ge=0)] = 1.0
     """Share of load relative to the pool's other replicas; 0 drains it."""
     hardware: str = ""
-    """What it runs on, for people and reports: `H200x2`."""
+    """What it runs on, for people and reports: `H200x2`. Empty: as its pool says."""
     speed: Annotated[float, msgspec.Meta(gt=0)] = 1.0
     """Prefill speed relative to the pool's other replicas, until its own reports have told."""
     context_tokens: Annotated[int, msgspec.Meta(ge=0)] = 0
     """Longest prompt and answer it takes together; 0: the model's."""
     speculation: bool = False
     """It was started with speculative decoding."""
+    bootstrap_port: Annotated[int, msgspec.Meta(ge=0, le=65_535)] = 0
+    """Of a prefill engine: where decode engines fetch what it computed (SGLang: `--disaggregation-bootstrap-port`, on
+    the host of `url`)."""
     kv_events: str = ""
     """ZeroMQ endpoint on which it publishes KV events (`tcp://host:5557`); empty: none."""
     kv_events_replay: str = ""
@@ -110,7 +118,7 @@ class Pool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     """What models name as their `pool`; no other pool may have it."""
     driver: str
     """The dialect its engines speak: `embedded` (`slipstream engine`), `sglang`, `tensorrt_llm` (`trtllm-serve`, chat
-    only), or `openai` for all others, vLLM among them."""
+    only), `vllm` (`vllm serve`), or `openai` for all others."""
     replicas: tuple[Replica, ...] = ()
     """The engines."""
     max_concurrency: Annotated[int, msgspec.Meta(ge=0)] = 0
@@ -126,20 +134,46 @@ class Pool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     """false: the engines take no API key, and none is sent."""
     continuous_usage_stats: bool = False
     """Driver `openai` only; the others always have it. The engines tell with every event what was used so far, asked by
-    `stream_options.continuous_usage_stats`, as vLLM's do: a client that leaves is then billed the engine's own count.
+    `stream_options.continuous_usage_stats`: a client that leaves is then billed the engine's own count.
     Without it the gateway counts what it delivered."""
     cache_salt: bool = False
     """Driver `openai` only; the others always have it. The engines keep prefix caches apart by the request's
-    `cache_salt`, as vLLM's do. Without it tenants share their caches: `cached_tokens` is then hidden and every prompt
+    `cache_salt`. Without it tenants share their caches: `cached_tokens` is then hidden and every prompt
     token costs the full price, so that nobody can learn or gain from what others have sent."""
+    max_adapters: Annotated[int, msgspec.Meta(ge=0, le=10_000)] = 0
+    """LoRA adapters that a replica is given at a time at most, and no more than its engine takes (embedded:
+    `engine.lora.max_loaded`; SGLang: `--max-loaded-loras`; vLLM: `--max-cpu-loras`). 0: requests with an adapter are
+    refused. Drivers `embedded`, `sglang` and `vllm`."""
     request_priorities: bool = False
     """Driver `tensorrt_llm` only. The engines order what waits by a request's `priority`: version 1.3 and later, with
     `scheduler_config.waiting_queue_policy: priority`. Others refuse a request that has one."""
+    abort_by_id: bool = False
+    """Driver `vllm` only. The engines are started with `--enable-scale-out` and stop a request by its id: a client that
+    leaves is then billed an exact count. Without it the connection is closed, and the last count told is billed."""
     kv_objective: KvObjective = KvObjective()
     """How long files that are being edited shall stay in its engines' prefix caches."""
     price_per_replica_hour: Annotated[float, msgspec.Meta(ge=0, le=1_000_000)] = 0.0
     """What one of its replicas costs an hour, in `gateway.admin.currency`, to a millionth; 0: not known. Only for
     telling what a million good tokens cost."""
+    hardware: str = ""
+    """What its replicas run on, for people and reports: `H100`. A replica's own goes before it."""
+    tensor_parallel: Annotated[int, msgspec.Meta(ge=1, le=64)] = 1
+    """Cards that each of its replicas is spread over; for reports."""
+    role: Role = "unified"
+    """`prefill` or `decode`: half of the pairs that serve a request together, `sglang` only. Models name the decode
+    pool."""
+    prefill_pool: str = ""
+    """Of a decode pool: the pool whose replicas compute its prompts; it serves no other."""
+    split_pool: str = ""
+    """Of a unified pool: the decode pool of a pair that takes those of its requests whose prompts would hold its
+    streams up for longer than moving their keys and values takes. Empty: all are served whole."""
+
+    def hardware_of(self, replica: Replica | None = None) -> str:
+        """What a replica, or each that does not say it itself, runs on: `H100`, `2 × H100`; empty: nobody has said."""
+        if replica is not None and replica.hardware:
+            return replica.hardware
+        cards = f"{self.tensor_parallel} × " if self.tensor_parallel > 1 and self.hardware else ""
+        return f"{cards}{self.hardware}"
 
     def check_names(self) -> None:
         """Raise ConfigError for a name that no path of the admin API can carry: its own, or a replica's."""
@@ -149,6 +183,37 @@ class Pool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
         ):
             if not is_path_segment(name):
                 raise ConfigError(f"{field}: {name!r}; {NO_PATH_SEGMENT}", param=field)
+            if not name.isprintable():
+                # it stands in logs, and as a comment in the scripts of `slipstream engines render`
+                raise ConfigError(f"pools: {name!r} names a pool or replica: printable characters only", param="pools")
+
+    def check_role(self) -> None:
+        """Raise ConfigError when its role, driver and replicas do not go together."""
+        field = f"pools.{self.name}"
+        if self.role != "unified" and self.driver not in PAIR_DRIVERS:
+            raise ConfigError(
+                f"{field}.role: {self.role!r} needs driver {' or '.join(sorted(PAIR_DRIVERS))}, not {self.driver!r}",
+                param=f"{field}.role",
+            )
+        if self.role != "unified" and self.max_adapters:
+            raise ConfigError(
+                f"{field}.max_adapters: {self.max_adapters}; pairs take no adapters, leave it 0",
+                param=f"{field}.max_adapters",
+            )
+        if (self.role == "decode") != bool(self.prefill_pool):
+            what = "name the pool that computes its prompts" if self.role == "decode" else "only a decode pool has one"
+            raise ConfigError(f"{field}.prefill_pool: {self.prefill_pool!r}; {what}", param=f"{field}.prefill_pool")
+        if self.split_pool and self.role != "unified":
+            raise ConfigError(
+                f"{field}.split_pool: {self.split_pool!r}; only a unified pool has one, not one with the role "
+                f"{self.role!r}",
+                param=f"{field}.split_pool",
+            )
+        for replica in self.replicas:
+            if (self.role == "prefill") != bool(replica.bootstrap_port):
+                what = "1 to 65535 for each replica of a prefill pool, 0 for others"
+                name = f"{field}.replicas.{replica.id}.bootstrap_port"
+                raise ConfigError(f"{name}: {replica.bootstrap_port}; {what}", param=name)
 
     def check_api_key(self) -> None:
         """Raise ConfigError when it is not said where the key is, or said twice. Never repeats what may be a key."""
@@ -212,14 +277,70 @@ class DesiredState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
         _require_unique("replicas", [replica.id for pool in self.pools for replica in pool.replicas])
         for pool in self.pools:
             pool.check_api_key()
+        self._check_pairs()
+        self._check_splits()
         for model in self.models:
-            self._require_pool(f"models.{model.name}.pool", model.pool)
+            self._require_serving_pool(f"models.{model.name}.pool", model.pool)
             if model.canary is not None:
-                self._require_pool(f"models.{model.name}.canary.pool", model.canary.pool)
+                self._require_serving_pool(f"models.{model.name}.canary.pool", model.canary.pool)
                 if model.canary.control_pool:
-                    self._require_pool(f"models.{model.name}.canary.control_pool", model.canary.control_pool)
+                    self._require_serving_pool(f"models.{model.name}.canary.control_pool", model.canary.control_pool)
             if model.cascade is not None:
                 self._check_cascade(model, model.cascade)
+
+    def _check_pairs(self) -> None:
+        taken: dict[str, str] = {}
+        for pool in self.pools:
+            pool.check_role()
+            if pool.role != "decode":
+                continue
+            field = f"pools.{pool.name}.prefill_pool"
+            self._require_pool(field, pool.prefill_pool)
+            prefill = self.pool(pool.prefill_pool)
+            if prefill is None or prefill.role != "prefill":
+                raise ConfigError(
+                    f"{field}: {pool.prefill_pool!r} has not the role 'prefill'; give it, or name one that has",
+                    param=field,
+                )
+            if (other := taken.setdefault(prefill.name, pool.name)) != pool.name:
+                raise ConfigError(
+                    f"{field}: {prefill.name!r} computes the prompts of {other!r} already; "
+                    "give each decode pool a prefill pool of its own",
+                    param=field,
+                )
+
+    def _check_splits(self) -> None:
+        taken: dict[str, str] = {}
+        for pool in self.pools:
+            if not pool.split_pool:
+                continue
+            field = f"pools.{pool.name}.split_pool"
+            self._require_pool(field, pool.split_pool)
+            decode = self.pool(pool.split_pool)
+            if decode is None or decode.role != "decode":
+                raise ConfigError(
+                    f"{field}: {pool.split_pool!r} has not the role 'decode'; name the decode pool of a pair",
+                    param=field,
+                )
+            if decode.driver != pool.driver:
+                raise ConfigError(
+                    f"{field}: {pool.split_pool!r} has driver {decode.driver!r} and {pool.name!r} {pool.driver!r}; "
+                    "both sides of a split speak one dialect",
+                    param=field,
+                )
+            if (other := taken.setdefault(decode.name, pool.name)) != pool.name:
+                raise ConfigError(
+                    f"{field}: {decode.name!r} shares the requests of {other!r} already; give each pool a pair of its "
+                    "own",
+                    param=field,
+                )
+
+    def _require_serving_pool(self, field: str, name: str) -> None:
+        """One that answers requests: a prefill pool does not."""
+        self._require_pool(field, name)
+        pool = self.pool(name)
+        if pool is not None and pool.role == "prefill":
+            raise ConfigError(f"{field}: {name!r} computes prompts only; name its decode pool", param=field)
 
     def _check_cascade(self, model: Model, cascade: Cascade) -> None:
         field = f"models.{model.name}.cascade.first"

@@ -53,6 +53,7 @@ and nowhere else; `docs/reference/errors.md` is generated from this file.
         ├── PreparationTimeout      preparation_timeout
         ├── EngineFailed            engine_failed
         ├── EngineTimeout           engine_timeout
+        ├── AdapterUnavailable      adapter_unavailable
         ├── HandedOver              handed_over
         └── InternalError           internal_error
 """
@@ -187,12 +188,12 @@ class ContextTooLong(RequestError):
     code = "context_length_exceeded"
 
     def __init__(
-        self, *, limit_tokens: int, prompt_tokens: int, output_tokens: int, param: str, prompt_bytes: int | None = None
+        self, *, limit_tokens: int, prompt_tokens: int, output_tokens: int, param: str, untokenized: str | None = None
     ) -> None:
-        """output_tokens: as asked for; 0 or 1 where the prompt alone is too long, whatever was asked for. prompt_bytes:
-        given where the prompt was not tokenized because so many bytes cannot fit; `prompt_tokens` is then the fewest
-        that they can be."""
-        least = "" if prompt_bytes is None else f"{prompt_bytes} bytes, which are at least "
+        """output_tokens: as asked for; 0 or 1 where the prompt alone is too long, whatever was asked for. untokenized:
+        given where the prompt was not tokenized because so much text cannot fit, as "9000 bytes"; `prompt_tokens` is
+        then the fewest that it can be."""
+        least = "" if untokenized is None else f"{untokenized}, which are at least "
         told = f"This model's context is {limit_tokens} tokens. The prompt has {least}{prompt_tokens} tokens"
         if output_tokens <= 1:
             super().__init__(f"{told}, which leaves none for the answer. Shorten the prompt.", param=param)
@@ -436,6 +437,12 @@ class EngineTimeout(ServiceError):
     """The engine did not answer in time."""
 
     code = "engine_timeout"
+
+
+class AdapterUnavailable(ServiceError):
+    """The engine does not hold a tenant's LoRA adapter, and could not load it; it serves others all the same."""
+
+    code = "adapter_unavailable"
 
 
 class HandedOver(ServiceError):

@@ -11,6 +11,8 @@ from typing import Any
 
 import msgspec
 
+from contracts.adapter import Adapter
+
 BACKGROUND_PRIORITY = -1_000
 """Of what nobody waits for."""
 
@@ -82,6 +84,16 @@ class Sampling(msgspec.Struct, frozen=True):
     never streamed. All `n` are reserved, generated and counted."""
 
 
+class Bootstrap(msgspec.Struct, frozen=True):
+    """Where the two engines of a pair meet over one request."""
+
+    host: str
+    """Of the prefill engine."""
+    port: int
+    room: int
+    """Drawn for each attempt, so that no two requests meet: below 2**63."""
+
+
 class Generation(msgspec.Struct, frozen=True):
     """What is asked, by whom, which tier."""
 
@@ -90,7 +102,7 @@ class Generation(msgspec.Struct, frozen=True):
     caller: Caller
     tier: Tier
     model: str
-    """The public name the client used."""
+    """The model's public name."""
     prompt: ChatPrompt | TextPrompt
     sampling: Sampling
     stream: bool = False
@@ -100,6 +112,15 @@ class Generation(msgspec.Struct, frozen=True):
     """For the engine: higher first; below 0: nobody waits for it, and whoever comes goes before it."""
     cache_salt: str = ""
     """Keeps one tenant's prefix cache apart from another's; set by the gateway, never by the client."""
+    adapter: Adapter | None = None
+    """The tenant's own change of the model; None: the model alone."""
+    bootstrap: Bootstrap | None = None
+    """For both engines of a pair; None: one engine does it all."""
+
+    @property
+    def public_model(self) -> str:
+        """What clients call what answers."""
+        return self.model if self.adapter is None else self.adapter.public_name
 
     @property
     def choices(self) -> int:

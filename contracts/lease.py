@@ -23,6 +23,8 @@ class Engine(msgspec.Struct, frozen=True):
     """The name this engine serves the model under."""
     pool: str = ""
     """The pool it belongs to; empty when a router of an older release granted it."""
+    bootstrap_port: int = 0
+    """Where a prefill engine gives away what it computed; 0: it is none."""
 
 
 class LeaseRequest(msgspec.Struct, frozen=True):
@@ -52,9 +54,14 @@ class LeaseRequest(msgspec.Struct, frozen=True):
     """The session as `contracts.split.unit_of` numbers it: what stays on one side of a split. 0: the gateway knows of
     no split."""
     priority: int = 0
-    """Class: where a pool is full, a higher one goes first and a lower one is shed first."""
+    """Class: where a pool is full, a higher one goes first and a lower one is shed first. Below 0 nobody waits for it:
+    it gets what others leave over, and its refusal is nothing that was promised."""
     share: float = 1.0
     """The tenant's weight among tenants that wait: twice the share, twice the tokens."""
+    project_id: str = ""
+    """Whose turn it is within the tenant; empty: the gateway does not say."""
+    project_share: float = 1.0
+    """The project's weight among the tenant's projects that wait."""
     affinity: bytes = b""
     """Opaque: what the request belongs with, such as the file it completes. Asks with the same one have the same place
     on the ring of replicas; empty: their session has, or how their prompts begin."""
@@ -66,6 +73,8 @@ class LeaseRequest(msgspec.Struct, frozen=True):
     pool: str = ""
     """The pool that is to serve it, whatever the model's split says; the gateway lets only the deployment's own
     requests name one. Empty: the model's."""
+    adapter: str = ""
+    """The engines' name for the LoRA adapter that it needs; empty: none."""
 
     @property
     def tokens(self) -> int:
@@ -80,6 +89,12 @@ class Lease(msgspec.Struct, frozen=True):
     engine: Engine
     queued_s: float = 0.0
     """Time spent in the router's queue, by the router's clock."""
+    load_adapter: bool = False
+    """The engine is not known to hold the ask's adapter: load it first."""
+    evict_adapter: str = ""
+    """Unload this one before: the engine holds as many as it may. Empty: none."""
+    prefill: Engine | None = None
+    """Computes the prompt for `engine`, which then only writes the answer; None: `engine` does both."""
 
 
 class LeaseEnd(msgspec.Struct, frozen=True):
@@ -92,6 +107,15 @@ class LeaseEnd(msgspec.Struct, frozen=True):
     """The engine failed (refused connection, 5xx, broke off), as opposed to the client leaving."""
     engine_full: bool = False
     """The engine refused it because it is full (429, 503), which is no fault."""
+    adapter_missing: bool = False
+    """The engine does not hold the adapter: it could not be loaded, or the engine has lost it. No fault either."""
+    prefill_fault: bool = False
+    """The lease's prefill engine failed, and `engine` did not."""
+
+
+def prefill_id(lease_id: str) -> str:
+    """What a lease's place on its prefill engine is filed under, held from the grant to the first token."""
+    return f"{lease_id}/prefill"
 
 
 class HeldLease(msgspec.Struct, frozen=True):

@@ -67,7 +67,8 @@ def of_generation(generation: Generation, ids: Sequence[int] | None = None) -> P
     ids: a conversation as rendered and encoded for the model. An image is not in them: two conversations that differ
     in one alone would be taken for the same, so they are not used where a message holds more than text.
     """
-    start = root(generation.model, salt=generation.cache_salt)
+    adapter = "" if generation.adapter is None else generation.adapter.engine_name
+    start = root(generation.model, adapter, salt=generation.cache_salt)
     if isinstance(generation.prompt, TextPrompt):
         first = generation.prompt.prompts[0] if generation.prompt.prompts else ""
         if isinstance(first, str):

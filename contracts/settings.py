@@ -40,12 +40,14 @@ def load(
     renamed: Mapping[str, str] | None = None,
     overrides_from: str = "command line",
     instead: Mapping[str, str] | None = None,
+    inherited: Mapping[str, str] | None = None,
 ) -> SettingsT:
     """Build `kind` from the file at `path` (None: no file), the environment and dotted `overrides`.
 
     Later sources win. overrides_from: what messages call the last one. renamed: dotted names of earlier releases and
     what they are called now, `pools[].name` for a field of every entry of a list; an old name is taken with one
-    warning. instead: names that never were settings, dotted, and what to write. Raises ConfigError, which names the
+    warning. instead: names that never were settings, dotted, and what to write. inherited: sections of the entries of a
+    list, `pools[].engine`, and the section that has what one of them does not say. Raises ConfigError, which names the
     field, the value and what is allowed, or a setting that is given by its old name and its new one.
     """
     names, advice = _Renames(renamed or {}), instead or {}
@@ -71,6 +73,8 @@ def load(
         _put(tree, now := names.now(dotted, overrides_from), value, source=dotted)
         given.append((now, overrides_from))
     _reject_unknown(kind, tree, source=overrides_from, trail="", advice=advice)
+    for section, heir_to in (inherited or {}).items():
+        _inherit(tree, section, heir_to)
     try:
         # strict=False: the environment only has text, "8000" must do for an int
         return msgspec.convert(tree, kind, strict=False)
@@ -200,6 +204,22 @@ def _require_two_underscores(kind: type[msgspec.Struct], variable: str, dotted: 
             "in it",
             param=meant,
         )
+
+
+def _inherit(tree: dict[str, Any], heir: str, ancestor: str) -> None:
+    """Give the section `heir` of every entry that has it, `list[].section`, what `ancestor` says and it does not."""
+    name, _, section = heir.partition("[].")
+    entries = tree.get(name)
+    for entry in entries if isinstance(entries, list) else ():
+        if isinstance(entry, dict) and isinstance(own := entry.get(section), dict):
+            entry[section] = _over(tree.get(ancestor), own)
+
+
+def _over(below: Any, above: Any) -> Any:
+    """One value over another: of two sections both, field by field."""
+    if not isinstance(below, dict) or not isinstance(above, dict):
+        return above
+    return {**below, **{name: _over(below.get(name), value) for name, value in above.items()}}
 
 
 def _reject_unknown(

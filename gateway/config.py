@@ -62,6 +62,8 @@ class GatewayConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Longest wait for a connection to an engine."""
     first_event_timeout_s: Seconds = 120.0
     """Longest wait for an engine's first event."""
+    adapter_load_timeout_s: Seconds = 60.0
+    """Longest wait for an engine to load a LoRA adapter."""
     event_timeout_s: Seconds = 60.0
     """Longest silence of an engine between two events."""
     client_stall_timeout_s: Seconds = 30.0

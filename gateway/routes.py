@@ -11,6 +11,7 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.params import FromPath
 from litestar.types import ASGIApp
 
+from contracts.adapter import Adapter
 from contracts.desired_state import Model
 from contracts.stream_audit import PATH as STREAM_AUDIT_PATH
 from gateway.auth.bearer import authenticate
@@ -62,7 +63,8 @@ class ModelsController(Controller):
         """GET /v1/models."""
         key = await _authenticate(request, services)
         key.require_scope(Scope.MODELS)
-        return {"object": "list", "data": [_model(model) for model in services.catalog.models if key.may_use(model)]}
+        usable = [model for model in services.catalog.models if key.may_use(model)]
+        return {"object": "list", "data": [*map(_model, usable), *_adapted(usable, key)]}
 
     @get("/{name:path}")
     async def model(self, request: AnyRequest, services: Services, name: FromPath[str]) -> dict[str, Any]:
@@ -70,9 +72,9 @@ class ModelsController(Controller):
         key = await _authenticate(request, services)
         key.require_scope(Scope.MODELS)
         asked = name.removeprefix("/")
-        model = services.catalog.find(asked, key.may_use).model
-        key.require_model(model, asked, services.catalog.models)
-        return _model(model)
+        target = services.catalog.find(asked, key.may_use, key.adapters)
+        key.require_model(target.model, asked, services.catalog.models)
+        return _model(target.model, target.adapter)
 
 
 class SystemController(Controller):
@@ -99,8 +101,17 @@ async def _authenticate(request: AnyRequest, services: Services) -> KeyRecord:
     return await authenticate(request.headers.get("authorization", "").encode("latin-1"), services.keyring)
 
 
-def _model(model: Model) -> dict[str, Any]:
+def _adapted(models: list[Model], key: KeyRecord) -> list[dict[str, Any]]:
+    """These models with the key's adapters: of two with one name, the one that is meant by it."""
+    by_name = {model.name: model for model in models}
+    own = {one.public_name: one for one in reversed(key.adapters) if one.model in by_name}
+    return [_model(by_name[adapter.model], adapter) for _, adapter in sorted(own.items())]
+
+
+def _model(model: Model, adapter: Adapter | None = None) -> dict[str, Any]:
     """OpenAI's model object; what it lacks and IDEs ask for has its own key."""
+    if adapter is not None:
+        return {**_model(model), "id": adapter.public_name, "aliases": [], "parent": model.name}
     return {
         "id": model.name,
         "object": "model",

@@ -52,14 +52,12 @@ WITH RECURSIVE who AS (
       FROM who WHERE who.id IS NOT NULL
 )
 SELECT {columns} FROM who CROSS JOIN LATERAL (
-    SELECT ttft_ms, itl_max_ms FROM gateway.request_traces
-     WHERE organization_id = who.id AND request_id >= $1 AND model = $2 AND pool = $3 AND ttft_ms IS NOT NULL
+    SELECT {time} AS time_ms FROM gateway.request_traces
+     WHERE organization_id = who.id AND request_id >= $1 AND model = $2 AND pool = $3 AND {time} IS NOT NULL
        AND status < 300 AND coalesce(side, 'baseline') = 'baseline'
      ORDER BY request_id DESC LIMIT $4
 ) AS newest {grouped}
 """
-_NEWEST = _BASELINE.format(columns="ttft_ms, itl_max_ms", grouped="")
-_COUNTED = _BASELINE.format(columns="count(*) AS requests", grouped="GROUP BY who.id")
 
 
 class Batch(msgspec.Struct, frozen=True, array_like=True):
@@ -215,12 +213,20 @@ async def baseline(
     """Times to the first token and longest gaps, in ms, of requests that the baseline answered, of each organization
     the newest; and the share that the release holds organizations to.
 
-    most: of all organizations together. share, least: as of `share_of`.
+    most: of all organizations together. share, least: as of `share_of`. An answer of one token has no gap, so gaps are
+    counted, and held to a share, by themselves: those who ask for single tokens take no place of them.
     """
-    since = first_at(time.time() - days * 86_400)
-    of = (since, release.model, release.baseline_pool)
-    counts = [row["requests"] for row in await connection.fetch(_COUNTED, *of, most)]
+    of = (first_at(time.time() - days * 86_400), release.model, release.baseline_pool)
+    ttft_ms, held_to = await _newest(connection, "ttft_ms", of, most, share, least)
+    itl_ms, _ = await _newest(connection, "itl_max_ms", of, most, share, least)
+    return ttft_ms, itl_ms, held_to
+
+
+async def _newest(
+    connection: asyncpg.Connection[Any], column: str, of: tuple[str, str, str], most: int, share: float, least: int
+) -> tuple[list[float], float]:
+    counted = _BASELINE.format(time=column, columns="count(*) AS requests", grouped="GROUP BY who.id")
+    counts = [row["requests"] for row in await connection.fetch(counted, *of, most)]
     held_to = share_of(counts, share, least)
-    rows = await connection.fetch(_NEWEST, *of, ceiling(counts, held_to, most))
-    itl_ms = [row["itl_max_ms"] for row in rows if row["itl_max_ms"] is not None]
-    return [row["ttft_ms"] for row in rows], itl_ms, held_to
+    newest = _BASELINE.format(time=column, columns="time_ms", grouped="")
+    return [row["time_ms"] for row in await connection.fetch(newest, *of, ceiling(counts, held_to, most))], held_to

@@ -11,7 +11,7 @@ from enum import Enum
 
 import msgspec
 
-from contracts.lease import HeldLease, Lease, LeaseEnd, LeaseRequest
+from contracts.lease import HeldLease, Lease, LeaseEnd, LeaseRequest, prefill_id
 from contracts.proto import router_pb2 as pb
 from contracts.usage import Finish
 from router.protocol import messages
@@ -51,6 +51,8 @@ class LeaseBook:
     def __init__(self, endings_limit: int) -> None:
         self.pending: dict[str, Pending] = {}
         self.live: dict[str, HeldLease] = {}
+        self.prefills: dict[str, HeldLease] = {}
+        """Places on prefill engines, by the lease they belong to: some of those that are live."""
         self.endings: OrderedDict[str, Ending] = OrderedDict()
         self._endings_limit = endings_limit
 
@@ -69,7 +71,15 @@ class LeaseBook:
         self.live[lease.lease_id] = HeldLease(
             lease.lease_id, lease.engine.replica_id, ask.prompt_tokens, ask.max_output_tokens
         )
+        if lease.prefill is not None:
+            self.prefills[lease.lease_id] = HeldLease(
+                prefill_id(lease.lease_id), lease.prefill.replica_id, ask.prompt_tokens, max_output_tokens=1
+            )
         return Crossing.AWAITED
+
+    def began(self, lease_id: str) -> None:
+        """Its first token has come: the prefill engine has nothing more to do for it."""
+        self.prefills.pop(lease_id, None)
 
     def refused(self, lease_id: str) -> bool:
         """Record a shed. False: nobody waited."""
@@ -83,6 +93,7 @@ class LeaseBook:
 
     def released(self, end: LeaseEnd) -> Ending | None:
         """End a live lease; the ending is to be told to the router. None: it was not live (any more)."""
+        self.prefills.pop(end.lease_id, None)
         lease = self.live.pop(end.lease_id, None)
         return None if lease is None else Ending(lease, end)
 
@@ -95,7 +106,7 @@ class LeaseBook:
 
     def hello(self, gateway_id: str, epoch: str) -> pb.GatewayMessage:
         """The first message of a connection: everything this gateway holds, untold endings included."""
-        held = [*self.live.values(), *(ending.lease for ending in self.endings.values())]
+        held = [*self.live.values(), *self.prefills.values(), *(ending.lease for ending in self.endings.values())]
         leases = [
             pb.LiveLease(
                 lease_id=lease.lease_id,

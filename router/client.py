@@ -107,6 +107,7 @@ class RouterClient:
 
     def first_token(self, lease_id: str, ttft_s: float, cached_tokens: int) -> None:
         """Report that the engine began to answer. Never raises; without a router the report is dropped."""
+        self.book.began(lease_id)
         if self.connected and lease_id in self.book.live:
             self._report(messages.first_token(lease_id, ttft_s, cached_tokens))
 

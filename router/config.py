@@ -104,6 +104,9 @@ class RouterConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Prompt blocks remembered per pool, over all replicas; about 100 bytes each, never more than 200."""
     prefix_blocks_per_replica: Annotated[int, msgspec.Meta(ge=1)] = 32_000
     """Blocks a replica is taken to hold when it does not report its KV capacity."""
+    adapter_load_s: Annotated[float, msgspec.Meta(ge=0, le=600)] = 1.0
+    """What loading a LoRA adapter is taken to add to the time to first token, where a replica does not hold it: a
+    request goes elsewhere than to one that does only where that is sooner all the same."""
     concurrency: ConcurrencyConfig = ConcurrencyConfig()
     """How many requests a replica is given at a time that reports no capacity of its own."""
     explain_records: Annotated[int, msgspec.Meta(ge=0, le=10_000_000)] = 5_000

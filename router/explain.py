@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from router.core.record import Record
+from router.core.split import SplitChoice
 
 LEGEND = (
     "blocks: parts of the prompt by which prefixes are compared, of 64 tokens, or of 256 bytes where a gateway has no\n"
@@ -48,13 +49,18 @@ def _told(record: Record) -> str:
         f"  prompt {record.prompt_tokens:,} tokens in {record.blocks} blocks, tenant {record.organization_id or '-'}",
         f"  objective: first token within {_ms(record.ttft_slo_s)}; waited {_ms(record.queued_s)}"
         + (f": {record.waited_for}" if record.waited_for and record.queued_s else ""),
+        f"  class: {record.service_class}; share {record.share:g}, of its project {record.project_share:g}",
     ]
+    if record.split is not None:
+        lines += _split(record.split)
     if record.refused:
         back = "" if record.retry_after_s is None else f"; come back in {record.retry_after_s:.2g} s"
         return "\n".join([*lines, f"  refused, {record.refused}{back}"])
     lines.append(
         f"  policy {record.policy!r} chose {record.chosen}, first token predicted after {_ms(record.predicted_s)}:"
     )
+    if record.prefill:
+        lines.append(f"  prefill engine: {record.prefill}")
     head = ("replica", "cached", "to compute", "ahead", "leases", "predicted", "cost")
     rows = [
         (
@@ -85,6 +91,16 @@ def _told(record: Record) -> str:
             f"{record.completion_tokens:,} tokens generated"
         )
     return "\n".join(lines)
+
+
+def _split(choice: SplitChoice) -> list[str]:
+    lines = [f"  {'split over a pair' if choice.split else 'served whole'}: {choice.why}"]
+    if (costs := choice.costs) is not None:
+        lines += [
+            f"    whole: prompt computed after {_ms(costs.whole_wait_s)}, interference {_ms(costs.interference_s)}",
+            f"    pair:  prompt computed after {_ms(costs.pair_wait_s)}, transfer {_ms(costs.transfer_s)}",
+        ]
+    return lines
 
 
 def _ms(seconds: float) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from contracts.errors import ConfigError
@@ -122,8 +122,18 @@ class _Subscription:
                 except self._again:
                     break
                 left -= 1
-                if len(frames) == 3 and len(frames[1]) == 8 and frames[1] != END_OF_REPLAY:
-                    number = int.from_bytes(frames[1], "big")
-                    self._tell(KvBatch(self._replica_id, number, frames[2], repeated))
+                if (message := numbered(frames)) is not None:
+                    self._tell(KvBatch(self._replica_id, *message, repeated))
         if not left:
             self._loop.call_soon(self._read)
+
+
+def numbered(frames: Sequence[bytes]) -> tuple[int, bytes] | None:
+    """A message's number and payload; None for the end of a replay, and for what is no message.
+
+    Live it is topic, number, payload. Repeated it has an empty frame in front, behind which vLLM keeps the topic and
+    SGLang does not.
+    """
+    if len(frames) not in (3, 4) or len(frames[-2]) != 8 or frames[-2] == END_OF_REPLAY:
+        return None
+    return int.from_bytes(frames[-2], "big"), frames[-1]

@@ -43,6 +43,7 @@ OF_REPLICAS: tuple[tuple[str, str, Callable[[Fleet, Replica], float | None]], ..
     ("headroom_tokens", "KV tokens it could still be given, where it reports.", lambda _, one: one.headroom_tokens),
     ("slowness", "Learnt time to first token relative to its pool; above 1 slower.", lambda _, one: one.ratio.value),
     ("breaker_open", "1 while its circuit breaker keeps requests away.", lambda _, one: one.breaker.open),
+    ("adapters", "LoRA adapters it is known to hold.", lambda _, one: len(one.adapters.names)),
     ("prefix_blocks", "Prompt blocks it is thought to have cached.", lambda fleet, one: fleet.blocks_of(one)),
 )
 OF_LEARNT: tuple[tuple[str, str, Callable[[ConcurrencyLimit], float]], ...] = (
@@ -74,6 +75,11 @@ OF_TIERS: tuple[tuple[str, str, Callable[[ShedRates], Mapping[str, float]]], ...
         "over_share_refusals_total",
         "Of the asks refused for lack of room, those of organizations that asked for more than their share.",
         lambda sheds: sheds.over_share,
+    ),
+    (
+        "yielding_refusals_total",
+        "Asks refused of classes that yield, offline and the deployment's own work; in none of the others.",
+        lambda sheds: sheds.yielding,
     ),
     ("shed_ratio", "Part of the asks refused, over about the last 2,000.", lambda sheds: sheds.ratio),
 )

@@ -9,6 +9,7 @@ import click
 
 from contracts.errors import ConfigError, SlipstreamError
 from slipstream.command_line import CommandLine
+from slipstream.commands.adapters import adapters
 from slipstream.commands.admin_keys import admin_keys
 from slipstream.commands.audit import audit
 from slipstream.commands.audit_stream import audit_stream
@@ -16,6 +17,7 @@ from slipstream.commands.autocomplete import autocomplete
 from slipstream.commands.changes import changes
 from slipstream.commands.config import config
 from slipstream.commands.diagnose import diagnose
+from slipstream.commands.engines import engines
 from slipstream.commands.evals import evals
 from slipstream.commands.fleet import fleet
 from slipstream.commands.keys import keys
@@ -80,6 +82,7 @@ for command in (
     members,
     admin_keys,
     limits,
+    adapters,
     prices,
     models,
     pools,
@@ -91,6 +94,7 @@ for command in (
     changes,
     shadow,
     reviews,
+    engines,
     evals,
     releases,
     quantization,

@@ -51,7 +51,8 @@ def _served(model: Model, pool: Pool) -> str:
     count = len(pool.replicas)
     replicas = f"{count} replica{'' if count == 1 else 's'}"
     engine = "embedded engine" if pool.driver == "embedded" else f"{pool.driver} engine"
-    return f"{engine}, {replicas}, {model.context_tokens:,} tokens"
+    hardware = f" on {pool.hardware_of()}" if pool.hardware_of() else ""
+    return f"{engine}{hardware}, {replicas}, {model.context_tokens:,} tokens"
 
 
 def _line(label: str, value: str, note: str) -> str:

@@ -6,13 +6,14 @@ import asyncio
 import os
 from collections.abc import Sequence
 
-from contracts.desired_state import Model, Pool, Replica
+from contracts.desired_state import Pool, Replica
 from contracts.errors import ConfigError, SlipstreamError
 from engines.drivers import registry
 from engines.drivers.served_models import MODELS, ServedModel, parse_served_models
 from engines.http.engine_connections import EngineConnections
 from engines.http.keys import EngineKeys
 from slipstream import start_check
+from slipstream.served_names import ServedName, served_names
 from slipstream.settings import Settings
 
 TIMEOUT_S = 10.0
@@ -28,7 +29,7 @@ async def probe(settings: Settings) -> list[str]:
     try:
         found = await asyncio.gather(
             *(
-                _faults(connections, pool, replica, _wanted(settings.models, pool))
+                _faults(connections, pool, replica, list(served_names(settings.models, pool.name)))
                 for pool in settings.pools
                 for replica in pool.replicas
             )
@@ -38,22 +39,8 @@ async def probe(settings: Settings) -> list[str]:
     return [sentence for sentences in found for sentence in sentences]
 
 
-def _wanted(models: Sequence[Model], pool: Pool) -> list[tuple[str, str, int]]:
-    """What the pool's engines are asked for: the setting that says so, the name, the context."""
-    wanted = []
-    for model in models:
-        if model.pool == pool.name:
-            setting = f"models.{model.name}.engine_model"
-            wanted.append((setting, model.engine_model or model.name, model.context_tokens))
-        if model.canary is not None and model.canary.pool == pool.name:
-            setting = f"models.{model.name}.canary.engine_model"
-            name = model.canary.engine_model or model.engine_model or model.name
-            wanted.append((setting, name, model.context_tokens))
-    return wanted
-
-
 async def _faults(
-    connections: EngineConnections, pool: Pool, replica: Replica, wanted: Sequence[tuple[str, str, int]]
+    connections: EngineConnections, pool: Pool, replica: Replica, wanted: Sequence[ServedName]
 ) -> list[str]:
     where = f"pools.{pool.name}.replicas.{replica.id}: {replica.url}"
     try:
@@ -68,14 +55,15 @@ async def _faults(
         raise
     except SlipstreamError as error:
         return [f"{where}: {error.message}"]
-    return [f"{where} {fault}" for one in wanted for fault in _lacks(replica, served, *one)]
+    return [f"{where} {fault}" for one in wanted for fault in _lacks(replica, served, one)]
 
 
-def _lacks(replica: Replica, served: Sequence[ServedModel], setting: str, name: str, context_tokens: int) -> list[str]:
+def _lacks(replica: Replica, served: Sequence[ServedModel], wanted: ServedName) -> list[str]:
+    name, context_tokens = wanted.name, wanted.model.context_tokens
     model = next((each for each in served if each.id == name), None)
     if model is None:
         names = ", ".join(repr(each.id) for each in served) or "nothing"
-        return [f"serves {names}, not {name!r}; set {setting} to the name it serves"]
+        return [f"serves {names}, not {name!r}; set {wanted.setting} to the name it serves"]
     promised = min(replica.context_tokens or context_tokens, context_tokens)
     if model.max_model_len is not None and model.max_model_len < promised:
         return [

@@ -1,42 +1,18 @@
-"""What `up` serves when the settings name no models: one embedded pool per tier, on the folders that were chosen."""
+"""What is served: models and pools of the settings or, where they name none, the two models of Slipstream's own."""
 
 from __future__ import annotations
 
 import msgspec
 
-from contracts.desired_state import Model, Pool, Replica
+from contracts.desired_state import Model
 from contracts.errors import ConfigError
 from contracts.generation import Tier
+from engines.embedded.config import EngineConfig
 from infra.local.config import LocalConfig
-from infra.local.ports import Ports
 from slipstream import model_folder
 from slipstream.model_folder import ModelFolder
-
-DRIVER = "embedded"
-
-
-class Engine(msgspec.Struct, frozen=True):
-    """One embedded engine process to start."""
-
-    name: str
-    folder: ModelFolder
-    port: int
-    context_tokens: int
-    speculation: str
-    """The method of its drafts, where the settings of all engines name none."""
-
-    @property
-    def url(self) -> str:
-        """Where gateways and router reach it."""
-        return f"http://127.0.0.1:{self.port}"
-
-
-class EmbeddedFleet(msgspec.Struct, frozen=True):
-    """Models and pools for desired state, and the processes behind them."""
-
-    models: tuple[Model, ...]
-    pools: tuple[Pool, ...]
-    engines: tuple[Engine, ...]
+from slipstream.pool_settings import DRIVER, PoolSettings
+from slipstream.settings import Settings
 
 
 def model_folders(config: LocalConfig) -> tuple[ModelFolder, ModelFolder]:
@@ -51,26 +27,35 @@ def model_folders(config: LocalConfig) -> tuple[ModelFolder, ModelFolder]:
     return chat, code
 
 
-def embedded(config: LocalConfig, ports: Ports, context_tokens: int = 0) -> EmbeddedFleet:
-    """Read the model folders and give every engine a port.
+def with_models(settings: Settings) -> Settings:
+    """The same settings with models: where they name none, those of the two tiers, each with a pool of its own.
 
-    context_tokens: the engines' own limit (0: as the models were made). Raises ConfigError.
+    Raises ConfigError for a model folder that will not do.
     """
-    chat, code = model_folders(config)
-    models, pools, engines = [], [], []
+    if settings.models:
+        return settings
+    local = settings.local
+    models, pools = [], []
+    chat, code = model_folders(local)
     for tier, folder, replicas, own_limit, drafts in (
-        (Tier.CHAT, chat, config.chat_replicas, config.chat_context_tokens, "off"),
-        (Tier.AUTOCOMPLETE, code, config.code_replicas, config.code_context_tokens, config.code_speculation),
+        (Tier.CHAT, chat, local.chat_replicas, local.chat_context_tokens, "off"),
+        (Tier.AUTOCOMPLETE, code, local.code_replicas, local.code_context_tokens, local.code_speculation),
     ):
-        limit = min(given for given in (own_limit, context_tokens, folder.context_tokens) if given)
-        processes = [
-            Engine(f"engine-{tier}-{number}", folder, ports.pick(f"engine-{tier}-{number}"), limit, drafts)
-            for number in range(1, replicas + 1)
-        ]
-        model = Model(name=folder.name, tier=tier, pool=tier, context_tokens=limit, tokenizer=str(folder.path))
-        aliases, fim = (config.chat_aliases, model.fim) if tier is Tier.CHAT else (config.code_aliases, config.fim)
+        engine = _engine(settings.engine, folder, own_limit, drafts)
+        model = Model(
+            name=folder.name, tier=tier, pool=tier, context_tokens=engine.context_tokens, tokenizer=str(folder.path)
+        )
+        aliases, fim = (local.chat_aliases, model.fim) if tier is Tier.CHAT else (local.code_aliases, local.fim)
         models.append(msgspec.structs.replace(model, aliases=aliases, fim=fim))
-        places = tuple(Replica(id=p.name, url=p.url) for p in processes)
-        pools.append(Pool(tier, DRIVER, places, price_per_replica_hour=config.price_per_replica_hour))
-        engines += processes
-    return EmbeddedFleet(tuple(models), tuple(pools), tuple(engines))
+        price = local.price_per_replica_hour
+        pools.append(PoolSettings(tier, DRIVER, price_per_replica_hour=price, engine=engine, local_replicas=replicas))
+    return msgspec.structs.replace(settings, models=tuple(models), pools=tuple(pools))
+
+
+def _engine(of_all: EngineConfig, folder: ModelFolder, own_limit: int, drafts: str) -> EngineConfig:
+    """A tier's. own_limit: of its context, 0: none. drafts: their method, unless that of all is named."""
+    limit = min(given for given in (own_limit, of_all.context_tokens, folder.context_tokens) if given)
+    speculation = of_all.speculation
+    if speculation.method == "off":
+        speculation = msgspec.structs.replace(speculation, method=drafts)
+    return msgspec.structs.replace(of_all, model=str(folder.path), context_tokens=limit, speculation=speculation)

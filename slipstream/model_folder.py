@@ -7,14 +7,17 @@ from pathlib import Path
 import msgspec
 
 from contracts.errors import ConfigError
+from engines.embedded.models.families import FAMILIES
 
 SHIPPED = Path(__file__).parent.parent / "models"
-ARCHITECTURE = "LlamaForCausalLM"
 
 
 class _Config(msgspec.Struct, frozen=True):
     architectures: tuple[str, ...] = ()
     max_position_embeddings: int = 0
+    dtype: str | None = None
+    torch_dtype: str | None = None
+    """What `dtype` was called before."""
 
 
 class ModelFolder(msgspec.Struct, frozen=True):
@@ -23,11 +26,24 @@ class ModelFolder(msgspec.Struct, frozen=True):
     path: Path
     name: str
     context_tokens: int
+    dtype: str
+    """The number format of its weights: `bfloat16`, `float16` or `float32`."""
 
 
 def read(folder: str | None, shipped: str, setting: str, *, needs_chat_template: bool) -> ModelFolder:
     """The folder named by the setting, or the `shipped` one when none is named. Raises ConfigError."""
-    path = (Path(folder).expanduser() if folder is not None else SHIPPED / shipped).resolve()
+    return read_path(Path(folder) if folder is not None else SHIPPED / shipped, setting, needs_chat_template)
+
+
+def find(name: str) -> Path:
+    """The folder of this path or, where there is none, the model of this name that comes with Slipstream."""
+    given, shipped = Path(name), SHIPPED / name
+    return shipped if given.name == name and not given.is_dir() and shipped.is_dir() else given
+
+
+def read_path(folder: Path, setting: str, needs_chat_template: bool) -> ModelFolder:
+    """The folder, which the setting named. Raises ConfigError."""
+    path = folder.expanduser().resolve()
     if not path.is_dir():
         raise ConfigError(f"{setting}: {path} is not a folder; give a Hugging Face Llama folder", param=setting)
     for needed in ("config.json", "tokenizer.json", "*.safetensors"):
@@ -47,14 +63,16 @@ def read(folder: str | None, shipped: str, setting: str, *, needs_chat_template:
         config = msgspec.json.decode((path / "config.json").read_bytes(), type=_Config)
     except (OSError, msgspec.DecodeError) as error:
         raise ConfigError(f"{setting}: {path / 'config.json'}: {error}", param=setting) from None
-    if ARCHITECTURE not in config.architectures:
+    if not set(config.architectures) & set(FAMILIES):
         found = ", ".join(config.architectures) or "none"
         raise ConfigError(
-            f"{setting}: {path} has architecture {found}; the embedded engine serves {ARCHITECTURE}", param=setting
+            f"{setting}: {path} has architecture {found}; the embedded engine serves {', '.join(FAMILIES)}",
+            param=setting,
         )
     if config.max_position_embeddings < 1:
         raise ConfigError(f"{setting}: {path / 'config.json'} has no max_position_embeddings", param=setting)
-    return ModelFolder(path, path.name, config.max_position_embeddings)
+    dtype = config.dtype or config.torch_dtype or "float32"
+    return ModelFolder(path, path.name, config.max_position_embeddings, dtype)
 
 
 def _has_chat_template(path: Path) -> bool:

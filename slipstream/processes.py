@@ -1,6 +1,7 @@
 """Slipstream's own processes as children: the command line of each, how it shows that it serves, how it is stopped.
 
-Every one is `python -m slipstream <command> --config FILE`, with the settings that `up` decided once.
+Every one is `python -m slipstream <command> --config FILE`, with the settings that `up` decided once; an embedded
+engine has a file of its own, whose `[engine]` is its alone.
 """
 
 from __future__ import annotations
@@ -8,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from infra.local.child import ChildSpec
 from infra.local.probe import accepts, answers
 from infra.local.spawn import Launch
-from slipstream.fleet import Engine
+from slipstream.local_engines import Engine
 from slipstream.metrics_targets import Target
 from slipstream.settings import Settings, reachable
 from slipstream.worker_config import PROCESSES, Queue, ready_file
@@ -34,15 +36,22 @@ class Processes:
         self._data = settings.data
         self._json_log = settings.logging.format == "json"
 
-    def launch(self, command: str, *arguments: str, nice: int = 0, environment: dict[str, str] | None = None) -> Launch:
-        """How to run a command of our own with the deployment's settings."""
+    def launch(
+        self,
+        command: str,
+        *arguments: str,
+        nice: int = 0,
+        environment: dict[str, str] | None = None,
+        settings_file: Path | None = None,
+    ) -> Launch:
+        """How to run a command of our own. settings_file: with other settings than the deployment's."""
         argv = (
             sys.executable,
             "-m",
             "slipstream",
             *command.split(),
             "--config",
-            str(self._data.settings_file),
+            str(settings_file or self._data.settings_file),
             *arguments,
         )
         return Launch(argv=argv, environment={**ENVIRONMENT, **(environment or {})}, nice=nice)
@@ -65,25 +74,19 @@ class Processes:
 
     def engine(self, engine: Engine) -> ChildSpec:
         """An embedded engine, niced below the gateways and kept to its threads; it serves once /health says so."""
-        threads = str(self._settings.engine.threads)
-        named = self._settings.engine.speculation.method
-        arguments = (
-            *("--model", str(engine.folder.path), "--name", engine.folder.name),
-            *("--port", str(engine.port), "--context-tokens", str(engine.context_tokens)),
-            *("--speculation", engine.speculation if named == "off" else named),
-        )
+        threads = str(engine.config.threads)
         return ChildSpec(
             name=engine.name,
             launch=self._serving(
                 engine.name,
                 "engine",
-                *arguments,
                 nice=self._settings.local.engine_nice,
-                # Read when torch loads; a thread pool per core would fight the gateways and the other engine.
+                # Read when torch loads; a thread pool per core would fight the gateways and the other engines.
                 environment={"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads},
+                settings_file=self._data.engine_settings_file(engine.name),
             ),
             url=engine.url,
-            probe=answers("127.0.0.1", engine.port, "/health"),
+            probe=answers(reachable(engine.config.host), engine.config.port, "/health"),
             json_log=self._json_log,
         )
 

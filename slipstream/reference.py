@@ -132,16 +132,18 @@ def _settings(annotation: Any, trail: str) -> Iterator[tuple[str, Any, Any, str]
     kind, collection = _struct_in(annotation)
     if kind is None:
         return
+    from slipstream.settings import INHERITED
+
     docs = _docs(kind)
     prefix = f"{trail}[]" if collection else trail
     for field in msgspec.structs.fields(kind):
         name = f"{prefix}.{field.encode_name}"
         inner, inner_collection = _struct_in(field.type)
-        if inner is not None and not inner_collection:
+        if inner is not None and not inner_collection and f"{prefix}.{field.name}" not in INHERITED:
             yield from _settings(field.type, name)
             continue
         yield name, field.type, field.default, docs.get(field.name, "")
-        if inner is not None:
+        if inner is not None and inner_collection:
             yield from _settings(field.type, name)
 
 

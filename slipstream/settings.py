@@ -23,6 +23,7 @@ from infra.local.folders import DataFolder
 from infra.local.private import secret_text
 from router.config import RouterConfig
 from slipstream.lsp.key import API_KEY_VARIABLE
+from slipstream.pool_settings import PoolSettings
 from slipstream.worker_config import WorkerConfig
 from telemetry.config import LoggingConfig, TracingConfig
 
@@ -45,6 +46,8 @@ INSTEAD = {
     **{f"models[].fim_{name}": f"it is fim.{name} now" for name in FillInTheMiddle.__struct_fields__},
 }
 """What people know from elsewhere, or from an earlier release, and look for here."""
+INHERITED = {"pools[].engine": "engine"}
+"""Sections of a pool, and where what they do not say is said for all."""
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -57,7 +60,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     router: RouterConfig = RouterConfig()
     """The router."""
     engine: EngineConfig = EngineConfig()
-    """Every embedded engine; `up` gives each its model, name and port."""
+    """Every embedded engine, where `engine` of its pool says nothing else; `up` gives each its model, name and port."""
     worker: WorkerConfig = WorkerConfig()
     """Background work."""
     evals: EvalsConfig = EvalsConfig()
@@ -70,13 +73,18 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """Where spans of requests go."""
     models: tuple[Model, ...] = ()
     """Models as clients see them. Empty: `up` serves the two models that come with Slipstream on embedded engines."""
-    pools: tuple[Pool, ...] = ()
-    """Engines by URL for `models`. Given models, `up` starts no engine of its own."""
+    pools: tuple[PoolSettings, ...] = ()
+    """What serves `models`: engines by URL, and embedded ones that `up` starts. Given models, `up` starts no others."""
 
     @property
     def data(self) -> DataFolder:
         """The paths of this deployment's data folder."""
         return DataFolder(Path(self.local.data))
+
+    @property
+    def desired_pools(self) -> tuple[Pool, ...]:
+        """The pools as desired state, without how their engines are started."""
+        return tuple(pool.desired for pool in self.pools)
 
     @property
     def currency(self) -> str:
@@ -158,7 +166,7 @@ def load(path: Path | None, overrides: Mapping[str, Any] | None = None) -> Setti
     if path is None and Path(DEFAULT_FILE).is_file():
         path = Path(DEFAULT_FILE)
     environ = {name: value for name, value in os.environ.items() if name != API_KEY_VARIABLE}  # a client's, no setting
-    loaded = settings.load(Settings, path, environ, overrides, RENAMED, instead=INSTEAD)
+    loaded = settings.load(Settings, path, environ, overrides, RENAMED, instead=INSTEAD, inherited=INHERITED)
     if loaded.local.migration_database_url and not loaded.local.database_url:
         raise ConfigError(
             "local.migration_database_url: it names the tables' owner, and local.database_url must name the role that "

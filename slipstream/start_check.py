@@ -6,6 +6,7 @@ Looking only: nothing is made, not even the token that a first start would make.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 from contracts.desired_state import DesiredState
 from contracts.errors import ConfigError
@@ -19,22 +20,24 @@ from gateway.http.connections import trusted_networks
 from gateway.limits import valkey
 from router.policies import registry as policies
 from router.protocol.address import Address
-from slipstream import fleet
+from slipstream import local_engine_check, local_engines
+from slipstream.local_engine_check import Footprint
 from slipstream.settings import Settings
 
 INSTEAD_OF_LOCAL = {
-    "chat_model": "models[]",
-    "code_model": "models[]",
+    "chat_model": "pools[].engine.model",
+    "code_model": "pools[].engine.model",
     "chat_aliases": "models[].aliases",
     "code_aliases": "models[].aliases",
     "fim": "models[].fim",
-    "chat_context_tokens": "models[].context_tokens",
-    "code_context_tokens": "models[].context_tokens",
-    "chat_replicas": "pools[].replicas",
-    "code_replicas": "pools[].replicas",
-    "code_speculation": "",
+    "chat_context_tokens": "pools[].engine.context_tokens",
+    "code_context_tokens": "pools[].engine.context_tokens",
+    "chat_replicas": "pools[].local_replicas",
+    "code_replicas": "pools[].local_replicas",
+    "code_speculation": "pools[].engine.speculation",
+    "price_per_replica_hour": "pools[].price_per_replica_hour",
 }
-"""Settings of the engines that `up` starts itself, and which ones those of the settings have; "": none."""
+"""Settings of the two models that `up` serves by itself, and those of models that are named."""
 TOKEN_TO_BE_MADE = "made-by-the-first-start"
 """Stands for the token where there is none yet."""
 
@@ -43,14 +46,15 @@ def check_fleet(settings: Settings) -> None:
     """Raise ConfigError when models and pools contradict each other or name what there is not."""
     for pool in settings.pools:
         check_pool(pool)
-    DesiredState(version=1, models=settings.models, pools=settings.pools).check()
+    DesiredState(version=1, models=settings.models, pools=settings.desired_pools).check()
 
 
-def check(settings: Settings) -> None:
-    """What gateways, router and workers would refuse at their start, and what their settings name: tokenizers, engines'
-    keys, certificate, model folders. Whatever a process checks of its settings, it checks by what is called here.
+def check(settings: Settings) -> list[Footprint]:
+    """What gateways, router, workers and engines would refuse at their start, and what their settings name: tokenizers,
+    engines' keys, certificate, model folders. Whatever a process checks of its settings, it checks by what is called
+    here.
 
-    Raises ConfigError.
+    Returns what the engines that `up` starts need. Raises ConfigError.
     """
     check_fleet(settings)
     _check_local(settings)
@@ -60,12 +64,21 @@ def check(settings: Settings) -> None:
     check_shares(settings.gateway.admin.webhooks)
     EngineKeys(lambda: known_token(settings), os.environ).require(settings.pools)
     certificate_of(settings.gateway.tls)
-    pools = {pool.name: pool for pool in settings.pools}
+    served, engines = local_engines.planned(settings)
+    needed = local_engine_check.check(engines)
+    pools = {pool.name: pool for pool in local_engines.with_replicas(served, engines).pools}
     for model in settings.models:
         check_tokenizer(model)
         check_served(model, pools[model.pool])
-    if not settings.models:
-        fleet.model_folders(settings.local)
+    return needed
+
+
+def warnings(settings: Settings) -> Iterator[str]:
+    """What to tell of settings that a start takes."""
+    served, engines = local_engines.planned(settings)
+    for said in (estimated(served), local_engine_check.crowded(engines)):
+        if said is not None:
+            yield said
 
 
 def estimated(settings: Settings) -> str | None:
@@ -86,16 +99,15 @@ def known_token(settings: Settings) -> str:
 
 
 def _check_local(settings: Settings) -> None:
-    """Nothing is said of engines of our own where the settings name others."""
+    """Nothing is said of the two models that `up` serves by itself where the settings name others."""
     if not settings.models:
         return
     usual = type(settings.local)()
     for name, instead in INSTEAD_OF_LOCAL.items():
         if getattr(settings.local, name) != getattr(usual, name):
-            advice = f"use {instead}" if instead else "set it where those engines are started"
             raise ConfigError(
-                f"local.{name}: it is for the engines that `up` starts itself, and none is, for models are given; "
-                f"{advice}, and remove it",
+                f"local.{name}: it is for the models that `up` serves where none are named, and models are given; use "
+                f"{instead}, and remove it",
                 param=f"local.{name}",
             )
 

@@ -32,6 +32,10 @@ SELECT id::text, name FROM gateway.projects WHERE organization_id = $1 ORDER BY 
 """
 """Enough to guess what was meant."""
 PROJECTS = "SELECT id FROM gateway.projects WHERE organization_id = $1 AND (id::text = lower($2) OR name = $2)"
+ADAPTERS = """
+SELECT id FROM gateway.adapters
+ WHERE organization_id = $1 AND (id::text = lower($2) OR model || ':' || name = $2)
+"""
 MEMBER = """
 SELECT id FROM gateway.principals WHERE id::text = lower($2) OR (organization_id = $1 AND lower(email) = lower($2))
 """
@@ -63,6 +67,16 @@ async def project_named(connection: asyncpg.Connection[Any], organization: str, 
         listed = command(f"projects list --organization {shlex.quote(organization)}")
         raise NotFound(f"project {which!r}: {organization} has none with this id or name; {meant}`{listed}` shows them")
     return only("project", which, [row["id"] for row in found])
+
+
+async def adapter_named(connection: asyncpg.Connection[Any], organization: str, which: str) -> UUID:
+    """By id, or as `model:adapter` in the organization. Raises like `organization_named`."""
+    organization_id = await organization_named(connection, organization)
+    found = await connection.fetch(ADAPTERS, organization_id, which)
+    if not found:
+        listed = command(f"adapters list --organization {shlex.quote(organization)}")
+        raise NotFound(f"adapter {which!r}: {organization} has none with this id or name; `{listed}` shows them")
+    return only("adapter", which, [row["id"] for row in found])
 
 
 async def key_named(connection: asyncpg.Connection[Any], which: str) -> UUID:

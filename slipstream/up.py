@@ -29,7 +29,7 @@ from infra.local.spawn import run_once
 from infra.local.supervisor import Supervisor
 from infra.local.valkey import Valkey
 from router.config import RouterConfig, SloClass
-from slipstream import banner, engine_probe, fleet, start_check, toml
+from slipstream import banner, engine_probe, local_engines, start_check, toml
 from slipstream.database import ownership_warning
 from slipstream.first_key import make_first_key
 from slipstream.hints import command
@@ -63,6 +63,8 @@ async def up(settings: Settings, *, probe: bool = False, quiet: bool = False) ->
     lock.acquire()
     try:
         await _wait_for_port(reachable(settings.gateway.host), settings.gateway.port)
+        for warning in start_check.warnings(settings):
+            progress.say(f"warning: {warning}")
         everything = Up(settings, data, progress)
         with listed(everything.targets, data.prometheus_targets):
             await everything.run()
@@ -75,13 +77,11 @@ class Up:
 
     def __init__(self, settings: Settings, data: DataFolder, progress: Progress) -> None:
         ports = Ports(data.ports_file)
-        self._engines: tuple[fleet.Engine, ...] = ()
-        if not settings.models:
-            embedded = fleet.embedded(settings.local, ports, settings.engine.context_tokens)
-            router = msgspec.structs.replace(settings.router, slos=slos_of_this_machine(settings))
-            settings = msgspec.structs.replace(settings, models=embedded.models, pools=embedded.pools, router=router)
-            self._engines = embedded.engines
-        self._settings = _effective(settings, data, ports)
+        settings, engines = local_engines.planned(settings)
+        router = msgspec.structs.replace(settings.router, slos=slos_of_this_machine(settings))
+        settings = msgspec.structs.replace(settings, router=router)
+        self._engines = local_engines.placed(engines, ports)
+        self._settings = _effective(local_engines.with_replicas(settings, self._engines), data, ports)
         self.targets = targets_of(self._settings, names_of(self._settings, self._engines), ports)
         """Where each of our processes shows its metrics."""
         ports.save()
@@ -95,6 +95,9 @@ class Up:
         """Start, wait, stop. Whatever happens in between, every child is stopped in order."""
         control = ControlServer(self._data.control_socket, self._supervisor, public_url(self._settings))
         _write_settings(self._data.settings_file, self._settings)
+        for engine in self._engines:
+            own = msgspec.structs.replace(self._settings, engine=engine.config)
+            _write_settings(self._data.engine_settings_file(engine.name), own)
         self._listen_for_signals()
         starting = asyncio.create_task(self._start(), name="start")
         stopping = asyncio.create_task(self._supervisor.stop_requested.wait(), name="stop requested")
@@ -257,9 +260,14 @@ def _effective(settings: Settings, data: DataFolder, ports: Ports) -> Settings:
 
 
 def slos_of_this_machine(settings: Settings) -> tuple[SloClass, ...]:
-    """The objectives that its own engines are held to. A processor takes seconds for a file that a GPU computes in
-    tens of milliseconds: by the default of autocomplete it would refuse every second file at once."""
-    if settings.engine.device != "cpu" or settings.router.slos != RouterConfig().slos:
+    """The objectives that its own engines can be held to. A processor takes seconds for a file that a GPU computes in
+    tens of milliseconds: by the default of autocomplete it would refuse every second file at once.
+
+    settings: with models, and with what is to be started of their pools.
+    """
+    on_processor = {pool.name for pool in settings.pools if pool.engine is not None and pool.engine.device == "cpu"}
+    served_there = any(model.tier is Tier.AUTOCOMPLETE and model.pool in on_processor for model in settings.models)
+    if not served_there or settings.router.slos != RouterConfig().slos:
         return settings.router.slos
     return tuple(
         msgspec.structs.replace(slo, ttft_s=CPU_AUTOCOMPLETE_TTFT_S) if slo.tier is Tier.AUTOCOMPLETE else slo

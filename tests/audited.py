@@ -16,7 +16,7 @@ from migrations.metadata import metadata
 
 ADMINISTERED = frozenset({
     "organizations", "projects", "api_keys", "principals", "admin_keys", "limits", "prices", "webhooks",
-    "desired_states", "usage_retired_days", "slo_objectives", "changes", "releases",
+    "desired_states", "usage_retired_days", "slo_objectives", "changes", "releases", "adapters", "priorities",
 })  # fmt: skip
 """Holds what somebody decided, or what a decision did: every change is in the log."""
 OBSERVED = frozenset({

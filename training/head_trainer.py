@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 import torch
@@ -19,12 +20,38 @@ from torch import Tensor
 from speculative.eagle.config import HeadConfig, default_layers
 from speculative.eagle.head import EagleHead
 from speculative.eagle.loss import unroll
-from training.model import Llama
+from training.model import Shape
 from training.optimizer import Optimizer
 from training.schedule import Schedule
 from training.windows import WindowSource
 
 CHECKPOINT = "head.pt"
+
+
+class Target(Protocol):
+    """A finished model, as one that learns to guess its tokens looks at it: `training.model.Llama` or any that the
+    engine serves."""
+
+    @property
+    def shape(self) -> Shape: ...
+
+    @property
+    def embedding(self) -> Tensor:
+        """The table of its input, (vocab, hidden)."""
+        ...
+
+    def hidden_and_outputs(self, ids: Tensor, wanted: tuple[int, ...]) -> tuple[Tensor, list[Tensor]]:
+        """ids: (1, tokens). Returns hidden states after the last norm, and what the wanted layers (from 0, ascending)
+        gave out, (1, tokens, hidden) each."""
+        ...
+
+    def scores(self, hidden: Tensor) -> Tensor:
+        """Logits, (1, tokens, vocab)."""
+        ...
+
+    def weight(self, name: str) -> Tensor:
+        """A tensor by its name in Hugging Face checkpoints; `lm_head.weight` of a tied model is its embedding."""
+        ...
 
 
 class HeadSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,7 +68,7 @@ class HeadSettings(msgspec.Struct, frozen=True, kw_only=True):
     save_every_s: float = 120.0
 
 
-def begin(target: Llama, source: WindowSource, draft_vocabulary: int, length: int) -> EagleHead:
+def begin(target: Target, source: WindowSource, draft_vocabulary: int, length: int) -> EagleHead:
     """A head for this target. The tokens it can guess are the most frequent counted ones of the source's first 400
     windows."""
     shape = target.shape
@@ -61,17 +88,16 @@ def begin(target: Llama, source: WindowSource, draft_vocabulary: int, length: in
         )
     )
     head.use_vocabulary(_frequent(source, head.config, length))
-    weights = target.state_dict()
     last = f"model.layers.{shape.num_hidden_layers - 1}"
     with torch.no_grad():
-        head.lm_head.weight.copy_(target.embedding[head.t2d])
-        head.norm.weight.copy_(weights["model.norm.weight"])
+        head.lm_head.weight.copy_(target.weight("lm_head.weight")[head.t2d])
+        head.norm.weight.copy_(target.weight("model.norm.weight"))
         head.fc.weight.zero_()
         head.fc.weight[:, -shape.hidden_size :] = torch.eye(shape.hidden_size)
         own = head.midlayer.state_dict()
         own["self_attn.o_proj.weight"].zero_()
         for name in ("mlp.gate_proj", "mlp.up_proj", "mlp.down_proj", "post_attention_layernorm"):
-            own[f"{name}.weight"].copy_(weights[f"{last}.{name}.weight"])
+            own[f"{name}.weight"].copy_(target.weight(f"{last}.{name}.weight"))
     return head
 
 
@@ -81,7 +107,7 @@ class HeadTrainer:
     def __init__(
         self,
         head: EagleHead,
-        target: Llama,
+        target: Target,
         source: WindowSource,
         schedule: Schedule,
         settings: HeadSettings,

@@ -86,6 +86,10 @@ class Llama(nn.Module):
         assert isinstance(table, Tensor)
         return table
 
+    def weight(self, name: str) -> Tensor:
+        """A tensor by its name in Hugging Face checkpoints."""
+        return self.embedding if name == "lm_head.weight" else self.get_parameter(name)
+
     def initialise(self, generator: torch.Generator) -> None:
         """Random weights: normal, of standard deviation 0.02 for the table and 1/sqrt(inputs) for matrices, whose
         outputs into the residual stream begin at zero."""

@@ -263,6 +263,10 @@ class Decision(_message.Message):
     COMPLETION_TOKENS_FIELD_NUMBER: _builtins.int
     REGRET_S_FIELD_NUMBER: _builtins.int
     MISSED_FIELD_NUMBER: _builtins.int
+    SERVICE_CLASS_FIELD_NUMBER: _builtins.int
+    SHARE_FIELD_NUMBER: _builtins.int
+    PROJECT_SHARE_FIELD_NUMBER: _builtins.int
+    PREFILL_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     lease_id: _builtins.str
     attempt: _builtins.int
@@ -286,6 +290,13 @@ class Decision(_message.Message):
     regret_s: _builtins.float
     missed: _builtins.int
     """Decisions that this watcher missed before this one."""
+    service_class: _builtins.str
+    """Of the ask: interactive, standard, offline, background; or its priority."""
+    share: _builtins.float
+    """Its organization's weight; its project's among those of the organization."""
+    project_share: _builtins.float
+    prefill: _builtins.str
+    """Replica that computes the prompt for the chosen one; empty: that does both."""
     @_builtins.property
     def candidates(self) -> _containers.RepeatedCompositeFieldContainer[Global___Candidate]: ...
     def __init__(
@@ -314,10 +325,14 @@ class Decision(_message.Message):
         completion_tokens: _builtins.int | None = ...,
         regret_s: _builtins.float | None = ...,
         missed: _builtins.int = ...,
+        service_class: _builtins.str = ...,
+        share: _builtins.float = ...,
+        project_share: _builtins.float = ...,
+        prefill: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_actual_cached_tokens", b"_actual_cached_tokens", "_actual_s", b"_actual_s", "_completion_tokens", b"_completion_tokens", "_regret_s", b"_regret_s", "_retry_after_s", b"_retry_after_s", "actual_cached_tokens", b"actual_cached_tokens", "actual_s", b"actual_s", "completion_tokens", b"completion_tokens", "regret_s", b"regret_s", "retry_after_s", b"retry_after_s"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_actual_cached_tokens", b"_actual_cached_tokens", "_actual_s", b"_actual_s", "_completion_tokens", b"_completion_tokens", "_regret_s", b"_regret_s", "_retry_after_s", b"_retry_after_s", "actual_cached_tokens", b"actual_cached_tokens", "actual_s", b"actual_s", "attempt", b"attempt", "blocks", b"blocks", "candidates", b"candidates", "chosen", b"chosen", "completion_tokens", b"completion_tokens", "lease_id", b"lease_id", "missed", b"missed", "model", b"model", "organization_id", b"organization_id", "policy", b"policy", "pool", b"pool", "predicted_cached_tokens", b"predicted_cached_tokens", "predicted_s", b"predicted_s", "prompt_tokens", b"prompt_tokens", "queued_s", b"queued_s", "refused", b"refused", "regret_s", b"regret_s", "request_id", b"request_id", "retry_after_s", b"retry_after_s", "ttft_slo_s", b"ttft_slo_s", "waited_for", b"waited_for"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_actual_cached_tokens", b"_actual_cached_tokens", "_actual_s", b"_actual_s", "_completion_tokens", b"_completion_tokens", "_regret_s", b"_regret_s", "_retry_after_s", b"_retry_after_s", "actual_cached_tokens", b"actual_cached_tokens", "actual_s", b"actual_s", "attempt", b"attempt", "blocks", b"blocks", "candidates", b"candidates", "chosen", b"chosen", "completion_tokens", b"completion_tokens", "lease_id", b"lease_id", "missed", b"missed", "model", b"model", "organization_id", b"organization_id", "policy", b"policy", "pool", b"pool", "predicted_cached_tokens", b"predicted_cached_tokens", "predicted_s", b"predicted_s", "prefill", b"prefill", "project_share", b"project_share", "prompt_tokens", b"prompt_tokens", "queued_s", b"queued_s", "refused", b"refused", "regret_s", b"regret_s", "request_id", b"request_id", "retry_after_s", b"retry_after_s", "service_class", b"service_class", "share", b"share", "ttft_slo_s", b"ttft_slo_s", "waited_for", b"waited_for"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__actual_cached_tokens: _TypeAlias = _typing.Literal["actual_cached_tokens"]  # noqa: Y015
     _WhichOneofArgType__actual_cached_tokens: _TypeAlias = _typing.Literal["_actual_cached_tokens", b"_actual_cached_tokens"]  # noqa: Y015

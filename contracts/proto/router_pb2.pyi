@@ -292,6 +292,9 @@ class Acquire(_message.Message):
     TRACEPARENT_FIELD_NUMBER: _builtins.int
     UNIT_FIELD_NUMBER: _builtins.int
     POOL_FIELD_NUMBER: _builtins.int
+    ADAPTER_FIELD_NUMBER: _builtins.int
+    PROJECT_ID_FIELD_NUMBER: _builtins.int
+    PROJECT_SHARE_FIELD_NUMBER: _builtins.int
     lease_id: _builtins.str
     request_id: _builtins.str
     attempt: _builtins.int
@@ -318,6 +321,12 @@ class Acquire(_message.Message):
     """The session as a number: what stays on one side of a split; 0: the gateway knows of none."""
     pool: _builtins.str
     """This pool is to serve it, for the deployment's own requests; empty: the model's."""
+    adapter: _builtins.str
+    """What the engines call the LoRA adapter it needs; empty: none."""
+    project_id: _builtins.str
+    """Whose turn it is within the organization; empty: the gateway does not say."""
+    project_share: _builtins.float
+    """Weight of the project among those of its organization that wait; 0 is 1."""
     @_builtins.property
     def excluded_replicas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
@@ -343,10 +352,13 @@ class Acquire(_message.Message):
         traceparent: _builtins.str = ...,
         unit: _builtins.int = ...,
         pool: _builtins.str = ...,
+        adapter: _builtins.str = ...,
+        project_id: _builtins.str = ...,
+        project_share: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["affinity", b"affinity", "attempt", b"attempt", "deadline_ms", b"deadline_ms", "excluded_replicas", b"excluded_replicas", "idle_replica", b"idle_replica", "lease_id", b"lease_id", "max_output_tokens", b"max_output_tokens", "model", b"model", "organization_id", b"organization_id", "pool", b"pool", "prefix_hashes", b"prefix_hashes", "prefix_kind", b"prefix_kind", "priority", b"priority", "prompt_tokens", b"prompt_tokens", "request_id", b"request_id", "session_id", b"session_id", "share", b"share", "tier", b"tier", "traceparent", b"traceparent", "unit", b"unit"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["adapter", b"adapter", "affinity", b"affinity", "attempt", b"attempt", "deadline_ms", b"deadline_ms", "excluded_replicas", b"excluded_replicas", "idle_replica", b"idle_replica", "lease_id", b"lease_id", "max_output_tokens", b"max_output_tokens", "model", b"model", "organization_id", b"organization_id", "pool", b"pool", "prefix_hashes", b"prefix_hashes", "prefix_kind", b"prefix_kind", "priority", b"priority", "project_id", b"project_id", "project_share", b"project_share", "prompt_tokens", b"prompt_tokens", "request_id", b"request_id", "session_id", b"session_id", "share", b"share", "tier", b"tier", "traceparent", b"traceparent", "unit", b"unit"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -453,6 +465,9 @@ class Grant(_message.Message):
     ENGINE_MODEL_FIELD_NUMBER: _builtins.int
     QUEUED_US_FIELD_NUMBER: _builtins.int
     POOL_FIELD_NUMBER: _builtins.int
+    LOAD_ADAPTER_FIELD_NUMBER: _builtins.int
+    EVICT_ADAPTER_FIELD_NUMBER: _builtins.int
+    PREFILL_FIELD_NUMBER: _builtins.int
     lease_id: _builtins.str
     replica_id: _builtins.str
     url: _builtins.str
@@ -460,6 +475,14 @@ class Grant(_message.Message):
     engine_model: _builtins.str
     queued_us: _builtins.int
     pool: _builtins.str
+    load_adapter: _builtins.bool
+    """The engine is not known to hold the adapter: it is to be loaded first."""
+    evict_adapter: _builtins.str
+    """To be unloaded before that; empty: none."""
+    @_builtins.property
+    def prefill(self) -> Global___PrefillEngine:
+        """Computes the prompt for the replica above; absent: that does both."""
+
     def __init__(
         self,
         *,
@@ -470,14 +493,51 @@ class Grant(_message.Message):
         engine_model: _builtins.str = ...,
         queued_us: _builtins.int = ...,
         pool: _builtins.str = ...,
+        load_adapter: _builtins.bool = ...,
+        evict_adapter: _builtins.str = ...,
+        prefill: Global___PrefillEngine | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["prefill", b"prefill"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["driver", b"driver", "engine_model", b"engine_model", "lease_id", b"lease_id", "pool", b"pool", "queued_us", b"queued_us", "replica_id", b"replica_id", "url", b"url"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["driver", b"driver", "engine_model", b"engine_model", "evict_adapter", b"evict_adapter", "lease_id", b"lease_id", "load_adapter", b"load_adapter", "pool", b"pool", "prefill", b"prefill", "queued_us", b"queued_us", "replica_id", b"replica_id", "url", b"url"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Grant: _TypeAlias = Grant  # noqa: Y015
+
+@_typing.final
+class PrefillEngine(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REPLICA_ID_FIELD_NUMBER: _builtins.int
+    URL_FIELD_NUMBER: _builtins.int
+    DRIVER_FIELD_NUMBER: _builtins.int
+    ENGINE_MODEL_FIELD_NUMBER: _builtins.int
+    POOL_FIELD_NUMBER: _builtins.int
+    BOOTSTRAP_PORT_FIELD_NUMBER: _builtins.int
+    replica_id: _builtins.str
+    url: _builtins.str
+    driver: _builtins.str
+    engine_model: _builtins.str
+    pool: _builtins.str
+    bootstrap_port: _builtins.int
+    def __init__(
+        self,
+        *,
+        replica_id: _builtins.str = ...,
+        url: _builtins.str = ...,
+        driver: _builtins.str = ...,
+        engine_model: _builtins.str = ...,
+        pool: _builtins.str = ...,
+        bootstrap_port: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bootstrap_port", b"bootstrap_port", "driver", b"driver", "engine_model", b"engine_model", "pool", b"pool", "replica_id", b"replica_id", "url", b"url"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PrefillEngine: _TypeAlias = PrefillEngine  # noqa: Y015
 
 @_typing.final
 class Shed(_message.Message):
@@ -551,6 +611,8 @@ class Release(_message.Message):
     COMPLETION_TOKENS_FIELD_NUMBER: _builtins.int
     ENGINE_FAULT_FIELD_NUMBER: _builtins.int
     ENGINE_FULL_FIELD_NUMBER: _builtins.int
+    ADAPTER_MISSING_FIELD_NUMBER: _builtins.int
+    PREFILL_FAULT_FIELD_NUMBER: _builtins.int
     lease_id: _builtins.str
     finish: _builtins.str
     prompt_tokens: _builtins.int
@@ -559,6 +621,10 @@ class Release(_message.Message):
     engine_fault: _builtins.bool
     engine_full: _builtins.bool
     """It refused because it is full."""
+    adapter_missing: _builtins.bool
+    """The engine does not hold the adapter it was asked for."""
+    prefill_fault: _builtins.bool
+    """Its prefill engine failed, and the other did not."""
     def __init__(
         self,
         *,
@@ -569,10 +635,12 @@ class Release(_message.Message):
         completion_tokens: _builtins.int = ...,
         engine_fault: _builtins.bool = ...,
         engine_full: _builtins.bool = ...,
+        adapter_missing: _builtins.bool = ...,
+        prefill_fault: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cached_tokens", b"cached_tokens", "completion_tokens", b"completion_tokens", "engine_fault", b"engine_fault", "engine_full", b"engine_full", "finish", b"finish", "lease_id", b"lease_id", "prompt_tokens", b"prompt_tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["adapter_missing", b"adapter_missing", "cached_tokens", b"cached_tokens", "completion_tokens", b"completion_tokens", "engine_fault", b"engine_fault", "engine_full", b"engine_full", "finish", b"finish", "lease_id", b"lease_id", "prefill_fault", b"prefill_fault", "prompt_tokens", b"prompt_tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -6,11 +6,12 @@ dialect; one instance serves every replica of every pool with the same options.
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from typing import Literal, Protocol
 
 import msgspec
 
-from contracts.errors import SlipstreamError
+from contracts.errors import EngineFailed, SlipstreamError
 from contracts.generation import Generation
 from contracts.usage import Usage
 
@@ -42,6 +43,8 @@ class Capabilities(msgspec.Struct, frozen=True):
     """A request may say how many tokens a text has at least."""
     openings: bool = False
     """An output can be made to begin with a given text, which is then no part of what the engine answers."""
+    adapters: bool = False
+    """LoRA adapters can be loaded and unloaded while it serves."""
     salted_cache: bool = True
     """One tenant's cached prefixes never serve another's. Otherwise how much of a prompt was cached tells about others'
     prompts, and nobody may learn it, by a count or by a price."""
@@ -67,8 +70,12 @@ class EngineRequest(msgspec.Struct, frozen=True):
     body: bytes = b""
 
 
+MOST_COUNTED = 2**53
+"""No engine counts further; up to here integers and floating-point numbers are the same."""
+
+
 class Load(msgspec.Struct, frozen=True):
-    """One replica's own report."""
+    """One replica's own report. Raises EngineFailed for counts that cannot be: the router computes with them."""
 
     running: int = 0
     waiting: int = 0
@@ -85,6 +92,14 @@ class Load(msgspec.Struct, frozen=True):
     share_behind: float = 0.0
     """Part of a step that it keeps from its oldest prompt for those behind, the shortest of them first; 0: prompts are
     computed in the order in which they came."""
+
+    def __post_init__(self) -> None:
+        counts = (
+            self.running, self.waiting, self.used_tokens, self.capacity_tokens, self.max_running, self.retracted,
+            self.step_tokens,
+        )  # fmt: skip
+        if not all(0 <= count <= MOST_COUNTED for count in counts) or not 0 <= self.share_behind <= 1:
+            raise EngineFailed("The engine's load report has a number that cannot be.")
 
 
 class Driver(Protocol):
@@ -118,6 +133,18 @@ class Driver(Protocol):
         """The answer to `usage_by_id`; None when the engine has no final count: unknown, or still running."""
         return None
 
+    def load_adapter(self, name: str, path: str) -> EngineRequest | None:
+        """How to load a LoRA adapter under a name; None where adapters cannot be loaded."""
+        return None
+
+    def load_refusal(self, status: int, body: bytes) -> str | None:
+        """Why `load_adapter` failed, in the engine's words; None: it holds the adapter, now or already before."""
+        return None if status == HTTPStatus.OK else f"status {status}"
+
+    def unload_adapter(self, name: str) -> EngineRequest | None:
+        """How to unload one. The answer may wait for the requests that use it."""
+        return None
+
     def error(self, status: int, body: bytes) -> SlipstreamError:
         """A non-200 answer as one of our errors.
 
@@ -133,7 +160,8 @@ class Driver(Protocol):
         ...
 
     def load(self) -> EngineRequest | None:
-        """How to ask for current load; None where the engine has no such report."""
+        """How to ask for current load; None where the engine has no such report. For the router alone: an engine may
+        tell each thing once (ADR 21)."""
         return None
 
     def parse_load(self, body: bytes) -> Load | None:

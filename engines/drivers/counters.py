@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 import msgspec
 
 from contracts.errors import EngineFailed
-from engines.drivers.base import EngineRequest
+from engines.drivers.base import MOST_COUNTED, EngineRequest
 
 
 class EngineStages(msgspec.Struct, frozen=True):
@@ -54,7 +54,8 @@ class Counting(Protocol):
 def sums_of_page(body: bytes, is_wanted: Callable[[bytes, bytes], bool]) -> dict[bytes, float]:
     """Of a Prometheus page, by name, the sum of each metric's samples that are wanted.
 
-    is_wanted: of a name and its whole line. Raises EngineFailed for one of these without a number.
+    is_wanted: of a name and its whole line. Raises EngineFailed for one of these without a number, or with one that
+    nothing that counts can show.
     """
     sums: dict[bytes, float] = {}
     for line in body.splitlines():
@@ -62,7 +63,10 @@ def sums_of_page(body: bytes, is_wanted: Callable[[bytes, bytes], bool]) -> dict
         if not is_wanted(name, line):
             continue
         try:
-            sums[name] = sums.get(name, 0.0) + float(line.rsplit(b" ", 1)[1])
+            value = float(line.rsplit(b" ", 1)[1])
         except (IndexError, ValueError):
             raise EngineFailed("The engine's counters cannot be read.") from None
+        if not 0 <= value <= MOST_COUNTED:  # NaN is not either
+            raise EngineFailed("The engine's counters have a number that cannot be.")
+        sums[name] = sums.get(name, 0.0) + value
     return sums

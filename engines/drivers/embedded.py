@@ -33,6 +33,7 @@ class EmbeddedDriver(SGLangDriver):
         usage_by_id=True,
         tools_in_prompt="callable",
         openings=True,
+        adapters=True,
     )
     fills_gaps = True
     scores_prompts = True

@@ -1,4 +1,5 @@
-"""Reads what the embedded engine tells of a request's time, beside its usage. No other engine tells it in a stream."""
+"""Reads what an engine tells of a request's time beside its usage: the embedded one always, vLLM when started with
+`--enable-per-request-metrics`."""
 
 from __future__ import annotations
 
@@ -9,14 +10,19 @@ from contracts.usage import EngineTiming
 
 
 def timing_of(extension: Any) -> EngineTiming | None:
-    """What `sglext` tells in `request_timing`; None where it tells nothing that can be read."""
-    told = extension.get("request_timing") if isinstance(extension, dict) else None
+    """What `sglext` tells in `request_timing`, or vLLM's `metrics`; None where nothing is told that can be read."""
+    if not isinstance(extension, dict):
+        return None
+    told = extension.get("request_timing", extension)
     if not isinstance(told, dict):
         return None
+    # what vLLM calls the time to first token begins when the request is scheduled; of retractions it tells nothing here
+    prefill_ms: Any = told.get("prefill_ms", told.get("time_to_first_token_ms"))
+    queue_ms: Any = told.get("queue_ms", told.get("queue_time_ms"))
     try:
-        queue_s, prefill_s = float(told["queue_ms"]) / 1e3, float(told["prefill_ms"]) / 1e3
-        retractions = int(told["retractions"])
-    except (KeyError, OverflowError, TypeError, ValueError):
+        queue_s, prefill_s = float(queue_ms) / 1e3, float(prefill_ms) / 1e3
+        retractions = int(told.get("retractions", 0))
+    except (OverflowError, TypeError, ValueError):
         return None
     if not all(math.isfinite(value) and value >= 0 for value in (queue_s, prefill_s, retractions)):
         return None

@@ -35,7 +35,11 @@ _TOO_LONG = (
         r"maximum context length of (?P<limit>\d{1,9}) tokens\. .{0,200}?: (?P<prompt>\d{1,9}) tokens from the input "
         r"messages and (?P<output>\d{1,9}) tokens for the completion"
     ),
-    # vLLM: prompt and output; prompt alone
+    # vLLM: a text that is too long whatever its tokens are; prompt and output; prompt alone
+    re.compile(
+        r"maximum context length is (?P<limit>\d{1,9}) tokens\. .{0,100}? contains (?P<characters>\d{1,9}) characters "
+        r"\(more than"
+    ),
     re.compile(
         r"maximum context length is (?P<limit>\d{1,9}) tokens.{0,200}?\((?P<prompt>\d{1,9}) in the "
         r"(?:messages|prompt), (?P<output>\d{1,9}) in the completion\)"
@@ -65,8 +69,11 @@ _TOO_LONG = (
     ),
 )
 _VALIDATION = re.compile(
-    r"'loc': \('body', '(?P<field>\w{1,100})'.{0,500}?'msg': (?P<quote>['\"])(?P<said>.{0,400}?)(?P=quote)", re.DOTALL
+    r"'loc': (?:\('body', '|'body\.)(?P<field>\w{1,100}).{0,500}?'msg': (?P<quote>['\"])(?P<said>.{0,400}?)(?P=quote)",
+    re.DOTALL,
 )
+_VLLM_PARAMETER = re.compile(r" \(parameter=\w{1,100}(?:, value=.{0,2000})?\)$", re.DOTALL)
+"""What vLLM writes behind its sentence; the answer has a place of its own for it."""
 _INTERNAL = re.compile(
     # places of a program, a disk or a network
     r"Traceback|File \"|\w\.py\b|(?<![\w#])/[\w.-]+/|0x[0-9a-f]{6,}|://|\blocalhost\b"
@@ -120,7 +127,8 @@ def engine_error(status: int, body: bytes) -> SlipstreamError:
     if too_long is not None:
         return too_long
     if status in CLIENT_STATUSES:
-        return EngineRefused(sentence_of(said.message), param=_safe(said.param or "") or None)
+        param = (said.param or "").removeprefix("body.")
+        return EngineRefused(sentence_of(said.message), param=_safe(param) or None)
     # for the log: what is ours to mend
     detail = said.message[:MAX_SENTENCE]
     reason = f"status {status}: {detail or 'no reason given'}"
@@ -167,11 +175,14 @@ def context_too_long(message: str) -> ContextTooLong | None:
         match = pattern.search(message)
         if match is not None:
             found = match.groupdict()
+            limit = int(found["limit"])
+            characters = found.get("characters")
             return ContextTooLong(
-                limit_tokens=int(found["limit"]),
-                prompt_tokens=int(found["prompt"]),
+                limit_tokens=limit,
+                prompt_tokens=int(found["prompt"]) if characters is None else limit + 1,
                 output_tokens=int(found.get("output") or 0),
                 param="max_tokens" if found.get("output") else "prompt",
+                untokenized=None if characters is None else f"{characters} characters",
             )
     return None
 
@@ -179,7 +190,10 @@ def context_too_long(message: str) -> ContextTooLong | None:
 def sentence_of(message: str) -> str:
     """One line that is safe to show to a client."""
     validation = _VALIDATION.search(message)
-    sentence = message if validation is None else f"{validation['field']}: {validation['said']}"
+    if validation is None:
+        sentence = _VLLM_PARAMETER.sub("", message)
+    else:
+        sentence = f"{validation['field']}: {validation['said']}"
     return _safe(sentence) or "The engine found the request invalid."
 
 
@@ -190,18 +204,25 @@ def _safe(message: str) -> str:
 
 
 def with_drafts(usage: Usage, extension: Any) -> Usage:
-    """`usage` with the tokens guessed ahead that SGLang tells of in `sglext`, all choices together; the same where it
-    tells nothing that can be read."""
-    details = extension.get("spec_tokens_details") if isinstance(extension, dict) else None
+    """`usage` with the tokens guessed ahead, all choices together; the same where nothing is told that can be read.
+
+    extension: SGLang's `sglext`, or vLLM's `metrics`, which it sends with `--per-request-spec-decode-metrics`.
+    """
+    if not isinstance(extension, dict):
+        return usage
+    details = extension.get("spec_tokens_details") or extension.get("speculative_decoding")
     choices = [one for one in (details if isinstance(details, list) else [details]) if isinstance(one, dict)]
     if not choices:
         return usage
     try:
-        drafts = sum(int(one.get("spec_num_proposed_drafts") or 0) for one in choices)
-        accepted = sum(int(one.get("spec_num_correct_drafts") or 0) for one in choices)
+        drafts = sum(int(one.get("spec_num_proposed_drafts") or one.get("num_draft_tokens") or 0) for one in choices)
+        accepted = sum(
+            int(one.get("spec_num_correct_drafts") or one.get("num_accepted_draft_tokens") or 0) for one in choices
+        )
     except (TypeError, ValueError):
         return usage
-    return msgspec.structs.replace(usage, draft_tokens=drafts, accepted_draft_tokens=accepted)
+    # SGLang multiplies its checks by the guesses it was started with, which an adaptive table may have raised since
+    return msgspec.structs.replace(usage, draft_tokens=max(drafts, accepted), accepted_draft_tokens=accepted)
 
 
 def usage_of(value: Any) -> Usage:

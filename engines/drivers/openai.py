@@ -1,4 +1,5 @@
-"""The plain OpenAI HTTP API, as vLLM and llama.cpp serve it: no ids, no abort, stopped by closing the connection."""
+"""The plain OpenAI HTTP API, as llama.cpp and hosted services serve it: no ids, no abort, stopped by closing the
+connection."""
 
 from __future__ import annotations
 
@@ -15,8 +16,8 @@ from engines.drivers.served_models import MODELS
 class OpenAIDriver(Driver):
     """Drives any server that speaks OpenAI's completions and chat completions.
 
-    continuous_usage_stats, cache_salt: the pool's options of these names. Both are vLLM's extras; other servers ignore
-    or refuse what they do not know, so nothing is sent unless the pool says that its engines have it.
+    continuous_usage_stats, cache_salt: the pool's options of these names. Servers ignore or refuse what they
+    do not know, so neither is sent unless the pool says that its engines have it.
     """
 
     name = "openai"

@@ -35,6 +35,23 @@ def openai_body(generation: Generation, engine_model: str) -> JsonObject:
     return body | _sampling(sampling)
 
 
+def engine_body(generation: Generation, engine_model: str) -> JsonObject:
+    """`openai_body`, and what engines of one's own have beyond OpenAI under the same names: usage so far with every
+    event, ids that end a text, the least number of tokens, and a salt for the prefix cache.
+
+    Of several choices an event counts its own only; the last event, the one without choices, counts all.
+    """
+    body = openai_body(generation, engine_model)
+    body["stream_options"] = {"include_usage": True, "continuous_usage_stats": True}
+    if generation.sampling.min_tokens:
+        body["min_tokens"] = generation.sampling.min_tokens
+    if generation.sampling.stop_ids:
+        body["stop_token_ids"] = generation.sampling.stop_ids
+    if generation.cache_salt:
+        body["cache_salt"] = generation.cache_salt
+    return body
+
+
 def _chat(prompt: ChatPrompt, sampling: Sampling) -> JsonObject:
     optional = {
         "tools": prompt.tools or None,

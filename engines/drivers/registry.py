@@ -11,9 +11,11 @@ from engines.drivers.embedded import EmbeddedDriver
 from engines.drivers.openai import OpenAIDriver
 from engines.drivers.sglang import SGLangDriver
 from engines.drivers.tensorrt_llm import TensorRTLLMDriver
+from engines.drivers.vllm import VLLMDriver
 
 _DRIVERS: dict[str, Driver] = {
-    driver.name: driver for driver in (EmbeddedDriver(), SGLangDriver(), TensorRTLLMDriver(), OpenAIDriver())
+    driver.name: driver
+    for driver in (EmbeddedDriver(), SGLangDriver(), TensorRTLLMDriver(), VLLMDriver(), OpenAIDriver())
 }
 
 
@@ -26,9 +28,7 @@ def get(name: str, field: str = "driver") -> Driver:
     if driver is None:
         nearest = difflib.get_close_matches(name, _DRIVERS, n=1)
         hint = f"did you mean {nearest[0]!r}? " if nearest else ""
-        raise ConfigError(
-            f"{field}: no driver named {name!r}; {hint}drivers: {', '.join(names())} (vLLM speaks openai)", param=field
-        )
+        raise ConfigError(f"{field}: no driver named {name!r}; {hint}drivers: {', '.join(names())}", param=field)
     return driver
 
 
@@ -41,6 +41,8 @@ def of_pool(pool: Pool) -> Driver:
         return OpenAIDriver(continuous_usage_stats=pool.continuous_usage_stats, cache_salt=pool.cache_salt)
     if pool.driver == TensorRTLLMDriver.name:
         return TensorRTLLMDriver(request_priorities=pool.request_priorities)
+    if pool.driver == VLLMDriver.name:
+        return VLLMDriver(abort_by_id=pool.abort_by_id)
     return get(pool.driver, f"pools.{pool.name}.driver")
 
 

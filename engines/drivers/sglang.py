@@ -1,17 +1,21 @@
-"""SGLang's HTTP dialect, as version 0.5.23 speaks it. Every statement here is held by a test in `tests/sglang`."""
+"""SGLang's HTTP dialect, as version 0.5.23 speaks it. Every statement here is held by a test in `tests/sglang`:
+of adapters only where there is an accelerator, of pairs by none.
+"""
 
 from __future__ import annotations
 
+import re
+from http import HTTPStatus
 from typing import Any
 
 import msgspec
 
-from contracts.errors import EngineFailed, SlipstreamError, UnsupportedField
+from contracts.errors import AdapterUnavailable, EngineFailed, SlipstreamError, UnsupportedField
 from contracts.generation import Generation, TextPrompt
 from engines.drivers.base import Capabilities, Driver, EngineRequest, Load
 from engines.drivers.counters import EngineCounts, EngineStages, sums_of_page
 from engines.drivers.error_bodies import RETRY_AFTER_S, engine_error, error_body
-from engines.drivers.openai_body import JsonObject, openai_body, path_of
+from engines.drivers.openai_body import JsonObject, engine_body, path_of
 
 _PROMPT, _CACHED, _GENERATED = _COUNTERS = (
     b"sglang:prompt_tokens_total",
@@ -30,6 +34,22 @@ _PREFILL_STAGE = b'stage="prefill_forward"'
 the queue, and the queue itself (`prefill_waiting`) and decoding have no stage that is observed."""
 
 
+ALREADY_LOADED = re.compile(r"LoRA adapter '?[\w-]+'? (?:because it )?is already loaded\.?$")
+"""How that ends which is said of a load of what is there. Other refusals quote the adapter's files."""
+NOT_LOADED = ("LoRA adapters are not loaded", "LoRA adapter that has never been loaded")
+"""In what is said of a request with an adapter that the engine does not hold."""
+
+
+def _load_message(body: bytes) -> str:
+    """Of an answer about loading. SGLang has it in a field of its own, the embedded engine where all errors have it."""
+    try:
+        told = msgspec.json.decode(body)
+        said = told.get("error_message")
+    except (msgspec.DecodeError, AttributeError):
+        return ""
+    return said if isinstance(said, str) and said else error_body(body).message
+
+
 class SGLangDriver(Driver):
     """Drives a stock SGLang server."""
 
@@ -42,6 +62,7 @@ class SGLangDriver(Driver):
         usage_by_id=False,
         checks_token_ids=False,
         tools_in_prompt="chosen",
+        adapters=True,
     )
     fills_gaps = False
     """SGLang ignores `suffix` silently unless it was started with a completion template."""
@@ -59,22 +80,22 @@ class SGLangDriver(Driver):
             )
         if isinstance(prompt, TextPrompt) and prompt.echo and generation.sampling.best and not self.scores_prompts:
             raise UnsupportedField("'best_of' above 'n' cannot be combined with 'echo' here.", param="best_of")
-        body = openai_body(generation, engine_model)
-        # usage so far with every event: of the event's own choice, while the last event counts all choices together
-        body["stream_options"] = {"include_usage": True, "continuous_usage_stats": True}
+        body = engine_body(generation, engine_model)
         # told once, at the end, where tokens were guessed ahead
         body["return_spec_tokens_details"] = True
         body["rid"] = generation.request_id
-        if generation.sampling.min_tokens:
-            body["min_tokens"] = generation.sampling.min_tokens
-        if generation.sampling.stop_ids:
-            body["stop_token_ids"] = generation.sampling.stop_ids
         if isinstance(prompt, TextPrompt) and prompt.begins_with:
             body |= self._opening(prompt.begins_with)
         if generation.priority:
+            # where requests are ordered by it, none is the lowest of all without --default-priority-value 0
             body["priority"] = generation.priority
-        if generation.cache_salt:
-            body["cache_salt"] = generation.cache_salt
+        if generation.adapter is not None:
+            # its name, in spite of the field's; a `model` of the form `model:adapter` would go before it
+            body["lora_path"] = generation.adapter.engine_name
+        if (bootstrap := generation.bootstrap) is not None:
+            body["bootstrap_host"] = bootstrap.host
+            body["bootstrap_port"] = bootstrap.port
+            body["bootstrap_room"] = bootstrap.room
         return EngineRequest("POST", path_of(generation), msgspec.json.encode(body))
 
     def _opening(self, text: str) -> JsonObject:
@@ -88,8 +109,24 @@ class SGLangDriver(Driver):
             return None
         return EngineRequest("POST", "/abort_request", msgspec.json.encode({"rid": request_id}))
 
+    def load_adapter(self, name: str, path: str) -> EngineRequest:
+        """Needs `--enable-lora`. Beyond `--max-loaded-loras` it unloads the one that was used longest ago by itself."""
+        return EngineRequest("POST", "/load_lora_adapter", msgspec.json.encode({"lora_name": name, "lora_path": path}))
+
+    def load_refusal(self, status: int, body: bytes) -> str | None:
+        if status == HTTPStatus.OK:
+            return None
+        said = _load_message(body)
+        return None if ALREADY_LOADED.search(said) else said or f"status {status}"
+
+    def unload_adapter(self, name: str) -> EngineRequest:
+        """Takes no more requests for it, and answers when those that it has are over."""
+        return EngineRequest("POST", "/unload_lora_adapter", msgspec.json.encode({"lora_name": name}))
+
     def error(self, status: int, body: bytes) -> SlipstreamError:
         said = error_body(body)
+        if any(text in said.message for text in NOT_LOADED):
+            return AdapterUnavailable("The engine has lost the adapter; try again.", retry_after_s=RETRY_AFTER_S)
         if status == 400 and (said.message.startswith("Duplicate request ID") or said.param == "rid"):
             # an earlier send of the same attempt still runs there: no fault of the client's
             return EngineFailed("The engine still holds an earlier try of this request.", retry_after_s=RETRY_AFTER_S)

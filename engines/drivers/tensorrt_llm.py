@@ -14,7 +14,7 @@ from contracts.generation import ChatPrompt, Generation
 from engines.drivers.base import Capabilities, Driver, EngineRequest, Load
 from engines.drivers.counters import EngineCounts, sums_of_page
 from engines.drivers.error_bodies import RETRY_AFTER_S, context_too_long, engine_error, error_body
-from engines.drivers.openai_body import JsonObject, openai_body, path_of
+from engines.drivers.openai_body import JsonObject, engine_body, path_of
 
 _PROMPT, _CACHED, _GENERATED = _COUNTERS = (
     b"trtllm_prompt_tokens_total",
@@ -56,15 +56,8 @@ class TensorRTLLMDriver(Driver):
             raise UnsupportedField(
                 "'parallel_tool_calls' cannot be switched off for this model here.", param="parallel_tool_calls"
             )
-        body = openai_body(generation, engine_model)
+        body = engine_body(generation, engine_model)
         body.pop("parallel_tool_calls", None)  # 1.2 does not know it
-        body["stream_options"] = {"include_usage": True, "continuous_usage_stats": True}
-        if generation.sampling.min_tokens:
-            body["min_tokens"] = generation.sampling.min_tokens
-        if generation.sampling.stop_ids:
-            body["stop_token_ids"] = generation.sampling.stop_ids
-        if generation.cache_salt:
-            body["cache_salt"] = generation.cache_salt
         if self._request_priorities and generation.priority:
             body["priority"] = unit_priority(generation.priority)
         return EngineRequest("POST", path_of(generation), msgspec.json.encode(body))
@@ -104,6 +97,7 @@ class TensorRTLLMDriver(Driver):
                 waiting=int(last["numQueuedRequests"]),
                 used_tokens=int(kv.get("usedNumBlocks") or 0) * block,
                 capacity_tokens=int(kv.get("maxNumBlocks") or 0) * block,
+                max_running=int(last.get("maxNumActiveRequests") or 0),
             )
         except (msgspec.DecodeError, KeyError, TypeError, ValueError, AttributeError, IndexError):
             raise EngineFailed("The engine's load report cannot be read.") from None

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from engines.embedded.kv.mirror import ContextMirror, Span
+from engines.embedded.lora.adapted_rows import AdaptedRows, adapted_rows
 from engines.embedded.scheduler import Work
 from engines.embedded.sequence import Sequence
 from engines.layers.attention import AttentionPlan, Chunk, MirrorGroup, TokenGroup
@@ -45,6 +46,11 @@ class Batch:
     order: tuple[Span, ...]
     """What is computed, as its rows stand in the batch."""
     scored: tuple[Scored, ...] = ()
+
+    def adapted(self) -> AdaptedRows | None:
+        """Its rows that are computed with adapters."""
+        rows = ((span.sequence.request.adapter, span.stop - span.start) for span in self.order)
+        return adapted_rows(rows, self.ids.device)
 
 
 class Layout(NamedTuple):

@@ -10,6 +10,9 @@ from msgspec import Meta
 from contracts.metrics import MetricsConfig
 from speculative.config import SpeculationConfig
 
+KV_SCALE_BYTES = 2
+"""Beside a head's key or value that is kept in 8 bits."""
+
 
 class SchedulerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How much is run at once, and how much may wait."""
@@ -37,20 +40,32 @@ class KVConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The memory for keys and values."""
 
     budget_bytes: Annotated[int, Meta(ge=1)] = 256 * 1024 * 1024
-    """Bytes for all pages. One token takes 2 * layers * kv heads * head dim * bytes per element."""
+    """Bytes for all pages. One token takes 2 * layers * kv heads * head dim * bytes per element; in 8 bits
+    2 * layers * kv heads * (head dim + 2)."""
 
     page_tokens: Annotated[int, Meta(ge=1, le=256)] = 16
     """Tokens in one page."""
+
+    dtype: Literal["auto", "fp8", "int8"] = "auto"
+    """How keys and values are kept. auto: in the model's number format. fp8 (E4M3), int8: in 8 bits, with a scale for
+    every token and head, so that the budget holds nearly twice as many tokens as in bfloat16 and nearly four times as
+    many as in float32. PyTorch's operations compute such a model, not our own kernels: slower on a CPU."""
+
+    def token_bytes(self, vectors: int, head_dim: int, number_bytes: int) -> int:
+        """What one token fills. vectors: keys and values, of all layers and heads; number_bytes: of the model's number
+        format."""
+        return vectors * (head_dim * number_bytes if self.dtype == "auto" else head_dim + KV_SCALE_BYTES)
 
 
 class KVEventsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Publishing which prefixes are cached, in SGLang's format over ZeroMQ."""
 
     endpoint: str = ""
-    """Where to publish, as `tcp://127.0.0.1:5557`; empty: nothing is published."""
+    """Where to publish, as `tcp://127.0.0.1:5557`; empty: nothing is published. `*` as the port is a free one: `up`
+    chooses one for each of its engines, and tells the router."""
 
     replay_endpoint: str = ""
-    """Where missed messages can be asked for; empty: nowhere."""
+    """Where missed messages can be asked for, written alike; empty: nowhere."""
 
     topic: str = ""
     """First frame of every message."""
@@ -97,6 +112,18 @@ class GrammarConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kept: Annotated[int, Meta(ge=1)] = 64
     """Compiled grammars kept for requests that ask for the same again. The organization that has most of them gives
     way first."""
+
+
+class LoraConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Adapters in PEFT's format, loaded and unloaded while the engine serves."""
+
+    max_loaded: Annotated[int, Meta(ge=0, le=1024)] = 8
+    """Adapters held at once; 0: none can be loaded. Their weights come on top of the model's: about
+    2 * rank * (in + out) bytes for every adapted projection in bfloat16, twice that where generated tokens are computed
+    in float32. The log says what each takes."""
+
+    max_rank: Annotated[int, Meta(ge=1, le=1024)] = 64
+    """The largest rank of an adapter."""
 
 
 class Fp8Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -185,6 +212,9 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     grammar: GrammarConfig = GrammarConfig()
     """Guided output."""
+
+    lora: LoraConfig = LoraConfig()
+    """LoRA adapters."""
 
     fp8: Fp8Config = Fp8Config()
     """What `quantization = "fp8"` rounds, and how."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from contracts.errors import ConfigError
+from engines.embedded.combinations import require_possible
 from engines.embedded.config import EngineConfig
 
 
@@ -17,9 +18,5 @@ def device_of(config: EngineConfig) -> torch.device:
             param="engine.device",
         )
     device = torch.device("cuda" if config.device != "cpu" and found else "cpu")
-    if device.type == "cuda" and config.quantization != "none":
-        raise ConfigError(
-            f"engine.quantization: {config.quantization} computes on a CPU only; set engine.device = 'cpu' or none",
-            param="engine.quantization",
-        )
+    require_possible(config, on_gpu=device.type == "cuda")
     return device

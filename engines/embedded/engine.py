@@ -45,6 +45,9 @@ class Engine:
     ) -> None:
         """text_stream: makes a decoder for one choice. clock: monotonic seconds. events: hears what is cached."""
         self.stats = Stats()
+        self.dtype, self.device = model.dtype, model.device
+        """What the layers compute in, and where."""
+        self.model = model
         self.store = store
         self.pages = PagePool(store.total_pages)
         self.events = BlockEvents() if events is None else events

@@ -5,6 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from engines.embedded.grammar.guide import Guide
+from engines.embedded.kv.namespace import AdaptedSalt, Namespace
+from engines.embedded.lora.adapter import Adapter
 from engines.tokenizer.healing import Opening
 
 
@@ -52,6 +54,15 @@ class Request(msgspec.Struct, frozen=True):
     """A text that the output must begin with; it counts as generated and is not told. Not together with `guide`."""
     speculate: bool = True
     """Whether tokens may be guessed ahead where the engine does so; the text is the same."""
+    adapter: Adapter | None = None
+    """Computed with it added to the model; None: the model alone. Not together with `speculate`."""
+
+    @property
+    def namespace(self) -> Namespace:
+        """Whose cached keys and values may be its own."""
+        if self.adapter is None:
+            return self.cache_salt
+        return AdaptedSalt(self.cache_salt, self.adapter.name, self.adapter.load_number)
 
     @property
     def choices(self) -> int:

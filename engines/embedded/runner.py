@@ -17,7 +17,7 @@ from engines.embedded.models.llama import Llama
 from engines.embedded.prompt_scores import score_prompts
 from engines.embedded.rows import Rows, lay_rows
 from engines.embedded.sampler import Picked, pick
-from engines.embedded.scheduler import StepPlan
+from engines.embedded.scheduler import StepPlan, Work
 from engines.embedded.sequence import Sequence
 from engines.embedded.wanted_rows import WantedRows
 
@@ -50,7 +50,8 @@ class Runner:
         self._model = model
         self._store = store
         self._graphs = graphs
-        self._native = model.native if store.page_tokens % LANES == 0 else None
+        # our kernels read no codes
+        self._native = model.native if store.page_tokens % LANES == 0 and not store.is_narrow else None
         self._mirror: ContextMirror | None = None
         attention = model.dtype
         if model.device.type == "cpu" and graphs is None:
@@ -70,11 +71,24 @@ class Runner:
         for source, target in plan.copies:
             self._store.copy(source, target)
         states: dict[Sequence, Tensor] = {}
-        if self._graphs is not None and all(work.tokens == 1 and not work.sequence.is_new for work in plan.works):
+        if self._graphs is not None and all(_is_plain_step(work) for work in plan.works):
             return Ran(_by_sequence(*self._replay(plan, self._graphs, states)), states, {})
-        if self._native is not None:
-            return self._run_rows(lay_rows(plan.works, self._store.page_tokens), self._native, states, poll_commands)
-        layout = self._builder.build(plan.works)
+        if self._native is None:
+            return self._run_batches(plan.works, states)
+        # our kernels know no adapters. They also keep a page's numbers in another order: a sequence is always computed
+        # by the same ones, and shares its pages with no other adapter's
+        adapted = [work for work in plan.works if work.sequence.request.adapter is not None]
+        beside = self._run_batches(adapted, states) if adapted else Ran([], states, {})
+        plain = [work for work in plan.works if work.sequence.request.adapter is None]
+        if not plain:
+            return beside
+        ran = self._run_rows(lay_rows(plain, self._store.page_tokens), self._native, states, poll_commands)
+        # commands that came meanwhile may have ended some of the others
+        return ran._replace(picks=[pick for pick in beside.picks if pick[0].finish is None] + ran.picks)
+
+    def _run_batches(self, works: list[Work], states: dict[Sequence, Tensor]) -> Ran:
+        """By PyTorch's operations; adds to `states`."""
+        layout = self._builder.build(works)
         rows: list[Tensor] = []
         sampled: tuple[Sequence, ...] = ()
         if layout.prompts is not None:
@@ -127,7 +141,14 @@ class Runner:
         """The final states of a batch; adds to `states`."""
         mirror = None if self._mirror is None or batch.plan.mirror is None else self._mirror.layers
         hidden, outputs = self._model.hidden_and_outputs(
-            batch.ids, batch.positions, self._store.pages, batch.plan, self._layers, dtype=dtype, mirror=mirror
+            batch.ids,
+            batch.positions,
+            self._store.pages,
+            batch.plan,
+            self._layers,
+            dtype=dtype,
+            mirror=mirror,
+            adapted=batch.adapted(),
         )
         _note_states(outputs, batch.order, states)
         return hidden
@@ -138,6 +159,11 @@ class Runner:
             whole = batch.sampled_rows == tuple(range(hidden.shape[0]))
             rows.append(hidden if whole else hidden[torch.tensor(batch.sampled_rows, device=hidden.device)])
         return batch.sampled
+
+
+def _is_plain_step(work: Work) -> bool:
+    """Whether it generates one token by the model alone: what is recorded for a GPU."""
+    return work.tokens == 1 and not work.sequence.is_new and work.sequence.request.adapter is None
 
 
 def _of_those_who_stay(rows: Rows) -> Rows:

@@ -112,7 +112,7 @@ class Scheduler:
         sequence, tokens = work.sequence, work.tokens - work.drafts
         sequence.computed += tokens
         if tokens > 1:
-            self._cache.insert(sequence.request.cache_salt, sequence.tokens[: sequence.computed], sequence.pages)
+            self._cache.insert(sequence.request.namespace, sequence.tokens[: sequence.computed], sequence.pages)
         for fork in work.forks:
             fork.computed = sequence.computed
             fork.prompt_scores = list(sequence.prompt_scores)
@@ -124,9 +124,9 @@ class Scheduler:
         self.running.remove(sequence)
         for follower in self.waiting.unpark(sequence):
             self.waiting.push(follower)
-        salt, computed = sequence.request.cache_salt, sequence.tokens[: sequence.computed]
-        self._cache.insert(salt, computed, sequence.pages)
-        self._cache.insert_rest(salt, computed, sequence.pages)
+        namespace, computed = sequence.request.namespace, sequence.tokens[: sequence.computed]
+        self._cache.insert(namespace, computed, sequence.pages)
+        self._cache.insert_rest(namespace, computed, sequence.pages)
         self._cache.release(sequence.pages)
         sequence.pages = []
 
@@ -138,7 +138,7 @@ class Scheduler:
         sequence = self.waiting.peek()
         if sequence is None or len(self.running) >= self._config.max_running:
             return None
-        found = self._cache.match(sequence.request.cache_salt, sequence.tokens, sequence.most_cached)
+        found = self._cache.match(sequence.request.namespace, sequence.tokens, sequence.most_cached)
         cached = len(found) * self._page_tokens
         most_pages = self._most_pages(sequence)
         first_step = min(len(sequence.tokens), cached + self._config.max_batch_tokens)
@@ -146,7 +146,7 @@ class Scheduler:
             self._cache.release(found)
             return None
         self.waiting.pop()
-        begun = self._cache.begin_page(sequence.request.cache_salt, sequence.tokens, found, sequence.most_cached)
+        begun = self._cache.begin_page(sequence.request.namespace, sequence.tokens, found, sequence.most_cached)
         if begun is not None:
             plan.copies.append((begun.source, begun.page))
             found.append(begun.page)

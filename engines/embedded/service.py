@@ -14,6 +14,8 @@ from engines.embedded.engine import Engine
 from engines.embedded.grammar.compiler import GrammarCompiler
 from engines.embedded.history import UsageHistory
 from engines.embedded.live import LiveRequest
+from engines.embedded.lora.adapter import Adapter
+from engines.embedded.lora.adapters import Adapters
 from engines.embedded.models.config import ModelConfig
 from engines.embedded.output import Delta
 from engines.embedded.preparation import Preparation
@@ -40,6 +42,7 @@ class Service:
         self.history = UsageHistory(config.usage_history)
         self.preparation = Preparation(self.history)
         self.grammars = GrammarCompiler(folder, self.model.vocab_size, self.tokenizer.end_ids, config.grammar)
+        self.adapters = Adapters(config.lora, lambda adapter: bool(self._users(adapter)))
         self.live: dict[str, LiveRequest] = {}
         self.engine: Engine | None = None
         """Set once the model is loaded."""
@@ -108,11 +111,30 @@ class Service:
         self._require_engine()
         return await self._worker.ask(lambda engine: engine.flush_cache())
 
-    def _require_engine(self) -> None:
+    async def load_adapter(self, name: str, path: str) -> Adapter:
+        """Offer an adapter; raises as `Adapters.load`, and as `flush_cache`."""
+        adapter = await self.adapters.load(self._require_engine().model, name, path)
+        logger.info("adapter %s: rank %d, %d bytes, from %s", name, adapter.rank, adapter.size_bytes, path)
+        return adapter
+
+    async def unload_adapter(self, name: str) -> None:
+        """Returns when no request uses it any more; raises as `Adapters.unload`."""
+        await self.adapters.unload(name, self._unused)
+        logger.info("adapter %s is unloaded", name)
+
+    async def _unused(self, adapter: Adapter) -> None:
+        for live in self._users(adapter):
+            await live.ended.wait()
+
+    def _users(self, adapter: Adapter) -> list[LiveRequest]:
+        return [live for live in self.live.values() if live.request.adapter is adapter]
+
+    def _require_engine(self) -> Engine:
         if self.failure is not None:
             raise EngineFailed("The engine broke down.", retry_after_s=1.0)
         if self.engine is None:
             raise Overloaded("The engine is not ready: its model is being loaded.", retry_after_s=1.0)
+        return self.engine
 
     def stop(self) -> None:
         """Begin to drain: refuse new requests and those in preparation, let the others finish for `drain_s`, abort what

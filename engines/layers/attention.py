@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from engines.layers import narrow_kv
+
 Rounding = Callable[[Tensor], Tensor]
 """(tokens, 2, kv_heads, head_dim) float32 keys and values to what is left of them, of the same shape."""
 
@@ -93,14 +95,19 @@ class PagedAttention:
         """Write the batch's keys and values to their slots, then attend.
 
         q: (tokens, heads * head_dim); kv: (tokens, 2 * kv_heads * head_dim), keys then values; pages: one layer's
-        store, (pages, page_tokens, 2, kv_heads, head_dim); mirror: one layer's, (2, sequences, kv_heads, positions,
-        head_dim). Returns (tokens, heads * head_dim).
+        store, (pages, page_tokens, 2, kv_heads, head_dim), in 8 bits as rows of `narrow_kv`; mirror: one layer's, (2,
+        sequences, kv_heads, positions, head_dim). Returns (tokens, heads * head_dim).
         """
         if self.rounding is not None:
             heads = kv.float().view(-1, 2, self._kv_heads, self._head_dim)
             kv = self.rounding(heads).reshape(kv.shape)
-        kept = kv.to(pages.dtype)
-        pages.view(-1, kv.shape[1]).index_copy_(0, plan.slots, kept)
+        if narrow_kv.is_narrow(pages.dtype):
+            codes = narrow_kv.encode(kv.view(-1, 2, self._kv_heads, self._head_dim), pages.dtype)
+            # what the pages keep, as it is read back from them
+            rows, kept = codes.flatten(1), narrow_kv.decode(codes, torch.float32).flatten(1)
+        else:
+            rows = kept = kv.to(pages.dtype)
+        pages.view(-1, rows.shape[1]).index_copy_(0, plan.slots, rows)
         if plan.mirror is not None and mirror is not None:
             out = self._mirrored(q[: plan.mirror.rows], kept[: plan.mirror.rows], mirror, plan.mirror)
             if plan.mirror.rows == q.shape[0]:
@@ -158,6 +165,7 @@ class PagedAttention:
     def _gather(self, pages: Tensor, numbers: Tensor, rows: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Keys and values of whole pages, each (rows, kv_heads, positions, head_dim)."""
         # flat rows of a page make one memcpy each; gathering single positions is several times slower
-        flat = pages.view(pages.shape[0], -1).index_select(0, numbers).to(dtype)
-        both = flat.view(rows, -1, 2, self._kv_heads, self._head_dim)
+        flat = pages.view(pages.shape[0], -1).index_select(0, numbers)
+        both = flat.view(rows, -1, 2, self._kv_heads, pages.shape[-1])
+        both = narrow_kv.decode(both, dtype) if narrow_kv.is_narrow(pages.dtype) else both.to(dtype)
         return both[:, :, 0].transpose(1, 2), both[:, :, 1].transpose(1, 2)

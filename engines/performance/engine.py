@@ -109,7 +109,15 @@ class ModelledEngine:
         return self.cache.locked * self.limits.block_tokens + self._private_tokens
 
     def submit(self, job: Job, now: float) -> None:
-        """Take a request. Its first step begins when the present one ends, or now."""
+        """Take a request. Its first step begins when the present one ends, or now.
+
+        Raises ValueError for a prompt shorter than its blocks: they were cut to another size than this engine's.
+        """
+        if len(job.blocks) * self.limits.block_tokens > job.prompt_tokens:
+            raise ValueError(
+                f"{job.id}: {len(job.blocks)} blocks of {self.limits.block_tokens} tokens are more than the prompt's "
+                f"{job.prompt_tokens}; cut them to the engine's block_tokens."
+            )
         self.waiting.append(job)
         if self.step_ends_at is None:
             self._begin(now)

@@ -280,14 +280,14 @@ class Tokenizer:
 
 
 def _require_room(prompt_tokens: int, limit_tokens: int | None, prompt_bytes: int | None = None) -> None:
-    """prompt_bytes: as of `ContextTooLong`."""
+    """prompt_bytes: given where they were not tokenized."""
     if limit_tokens is not None and prompt_tokens > limit_tokens:
         raise ContextTooLong(
             limit_tokens=limit_tokens,
             prompt_tokens=prompt_tokens,
             output_tokens=1,
             param="prompt",
-            prompt_bytes=prompt_bytes,
+            untokenized=None if prompt_bytes is None else f"{prompt_bytes} bytes",
         )
 
 

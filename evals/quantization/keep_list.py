@@ -12,8 +12,11 @@ takes them; `keys_and_values` are numbers of layers whose keys and values are no
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 
+from contracts.errors import ConfigError
 from evals.quantization.distance import Estimate
 from evals.quantization.scheme import Scheme
 from evals.quantization.sensitivity import Report
@@ -62,6 +65,17 @@ def keep_list(report: Report) -> KeepList:
         report.kept.kl_per_token,
         report.extra_bytes,
     )
+
+
+def read_keep_list(path: Path) -> KeepList:
+    """Raises ConfigError naming the file when it is none."""
+    try:
+        found = msgspec.json.decode(path.read_bytes(), type=KeepList)
+    except (OSError, msgspec.DecodeError) as error:
+        raise ConfigError(f"{path}: not a file that `--export` of sensitivity or gate writes: {error}") from None
+    if found.format != FORMAT:
+        raise ConfigError(f"{path}: format must be {FORMAT}; got {found.format!r}: measure sensitivity again")
+    return found
 
 
 def modules_of(part: str) -> tuple[str, ...]:

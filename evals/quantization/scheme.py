@@ -13,7 +13,7 @@ from torch import Tensor
 from contracts.errors import ConfigError
 from engines.embedded.models.linears import CPU
 from engines.embedded.quantization.calibration import read_calibration
-from engines.layers import int8
+from engines.layers import int8, narrow_kv
 from engines.layers.attention import Rounding
 from engines.layers.fp8 import Activations, Fp8Linear, Weights, rounded, scale_of
 from engines.layers.int8 import Int8Linear
@@ -28,7 +28,7 @@ ROUNDED: dict[Name, tuple[str, ...]] = {"int8": (*LINEARS, HEAD), "fp8": LINEARS
 
 class Scheme(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """int8: weights in 255 steps of a row's own size, activations in bfloat16, as the engine computes them. fp8: E4M3,
-    simulated as the engine simulates it. Keys and values: a scale for a token's keys and one for its values."""
+    simulated as the engine simulates it. Keys and values: as the engine keeps them when its `kv.dtype` is so set."""
 
     name: Name
     weights: Weights = "channel"
@@ -61,7 +61,7 @@ class Rounder:
         self._native = native and native_is_possible(CPU)
         self._amax: dict[str, float] = {}
         if scheme.name == "fp8" and scheme.activations == "tensor":
-            self._amax = read_calibration(scheme.calibration)
+            self._amax = read_calibration(scheme.calibration).amax
 
     def linear(self, name: str, weight: Tensor, bias: Tensor | None) -> Projection:
         """Raises ConfigError when the calibration has no such layer."""
@@ -99,13 +99,12 @@ def int8_steps(x: Tensor, *axes: int) -> Tensor:
 
 def int8_keys_and_values(heads: Tensor) -> Tensor:
     """heads: as of `Rounding`."""
-    return int8_steps(heads, 2, 3)
+    return narrow_kv.decode(narrow_kv.encode(heads, narrow_kv.CODES["int8"]), torch.float32)
 
 
 def fp8_keys_and_values(heads: Tensor) -> Tensor:
     """heads: as of `Rounding`."""
-    scale = scale_of(heads.abs().amax((2, 3), keepdim=True))
-    return rounded(heads, scale) * scale
+    return narrow_kv.decode(narrow_kv.encode(heads, narrow_kv.CODES["fp8"]), torch.float32)
 
 
 def _among(part: str, patterns: Iterable[str]) -> bool:

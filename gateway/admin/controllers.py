@@ -10,6 +10,7 @@ from gateway.admin.api import AdminApi
 from gateway.admin.operation import Operation, delete, get, patch, post, put, report
 from gateway.admin.request import BoundedRequest, require_known_parameters, require_permission
 from gateway.admin.resources import (
+    adapters,
     admin_keys,
     audit_log,
     autocomplete,
@@ -28,6 +29,7 @@ from gateway.admin.resources import (
     pools,
     prefixes,
     prices,
+    priorities,
     projects,
     releases,
     requests,
@@ -56,6 +58,17 @@ def limits_at(path: str, level: Level, of: str, *, operator_only: bool = False) 
         get(limits.get_counters, Can.LIMITS_READ, "/counters", level=level, of=of),
         put(limits.put_limits, Can.LIMITS_WRITE, "/{tier_name}", operator_only=operator_only, level=level, of=of),
         delete(limits.delete_limits, Can.LIMITS_WRITE, "/{tier_name}", operator_only=operator_only, level=level, of=of),
+    )
+
+
+def priorities_at(path: str, level: Level, of: str, *, operator_only: bool = False) -> type[Controller]:
+    """Classes and shares of one level. Parameters as of `limits_at`."""
+    put_it, delete_it = priorities.put_priorities, priorities.delete_priorities
+    return controller(
+        path,
+        get(priorities.get_priorities, Can.LIMITS_READ, level=level, of=of),
+        put(put_it, Can.LIMITS_WRITE, "/{tier_name}", operator_only=operator_only, level=level, of=of),
+        delete(delete_it, Can.LIMITS_WRITE, "/{tier_name}", operator_only=operator_only, level=level, of=of),
     )
 
 
@@ -123,9 +136,24 @@ CONTROLLERS = (
         post(keys.rotate_key, Can.KEYS_WRITE, "/rotate"),
         post(keys.revoke_key, Can.KEYS_WRITE, "/revoke", status=200),
     ),
+    controller(
+        "/organizations/{organization_id}/adapters",
+        get(adapters.list_adapters, Can.PROJECTS_READ),
+        post(adapters.create_adapter, Can.FLEET_WRITE, operator_only=True),
+    ),
+    controller(
+        "/adapters/{adapter_id}",
+        get(adapters.get_adapter, Can.PROJECTS_READ),
+        delete(adapters.delete_adapter, Can.FLEET_WRITE, operator_only=True),
+    ),
     limits_at("/organizations/{organization_id}/limits", Level.ORGANIZATION, "an organization's", operator_only=True),
     limits_at("/projects/{project_id}/limits", Level.PROJECT, "a project's"),
     limits_at("/keys/{key_id}/limits", Level.KEY, "a key's own"),
+    priorities_at(
+        "/organizations/{organization_id}/priorities", Level.ORGANIZATION, "an organization's", operator_only=True
+    ),
+    priorities_at("/projects/{project_id}/priorities", Level.PROJECT, "a project's"),
+    priorities_at("/keys/{key_id}/priorities", Level.KEY, "a key's own"),
     controller("/organizations/{organization_id}/requests", get(requests.list_requests, Can.REQUESTS_READ)),
     controller("/requests/{request_id}", get(requests.get_request, Can.REQUESTS_READ)),
     controller(

@@ -112,6 +112,7 @@ VALUES: dict[str, Any] = {
     "secret": "shown once",
     "served": True,
     "short": "5m",
+    "service_class": "standard",
     "side": "main",
     "slice": "facts",
     "slice_version": "6f1ed002ab559585",
@@ -149,6 +150,7 @@ VALUES: dict[str, Any] = {
 """By the field's name, where the type alone does not say enough."""
 ABSENT = frozenset(
     {
+        "adapter",
         "counters",
         "disabled_at",
         "ended_at",
@@ -177,6 +179,12 @@ ABSENT = frozenset(
 )
 """Fields that may be null, and are in these examples: nothing has ended, and all went well."""
 OF_STRUCT: dict[tuple[str, str], Any] = {
+    ("Adapter", "name"): "support",
+    ("Priority", "share"): 200,
+    ("NewPriority", "share"): 200,
+    ("Adapter", "path"): "/srv/adapters/acme-support",
+    ("NewAdapter", "name"): "support",
+    ("NewAdapter", "path"): "/srv/adapters/acme-support",
     ("FleetDocument", "action"): "replica.weight",
     ("FleetVersion", "action"): "replica.weight",
     ("Model", "name"): "qwen3-8b",

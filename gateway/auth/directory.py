@@ -1,16 +1,20 @@
-"""Keys as the database knows them: many in one question, each with what limits it."""
+"""Keys as the database knows them: many in one question, each with its limits and priorities."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
+from uuid import UUID
 
 import asyncpg
 
+from contracts.adapter import Adapter
 from contracts.generation import Caller, Tier
 from gateway.auth.key_record import KeyRecord, Reason, Refusal
 from gateway.auth.scopes import Scope
 from gateway.limits.levels import Levels
+from gateway.limits.priorities import Priorities
+from gateway.limits.priority_store import priorities_of_all
 from gateway.limits.store import levels_of_all
 
 # Of a key that was rotated, the secret before still opens until the end of the overlap. UNION and not OR: each half
@@ -30,24 +34,52 @@ SELECT asked, key.id, project_id, organization_id, revoked_at IS NOT NULL AS rev
   JOIN gateway.organizations ON organizations.id = organization_id
 """
 
+ADAPTERS = """
+SELECT id, organization_id, project_id, model, name, path FROM gateway.adapters
+ WHERE organization_id = ANY ($1::uuid[]) ORDER BY project_id IS NULL, model, name
+"""
+
 ValueT = TypeVar("ValueT")
 
 
 async def read_keys(connection: asyncpg.Connection[Any], hashes: Sequence[bytes]) -> dict[bytes, KeyRecord | Refusal]:
     """What is known of every hash; of one never issued, a Refusal. Raises what asyncpg raises.
 
-    Two reads: a change in between is announced, and the key then read again.
+    Several reads: a change in between is announced, and the key then read again.
     """
     rows = await connection.fetch(LOOKUP, list(hashes))
     answers: dict[bytes, KeyRecord | Refusal] = {each: Refusal(Reason.UNKNOWN) for each in hashes}
     if rows:
         subjects = [(row["organization_id"], row["project_id"], row["id"]) for row in rows]
-        for row, levels in zip(rows, await levels_of_all(connection, subjects), strict=True):
-            answers[row["asked"]] = _answer(row, levels)
+        adapters = await _adapters_of(connection, {row["organization_id"] for row in rows})
+        levels_of_each = await levels_of_all(connection, subjects)
+        priorities_of_each = await priorities_of_all(connection, subjects)
+        for row, levels, priorities in zip(rows, levels_of_each, priorities_of_each, strict=True):
+            answers[row["asked"]] = _answer(row, levels, priorities, adapters)
     return answers
 
 
-def _answer(row: asyncpg.Record, levels: Levels) -> KeyRecord | Refusal:
+async def _adapters_of(
+    connection: asyncpg.Connection[Any], organizations: set[UUID]
+) -> dict[UUID, list[asyncpg.Record]]:
+    """By organization, those of projects first."""
+    found: dict[UUID, list[asyncpg.Record]] = {}
+    for row in await connection.fetch(ADAPTERS, list(organizations)):
+        found.setdefault(row["organization_id"], []).append(row)
+    return found
+
+
+def _adapters(row: asyncpg.Record, of: dict[UUID, list[asyncpg.Record]]) -> tuple[Adapter, ...]:
+    return tuple(
+        Adapter(str(one["id"]), one["name"], one["model"], one["path"])
+        for one in of.get(row["organization_id"], ())
+        if one["project_id"] in (None, row["project_id"])
+    )
+
+
+def _answer(
+    row: asyncpg.Record, levels: Levels, priorities: Priorities, adapters: dict[UUID, list[asyncpg.Record]]
+) -> KeyRecord | Refusal:
     caller = Caller(
         organization_id=str(row["organization_id"]), project_id=str(row["project_id"]), key_id=str(row["id"])
     )
@@ -67,6 +99,8 @@ def _answer(row: asyncpg.Record, levels: Levels) -> KeyRecord | Refusal:
         store_prompts=row["store_prompts"],
         allow_reviews=row["allow_reviews"],
         internal=row["internal"],
+        adapters=_adapters(row, adapters),
+        priorities=priorities,
     )
 
 

@@ -7,12 +7,14 @@ from enum import StrEnum
 
 import msgspec
 
+from contracts.adapter import Adapter
 from contracts.desired_state import Model
 from contracts.errors import ModelForbidden, ScopeMissing
 from contracts.generation import Caller, Tier
 from contracts.usage import Purpose
 from gateway.auth.scopes import Scope
 from gateway.limits.levels import Levels
+from gateway.limits.priorities import Priorities
 
 
 class KeyRecord(msgspec.Struct, frozen=True):
@@ -36,6 +38,10 @@ class KeyRecord(msgspec.Struct, frozen=True):
     """Its organization wants kept what is asked and answered at gaps, and where its prompts differ."""
     allow_reviews: bool = False
     """Its project lets reviewers of the operating organization read what it asks and is answered."""
+    adapters: tuple[Adapter, ...] = ()
+    """Of its project, then of its organization: of two with one name the first is meant."""
+    priorities: Priorities = Priorities()
+    """The class and the share of its requests."""
 
     @property
     def purpose(self) -> Purpose | None:

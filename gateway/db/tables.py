@@ -135,6 +135,23 @@ api_keys = Table(
     Index(None, "project_id", "created_at", "id"),
 )
 
+# LoRA adapters. Read with the keys (gateway/auth/directory.py), whose announcements a trigger makes of every change.
+adapters = Table(
+    "adapters",
+    metadata,
+    id_column(),
+    Column("organization_id", UUID(), ForeignKey(organizations.c.id), nullable=False),
+    # null: of all projects of the organization.
+    Column("project_id", UUID(), ForeignKey(projects.c.id)),
+    Column("model", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    # A folder, as the model's engines reach it.
+    Column("path", Text, nullable=False),
+    created_at(),
+    UniqueConstraint("organization_id", "project_id", "model", "name", postgresql_nulls_not_distinct=True),
+    Index(None, "organization_id", "created_at", "id"),
+)
+
 desired_states = Table(
     "desired_states",
     metadata,
@@ -225,6 +242,8 @@ request_traces = Table(
     Column("trace_id", Text),
     # Of a request refused for lack of room: its organization asked for more than its share of it; null: not refused so.
     Column("over_share", Boolean),
+    # As `contracts.service_class` has it; null where it was refused before its class was known.
+    Column("service_class", Text),
     Index(None, "recorded_at", postgresql_using="brin"),
     # Ids are in order of time.
     Index(None, "organization_id", "request_id"),

@@ -25,8 +25,8 @@ WITH subjects AS (
     SELECT 'key', key.id, key.name, project.organization_id
       FROM gateway.api_keys AS key JOIN gateway.projects AS project ON project.id = key.project_id
 )
-SELECT subjects.name, limits.*
-  FROM gateway.limits JOIN subjects USING (level) WHERE subjects.id = subject_id
+SELECT subjects.name, rules.*
+  FROM gateway.{table} AS rules JOIN subjects USING (level) WHERE subjects.id = subject_id
    AND ($1::uuid IS NULL OR subjects.organization_id = $1) AND ($2::uuid IS NULL OR subject_id = $2)
  ORDER BY array_position(ARRAY['organization', 'project', 'key'], level), subjects.name, subject_id, tier NULLS FIRST
 """
@@ -71,8 +71,15 @@ async def rules_within(
     connection: Connection, organization_id: UUID | None, subject_id: UUID | None = None
 ) -> list[tuple[str, Rule]]:
     """The rules of an organization and of all its projects and keys, or of one subject alone, each with its name."""
-    rows = await connection.fetch(_WITHIN, organization_id, subject_id)
-    return [(row["name"], _rule(row)) for row in rows]
+    return [(row["name"], _rule(row)) for row in await rows_within(connection, "limits", organization_id, subject_id)]
+
+
+async def rows_within(
+    connection: Connection, table: str, organization_id: UUID | None, subject_id: UUID | None
+) -> list[asyncpg.Record]:
+    """The same of any table of rules, a row with its subject's name each. table: a name of ours."""
+    rows: list[asyncpg.Record] = await connection.fetch(_WITHIN.format(table=table), organization_id, subject_id)
+    return rows
 
 
 async def put_rule(

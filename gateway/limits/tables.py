@@ -1,12 +1,25 @@
-"""The tables of limits: the rules, the gateways whose journals may hold usage, and budgets that reached a threshold."""
+"""The tables of limits: the rules, classes and shares, gateways whose journals may hold usage, budgets that reached a
+threshold."""
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, CheckConstraint, Column, DateTime, Index, Table, Text, UniqueConstraint, func
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    Column,
+    DateTime,
+    Index,
+    Integer,
+    Table,
+    Text,
+    UniqueConstraint,
+    func,
+)
 from sqlalchemy.dialects.postgresql import UUID
 
 from gateway.db.tables import metadata
 from gateway.limits.levels import MAX_MICRO, MAX_PER_DAY, MAX_PER_MINUTE, Limits
+from gateway.limits.priorities import MAX_SHARE
 
 # No foreign keys: a subject may be an organization, a project or a key.
 limits = Table(
@@ -27,6 +40,24 @@ limits = Table(
     ),
     CheckConstraint(f"tokens_per_day BETWEEN 1 AND {MAX_PER_DAY}", name="tokens_per_day"),
     CheckConstraint(f"money_micro_per_month BETWEEN 0 AND {MAX_MICRO}", name="money_micro_per_month"),
+)
+
+priorities = Table(
+    "priorities",
+    metadata,
+    Column("level", Text, nullable=False),
+    Column("subject_id", UUID(), nullable=False),
+    Column("tier", Text),
+    Column("service_class", Text),
+    Column("share", Integer),
+    Column("updated_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
+    UniqueConstraint("subject_id", "level", "tier", postgresql_nulls_not_distinct=True),
+    CheckConstraint("level IN ('organization', 'project', 'key')", name="level"),
+    CheckConstraint("tier IN ('autocomplete', 'chat')", name="tier"),
+    CheckConstraint("service_class IN ('offline', 'standard', 'interactive')", name="service_class"),
+    CheckConstraint(f"share BETWEEN 1 AND {MAX_SHARE}", name="share"),
+    CheckConstraint("level <> 'key' OR share IS NULL", name="key_share"),
+    CheckConstraint("service_class IS NOT NULL OR share IS NOT NULL", name="said"),
 )
 
 # Who must be heard before money is counted anew: a gateway leaves with an empty journal, or is adopted.

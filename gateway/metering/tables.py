@@ -70,6 +70,8 @@ usage_events = Table(
     Column("gateway_id", Text, nullable=False),
     # What the deployment itself asked it for, such as `evals`: it costs nobody anything; null: a customer's.
     Column("purpose", Text),
+    # The tenant's own name of a LoRA adapter that changed the model; null: none. It costs what the model costs.
+    Column("adapter", Text),
     one_of("outcome", Outcome),
     one_of("finish", Finish),
     CheckConstraint(

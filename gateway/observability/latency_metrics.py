@@ -1,7 +1,7 @@
 """Latency as promises name it: the first token and the ones behind it are two numbers, and never one.
 
 By tier, length class, model, pool and side of a rollout. Models and pools are those of desired state, never what a
-client wrote.
+client wrote. What yields (`contracts.service_class`) is not told to it: it waits on purpose.
 """
 
 from __future__ import annotations

@@ -59,6 +59,14 @@ class GatewayMetrics:
                 ["tier", "finish", "outcome"],
             ).labels
         )
+        self._adapter_loads = functools.cache(
+            counter(
+                "slipstream_adapter_loads",
+                "LoRA adapters that engines were asked to load, by outcome: loaded (also where the engine had it"
+                " already), failed.",
+                ["outcome"],
+            ).labels
+        )
         self._own_requests = functools.cache(
             counter(
                 "slipstream_own_requests",
@@ -151,6 +159,10 @@ class GatewayMetrics:
     def asked_by_us(self, purpose: Purpose, status: int, code: str) -> None:
         """A request of the deployment itself has its answer."""
         self._own_requests(purpose.value, status, code).inc()
+
+    def adapter_loaded(self, *, failed: bool) -> None:
+        """An engine was asked to load an adapter."""
+        self._adapter_loads("failed" if failed else "loaded").inc()
 
     def connection_ended(self, reason: str) -> None:
         """A limit ended or refused a client's connection."""

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from contracts.errors import EngineFailed, EngineTimeout, Overloaded, RequestError, SlipstreamError
-from contracts.generation import BACKGROUND_PRIORITY, Generation
+from contracts.errors import AdapterUnavailable, EngineFailed, EngineTimeout, Overloaded, RequestError, SlipstreamError
+from contracts.generation import BACKGROUND_PRIORITY, Bootstrap, Generation
 from contracts.lease import Engine, LeaseEnd, LeaseRequest
 from contracts.phases import Phase
 from contracts.split import Side
@@ -16,10 +16,12 @@ from contracts.usage import Finish, Outcome, Usage
 from engines.drivers.error_bodies import engine_error
 from gateway.http.disconnect import ClientWatch
 from gateway.http.response import ResponseWriter
+from gateway.limits.priorities import USUAL_SHARE
 from gateway.metering.journal.records import Closed, Opened, Placed, engine_request_id
 from gateway.observability.measurement import Measurement
 from gateway.serving.file_history import Placing
 from gateway.serving.idle_timeout import Wait
+from gateway.serving.prefill import PrefillRequest
 from gateway.serving.request import InferenceRequest
 from gateway.serving.stream_timing import StreamTiming
 from gateway.supersession.in_flight_request import InFlightRequest
@@ -85,8 +87,17 @@ class Attempt:
             self.prepared.prompt_tokens,
             time.time(),
             request.purpose,
+            None if generation.adapter is None else generation.adapter.name,
         )
         self.engine: Engine | None = None
+        self.prefill: Engine | None = None
+        """Computes the prompt for `engine`; None: `engine` does."""
+        self.bootstrap: Bootstrap | None = None
+        """Where the two meet."""
+        self.prefill_request: PrefillRequest | None = None
+        """What it was sent."""
+        self.prefill_failed = False
+        """It was the prefill engine that failed or refused."""
         self.granted_s = 0.0
         """When the lease was granted, on the request's clock."""
         self.placing: Placing | None = None
@@ -121,6 +132,11 @@ class Attempt:
     def engine_full(self) -> bool:
         """The engine, or its provider's limit, refused it for lack of room."""
         return self.rejected and isinstance(self._error, Overloaded)
+
+    @property
+    def adapter_lost(self) -> bool:
+        """The engine, which was thought to hold the adapter, said that it does not."""
+        return self.rejected and isinstance(self._error, AdapterUnavailable)
 
     @property
     def broke_engine(self) -> bool:
@@ -163,7 +179,15 @@ class Attempt:
 
     def lease_end(self, lease_id: str) -> LeaseEnd:
         """What the router is told of it."""
-        return LeaseEnd(lease_id, self.finish, self.engine_usage, self.engine_fault, self.engine_full)
+        missing = isinstance(self._error, AdapterUnavailable)
+        fault, prefill_fault = self.engine_fault and not self.prefill_failed, self.engine_fault and self.prefill_failed
+        full = self.engine_full
+        return LeaseEnd(lease_id, self.finish, self.engine_usage, fault, full, missing, prefill_fault)
+
+    @property
+    def failed_engine(self) -> Engine | None:
+        """Which of its engines it failed on; None: it had none."""
+        return self.prefill if self.prefill_failed else self.engine
 
     def finished(self, usage: Usage, finish: Finish = Finish.COMPLETE) -> None:
         """The attempt is over, and `usage` is the engine's final count."""
@@ -186,7 +210,9 @@ class Attempt:
     @property
     def generation(self) -> Generation:
         """What the engine is asked for, under the attempt's own id."""
-        return msgspec.structs.replace(self.prepared.generation, request_id=self.engine_request_id)
+        return msgspec.structs.replace(
+            self.prepared.generation, request_id=self.engine_request_id, bootstrap=self.bootstrap
+        )
 
     def lease_request(self, deadline_s: float) -> LeaseRequest:
         """What the router is asked. deadline_s: how long the attempt may wait for an engine."""
@@ -196,6 +222,7 @@ class Attempt:
             self._trace.asked_s = request.clock.age_s
             traceparent = request.trace.context.traceparent(self._trace.route_span_id)
         organization_id = request.caller.organization_id
+        shares = request.key.priorities.for_tier(request.target.model.tier)
         return LeaseRequest(
             lease_id=self.engine_request_id,
             request_id=request.request_id,
@@ -214,8 +241,12 @@ class Attempt:
             affinity=prepared.file,
             idle_replica=self.idle_replica,
             traceparent=traceparent,
-            priority=BACKGROUND_PRIORITY if request.purpose is not None else 0,
+            priority=BACKGROUND_PRIORITY if request.purpose is not None else generation.priority,
+            share=shares.share / USUAL_SHARE,
+            project_id=request.caller.project_id,
+            project_share=shares.project_share / USUAL_SHARE,
             pool=request.pool,
+            adapter="" if generation.adapter is None else generation.adapter.engine_name,
         )
 
     def placed(self, engine: Engine) -> Placed:
@@ -233,7 +264,7 @@ class Attempt:
             self._trace.tracker = self.tracker
 
     def first_text(self) -> None:
-        """The engine's first text has come, and been sent on."""
+        """The engine's first text has come."""
         self.request.clock.end(Phase.FIRST_TOKEN)
 
     def generated(self) -> None:

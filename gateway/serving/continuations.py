@@ -82,7 +82,7 @@ def question_of(request: InferenceRequest) -> Question | None:
     wants_one = sampling.seed is not None or (sampling.temperature is not None and sampling.temperature <= ONE_ANSWER)
     if not request.typed and not wants_one:
         return None
-    asked = request.caller, model, sampling, gap.path, gap.language
+    asked = request.caller, model, generation.adapter, sampling, gap.path, gap.language
     ended_by = prepared.rules, request.typed, prepared.session, request.network
     snippets = (text for snippet in gap.snippets for text in (snippet.path, snippet.text))
     place = digest_of((repr(asked), gap.suffix, *snippets))

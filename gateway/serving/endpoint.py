@@ -39,6 +39,7 @@ from gateway.serving.model_catalog import ModelCatalog
 from gateway.serving.pipeline import RequestPipeline
 from gateway.serving.request import Arrival, InferenceRequest, Salts
 from gateway.serving.request_spans import Ended, RequestSpans
+from gateway.serving.service_tier import in_class
 from gateway.serving.trace import Traces
 from gateway.wire.body_shape import BodyShape
 from gateway.wire.config import RequestConfig
@@ -171,7 +172,7 @@ class InferenceEndpoint(Generic[AskedT]):
         services, prepare = self._services, arrival.wire_format.prepare
         salt = services.salts.of(key.caller.organization_id)
         arrival.model = asked.model or None
-        target = services.catalog.find(asked.model, key.may_use)
+        target = services.catalog.find(asked.model, key.may_use, key.adapters)
         key.require_model(target.model, asked.model, services.catalog.models)
         small = services.catalog.first_of(target) if target.model.cascade is not None else None
         measured = small is not None and arrival.pool == small.model.pool != target.model.pool
@@ -180,16 +181,17 @@ class InferenceEndpoint(Generic[AskedT]):
         elif arrival.pool:
             target = services.catalog.on_pool(target, arrival.pool)
         arrival.clock.end(Phase.AUTH)
+
+        async def prepare_for(other: Target) -> Prepared:
+            made = await prepare(asked, arrival.request_id, key.caller, salt, other)
+            return in_class(made, key.priorities.for_tier(target.model.tier))
+
         try:
-            prepared = await prepare(asked, arrival.request_id, key.caller, salt, target)
+            prepared = await prepare_for(target)
         except WrongEndpoint as error:
             raise self._with_chat_models(error, key) from None
         request = InferenceRequest(arrival, key, target, prepared)
         if small is not None and (measured or key.purpose is None):
-
-            async def prepare_for(other: Target) -> Prepared:
-                return await prepare(asked, arrival.request_id, key.caller, salt, other)
-
             request.first = await services.cascades.first(target, prepared, prepare_for, measured=measured)
         return request
 

@@ -59,7 +59,7 @@ class FileHistory:
         self._clock = clock
         self._limit_bytes = limit_bytes
         self._files: OrderedDict[tuple[str, bytes], Computed] = OrderedDict()
-        """By model and file."""
+        """By model, with its adapter, and file."""
         self._bytes = 0
         self._telling: set[str] = set()
         """Pools whose engines have told cached tokens: until one has, their silence means nothing."""
@@ -71,7 +71,7 @@ class FileHistory:
         """What is known as the request is given an engine; None: it is in no file."""
         if not prepared.file:
             return None
-        return Placing(self._clock(), self._files.get((prepared.generation.model, prepared.file)))
+        return Placing(self._clock(), self._files.get((prepared.generation.public_model, prepared.file)))
 
     def ended(self, prepared: Prepared, placing: Placing, engine: Engine, usage: Usage) -> None:
         """The engine has computed the prompt. usage: as it has told; of one that tells nothing nothing is learnt."""
@@ -89,7 +89,7 @@ class FileHistory:
         self._remember(prepared, Computed(_token_hashes(prepared), engine.replica_id, placing.at_s, self._clock()))
 
     def _remember(self, prepared: Prepared, computed: Computed) -> None:
-        key = prepared.generation.model, prepared.file
+        key = prepared.generation.public_model, prepared.file
         known = self._files.pop(key, None)
         if known is not None:
             self._bytes -= len(known.hashes) + ENTRY_BYTES

@@ -72,7 +72,7 @@ class Follower:
     async def _pass_on(self) -> bool:
         """Until the answer is complete; False: it has to be made by an engine."""
         transcoder, reading = self._attempt.transcoder, self._reading
-        recording, model = reading.recording, self._attempt.request.generation.model
+        recording, model = reading.recording, self._attempt.request.generation.public_model
         while True:
             await reading.changed()
             end, text = recording.end, reading.take()

@@ -8,11 +8,12 @@ from __future__ import annotations
 import asyncio
 import difflib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
+from contracts.adapter import SEPARATOR, Adapter
 from contracts.cascade_digest import approved
 from contracts.desired_state import DesiredState, KvObjective, Model
 from contracts.errors import ConfigError, InvalidField, ModelNotFound
@@ -64,6 +65,7 @@ class ModelCatalog:
         """Take over a version. A model whose tokenizer or driver cannot be loaded raises ConfigError; the old version
         then stays."""
         by_pool = {pool.name: drivers.of_pool(pool) for pool in state.pools}
+        _require_adapters(state, by_pool)
         targets: dict[str, Target] = {}
         tokenizers: dict[str, OffLoopTokenizer] = {}
         for model in state.models:
@@ -117,9 +119,9 @@ class ModelCatalog:
             )
 
     def first_of(self, target: Target) -> Target | None:
-        """The small model of the target's cascade; None: it has none."""
+        """The small model of the target's cascade; None: it has none, or the caller's own adapter is asked for."""
         cascade = target.model.cascade
-        return None if cascade is None else self._targets.get(cascade.first)
+        return None if cascade is None or target.adapter is not None else self._targets.get(cascade.first)
 
     def approved(self, target: Target) -> bool:
         """Whether customers may be given what the target's cascade answers."""
@@ -138,12 +140,12 @@ class ModelCatalog:
         """Of a pool; the default of one that this state does not have."""
         return self._kv_objectives.get(pool_name, KvObjective())
 
-    def find(self, name: str, may_use: MayUse) -> Target:
-        """name: "" means the caller's first model of the autocomplete tier. Raises ModelNotFound, naming what there is
-        for this caller."""
+    def find(self, name: str, may_use: MayUse, adapters: Sequence[Adapter] = ()) -> Target:
+        """name: a model's, or `model:adapter`; "" means the caller's first model of the autocomplete tier. adapters:
+        the caller's. Raises ModelNotFound, naming what there is for this caller."""
         if not name:
             return self._for_editors(may_use)
-        target = self._targets.get(name)
+        target = self._targets.get(name) or self._adapted(name, adapters)
         if target is None:
             names, name = self.names(may_use), shortened(name)
             near = difflib.get_close_matches(name, names, 1)
@@ -151,6 +153,15 @@ class ModelCatalog:
             available = ", ".join(names) or "none yet"
             raise ModelNotFound(f"The model '{name}' does not exist.{hint} Available: {available}.", param="model")
         return target
+
+    def _adapted(self, name: str, adapters: Sequence[Adapter]) -> Target | None:
+        model_name, _, adapter_name = name.rpartition(SEPARATOR)
+        target = self._targets.get(model_name)
+        if target is None:
+            return None
+        wanted = target.model.name, adapter_name
+        adapter = next((one for one in adapters if (one.model, one.name) == wanted), None)
+        return None if adapter is None else msgspec.structs.replace(target, adapter=adapter)
 
     def on_pool(self, target: Target, pool_name: str) -> Target:
         """The same model on a pool that the request names. Raises InvalidField, naming the pools there are."""
@@ -179,6 +190,18 @@ class ModelCatalog:
         """The models that this caller may use; chat: those that take conversations, as far as is known here."""
         targets = [self._targets[model.name] for model in self.models if may_use(model)]
         return [target.model.name for target in targets if not chat or _may_chat(target)]
+
+
+def _require_adapters(state: DesiredState, by_pool: Mapping[str, Driver]) -> None:
+    """Raises ConfigError for a pool that is to take adapters by a dialect that cannot load them."""
+    for pool in state.pools:
+        driver = by_pool[pool.name]
+        if pool.max_adapters and not driver.capabilities.adapters:
+            field = f"pools.{pool.name}.max_adapters"
+            raise ConfigError(
+                f"{field}: {pool.max_adapters}; the driver {driver.name} loads no adapters, so it must be 0",
+                param=field,
+            )
 
 
 def _may_chat(target: Target) -> bool:

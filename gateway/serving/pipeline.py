@@ -19,6 +19,7 @@ import logging
 import time
 
 from contracts.errors import (
+    AdapterUnavailable,
     EngineFailed,
     EngineTimeout,
     InternalError,
@@ -30,6 +31,7 @@ from contracts.errors import (
 )
 from contracts.lease import Engine, Lease
 from contracts.phases import Phase
+from contracts.service_class import yields
 from contracts.usage import Finish, Usage
 from engines.drivers.base import Driver
 from engines.http.engine_connections import EngineConnections, Opening
@@ -41,6 +43,7 @@ from gateway.limits.refusal import CounterReached
 from gateway.limits.reservations import Reservation
 from gateway.observability.file_metrics import FileMetrics
 from gateway.observability.metrics import GatewayMetrics
+from gateway.serving.adapter_loader import AdapterLoader
 from gateway.serving.attempt import Attempt, Client, unanswered
 from gateway.serving.cascade import Cascades
 from gateway.serving.collaborators import (
@@ -60,6 +63,7 @@ from gateway.serving.first import First
 from gateway.serving.first_attempt import FirstAttempt
 from gateway.serving.full_engines import FullEngines
 from gateway.serving.idle_timeout import IdleTimeouts, Wait
+from gateway.serving.prefill import PrefillRequest, bootstrap
 from gateway.serving.recording import End, Recording
 from gateway.serving.request import InferenceRequest
 from gateway.serving.request_costs import RequestCosts
@@ -121,6 +125,7 @@ class RequestPipeline:
         self._texts = texts
         self._cascades = cascades
         self._full_engines = FullEngines()
+        self._adapters = AdapterLoader(connections, metrics, config.adapter_load_timeout_s)
         self._continuations = Continuations(metrics, config.client_stall_timeout_s)
         self._warm_ups = WarmUps(self._compute_ahead, idle_timeouts, file_metrics)
         self._shadow_copies = ShadowCopies(self._compute_ahead, idle_timeouts, shadow)
@@ -130,6 +135,7 @@ class RequestPipeline:
         await self._warm_ups.stop()
         await self._shadow_copies.stop()
         self._continuations.stop()
+        await self._adapters.stop()
 
     async def run(self, request: InferenceRequest, connection: Disconnectable, response: ResponseWriter) -> None:
         """Serve one prepared request to its end. Raises nothing: failures become answers and log lines."""
@@ -242,12 +248,14 @@ class RequestPipeline:
                     if request.key.store_prompts and prepared.gap is not None and not prepared.warm_up:
                         self._texts.add(request.request_id, request.caller, prepared.gap, attempt.transcoder.text)
                 return closing
-            except (EngineFailed, EngineTimeout, Overloaded, NoEngine) as error:
+            except (EngineFailed, EngineTimeout, Overloaded, NoEngine, AdapterUnavailable) as error:
                 broken += attempt.broke_engine
-                if attempt.first_event_seen or attempt.engine is None or broken == MOST_BROKEN:
+                failing = attempt.failed_engine
+                if attempt.first_event_seen or failing is None or broken == MOST_BROKEN:
                     raise failure or error from None
                 failure = failure or error
-                failed_on += (attempt.engine.replica_id,)
+                if not attempt.adapter_lost:  # the same engine is told to load it once more
+                    failed_on += (failing.replica_id,)
         assert failure is not None
         raise failure
 
@@ -268,13 +276,15 @@ class RequestPipeline:
                 attempt.placing = self._files.placing(request.prepared)
             try:
                 self._journal.placed(attempt.placed(lease.engine))
-                closing = await self._generate(attempt, lease.engine)
+                await self._load_adapter(attempt, lease)
+                closing = await self._generate(attempt, lease)
                 attempt.status = 200
                 return closing
             except SlipstreamError as error:
                 attempt.failed(error)
                 if attempt.engine_fault:
-                    logger.warning("request %s on %s: %s", request.request_id, lease.engine.replica_id, error)
+                    failing = attempt.failed_engine or lease.engine
+                    logger.warning("request %s on %s: %s", request.request_id, failing.replica_id, error)
                 elif isinstance(error, Overloaded):
                     self._full_engines.refused(request.request_id, lease.engine, error)
                 raise
@@ -303,6 +313,11 @@ class RequestPipeline:
                 self._warm_ups.billed(attempt)
             await self._journal.closed(attempt.closed())
 
+    async def _load_adapter(self, attempt: Attempt, lease: Lease) -> None:
+        """The engine holds what the request needs. The time that takes is none of the engine's to the first token."""
+        await self._adapters.require(attempt.generation.adapter, lease, self._driver(lease.engine))
+        attempt.granted_s = attempt.request.clock.total_s
+
     async def _lease(self, attempt: Attempt, deadline_s: float) -> Lease:
         """A place at an engine. A wait for nothing, refused, superseded or left, was one in the router's queue too."""
         try:
@@ -324,7 +339,8 @@ class RequestPipeline:
         try:
             self._journal.opened(attempt.opened)
             self._journal.placed(attempt.placed(lease.engine))
-            await self._generate(attempt, lease.engine)
+            await self._load_adapter(attempt, lease)
+            await self._generate(attempt, lease)
             attempt.status = 200
         except SlipstreamError as error:
             attempt.failed(error)
@@ -334,9 +350,12 @@ class RequestPipeline:
             self._router.release(attempt.lease_end(lease.lease_id))
             await self._journal.closed(attempt.closed())
 
-    async def _generate(self, attempt: Attempt, engine: Engine) -> bytes:
+    async def _generate(self, attempt: Attempt, lease: Lease) -> bytes:
         """Open the engine's stream and pass it on. Returns the bytes that end the answer."""
-        config, driver = self._config, self._driver(engine)
+        config, engine = self._config, lease.engine
+        driver = self._driver(engine)
+        if lease.prefill is not None:
+            attempt.prefill, attempt.bootstrap = lease.prefill, bootstrap(lease.prefill)
         attempt.begin(salted_cache=driver.capabilities.salted_cache, read_error=driver.error)
         if (recording := attempt.request.recording) is not None:
             recording.begin_again()
@@ -349,7 +368,10 @@ class RequestPipeline:
             attempt.trace_headers,
         )
         try:
-            await self._forward(attempt, driver, opening)
+            if attempt.prefill is None:
+                await self._forward(attempt, driver, opening)
+            else:
+                await self._forward_pair(attempt, attempt.prefill, driver, opening)
             if attempt.transcoder.satisfied:
                 if recording is not None:
                     recording.close(End.SUPERSEDED if attempt.request.superseded_by else End.BY_RULE)
@@ -375,6 +397,25 @@ class RequestPipeline:
         attempt.judged()
         attempt.request.characters = attempt.transcoder.characters
         return closing
+
+    async def _forward_pair(self, attempt: Attempt, prefill: Engine, driver: Driver, opening: Opening) -> None:
+        """`_forward` from the decode engine, while the prefill engine computes the prompt for it."""
+        config, prefill_driver = self._config, self._driver(prefill)
+        sent = self._connections.opening(
+            prefill.url,
+            prefill_driver.generate(attempt.generation, prefill.model),
+            config.connect_timeout_s,
+            attempt.engine_request_id,
+            prefill.pool,
+            attempt.trace_headers,
+        )
+        request = PrefillRequest(sent, prefill_driver, config.first_event_timeout_s)
+        attempt.prefill_request = request
+        try:
+            async with request:
+                await self._forward(attempt, driver, opening)
+        finally:
+            attempt.prefill_failed = request.error is not None
 
     async def _forward(self, attempt: Attempt, driver: Driver, opening: Opening) -> None:
         """Pass on what the engine writes, to its end, or as far as anybody waits for it. Raises Superseded where the
@@ -406,6 +447,8 @@ class RequestPipeline:
         if transcoder.error is not None and not transcoder.events:
             raise transcoder.error
         attempt.first_event_seen = True
+        if attempt.prefill_request is not None:
+            attempt.prefill_request.answered()
         request.clock.end(Phase.ENGINE)
         usage = attempt.tracker.total
         ttft_s = request.clock.total_s - attempt.granted_s
@@ -483,7 +526,8 @@ class RequestPipeline:
             return
         self._metrics.ended(request.tier, request.endpoint, status, code)
         self._metrics.observe_phases(request.tier, request.clock.durations_s)
-        self._metrics.latency.observe(request.tier, request.model, request.measurement)
+        if not yields(request.generation.priority):  # promises are read from these, and none counts it
+            self._metrics.latency.observe(request.tier, request.model, request.measurement)
         self._traces.add(request, response)
         if request.ran:
             wanted = request.key.store_prompts

@@ -123,6 +123,8 @@ class StreamForwarder:
         if not self._begun and (transcoder.events or transcoder.error):
             self._on_begun(self._attempt)
             self._begun = True
+        if transcoder.text_seen and not self._text_seen:
+            self._attempt.first_text()  # before it is sent: afterwards this process may have to wait for a core
         if events:
             self._response.events(events)
         if (recording := self._attempt.request.recording) is not None:
@@ -135,7 +137,6 @@ class StreamForwarder:
             self._finished = transcoder.finished
         elif transcoder.text_seen:
             self._text_seen = True
-            self._attempt.first_text()
             self._timing.first_text(now_s)
             self._finished = transcoder.finished
         self._wait.begin_again(self._config.event_timeout_s, now_s)

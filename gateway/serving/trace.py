@@ -26,6 +26,7 @@ from contracts.errors import (
 )
 from contracts.generation import Caller, TextPrompt
 from contracts.printable import printable
+from contracts.service_class import class_name
 from gateway.db.write_behind import WriteBehind
 from gateway.http.response import ResponseWriter
 from gateway.limits.counter_snapshot import counters_of
@@ -67,6 +68,7 @@ class Row(Measurement, frozen=True, kw_only=True, gc=False):
     served_from: str | None
     trace_id: str | None
     over_share: bool | None
+    service_class: str | None
 
 
 _COLUMNS = ", ".join(Row.__struct_fields__)
@@ -129,8 +131,9 @@ def _row(
 ) -> Row:
     rule = error.limit if isinstance(error, LimitError) else None
     model = request.model
-    language, characters, served_from, measurement = None, None, None, Measurement()
+    language, characters, served_from, measurement, service_class = None, None, None, Measurement(), None
     if isinstance(request, InferenceRequest):
+        service_class = class_name(request.generation.priority)
         language, characters = request.prepared.language, _characters(request)
         served_from, measurement = request.served_from, request.measurement
     return Row(
@@ -155,6 +158,7 @@ def _row(
         served_from=served_from,
         trace_id=request.trace_id,
         over_share=error.over_share if isinstance(error, Overloaded) else None,
+        service_class=service_class,
         **msgspec.structs.asdict(measurement),
     )
 

@@ -27,6 +27,7 @@ from sqlalchemy.sql.expression import literal_column
 
 from contracts.errors import Overloaded
 from contracts.length_class import LONG_TOKENS, MEDIUM_TOKENS, LengthClass
+from contracts.service_class import ServiceClass
 from gateway.db.tables import request_traces
 from gateway.metering.journal.request_id import FIRST_DATED, PAST_DATED
 from gateway.slo.judgement import CLIENT_GONE, SUPERSEDED
@@ -95,7 +96,8 @@ def judged(
     """
     ttft_kept = _kept(func.coalesce(_T.ttft_ms, _T.total_ms), _O.ttft_ms)
     tpot_kept, gap_kept = _kept(_T.tpot_ms, _O.tpot_ms), _kept(_T.itl_max_ms, _O.itl_max_ms)
-    objective = and_(_O.version == version, _O.tier == _T.tier, _O.length == LENGTH)
+    promised = func.coalesce(_T.service_class, _text("")) != _text(ServiceClass.OFFLINE)
+    objective = and_(_O.version == version, _O.tier == _T.tier, _O.length == LENGTH, promised)
     return (
         select(
             MINUTE.label("minute"),

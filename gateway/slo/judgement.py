@@ -4,6 +4,7 @@ Counted are requests that were answered and those that failed by our fault. Not 
 
 - refusals the client can act on: every 4xx, limits of its own (429) and a gateway's `engine_refused` among them;
 - requests superseded by a newer keystroke, and those whose client left before the first text;
+- what is offline, which was promised nothing;
 - answers of which nothing was measured: those that read another request's generation and got no text of it.
 
 Requests refused for lack of room while their organization asked for more than its share count for the organization, and
@@ -17,6 +18,7 @@ from __future__ import annotations
 import msgspec
 
 from contracts.objectives import Objective
+from contracts.service_class import ServiceClass
 
 CLIENT_GONE = "client_gone"
 SUPERSEDED = "superseded"
@@ -33,6 +35,7 @@ class TraceRow(msgspec.Struct, frozen=True, kw_only=True):
     itl_max_ms: float | None = None
     completion_tokens: int | None = None
     over_share: bool | None = None
+    service_class: str | None = None
 
 
 class Judgement(msgspec.Struct, frozen=True):
@@ -67,8 +70,9 @@ def answered(row: TraceRow) -> bool:
 
 
 def judge(row: TraceRow, objective: Objective | None) -> Judgement:
-    """The judgement of a request by the objective of its tier and length; None: nothing was promised it."""
-    if objective is None:
+    """The judgement of a request by the objective of its tier and length; None: nothing was promised it, nor is what
+    is offline."""
+    if objective is None or row.service_class == ServiceClass.OFFLINE:
         return Judgement()
     if failed(row):
         return Judgement(counted=True, over_share=bool(row.over_share))

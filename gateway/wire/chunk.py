@@ -13,8 +13,9 @@ from engines.drivers.error_bodies import event_error
 ReadError = Callable[[int, bytes], SlipstreamError]
 """An engine's error by status and body, as `Driver.error` reads it."""
 
-TEXTS = ("reasoning_content", "content", "refusal")
-"""The texts of a chat event's `delta`; a completion's is the choice's own `text`."""
+TEXTS = ("reasoning_content", "reasoning", "content", "refusal")
+"""The texts of a chat event's `delta`; a completion's is the choice's own `text`. What a model thinks before it answers
+vLLM calls `reasoning`, others and we `reasoning_content`."""
 
 
 ABORT = "abort"
@@ -66,6 +67,7 @@ def has_text(chunk: dict[str, Any]) -> bool:
 class _Delta(msgspec.Struct, gc=False):
     content: str | None = None
     reasoning_content: str | None = None
+    reasoning: str | None = None
     refusal: str | None = None
     tool_calls: msgspec.Raw | None = None
 
@@ -82,6 +84,7 @@ class _Event(msgspec.Struct, gc=False):
     choices: list[_Choice]
 
 
+_NONE_OF_THEM = (None,) * 4
 _decode_event = msgspec.json.Decoder(_Event).decode
 
 
@@ -92,7 +95,7 @@ def texts_in(payload: bytes) -> list[tuple[int, str]]:
         delta = choice.delta
         if delta is None:
             text = choice.text
-        elif delta.tool_calls is None and delta.reasoning_content is None and delta.refusal is None:
+        elif (delta.tool_calls, delta.reasoning_content, delta.reasoning, delta.refusal) == _NONE_OF_THEM:
             text = delta.content
         else:
             return _unusual_texts_in(payload)

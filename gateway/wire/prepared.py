@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from contracts.adapter import Adapter
 from contracts.desired_state import Model
 from contracts.errors import ContextTooLong
 from contracts.generation import Caller, ChatPrompt, Generation, Sampling, TextPrompt
@@ -24,6 +25,8 @@ class Target(msgspec.Struct, frozen=True):
     model: Model
     capabilities: Capabilities
     tokenizer: OffLoopTokenizer | None
+    adapter: Adapter | None = None
+    """The caller's own change of it; None: the model alone was asked for."""
 
 
 class Counted(msgspec.Struct, frozen=True):
@@ -74,6 +77,8 @@ class Prepared(msgspec.Struct, frozen=True):
     """The organization's. The generation has it, unless it is of a control arm with caches of its own."""
     unit: int = 0
     """Its session, as `contracts.split.unit_of` numbers it; 0: its model is not split."""
+    service_tier: str | None = None
+    """OpenAI's field as the client gave it, then as the answer names it; None: the client did not ask."""
 
 
 def prepared(
@@ -93,6 +98,7 @@ def prepared(
     details: object = None,
     gap: Gap | None = None,
     rules: msgspec.Struct | None = None,
+    service_tier: str | None = None,
 ) -> Prepared:
     """The Generation that a format's request comes to, with its price. language: as the client names it."""
     model = target.model
@@ -112,6 +118,7 @@ def prepared(
         stream=stream,
         include_usage=include_usage,
         cache_salt=cache_salt,
+        adapter=target.adapter,
     )
     chain = of_generation(generation, counted.ids)
     return Prepared(
@@ -130,6 +137,7 @@ def prepared(
         rules=rules,
         salt=salt,
         unit=unit,
+        service_tier=service_tier,
     )
 
 

@@ -70,8 +70,8 @@ class UsageTracker:
             self._read()
 
     def chunk(self, chunk: dict[str, Any]) -> None:
-        """An event that may carry usage, or what SGLang tells beside it."""
-        self._extension = chunk.get("sglext") or self._extension
+        """An event that may carry usage, or what SGLang and vLLM tell beside it."""
+        self._extension = chunk.get("sglext") or chunk.get("metrics") or self._extension
         usage, choices = chunk.get("usage"), chunk.get("choices") or []
         ended = {
             int(choice.get("index") or 0): str(reason) for choice in choices if (reason := choice.get("finish_reason"))

@@ -74,6 +74,10 @@ class DataFolder:
         """The log file of the process called `name`."""
         return self.logs / f"{name}.log"
 
+    def engine_settings_file(self, name: str) -> Path:
+        """The settings that `up` decided for the embedded engine called `name`."""
+        return self.run / f"{name}.toml"
+
     def make(self) -> None:
         """Make the folder itself where it is absent. One that exists stays as it is: a deployment may mount its
         secrets read-only. Raises ConfigError with one sentence when it cannot be made."""

@@ -78,7 +78,7 @@ same 'then by its own salt' True "$(cached one)"
 same 'and not by another' False "$(cached two)"
 
 status "$url/metrics" > /dev/null
-same 'iterations are told (enable_iter_perf_stats)' True "$(field 'len(d) > 0 and {"numActiveRequests", "numQueuedRequests"} <= d[-1].keys()')"
+same 'iterations are told (enable_iter_perf_stats)' True "$(field 'len(d) > 0 and {"numActiveRequests", "numQueuedRequests", "maxNumActiveRequests"} <= d[-1].keys()')"
 same 'with the memory that is used' True "$(field '{"usedNumBlocks", "maxNumBlocks", "tokensPerBlock"} <= d[-1]["kvCacheStats"].keys()')"
 status "$url/metrics" > /dev/null
 same 'and told once' True "$(field 'len(d) == 0')"

@@ -8,6 +8,7 @@ import msgspec
 
 from contracts.lease import LeaseRequest
 from contracts.prefix import BLOCK_TOKENS, HASH_BYTES
+from contracts.service_class import yields
 from router.core.fair_queue import Tenant
 from router.core.latency_model import pairs_of
 from router.core.pool import PoolState
@@ -57,12 +58,22 @@ class PlacementContext:
     """Made for one attempt to place one ask; short-lived."""
 
     __slots__ = (
-        "_away", "_late", "_need", "_over_share", "ask", "considered", "growth_tokens", "kv_reserve", "match", "now",
-        "pool", "tokens_per_block", "waiting", "why",
+        "_away", "_late", "_need", "_over_share", "_yields", "adapter_load_s", "ask", "considered", "growth_tokens",
+        "kv_reserve", "match", "now", "pool", "tokens_per_block", "waiting", "why",
     )  # fmt: skip
 
-    def __init__(self, waiting: QueuedRequest, pool: PoolState, tenant: Tenant, kv_reserve: float, now: float) -> None:
+    def __init__(
+        self,
+        waiting: QueuedRequest,
+        pool: PoolState,
+        tenant: Tenant,
+        kv_reserve: float,
+        now: float,
+        adapter_load_s: float = 0.0,
+    ) -> None:
+        """adapter_load_s: as of `RouterConfig`."""
         ask = waiting.ask
+        self.adapter_load_s = adapter_load_s
         self.waiting = waiting
         self.ask: LeaseRequest = ask
         self.pool = pool
@@ -79,6 +90,7 @@ class PlacementContext:
         self._need = ask.prompt_tokens + self.growth_tokens
         self._late = now > waiting.start_by
         self._over_share = pool.queue.over_share(tenant)
+        self._yields = yields(ask.priority) and pool.queue.contested(now)
         self.tokens_per_block = tokens_per_block(pool, ask)
 
     def candidates(self) -> list[Replica]:
@@ -106,10 +118,16 @@ class PlacementContext:
         if replica.context_tokens and ask.prompt_tokens + ask.max_output_tokens > replica.context_tokens:
             self.why = Reason.CONTEXT
             return False
+        if ask.adapter and not replica.adapters.admits(ask.adapter):
+            self.why = Reason.ADAPTERS
+            return False
         if not replica.leases and not replica.foreign:
             return True  # nothing to wait for
+        if self._yields and replica.prefill_tokens > 0:
+            self.why = Reason.YIELDS
+            return False
         reserve = self.kv_reserve
-        if self._over_share:
+        if self._over_share or self._yields:
             reserve += SHARED_RESERVE
             if replica.leases >= replica.max_concurrency * (1 - SHARED_RESERVE):
                 self.why = Reason.RESERVED
@@ -164,6 +182,8 @@ class PlacementContext:
         ahead, ahead_pairs, stuck_s = self._ahead(replica, uncached)
         pairs = pairs_of(uncached, self.ask.prompt_tokens)
         predicted_s = ratio * latency_model.first_token_s(ahead + uncached, ahead_pairs + pairs, running) + stuck_s
+        if self.ask.adapter and not replica.adapters.loaded(self.ask.adapter):
+            predicted_s += self.adapter_load_s
         found = Candidate(replica, overlap, uncached, ahead, ahead_pairs, pairs, predicted_s)
         self.considered[replica.id] = found
         return found

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from contracts.errors import RouterUnavailable
-from contracts.lease import HeldLease
+from contracts.lease import HeldLease, prefill_id
 from contracts.prefix import HASH_BYTES
 from contracts.usage import Finish
 from router.config import RouterConfig
@@ -47,6 +47,7 @@ from router.core.events import (
     StatePublished,
     Tick,
 )
+from router.core.fair_queue import account_of
 from router.core.fleet import Fleet
 from router.core.kv_mirror import KvMirror
 from router.core.placement import Placer
@@ -54,6 +55,7 @@ from router.core.pool import PoolState
 from router.core.reasons import Reason
 from router.core.record import RecordBook
 from router.core.replica import Health, Replica
+from router.core.split_costs import saw_pair
 from router.core.state import LiveLease, QueuedRequest, Session
 from router.policies.base import Policy
 
@@ -157,6 +159,8 @@ class Dispatcher:
         by_id = {lease.lease_id: lease for lease in named}
         pools: set[str] = set()
         for live in list(session.leases.values()):
+            if live.lease_id not in session.leases:
+                continue  # the prefill of one that has just been dropped
             held = by_id.get(live.lease_id)
             if held is None or held.replica_id != live.replica_id:
                 pools.add(self.placer.drop(session, live, now))
@@ -188,7 +192,10 @@ class Dispatcher:
     def _end_session(self, session: Session, now: float, out: list[Decision]) -> None:
         self._detach(session)
         del self.sessions[session.gateway_id]
-        self._serve({self.placer.drop(session, live, now) for live in list(session.leases.values())}, now, out)
+        pools: set[str] = set()
+        while session.leases:
+            pools.add(self.placer.drop(session, next(iter(session.leases.values())), now))
+        self._serve(pools, now, out)
 
     def _serve(self, pools: set[str], now: float, out: list[Decision]) -> None:
         for name in pools:
@@ -239,20 +246,44 @@ class Dispatcher:
         live.first_token_at = now
         replica = self.fleet.held(live.replica_id)
         replica.began((session.gateway_id, live.lease_id), now)
+        replica.adapters.began(live.adapter)
         unread.began(replica, live)
         replica.answered_at = now
         replica.worked_s += live.work_s
         live.worked_before_s = replica.worked_s
         pool = self._pool_of(replica)
+        if (prefill := session.leases.get(prefill_id(live.lease_id))) is not None:
+            self._prefilled(session, prefill, event, now, out)
         if pool is None or live.ask is None:
             return
         # the gateway's figure is without the report's own way; one that began before the grant is not about the engine
         ttft_s = min(event.ttft_s, now - live.since) if event.ttft_s > 0 else now - live.since
-        learning.first_token(pool, replica, live, ttft_s, event.cached_tokens, now)
+        if pool.prefill_pool:
+            live.ttft_s = ttft_s  # its formula is for prompts, which others compute
+        else:
+            learning.first_token(pool, replica, live, ttft_s, event.cached_tokens, now)
         pool.refresh(replica)
         self.records.began(live.ask.request_id, live.lease_id, ttft_s)
         self._judge_pace(pool, replica, now, out)
         self.placer.serve(pool, now, out)
+
+    def _prefilled(self, session: Session, live: LiveLease, event: FirstToken, now: float, out: list[Decision]) -> None:
+        """The prefill engine of a pair has done its part, the transfer included: its place is free."""
+        live.waits_for_first_token = False
+        replica = self.fleet.held(live.replica_id)
+        replica.began((session.gateway_id, live.lease_id), now)
+        unread.began(replica, live)
+        replica.answered_at = now
+        replica.worked_s += live.work_s
+        replica.breaker.answered()
+        pool = self._pool_of(replica)
+        if pool is not None and live.ask is not None:
+            pool.avoidance.answered(_organization_of(live), replica.id)
+            ttft_s = min(event.ttft_s, now - live.since) if event.ttft_s > 0 else now - live.since
+            if (whole := self.fleet.shared_by(pool)) is not None:
+                saw_pair(whole, live, ttft_s, event.cached_tokens)
+            learning.first_token(pool, replica, live, ttft_s, event.cached_tokens, now)
+        self._serve({self.placer.drop(session, live, now)}, now, out)
 
     def _release(self, event: Release, now: float, out: list[Decision]) -> None:
         session = self.connections.get(event.connection)
@@ -265,7 +296,13 @@ class Dispatcher:
             return
         replica = self.fleet.held(live.replica_id)
         pool = self._pool_of(replica)
-        if end.engine_fault:
+        if end.adapter_missing:
+            replica.adapters.missing(live.adapter)
+        prefill = session.leases.get(prefill_id(live.lease_id))
+        if end.prefill_fault and prefill is not None:
+            prefill_replica = self.fleet.held(prefill.replica_id)
+            self._failed(prefill_replica, self._pool_of(prefill_replica), prefill, now, out)
+        elif end.engine_fault:
             self._failed(replica, pool, live, now, out)
         elif end.finish is Finish.COMPLETE:
             replica.answered_at = now
@@ -315,9 +352,11 @@ class Dispatcher:
     def _settle(self, pool: PoolState, live: LiveLease, uncached_tokens: int, completion_tokens: int) -> None:
         """The tenant pays what was used instead of what was expected."""
         assert live.ask is not None
-        tenant = pool.queue.tenant(live.ask.organization_id)
+        tenant = pool.queue.tenant(account_of(live.ask))
         prompt = uncached_tokens - live.uncached_tokens if pool.reports_cached else 0
-        pool.queue.charge(tenant, live.length_class, prompt, completion_tokens - live.growth_tokens)
+        pool.queue.charge(
+            tenant, live.length_class, prompt, completion_tokens - live.growth_tokens, live.ask.project_id
+        )
 
     def _pool_of(self, replica: Replica) -> PoolState | None:
         """The pool it is part of; None when it is only remembered."""
@@ -357,6 +396,7 @@ class Dispatcher:
         if replica.health is Health.UNHEALTHY and was is not Health.UNHEALTHY:
             # what died comes back empty; what was only unreachable is learnt again from its first answers
             pool.index.forget(replica.slot)
+            replica.adapters.forget()
             self._mirrors.pop(replica.id, None)
         self._reconsider(pool, replica, now, out)
 
@@ -364,10 +404,14 @@ class Dispatcher:
         """A replica may be used now, or no longer: serve who waits, or refuse them when nobody is left to wait for."""
         pool.refresh(replica)
         if not replica.hopeful:
-            for waiting in pool.queue:
-                if not self.placer.hopeful(pool, waiting.ask):
+            served = self.fleet.pools[pool.decode_pool] if pool.decode_pool else pool
+            for waiting in served.queue:
+                if not self.placer.hopeful(served, waiting.ask):
                     self.placer.unqueue(waiting)
-                    self.placer.refuse_no_engine(pool, waiting, now, out)
+                    if served.split_pool or served.whole_pool:  # the other side may have engines
+                        self.placer.place_or_queue(waiting.again(waiting.model), now, out)
+                    else:
+                        self.placer.refuse_no_engine(served, waiting, now, out)
         # also when it is gone: whoever kept away from the others for its sake does so no more
         self.placer.serve(pool, now, out)
 

@@ -63,8 +63,17 @@ class Fleet:
             waiting.engine_model = canary.engine_model or waiting.engine_model
         return self.pools[pool_of(model, side)]
 
+    def shared_by(self, prefill: PoolState) -> PoolState | None:
+        """The pool whose requests may be split over the pair that a prefill pool is part of; None: there is none."""
+        decode = self.pools.get(prefill.decode_pool)
+        return None if decode is None else self.pools.get(decode.whole_pool)
+
     def served_by(self, pool_name: str) -> tuple[str, Tier] | None:
-        """A model that a pool serves, by its engines' name for it, and its tier; None: it serves none."""
+        """A model that a pool serves, by its engines' name for it, and its tier; None: it serves none, or only as half
+        of pairs, whose engines take no request alone."""
+        pool = self.pools.get(pool_name)
+        if pool is not None and (pool.prefill_pool or pool.decode_pool):
+            return None
         for model in self.state.models if self.state is not None else ():
             name = model.engine_model or model.name
             if pool_name in (model.pool, model.canary and model.canary.control_pool):
@@ -92,7 +101,14 @@ class Fleet:
             for replica in list(old.replicas):
                 if moved.get(replica.id) != old.name:
                     old.become([one for one in old.replicas if one is not replica])
+        decode_pools = {pool.prefill_pool: pool.name for pool in state.pools if pool.prefill_pool}
+        whole_pools = {pool.split_pool: pool.name for pool in state.pools if pool.split_pool}
         for pool in state.pools:
+            self.pools[pool.name].max_adapters = pool.max_adapters
+            self.pools[pool.name].prefill_pool = pool.prefill_pool
+            self.pools[pool.name].decode_pool = decode_pools.get(pool.name, "")
+            self.pools[pool.name].split_pool = pool.split_pool
+            self.pools[pool.name].whole_pool = whole_pools.get(pool.name, "")
             self.pools[pool.name].become([self._replica(pool, wanted) for wanted in pool.replicas])
         for replica in list(self.replicas.values()):
             self.forget_if_over(replica)
@@ -130,6 +146,7 @@ class Fleet:
             replica.probing, replica.retractions = False, None
             replica.slow_probes = 0
             replica.limit = None
+            replica.adapters.forget()
             self.pools[pool.name].avoidance.forget(replica.id)
             if replica.slot >= 0:
                 self.pools[pool.name].index.forget(replica.slot)
@@ -137,6 +154,8 @@ class Fleet:
         replica.pool = pool.name
         replica.weight = wanted.weight
         replica.context_tokens = wanted.context_tokens
+        replica.bootstrap_port = wanted.bootstrap_port
+        replica.adapters.most = pool.max_adapters
         self._bound(replica, pool.max_concurrency)
         return replica
 

@@ -2,8 +2,8 @@
 
 Events speak the engine's own pages and hashes. The mirror keeps, for each page, where in our chain it lies: after which
 whole blocks, and the tokens since. A page that completes one of our blocks gives us its hash. Only
-prompts that reached the router as token ids can be compared, and only under a root that is known: the model's and the
-salt that stands in the event. Messages are numbered; a gap asks for a replay, and a restart begins anew.
+prompts that reached the router as token ids can be compared, and only under a root that is known: the model's, and the
+salt and the adapter that stand in the event. Messages are numbered; a gap asks for a replay, and a restart begins anew.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class KvMirror:
         if place is None:
             if event.parent is not None:
                 return None  # stored before we listened, or lost
-            place = Place(root(self._model, salt=event.salt), None, ())
+            place = Place(root(self._model, event.adapter, salt=event.salt), None, ())
         deepest = None
         self._page_tokens = event.page_tokens
         for at, page in enumerate(event.hashes):
@@ -130,11 +130,14 @@ class KvMirror:
         return None if deepest is None else Change(_chain(deepest), False)
 
     def _removed(self, page: int | bytes) -> Change | None:
-        """A page that ends in a block takes the rest of that block with it, whether or not the event says so."""
+        """A page takes every block with it that it touches, whether or not the event says so."""
         place = self._places.pop(page, None)
         if place is None or place.blocks is None or len(place.rest) >= self._page_tokens:
             return None  # it lies wholly inside a block that is not complete yet
-        return Change(_chain(place.blocks), True)
+        first = place.blocks
+        for _ in range((self._page_tokens - len(place.rest) - 1) // BLOCK_TOKENS):
+            _, first = first  # a page may be longer than our blocks: 128 tokens of vLLM's on a CPU
+        return Change(_chain(first), True)
 
 
 class _Stored(msgspec.Struct, frozen=True):
@@ -143,6 +146,8 @@ class _Stored(msgspec.Struct, frozen=True):
     tokens: Sequence[int]
     page_tokens: int
     salt: str
+    adapter: str
+    """The engine's name for it; empty: none."""
 
     @classmethod
     def of(cls, event: Any) -> _Stored:
@@ -152,11 +157,16 @@ class _Stored(msgspec.Struct, frozen=True):
             tokens, size = event["token_ids"], event["block_size"]
             salt = event.get("cache_salt")
             extra = [[salt]] if salt else event.get("extra_keys")
+            adapter = event.get("lora_name")
         else:
             hashes, parent, tokens, size = event[1:5]
             extra = event[8] if len(event) > 8 else None
-        salt = extra[0][0] if extra and extra[0] else ""
-        return cls(hashes, parent, tokens, size, salt if isinstance(salt, str) else "")
+            adapter = event[7] if len(event) > 7 else None
+        keys = list(extra[0] or ()) if extra else []
+        if adapter and keys[:1] == [adapter]:
+            del keys[0]  # vLLM has it there too, and the salt behind it
+        salt = keys[0] if keys and isinstance(keys[0], str) else ""
+        return cls(hashes, parent, tokens, size, salt, adapter or "")
 
 
 def _chain(blocks: tuple[Any, ...] | None) -> bytes:

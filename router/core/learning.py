@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from contracts.lease import LeaseEnd
 from contracts.prefix import BLOCK_TOKENS
+from contracts.service_class import yields
 from contracts.usage import Finish
 from router.core.latency_model import pairs_of
 from router.core.pool import PoolState
@@ -56,7 +57,7 @@ def ended(pool: PoolState, replica: Replica, live: LiveLease, end: LeaseEnd, now
         paused_s = replica.computed_s(now) - live.worked_before_s
         if live.tpot_slo_s:
             pool.saw_pace(now - live.first_token_at <= live.tpot_slo_s * (usage.completion_tokens - 1))
-        if pool.token_teachers.admits(ask.organization_id):
+        if not yields(ask.priority) and pool.token_teachers.admits(ask.organization_id):
             pool.latency_model.saw_tokens(now - live.first_token_at, usage.completion_tokens - 1, running, paused_s)
     pool.saw_prompt(usage.prompt_tokens, len(ask.prefix_hashes) // 16)
     if end.finish is Finish.COMPLETE and not ask.idle_replica:
@@ -85,7 +86,7 @@ def limit(replica: Replica, live: LiveLease, end: LeaseEnd, now: float) -> None:
 
 
 def _learn_rate(pool: PoolState, replica: Replica, live: LiveLease, uncached_tokens: int, now: float) -> None:
-    if live.ask is None:
+    if live.ask is None or yields(live.ask.priority):  # an engine that knows classes lets it wait
         return
     organization_id, latency_model = live.ask.organization_id, pool.latency_model
     own = max(uncached_tokens, 1)

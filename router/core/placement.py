@@ -9,12 +9,14 @@ from __future__ import annotations
 import heapq
 
 from contracts.errors import ModelNotFound, NoEngine, Overloaded
-from contracts.lease import Lease, LeaseRequest
+from contracts.lease import Lease, LeaseRequest, prefill_id
+from contracts.service_class import yields
 from router.config import RouterConfig, slo_of
-from router.core import load_shedding, unread
+from router.core import load_shedding, pairs, unread
 from router.core.candidates import PlacementContext
 from router.core.decisions import Decision, Granted, Refused
 from router.core.excess import in_excess
+from router.core.fair_queue import YIELDING_LENGTH, account_of
 from router.core.fleet import Fleet
 from router.core.latency_model import pairs_of
 from router.core.pool import PoolState
@@ -22,6 +24,8 @@ from router.core.reasons import Reason
 from router.core.record import RecordBook
 from router.core.replica import Replica
 from router.core.shed_rate import ShedRates
+from router.core.split import SplitChoice
+from router.core.split_costs import costs_of
 from router.core.state import LiveLease, QueuedRequest, Session
 from router.policies.base import Policy
 
@@ -53,18 +57,20 @@ class Placer:
     def place_or_queue(self, waiting: QueuedRequest, now: float, out: list[Decision]) -> None:
         """Answer an ask, or let it wait. It must not be in a queue."""
         ask = waiting.ask
-        pool = self.fleet.pool_for(waiting)
+        pool = self._side(self.fleet.pool_for(waiting), waiting, now)
         if ask.idle_replica:
             self._place_idle(pool, waiting, now, out)
             return
         slo = slo_of(self.config.slos, ask.tier, ask.prompt_tokens)
-        if slo is not None:
+        if yields(ask.priority):  # nothing is promised to it; what others are promised holds it back
+            waiting.tpot_slo_s, waiting.length_class = slo.tpot_s if slo else 0.0, YIELDING_LENGTH
+        elif slo is not None:
             waiting.ttft_slo_s, waiting.tpot_slo_s = slo.ttft_s, slo.tpot_s
             waiting.length = slo.prompt_tokens
             waiting.length_class = 0 if slo.tpot_s else slo.prompt_tokens
-        pool.queue.asked(ask.organization_id, ask.share, now, waiting.length_class)
+        pool.queue.asked(account_of(ask), ask.share, now, waiting.length_class)
         # nothing has come free since those who wait were tried: they cannot use what is there, the newcomer perhaps can
-        if waiting.tpot_slo_s and pool.retry_reservations.claim(ask, now):
+        if waiting.ttft_slo_s and waiting.tpot_slo_s and pool.retry_reservations.claim(ask, now):
             waiting.returned = True
         first = ask.priority >= pool.queue.highest and (
             waiting.returned or not (waiting.tpot_slo_s and len(pool.queue))
@@ -72,15 +78,38 @@ class Placer:
         may = pool.free and first and self._open(pool, waiting, now)
         if may and self._place(pool, waiting, now, out):
             return
-        if not self.hopeful(pool, ask):
+        if ask.adapter and not pool.max_adapters:
+            self.refuse_adapter(pool, waiting, now, out)
+        elif not self.hopeful(pool, ask):
             self.refuse_no_engine(pool, waiting, now, out)
         elif waiting.deadline_at <= now:
             self.refuse_late(pool, waiting, now, out)
         else:
             self._queue(pool, waiting, now, out)
-            if waiting.tpot_slo_s and waiting.pool:
+            if waiting.tpot_slo_s and waiting.pool and not yields(ask.priority):
                 self._shed_load(pool, waiting.tpot_slo_s, now, out)
                 self.serve(pool, now, out)
+
+    def _side(self, pool: PoolState, waiting: QueuedRequest, now: float) -> PoolState:
+        """The pool itself, or the decode pool of its pair: the cheaper side, or the one that can serve at all."""
+        ask = waiting.ask
+        if not pool.split_pool or ask.adapter or ask.idle_replica:
+            return pool
+        decode = self.fleet.pools[pool.split_pool]
+        prefill = self.fleet.pools[decode.prefill_pool]
+        whole_ready, pair_ready = pool.ready(ask), decode.ready(ask) and prefill.ready(ask)
+        if whole_ready and pair_ready:
+            costs = costs_of(self.config, pool, decode, prefill, waiting, now)
+            if costs is None:
+                choice = SplitChoice(False, "how fast the engines compute prompts is not known yet")
+            else:
+                choice = pool.split_rule.choose(ask.prompt_tokens, costs)
+        elif pair_ready or (not whole_ready and self.hopeful(decode, ask) and not self.hopeful(pool, ask)):
+            choice = SplitChoice(True, f"no engine of {pool.name} is usable")
+        else:
+            choice = SplitChoice(False, "the pair is not usable")
+        waiting.split = choice
+        return decode if choice.split else pool
 
     def _place_idle(self, pool: PoolState, waiting: QueuedRequest, now: float, out: list[Decision]) -> None:
         """Work that nobody waits for: granted beside nobody, or refused without having been asked for."""
@@ -93,6 +122,9 @@ class Placer:
     def serve(self, pool: PoolState | None, now: float, out: list[Decision]) -> None:
         """Places may have come free: grant them to those whose turn it is."""
         if pool is None:
+            return
+        if pool.decode_pool:  # nobody waits for one half of a pair
+            self.serve(self.fleet.pools.get(pool.decode_pool), now, out)
             return
         pool.open_at = NEVER
         tried: set[QueuedRequest] = set()
@@ -121,9 +153,8 @@ class Placer:
         tokens, running = waiting.ask.prompt_tokens, pool.leases // max(pool.usable, 1)
         if pool.latency_model.work_s(tokens, pairs_of(tokens, tokens), running) <= waiting.tpot_slo_s * SHORT:
             return True
-        tenant = pool.queue.tenant(waiting.ask.organization_id)
-        over_share = pool.queue.over_share(tenant)
-        opens_in_s = pool.opens_in(waiting.tpot_slo_s, now, over_share)
+        over_share = pool.queue.over_share(pool.queue.tenant(account_of(waiting.ask)))
+        opens_in_s = pool.opens_in(waiting.tpot_slo_s, now, over_share, yields=yields(waiting.ask.priority))
         if opens_in_s > 0 and waiting.pool and waiting.ttft_slo_s and not over_share:
             # who is left when the queue has shed its largest goes when it is time, also on credit
             opens_in_s = min(opens_in_s, max(load_shedding.begin_by(waiting) - ON_CREDIT_S - now, 0.0))
@@ -151,13 +182,15 @@ class Placer:
             pool.leases += 1
             pool.refresh(replica)
         if live.pool and live.ask is not None:
-            self.fleet.pools[live.pool].queue.holds(live.ask.organization_id, live.tokens)
+            self.fleet.pools[live.pool].queue.holds(account_of(live.ask), live.tokens)
         return replica
 
     def drop(self, session: Session, live: LiveLease, now: float, read_tokens: int = 0) -> str:
         """Stop counting a lease; the name of the pool in which a place came free. read_tokens: of a prompt without a
         first token, what the engine says it had read."""
         del session.leases[live.lease_id]
+        if (prefill := session.leases.get(prefill_id(live.lease_id))) is not None:
+            self.drop(session, prefill, now)
         replica = self.fleet.held(live.replica_id)
         replica.drop((session.gateway_id, live.lease_id), now)
         pool = self.fleet.pools.get(replica.pool)
@@ -171,7 +204,7 @@ class Placer:
             if not pool.leases:
                 pool.debt_s = pool.over_debt_s = 0.0  # there are no streams left to make up for it
         if live.pool and live.ask is not None:
-            self.fleet.pools[live.pool].queue.holds(live.ask.organization_id, -live.tokens)
+            self.fleet.pools[live.pool].queue.holds(account_of(live.ask), -live.tokens)
         self.fleet.forget_if_over(replica)
         return replica.pool
 
@@ -179,22 +212,38 @@ class Placer:
         self, pool: PoolState, waiting: QueuedRequest, now: float, out: list[Decision], leave: bool = False
     ) -> bool:
         """Grant it a replica if one takes it."""
-        ask, session = waiting.ask, waiting.session
+        session = waiting.session
         if session.connection is None:
             return False
-        tenant = pool.queue.tenant(ask.organization_id)
-        context = PlacementContext(waiting, pool, tenant, self.config.kv_reserve, now)
+        asked = pairs.answer_of(waiting) if pool.prefill_pool else waiting
+        ask = asked.ask
+        tenant, behind = pool.queue.tenant(account_of(ask)), yields(ask.priority)
+        context = PlacementContext(asked, pool, tenant, self.config.kv_reserve, now, self.config.adapter_load_s)
         replica = self.policy.choose(context)
         if replica is None:
             waiting.why = context.why or Reason.PLACES_TAKEN
             return False
+        prefill: PlacementContext | None = None
+        prefill_replica: Replica | None = None
+        if pool.prefill_pool:
+            prefill = pairs.prefill_context(self.config, self.fleet.pools[pool.prefill_pool], waiting, now)
+            prefill_replica = self.policy.choose(prefill)
+            if prefill_replica is None:
+                waiting.why = Reason.PREFILL_TAKEN
+                return False
         if leave:
             self.unqueue(waiting)
         self._decisions += 1
         replica.chosen = self._decisions
         candidate = context.candidate(replica)
-        lease = Lease(ask.lease_id, replica.engine(waiting.engine_model), now - waiting.asked_at)
-        self.records.placed(context, replica, self.policy.name)
+        load, evicted = False, ""
+        if ask.adapter:
+            load, evicted = not replica.adapters.loaded(ask.adapter), replica.adapters.take(ask.adapter)
+        engine = replica.engine(waiting.engine_model)
+        computing = None if prefill_replica is None else prefill_replica.engine(waiting.engine_model)
+        lease = Lease(ask.lease_id, engine, now - waiting.asked_at, load, evicted, computing)
+        prefill_name = "" if computing is None else computing.replica_id
+        self.records.placed(context, replica, self.policy.name, prefill_name)
         stamp = pool.index.stamp(context.match, replica.slot) if candidate.overlap_blocks else -1
         live = LiveLease(
             ask.lease_id,
@@ -216,9 +265,10 @@ class Placer:
             in_flight=replica.leases + 1,
             trial=replica.breaker.half_open,
             waits_for_first_token=True,
+            adapter=ask.adapter,
             pool="" if ask.idle_replica else pool.name,
             length_class=waiting.length_class,
-            tpot_slo_s=waiting.tpot_slo_s,
+            tpot_slo_s=0.0 if behind else waiting.tpot_slo_s,
         )
         live.read_blocks = unread.read_of(ask, candidate.overlap_blocks, replica)
         live.work_s = work_s = context.work_s(replica, candidate)
@@ -228,16 +278,28 @@ class Placer:
         live.index_stamp = pool.index.clock
         pool.index.trim(replica.slot, pool.capacity_blocks(replica, self.config.prefix_blocks_per_replica))
         if not ask.idle_replica:
-            pool.queue.charge(tenant, waiting.length_class, candidate.uncached_tokens, context.growth_tokens)
-            pool.queue.served(tenant)
+            given = candidate.uncached_tokens, context.growth_tokens, ask.project_id
+            pool.queue.charge(tenant, waiting.length_class, *given)
+            pool.queue.served(tenant, ask.project_id)
         self.hold(session, live, now)
+        if prefill is not None and prefill_replica is not None:
+            self._hold_prefill(session, prefill, prefill_replica, now)
         pool.avoidance.granted(ask.organization_id, replica.id, live.lease_id)
         if not ask.idle_replica:
-            pool.owe(work_s, waiting.tpot_slo_s, pool.queue.over_share(tenant), now)
-            self.sheds.granted(ask.tier.value)
-            pool.served.count(waiting.length, True)
+            pool.owe(work_s, waiting.tpot_slo_s, behind or pool.queue.over_share(tenant), now)
+            if not behind:
+                self.sheds.granted(ask.tier.value)
+                pool.served.count(waiting.length, True)
         out.append(Granted(session.connection, lease))
         return True
+
+    def _hold_prefill(self, session: Session, context: PlacementContext, replica: Replica, now: float) -> None:
+        """Count a pair's prompt on the engine that computes it."""
+        self._decisions += 1
+        replica.chosen = self._decisions
+        live = pairs.prefill_lease(context, replica, now, self.config.prefix_blocks_per_replica)
+        self.hold(session, live, now)
+        context.pool.avoidance.granted(context.ask.organization_id, replica.id, live.lease_id)
 
     def _start_by(self, pool: PoolState, waiting: QueuedRequest) -> float:
         """When an engine must have it at the latest; when it was asked, where nothing is promised or known: these are
@@ -289,7 +351,8 @@ class Placer:
         pool.shed_at = now
         rate = pool.pay_off(tpot_slo_s, now)
         backlog_s, over_share = pool.backlog_s(CREDIT_S), pool.queue.over_share_names()
-        for one in load_shedding.given_up(pool.queue, backlog_s, rate, pool.served, now, over_share):
+        promised = (one for one in pool.queue if not yields(one.ask.priority))
+        for one in load_shedding.given_up(promised, backlog_s, rate, pool.served, now, over_share):
             self.unqueue(one)
             self.refuse_overloaded(pool, one, Reason.GIVEN_UP, now, out)
 
@@ -297,7 +360,7 @@ class Placer:
         """The last in line is refused in the newcomer's stead."""
         if last.ask.priority != newcomer.ask.priority:
             return last.ask.priority < newcomer.ask.priority
-        theirs, own = (pool.queue.tenant(one.ask.organization_id) for one in (last, newcomer))
+        theirs, own = (pool.queue.tenant(account_of(one.ask)) for one in (last, newcomer))
         return full and theirs is not own and theirs.waiting > own.waiting + 1 and theirs.counter >= own.counter
 
     def wait_s(self, pool: PoolState, waiting: QueuedRequest) -> float:
@@ -306,6 +369,8 @@ class Placer:
 
     def hopeful(self, pool: PoolState, ask: LeaseRequest) -> bool:
         """Some replica may take it, now or later."""
+        if pool.prefill_pool and not self.hopeful(self.fleet.pools[pool.prefill_pool], ask):
+            return False
         return any(replica.hopeful and replica.suits(ask) for replica in pool.replicas)
 
     # refusals
@@ -315,12 +380,18 @@ class Placer:
         reason = f"No healthy engine serves {waiting.ask.model} at the moment."
         self._refuse(pool, waiting, NoEngine.code, Reason.NO_ENGINE, reason, self.config.retry_after_s, now, out)
 
+    def refuse_adapter(self, pool: PoolState, waiting: QueuedRequest, now: float, out: list[Decision]) -> None:
+        """Nobody in the pool takes adapters."""
+        reason = f"The engines of {waiting.ask.model} take no adapters (pools.{pool.name}.max_adapters is 0)."
+        self._refuse(pool, waiting, NoEngine.code, Reason.NO_ADAPTERS, reason, self.config.retry_after_s, now, out)
+
     def refuse_overloaded(
         self, pool: PoolState, waiting: QueuedRequest, cause: Reason, now: float, out: list[Decision], told: str = ""
     ) -> None:
         """There is too much to do. told: what is said instead of the cause's sentence."""
         reason = f"{waiting.ask.model} is overloaded: {told or cause.sentence}."
-        if waiting.tpot_slo_s and pool.latency_model.trusted and pool.usable:
+        behind = yields(waiting.ask.priority)
+        if waiting.tpot_slo_s and not behind and pool.latency_model.trusted and pool.usable:
             rate = pool.pay_off(waiting.tpot_slo_s, now)
             drained_in_s = pool.debt_s / rate
             retry_after_s, kept = pool.retry_reservations.book(waiting.ask, waiting.work_s, rate, drained_in_s, now)
@@ -328,7 +399,7 @@ class Placer:
                 reason += f" A place is kept for this request in {retry_after_s:.2g} s."
         else:
             retry_after_s = pool.wait_estimator.return_in_s(pool.queue.ahead_of(waiting), pool.places, now)
-        over_share = pool.whole and in_excess(pool.queue, waiting.ask.organization_id)
+        over_share = pool.whole and not behind and in_excess(pool.queue, waiting.ask.organization_id)
         if over_share:
             reason += f" {OVER_SHARE}"
         self._refuse(pool, waiting, Overloaded.code, cause, reason, retry_after_s, now, out, over_share)
@@ -362,8 +433,11 @@ class Placer:
         over_share: bool = False,
     ) -> None:
         connection, ask = waiting.session.connection, waiting.ask
-        self.sheds.shed(ask.tier.value, over_share)
-        pool.served.count(waiting.length, False)
+        if yields(ask.priority):
+            self.sheds.yielded(ask.tier.value)
+        else:
+            self.sheds.shed(ask.tier.value, over_share)
+            pool.served.count(waiting.length, False)
         self.records.refused(waiting, pool.name, self.policy.name, now, f"{code}: {reason}", retry_after_s)
         if connection is not None:
             out.append(Refused(connection, ask.lease_id, code, reason, retry_after_s, cause, over_share))

@@ -15,6 +15,7 @@ from router.core.prefix_index import PrefixIndex
 from router.core.replica import Replica
 from router.core.retry_reservations import RetryReservations
 from router.core.ring import Ring
+from router.core.split import SplitRule
 from router.core.teachers import Teachers
 from router.core.wait_estimator import WaitEstimator
 
@@ -61,6 +62,17 @@ class PoolState:
         """How many may be given leases, full ones included. Kept likewise."""
         self.idle = 0
         """How many of the free ones serve nobody. Kept likewise."""
+        self.max_adapters = 0
+        """Of each replica; 0: its engines take none."""
+        self.prefill_pool = ""
+        """The pool that computes its prompts; empty: it does."""
+        self.decode_pool = ""
+        """The pool that it computes prompts for; empty: its own requests'."""
+        self.split_pool = ""
+        """The decode pool of the pair that its requests may be split over; empty: none."""
+        self.whole_pool = ""
+        """Of a decode pool: the pool whose requests it shares; empty: none."""
+        self.split_rule = SplitRule()
         self.queue = FairQueue()
         self.served = Served()
         self.retry_reservations = RetryReservations()
@@ -121,6 +133,10 @@ class PoolState:
         """Every replica that is meant to serve does: what it has no room for now, it was not made for."""
         return all(replica.usable for replica in self.replicas if replica.weight > 0)
 
+    def ready(self, ask: LeaseRequest) -> bool:
+        """A replica that is usable could serve the ask, free or not."""
+        return any(one.usable and one.suits(ask) for one in self.replicas)
+
     @property
     def unknown(self) -> bool:
         """Nobody has said what any of its replicas can take: whoever waits for them is served as they came."""
@@ -146,7 +162,7 @@ class PoolState:
         """As learnt from prompts whose tokens and blocks are both known."""
         return self._prompt_tokens / self._prompt_blocks if self._prompt_blocks >= 1 else TOKENS_PER_BLOCK
 
-    def opens_in(self, tpot_slo_s: float, now: float, over_share: bool) -> float:
+    def opens_in(self, tpot_slo_s: float, now: float, over_share: bool, *, yields: bool = False) -> float:
         """Until running streams can bear one more prompt and still get a token every `tpot_slo_s`; 0: at once.
 
         While an engine computes a prompt its streams all but stand still. What is granted is a debt of the whole pool,
@@ -157,8 +173,9 @@ class PoolState:
         if not usable or not self.latency_model.trusted:
             return 0.0
         rate = self.pay_off(tpot_slo_s, now)
-        if over_share:
-            self._contested_at = now
+        if over_share or yields:
+            if over_share:  # what yields is not in the others' way, and they need no room kept from it
+                self._contested_at = now
             debt_s, allowed_s = self.debt_s, OVER_SHARE_DEBT_S * usable
         else:
             debt_s = self.debt_s - self.over_debt_s

@@ -10,8 +10,10 @@ import msgspec
 import xxhash
 
 from contracts.prefix import HASH_BYTES
+from contracts.service_class import class_name
 from router.core.candidates import PlacementContext
 from router.core.replica import Replica
+from router.core.split import SplitChoice
 from router.core.state import QueuedRequest
 
 
@@ -52,6 +54,8 @@ class Record(msgspec.Struct):
     candidates: tuple[CandidateRecord, ...] = ()
     chosen: str = ""
     """Replica; empty: refused."""
+    prefill: str = ""
+    """The replica that computes its prompt; empty: the chosen one does."""
     refused: str = ""
     """Code and reason of a refusal."""
     retry_after_s: float | None = None
@@ -64,6 +68,13 @@ class Record(msgspec.Struct):
     regret_s: float | None = None
     """By how much the answer began later than the best other candidate had been predicted to; 0: it did not. What the
     others would really have done nobody knows."""
+    service_class: str = ""
+    """As `contracts.service_class.class_name` has it."""
+    share: float = 1.0
+    """Its tenant's weight; project_share: its project's within that."""
+    project_share: float = 1.0
+    split: SplitChoice | None = None
+    """Whether it was served whole or by a pair, and what both would have cost; None: its pool has no choice."""
 
 
 class RecordBook:
@@ -86,8 +97,8 @@ class RecordBook:
         """This request is among those remembered."""
         return self._below >= 2**64 or xxhash.xxh3_64_intdigest(request_id.encode()) < self._below
 
-    def placed(self, context: PlacementContext, replica: Replica, policy: str) -> None:
-        """It was granted this replica."""
+    def placed(self, context: PlacementContext, replica: Replica, policy: str, prefill: str = "") -> None:
+        """It was granted this replica. prefill: another's id, which computes the prompt."""
         if not self.wants(context.ask.request_id):
             return
         candidates = tuple(
@@ -105,6 +116,7 @@ class RecordBook:
             context.now,
             candidates=candidates,
             chosen=replica.id,
+            prefill=prefill,
             predicted_s=candidate.predicted_s,
             predicted_cached_tokens=context.ask.prompt_tokens - candidate.uncached_tokens,
         )
@@ -139,7 +151,8 @@ class RecordBook:
         record = Record(
             ask.request_id, ask.lease_id, ask.attempt, ask.model, pool, policy, ask.organization_id, ask.prompt_tokens,
             len(ask.prefix_hashes) // HASH_BYTES, waiting.ttft_slo_s, now - waiting.asked_at,
-            waiting.why.sentence if waiting.why else "", **decided,
+            waiting.why.sentence if waiting.why else "", service_class=class_name(ask.priority), share=ask.share,
+            project_share=ask.project_share, split=waiting.split, **decided,
         )  # fmt: skip
         if self.on_decision is not None:
             self.on_decision(record)

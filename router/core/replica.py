@@ -10,6 +10,7 @@ from contracts.lease import Engine, LeaseRequest
 from engines.drivers.base import Load
 from router.core.breaker import TRIALS_AT_ONCE, Breaker
 from router.core.concurrency_limit import ConcurrencyLimit
+from router.core.held_adapters import HeldAdapters
 from router.core.reasons import Reason
 from router.core.slowness import Slowness
 from router.core.state import LiveLease
@@ -51,6 +52,8 @@ class Replica(msgspec.Struct, eq=False):
     driver: str = ""
     weight: float = 0.0
     context_tokens: int = 0
+    bootstrap_port: int = 0
+    """Of a prefill engine; 0: it is none."""
     """Longest prompt and answer together; 0: whatever the model takes."""
     ceiling: int = 0
     """Its pool's `max_concurrency`; 0: none."""
@@ -110,6 +113,7 @@ class Replica(msgspec.Struct, eq=False):
     fill: float = 1.0
     """What its cache is thought to keep, in parts of the KV capacity it reports, or of the setting where it reports
     none; learnt from `cached_tokens`. Above 1: it keeps prefixes elsewhere too, or reports too little."""
+    adapters: HeldAdapters = msgspec.field(default_factory=HeldAdapters)
     retractions: int | None = None
     """Requests the engine said it had thrown out of memory, in all; None: it has not been asked yet."""
     _kv_free: int = 0
@@ -211,10 +215,10 @@ class Replica(msgspec.Struct, eq=False):
 
     def engine(self, engine_model: str) -> Engine:
         """What a gateway needs to send it a request."""
-        return Engine(self.id, self.url, self.driver, engine_model, self.pool)
+        return Engine(self.id, self.url, self.driver, engine_model, self.pool, self.bootstrap_port)
 
     def hold(self, key: tuple[str, str], live: LiveLease) -> None:
-        """Count a lease, from the moment it is granted."""
+        """Count a lease, from the moment it is granted. Its adapter was taken with the decision."""
         self.live[key] = live
         self.leases += 1
         self.unwaited += live.unwaited
@@ -240,6 +244,8 @@ class Replica(msgspec.Struct, eq=False):
         """Stop counting a lease: what it held, in the last poll or granted since, is free again."""
         self.began(key, now)
         live = self.live.pop(key)
+        if live.adapter:
+            self.adapters.give(live.adapter)
         self.leases -= 1
         self.unwaited -= live.unwaited
         if live.trial and live.ask is not None:

@@ -14,6 +14,8 @@ class ShedRates:
         self.refusals: dict[str, int] = {}
         self.over_share: dict[str, int] = {}
         """Of the refusals, those of tenants that asked for more than their share."""
+        self.yielding: dict[str, int] = {}
+        """Refusals of asks that yield, which are no asks here otherwise: they were promised nothing."""
         self.ratio: dict[str, float] = {}
         """Over about the last `WINDOW` answers."""
 
@@ -26,6 +28,10 @@ class ShedRates:
         self.refusals[tier] = self.refusals.get(tier, 0) + 1
         self.over_share[tier] = self.over_share.get(tier, 0) + over_share
         self._count(tier, 1.0)
+
+    def yielded(self, tier: str) -> None:
+        """An ask that yields was refused."""
+        self.yielding[tier] = self.yielding.get(tier, 0) + 1
 
     def _count(self, tier: str, value: float) -> None:
         count = self.asks[tier] = self.asks.get(tier, 0) + 1

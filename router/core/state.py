@@ -10,6 +10,7 @@ import msgspec
 from contracts.desired_state import Model
 from contracts.lease import Lease, LeaseRequest
 from router.core.reasons import Reason
+from router.core.split import SplitChoice
 
 ENDED_LIMIT = 4_096
 """Lease ids remembered as over. A stream keeps order, so this only guards against copies that arrive late."""
@@ -65,6 +66,8 @@ class LiveLease(msgspec.Struct):
     """The same, kept until it ends."""
     in_flight: int = 0
     """Leases of its replica when it was granted, itself included."""
+    adapter: str = ""
+    """That its engine needs for it; empty: none, or not known (of one adopted from a hello)."""
     pool: str = ""
     """Whose queue counts it for its tenant; empty: none, nobody waits for it, or one that is gone."""
     length_class: int = 0
@@ -125,6 +128,8 @@ class QueuedRequest(msgspec.Struct, eq=False):
     """What the engines of its pool call the model, once the pool is chosen."""
     why: Reason | None = None
     """What kept it from being placed when it was last tried."""
+    split: SplitChoice | None = None
+    """Whether it is served whole or by a pair, where its pool has the choice."""
 
     def __post_init__(self) -> None:
         self.start_by = self.asked_at

@@ -13,6 +13,7 @@ from __future__ import annotations
 from contracts.lease import LeaseRequest
 from contracts.prefix import HASH_BYTES
 from router.core.candidates import tokens_per_block, uncached_tokens
+from router.core.fair_queue import account_of
 from router.core.latency_model import pairs_of
 from router.core.pool import PoolState
 from router.core.prefix_index import common_blocks
@@ -77,7 +78,8 @@ def _inherit(pool: PoolState, replica: Replica, live: LiveLease, overlap_blocks:
     if pool.latency_model.trusted:
         live.work_s = replica.ratio.value * pool.latency_model.work_s(uncached, pairs, replica.decoding)
     if live.pool == pool.name:
-        pool.queue.charge(pool.queue.tenant(live.ask.organization_id), live.length_class, more, 0)
+        tenant = pool.queue.tenant(account_of(live.ask))
+        pool.queue.charge(tenant, live.length_class, more, 0, live.ask.project_id)
 
 
 def _common(live: LiveLease, hashes: bytes) -> int:

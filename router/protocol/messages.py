@@ -52,10 +52,13 @@ def acquire(ask: LeaseRequest, remaining_s: float) -> pb.GatewayMessage:
             unit=ask.unit,
             priority=ask.priority,
             share=ask.share,
+            project_id=ask.project_id,
+            project_share=ask.project_share,
             affinity=ask.affinity,
             idle_replica=ask.idle_replica,
             traceparent=ask.traceparent,
             pool=ask.pool,
+            adapter=ask.adapter,
         )
     )
 
@@ -82,10 +85,13 @@ def ask_of(message: pb.Acquire) -> LeaseRequest:
         unit=message.unit,
         priority=message.priority,
         share=message.share or 1.0,
+        project_id=message.project_id,
+        project_share=message.project_share or 1.0,
         affinity=message.affinity,
         idle_replica=message.idle_replica,
         traceparent=message.traceparent,
         pool=message.pool,
+        adapter=message.adapter,
     )
 
 
@@ -123,6 +129,8 @@ def release(end: LeaseEnd) -> pb.GatewayMessage:
             completion_tokens=end.usage.completion_tokens,
             engine_fault=end.engine_fault,
             engine_full=end.engine_full,
+            adapter_missing=end.adapter_missing,
+            prefill_fault=end.prefill_fault,
         )
     )
 
@@ -134,7 +142,15 @@ def end_of(message: pb.Release) -> LeaseEnd:
         completion_tokens=message.completion_tokens,
         cached_tokens=message.cached_tokens,
     )
-    return LeaseEnd(message.lease_id, Finish(message.finish), usage, message.engine_fault, message.engine_full)
+    return LeaseEnd(
+        message.lease_id,
+        Finish(message.finish),
+        usage,
+        message.engine_fault,
+        message.engine_full,
+        message.adapter_missing,
+        message.prefill_fault,
+    )
 
 
 def desired_state(state: DesiredState) -> pb.GatewayMessage:
@@ -165,6 +181,9 @@ def grant(lease: Lease) -> pb.RouterMessage:
             engine_model=engine.model,
             queued_us=min(round(lease.queued_s * 1e6), MAX_UINT32),
             pool=engine.pool,
+            load_adapter=lease.load_adapter,
+            evict_adapter=lease.evict_adapter,
+            prefill=None if lease.prefill is None else _prefill_engine(lease.prefill),
         )
     )
 
@@ -172,7 +191,25 @@ def grant(lease: Lease) -> pb.RouterMessage:
 def lease_of(message: pb.Grant) -> Lease:
     """The lease inside a Grant."""
     engine = Engine(message.replica_id, message.url, message.driver, message.engine_model, message.pool)
-    return Lease(message.lease_id, engine, message.queued_us / 1e6)
+    prefill: Engine | None = None
+    if message.HasField("prefill"):
+        told = message.prefill
+        prefill = Engine(
+            told.replica_id, told.url, told.driver, told.engine_model, told.pool, bootstrap_port=told.bootstrap_port
+        )
+    queued_s = message.queued_us / 1e6
+    return Lease(message.lease_id, engine, queued_s, message.load_adapter, message.evict_adapter, prefill)
+
+
+def _prefill_engine(engine: Engine) -> pb.PrefillEngine:
+    return pb.PrefillEngine(
+        replica_id=engine.replica_id,
+        url=engine.url,
+        driver=engine.driver,
+        engine_model=engine.model,
+        pool=engine.pool,
+        bootstrap_port=engine.bootstrap_port,
+    )
 
 
 def shed(

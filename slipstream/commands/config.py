@@ -33,7 +33,7 @@ def check(config_file: Path | None, data: str | None, probe: bool) -> None:
     from slipstream import start_check
 
     settings = load_settings(config_file, local__data=data)
-    start_check.check(settings)
+    started = start_check.check(settings)
     if probe:
         from slipstream.engine_probe import probe as ask
 
@@ -43,8 +43,10 @@ def check(config_file: Path | None, data: str | None, probe: bool) -> None:
         if faults:
             sys.exit(1)
         print(f"{sum(len(pool.replicas) for pool in settings.pools)} engines are as the settings say")
-    if (estimated := start_check.estimated(settings)) is not None:
-        print(f"warning: {estimated}", file=sys.stderr)
+    for warning in start_check.warnings(settings):
+        print(f"warning: {warning}", file=sys.stderr)
+    for each in started if settings.models else ():
+        print(f"up starts {each.engine.name}: {each.engine.folder.name}, {each}")
     print("settings are valid")
 
 

@@ -1,4 +1,5 @@
-"""`slipstream limits`: what an organization, a project or a key may use. Gateways follow within a second."""
+"""`slipstream limits`: what an organization, a project or a key may use, and who goes first. Gateways follow within a
+second."""
 
 from __future__ import annotations
 
@@ -17,7 +18,9 @@ from slipstream.table import table
 if TYPE_CHECKING:
     from gateway.admin.call import AdminCall
     from gateway.admin.resources.limits import LimitRule, LimitRules
+    from gateway.admin.resources.priorities import Priority
     from gateway.limits.levels import Level, Limits
+    from gateway.limits.priorities import PriorityRule
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 MONEY = "money_micro_per_month"
@@ -31,7 +34,10 @@ UNITS = {
     MONEY: "a month",
 }
 """Each limit, and how it is told."""
+PRIORITY = {"service_class": "class", "share": "share"}
+"""What else a subject has, and how it is told."""
 NONE = "none"
+LEVELS = ("organization", "project", "key")
 
 
 class Amount(click.ParamType[object]):
@@ -73,6 +79,8 @@ def limits() -> None:
       slipstream limits set --organization acme --requests-per-minute 600 --money-per-month 25
       slipstream limits set --organization acme --project web --tier chat --tokens-per-day 1000000
       slipstream limits set --key ci --max-concurrency 4
+      slipstream limits set --organization acme --class interactive --share 300
+      slipstream limits set --organization acme --project nightly --class offline
       slipstream limits list --organization acme
       slipstream limits remove --key ci
     """
@@ -83,22 +91,30 @@ def limits() -> None:
 @subject_options
 def list_command(deployment: Deployment, organization: str, project: str | None, key: str | None) -> None:
     """List the limits of an organization and of everything in it, or of one project or key."""
-    from gateway.limits.store import rules_within
+    from gateway.limits import priority_store, store
     from slipstream.database import connected
     from slipstream.tenants import organization_named
 
     settings = running_settings(*deployment)
 
-    async def run() -> list[tuple[str, Any]]:
+    async def run() -> tuple[list[tuple[str, Any]], list[tuple[str, Any]]]:
         async with connected(settings) as connection:
+            within: tuple[UUID | None, UUID | None]
             if project is None and key is None:
-                return await rules_within(connection, await organization_named(connection, organization))
-            _, subject_id = await _subject(connection, organization, project, key)
-            return await rules_within(connection, None, subject_id)
+                within = await organization_named(connection, organization), None
+            else:
+                within = None, (await _subject(connection, organization, project, key))[1]
+            return await store.rules_within(connection, *within), await priority_store.rules_within(connection, *within)
 
+    limited, prioritized = asyncio.run(run())
+    told_by: dict[tuple[int, str, str, str], list[str]] = {}
+    for name, rule in limited:
+        told_by.setdefault(_place(name, rule), []).append(spoken(rule.limits, settings.currency))
+    for name, rule in prioritized:
+        told_by.setdefault(_place(name, rule), []).append(spoken_priority(rule))
     rows = [
-        (rule.level.value, name, rule.tier.value if rule.tier else "all", spoken(rule.limits, settings.currency))
-        for name, rule in asyncio.run(run())
+        (LEVELS[level], name, tier or "all", ", ".join(parts))
+        for (level, name, _, tier), parts in sorted(told_by.items())
     ]
     if not rows:
         print(
@@ -123,27 +139,44 @@ def list_command(deployment: Deployment, organization: str, project: str | None,
 @click.option(
     "--money-per-month", MONEY, type=Amount(Money()), help="Budget, in units of the currency, as 25 or 0.50; UTC."
 )
+@click.option("--class", "service_class", type=click.Choice(["interactive", "standard", "offline", NONE]))
+@click.option("--share", type=Amount(click.IntRange(1, 10_000)), help="Weight beside the others'; 100 if not set.")
 def set_command(
     deployment: Deployment, organization: str, project: str | None, key: str | None, tier: str, **given: object
 ) -> None:
-    """Set limits of an organization, a project or a key. What is not given stays; `none` lifts a limit."""
+    """Set limits, class or share of an organization, a project or a key. What is not given stays; `none` lifts it.
+
+    An organization's class is the highest that its projects and keys can have; below it the lowest of the levels holds.
+    `offline` gets what the others leave over, and is refused first.
+    """
     changes = {name: None if value == NONE else value for name, value in given.items() if value is not None}
     if not changes:
         raise click.UsageError("no limit is given; `slipstream limits set --help` names them")
     from gateway.admin.resources.limits import NewLimits, get_limits, put_limits
+    from gateway.admin.resources.priorities import NewPriority, get_priorities, put_priorities
     from slipstream.administration import administer, converted
 
-    async def work(call: AdminCall) -> LimitRule:
-        level, subject_id = await _subject(call.connection, organization, project, key)
-        rules = (await get_limits(call, subject_id, level=level)).data
-        before = next((rule.limits for rule in rules if (rule.tier or "all") == tier), None)
-        kept = {name: getattr(before, name, None) for name in UNITS}
-        body = converted({**kept, **changes}, NewLimits)
-        return await put_limits(call, subject_id, tier, body, level=level)
+    def body_of(rules: list[Any], names: dict[str, str], kind: type[Any]) -> Any:
+        """What the rule of the tier says, with the changes that are its own."""
+        kept = {name: getattr(rules[0], name) if rules else None for name in names}
+        return converted({**kept, **{name: value for name, value in changes.items() if name in names}}, kind)
 
-    rule = administer(deployment, work)
-    currency = running_settings(*deployment).currency
-    print(f"{_whose(organization, project, key)}, {_tier(tier)}: {spoken(rule.limits, currency)}")
+    async def work(call: AdminCall) -> tuple[LimitRule | None, Priority | None]:
+        level, subject_id = await _subject(call.connection, organization, project, key)
+        limit = priority = None
+        if changes.keys() & UNITS.keys():
+            limits = [one.limits for one in (await get_limits(call, subject_id, level=level)).data if _is_of(one, tier)]
+            limit = await put_limits(call, subject_id, tier, body_of(limits, UNITS, NewLimits), level=level)
+        if changes.keys() & PRIORITY.keys():
+            rules = [one for one in (await get_priorities(call, subject_id, level=level)).data if _is_of(one, tier)]
+            priority = await put_priorities(call, subject_id, tier, body_of(rules, PRIORITY, NewPriority), level=level)
+        return limit, priority
+
+    limit, priority = administer(deployment, work)
+    parts = [] if limit is None else [spoken(limit.limits, running_settings(*deployment).currency)]
+    if priority is not None:
+        parts.append(spoken_priority(priority))
+    print(f"{_whose(organization, project, key)}, {_tier(tier)}: {', '.join(parts)}")
 
 
 @limits.command()
@@ -151,12 +184,14 @@ def set_command(
 @subject_options
 @tier_option
 def remove(deployment: Deployment, organization: str, project: str | None, key: str | None, tier: str) -> None:
-    """Lift all limits of an organization, a project or a key in a tier, or those for all tiers together."""
+    """Lift all limits, class and share of an organization, a project or a key in a tier, or those for all together."""
     from gateway.admin.resources.limits import delete_limits
+    from gateway.admin.resources.priorities import delete_priorities
     from slipstream.administration import administer
 
     async def work(call: AdminCall) -> LimitRules:
         level, subject_id = await _subject(call.connection, organization, project, key)
+        await delete_priorities(call, subject_id, tier, level=level)
         return await delete_limits(call, subject_id, tier, level=level)
 
     left = administer(deployment, work).data
@@ -172,6 +207,21 @@ def spoken(limits: Limits, currency: str) -> str:
         if value is not None:
             parts.append(f"{told(value, currency) if name == MONEY else f'{value:,}'} {unit}")
     return ", ".join(parts) or "none"
+
+
+def spoken_priority(rule: Priority | PriorityRule) -> str:
+    """`class offline, share 50`."""
+    parts = [f"{word} {value}" for name, word in PRIORITY.items() if (value := getattr(rule, name)) is not None]
+    return ", ".join(parts) or "no class or share of its own"
+
+
+def _is_of(rule: LimitRule | Priority, tier: str) -> bool:
+    return (rule.tier or "all") == tier
+
+
+def _place(name: str, rule: Any) -> tuple[int, str, str, str]:
+    """Where a rule stands in the list: by level, name, and all tiers first."""
+    return LEVELS.index(rule.level.value), name, rule.subject_id, rule.tier.value if rule.tier else ""
 
 
 async def _subject(connection: Any, organization: str, project: str | None, key: str | None) -> tuple[Level, UUID]:

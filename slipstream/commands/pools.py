@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gateway.admin.fleet_edit import EditQuery, FleetEdit
     from gateway.admin.resources.pools import FleetPools
 
-HEAD = ("pool", "driver", "replica", "weight", "url")
+HEAD = ("pool", "driver", "replica", "weight", "url", "hardware")
 
 
 @click.group()
@@ -80,6 +80,8 @@ def show(deployment: Deployment, name: str) -> None:
 @click.option("--api-key-file", help="File with the engines' own key, where gateways, router and worker run.")
 @click.option("--api-key-env", help="Environment variable with it, of gateways, router and worker.")
 @click.option("--price-per-replica-hour", type=float, help="In the deployment's currency.")
+@click.option("--hardware", help="What its replicas run on, for people and reports.")
+@click.option("--tensor-parallel", type=int, help="Cards that each replica is spread over; for reports.")
 @click.argument("name")
 @edit_options
 def set_command(how: How, name: str, file: Path | None, replicas: tuple[str, ...], **given: Any) -> None:
@@ -208,5 +210,8 @@ def _engine(text: str) -> dict[str, str]:
 
 def _rows(pool: Pool) -> list[tuple[str, ...]]:
     if not pool.replicas:
-        return [(pool.name, pool.driver, "-", "-", "-")]
-    return [(pool.name, pool.driver, each.id, f"{each.weight:g}", each.url) for each in pool.replicas]
+        return [(pool.name, pool.driver, "-", "-", "-", pool.hardware_of() or "-")]
+    return [
+        (pool.name, pool.driver, each.id, f"{each.weight:g}", each.url, pool.hardware_of(each) or "-")
+        for each in pool.replicas
+    ]

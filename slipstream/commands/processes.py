@@ -44,7 +44,7 @@ def gateway(config_file: Path | None, data: str | None, instance: str, **overrid
         router_token=settings.router_token,
         pepper=settings.pepper,
         models=settings.models,
-        pools=settings.pools,
+        pools=settings.desired_pools,
         tracing=settings.tracing,
         logging=settings.logging,
     )

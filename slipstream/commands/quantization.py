@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from evals.quantization.gate import Verdict
     from evals.quantization.scheme import Scheme
     from evals.quantization.sensitivity import Report
+    from evals.quantization.toolchains import Toolchain
     from evals.slices.item import Slice
 
 DEFAULT_SLICES = (
@@ -79,7 +80,7 @@ def scheme_options(command: Callable[..., None]) -> Callable[..., None]:
 
 @click.group()
 def quantization() -> None:
-    """Judge a rounded model, see which parts rounding hurts, calibrate FP8."""
+    """Judge a rounded model, see which parts rounding hurts, calibrate FP8, write FP8 checkpoints."""
 
 
 @quantization.command()
@@ -96,6 +97,45 @@ def calibrate(folder: Path, text: Path, window: int, tokens: int, output: Path |
     for name, amax in found.amax.items():
         click.echo(f"{name:<24} {amax:10.3f}")
     _write(output, found)
+
+
+@quantization.command()
+@folder_option
+@click.option(
+    "--for",
+    "toolchain",
+    type=click.Choice(["modelopt", "llm-compressor"]),
+    required=True,
+    help="Whose format: modelopt for TensorRT-LLM, SGLang and vLLM, llm-compressor for SGLang and vLLM.",
+)
+@click.option(
+    "--calibration",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Of calibrate: scales of inputs are fixed, one per matrix; without it one per token and output channel.",
+)
+@click.option(
+    "--keep-list", type=click.Path(path_type=Path), metavar="FILE", help="What --export of sensitivity or gate wrote."
+)
+@click.option("--kv-cache", type=click.Choice(["auto", "fp8"]), default="auto", show_default=True, help="fp8: scales.")
+@click.option("--output", type=click.Path(path_type=Path), required=True, metavar="FOLDER", help="New or empty.")
+def export(
+    folder: Path, toolchain: Toolchain, calibration: Path | None, keep_list: Path | None, kv_cache: str, output: Path
+) -> None:
+    """Write the model as an FP8 checkpoint that engines load: weights, scales and what is not rounded."""
+    from engines.embedded.quantization.calibration import read_calibration
+    from evals.quantization.fp8_checkpoint import write
+    from evals.quantization.keep_list import read_keep_list
+
+    written = write(
+        folder,
+        output,
+        toolchain,
+        None if calibration is None else read_calibration(str(calibration)),
+        None if keep_list is None else read_keep_list(keep_list),
+        fp8_kv_cache=kv_cache == "fp8",
+    )
+    click.echo(f"{output}: {written.rounded} matrices in FP8, {len(written.ignored)} kept as they are")
 
 
 @quantization.command()
@@ -165,7 +205,7 @@ def gate(
 ) -> None:
     """Judge a rounded model against itself: KL per token, next tokens, and every slice by itself.
 
-    Exit code: 0 pass, 1 fail (or an error), 2 inconclusive (or a wrong option). A pass is proof, not want of evidence.
+    Exit code: 0 pass, 1 fail (or an error), 2 a wrong option, 3 inconclusive. A pass is proof, not want of evidence.
     """
     from evals.quantization.gate import run
 

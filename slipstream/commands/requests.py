@@ -24,12 +24,12 @@ TRACE = """
 SELECT request_id, client_request_id, status, error_code, reason, rule::text AS rule, total_ms,
        phases_ms::text AS phases_ms, served_from, pool, replica_id, canary, side, release, stream, attempts,
        prompt_tokens, cached_tokens, completion_tokens, ttft_ms, tpot_ms, itl_max_ms, gaps_over_100ms, client_stall_ms,
-       engine_queue_ms, engine_prefill_ms, retractions, trace_id, over_share
+       engine_queue_ms, engine_prefill_ms, retractions, trace_id, over_share, service_class
   FROM gateway.request_traces WHERE request_id = $1
 """
 ATTEMPTS = """
-SELECT attempt, model, tier, endpoint, stream, replica_id, prompt_tokens, cached_tokens, completion_tokens, outcome,
-       finish, billed, status, error_code, opened_at, closed_at, gateway_id, phases_ms::text AS phases_ms
+SELECT attempt, model, adapter, tier, endpoint, stream, replica_id, prompt_tokens, cached_tokens, completion_tokens,
+       outcome, finish, billed, status, error_code, opened_at, closed_at, gateway_id, phases_ms::text AS phases_ms
   FROM gateway.usage_events WHERE request_id = $1 ORDER BY attempt
 """
 
@@ -141,6 +141,8 @@ def _print(request_id: str, trace: dict[str, Any] | None, attempts: list[dict[st
             print(f"  the client called it {trace['client_request_id']!r}")
         if trace["served_from"] is not None:
             print(f"  answered from the generation of {trace['served_from']}")
+        if trace["service_class"] is not None:
+            print(f"  class {trace['service_class']}")
         if trace["trace_id"] is not None:
             print(f"  trace {trace['trace_id']}")
         _print_phases(trace["phases_ms"])
@@ -149,7 +151,8 @@ def _print(request_id: str, trace: dict[str, Any] | None, attempts: list[dict[st
         billed = "not billed" if not row["billed"] else "billed" if _used(row) else "nothing to bill"
         replica = row["replica_id"] or "no engine"
         opened = row["opened_at"].isoformat(sep=" ", timespec="milliseconds")
-        print(f"  attempt {row['attempt']}: {row['endpoint']} {row['model']} ({row['tier']}) on {replica}, {opened}")
+        model = row["model"] if row["adapter"] is None else f"{row['model']}:{row['adapter']}"
+        print(f"  attempt {row['attempt']}: {row['endpoint']} {model} ({row['tier']}) on {replica}, {opened}")
         print(
             f"    {row['prompt_tokens']:,} prompt tokens ({row['cached_tokens']:,} cached), "
             f"{row['completion_tokens']:,} generated; {row['outcome']}, {row['finish']}, {billed}"

@@ -28,7 +28,10 @@ def save(head: EagleHead, folder: Path, dtype: torch.dtype = torch.bfloat16) -> 
         "attention_bias": False,
         "mlp_bias": False,
         "torch_dtype": str(dtype).removeprefix("torch."),
+        # SGLang reads this one: k is what layer k gives out
         "eagle_config": {"eagle_aux_hidden_state_layer_ids": layers},
+        # vLLM looks here first, and counts inputs: k is what layer k takes in
+        "eagle_aux_hidden_state_layer_ids": [layer + 1 for layer in layers],
     }
     (folder / "config.json").write_bytes(msgspec.json.format(msgspec.json.encode(config), indent=1))
     tensors = {

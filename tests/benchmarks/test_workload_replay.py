@@ -10,6 +10,7 @@ import pytest
 from benchmarks.workload_replay import SHAPE as LOAD
 from benchmarks.workload_replay import Answer, Texts, figures
 from contracts.prefix import BLOCK_TOKENS, chain_tokens, root
+from engines.performance.engine import EngineLimits
 from router.simulator.competitors import competitor
 from router.simulator.config import SimulatorConfig
 from router.simulator.sessions import SessionsConfig, sessions
@@ -36,7 +37,7 @@ def test_prompts_share_blocks_where_the_arrivals_do_and_nothing_with_another_run
 def test_a_live_runs_figures_are_a_simulations() -> None:
     """The same answers, given to both: what ends as predicted counts as predicted."""
     load = sessions(14.0, 20.0, 2, LOAD)
-    config = SimulatorConfig(node="70b-fp8-2xh100", replicas=2)
+    config = SimulatorConfig(node="70b-fp8-2xh100", replicas=2, limits=EngineLimits(block_tokens=BLOCK_TOKENS))
     simulation = Simulation(config, competitor("ours", config), load)
     outcomes = simulation.run()
     wanted = summarize(config, outcomes, simulation.replicas)

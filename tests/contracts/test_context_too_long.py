@@ -8,16 +8,20 @@ from contracts.errors import ContextTooLong
 
 
 @pytest.mark.parametrize(
-    ("output", "prompt_bytes", "told"),
+    ("output", "untokenized", "told"),
     [
         (500, None, "The prompt has 2000 tokens and 500 are asked for as output, 2500 in all."),
         (1, None, "The prompt has 2000 tokens, which leaves none for the answer."),
         (0, None, "The prompt has 2000 tokens, which leaves none for the answer."),
-        (1, 90_000, "The prompt has 90000 bytes, which are at least 2000 tokens, which leaves none for the answer."),
+        (
+            1,
+            "90000 bytes",
+            "The prompt has 90000 bytes, which are at least 2000 tokens, which leaves none for the answer.",
+        ),
     ],
 )
-def test_an_output_that_nobody_asked_for_is_not_told(output: int, prompt_bytes: int | None, told: str) -> None:
+def test_an_output_that_nobody_asked_for_is_not_told(output: int, untokenized: str | None, told: str) -> None:
     error = ContextTooLong(
-        limit_tokens=2_000, prompt_tokens=2_000, output_tokens=output, param="prompt", prompt_bytes=prompt_bytes
+        limit_tokens=2_000, prompt_tokens=2_000, output_tokens=output, param="prompt", untokenized=untokenized
     )
     assert error.message.startswith(f"This model's context is 2000 tokens. {told}")

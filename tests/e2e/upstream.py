@@ -16,12 +16,18 @@ class Upstream:
     def __init__(self, key: str) -> None:
         self.key = key
         self.url = ""
+        self.runner: web.AppRunner | None = None
         self.seen: list[tuple[str, str]] = []
         """Path and Authorization header (empty: none) of every request."""
 
     @property
     def authorizations(self) -> set[str]:
         return {authorization for _, authorization in self.seen}
+
+    async def stop(self) -> None:
+        """Nobody listens there any more."""
+        if self.runner is not None:
+            await self.runner.cleanup()
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         sent = request.headers.get("authorization", "")
@@ -51,7 +57,7 @@ async def upstream(key: str, context: ssl.SSLContext | None = None) -> AsyncIter
     made = Upstream(key)
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", made.answer)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    runner = made.runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
     port = runner.addresses[0][1]

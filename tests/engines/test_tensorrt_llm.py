@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,13 @@ from engines.drivers import registry as drivers
 from engines.drivers.base import EngineRequest, Load
 from engines.drivers.counters import EngineCounts
 from engines.drivers.tensorrt_llm import TensorRTLLMDriver, unit_priority
+from engines.http.engine_connections import EngineConnections
+from engines.http.keys import EngineKeys
 from gateway.desired.servable import check_pool, check_served
+from gateway.metering.ledger.reconciliation import EngineCounters
+from router.config import RouterConfig
+from router.core.events import ReplicaPolled
+from router.health import HealthPoller, Target
 from tests.fakes.tensorrt_llm import KNOWN, NEWER, FakeTensorRTLLM, fake_tensorrt_llm
 from tests.fakes.tensorrt_llm import Generation as Era
 
@@ -123,13 +130,41 @@ async def test_load_is_that_of_the_last_iteration_and_told_once(server: tuple[Fa
         fake.go_on()
         await answer.content.readuntil(b" t0")
         load = driver.parse_load((await fetch(url, EngineRequest("GET", "/metrics")))[1])
-        assert load == Load(running=1, waiting=0, used_tokens=320, capacity_tokens=32_000)
+        assert load == Load(running=1, used_tokens=320, capacity_tokens=32_000, max_running=64)
         assert driver.parse_load((await fetch(url, EngineRequest("GET", "/metrics")))[1]) is None
         fake.go_on(9)
         await answer.read()
     for body in (b"", b"3", b"[3]", b"[{}]", b'[{"numActiveRequests":"x","numQueuedRequests":0}]'):
         with pytest.raises(EngineFailed):
             driver.parse_load(body)
+
+
+async def test_what_is_told_once_is_told_to_the_router_alone(server: tuple[FakeTensorRTLLM, str]) -> None:
+    """Reconciliation asks the same engine meanwhile, and takes nothing away."""
+    fake, url = server
+    pool = Pool("trt", "tensorrt_llm", (Replica("trt-0", url),), api_key_required=False)
+    keys = EngineKeys(lambda: "token", {})
+    keys.follow([pool])
+    connections = EngineConnections(keys)
+    loads: list[Load] = []
+
+    def heard(polled: ReplicaPolled) -> None:
+        loads.extend([polled.load] if polled.load is not None else [])
+
+    poller = HealthPoller(RouterConfig(poll_interval_s=0.05), connections, drivers.get, heard)
+    poller.follow({"trt-0": Target(url, "tensorrt_llm", "trt")})
+    reconcile = EngineCounters(lambda: keys)
+    try:
+        for _ in range(3):
+            request = TensorRTLLMDriver().generate(asked(), "llama-70b")
+            await asyncio.gather(fetch(url, request), reconcile([(pool, pool.replicas[0])]))
+        async with asyncio.timeout(30):
+            while fake.untold or len(loads) != fake.drained:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+    finally:
+        await poller.stop()
+        await connections.close()
+    assert loads
 
 
 async def test_tokens_are_counted_by_the_newer_alone(server: tuple[FakeTensorRTLLM, str]) -> None:

@@ -185,8 +185,9 @@ def test_a_switched_model_is_the_model_rounded_and_comes_back(tiny_model: Path) 
 def test_int8_keys_and_values_keep_a_scale_for_each() -> None:
     heads = torch.randn(3, 2, 2, 8, generator=torch.Generator().manual_seed(1))
     heads[:, 1] *= 100
-    error = (int8_keys_and_values(heads) - heads).abs().amax((2, 3))
-    assert bool((error <= heads.abs().amax((2, 3)) / 127 / 2 * 1.0001).all())
+    error = (int8_keys_and_values(heads) - heads).abs().amax(3)
+    # a scale is rounded to bfloat16
+    assert bool((error <= heads.abs().amax(3) / 127 / 2 * 1.004).all())
 
 
 def test_matrices_are_counted_with_their_scales() -> None:

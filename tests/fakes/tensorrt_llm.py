@@ -40,6 +40,7 @@ NEWER: dict[str, set[str]] = {
 }
 TOKENS_PER_BLOCK = 32
 BLOCKS = 1_000
+MAX_BATCH = 64
 CACHED_BYTES = 1_000
 """A prompt shorter than that fills no block."""
 
@@ -81,6 +82,8 @@ class FakeTensorRTLLM:
         self.generation = generation
         self.script = Script()
         self.asked: list[Asked] = []
+        self.drained = 0
+        """Answers of `/metrics` that told of iterations."""
         self.healthy = True
         self._poll_s = disconnect_poll_s
         self._iterations: list[dict[str, Any]] = []
@@ -91,6 +94,11 @@ class FakeTensorRTLLM:
         self._prefixes: set[tuple[str, bytes]] = set()
         """Prompts that have been read, each with the salt it was read under."""
         self._totals = dict.fromkeys(("prompt", "cached", "generated"), 0)
+
+    @property
+    def untold(self) -> int:
+        """Iterations that nobody has been told of."""
+        return len(self._iterations)
 
     def go_on(self, tokens: int = 1) -> None:
         """Let answers that are held go on by so many tokens, all together."""
@@ -135,6 +143,7 @@ class FakeTensorRTLLM:
     async def _drain_iterations(self, request: web.Request) -> web.Response:
         """What one reader takes, no other finds."""
         drained, self._iterations = self._iterations, []
+        self.drained += bool(drained)
         return web.json_response(drained)
 
     async def _drain_events(self, request: web.Request) -> web.Response:
@@ -293,6 +302,7 @@ class FakeTensorRTLLM:
         blocks = {"usedNumBlocks": 10 * self._running, "maxNumBlocks": BLOCKS, "tokensPerBlock": TOKENS_PER_BLOCK}
         self._iterations.append(
             {"iter": len(self._iterations), "numActiveRequests": self._running, "numQueuedRequests": 0,
+             "maxNumActiveRequests": MAX_BATCH,
              "kvCacheStats": {**blocks, "freeNumBlocks": BLOCKS - 10 * self._running}}
         )  # fmt: skip
         del self._iterations[:-1_000]

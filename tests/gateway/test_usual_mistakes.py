@@ -129,7 +129,7 @@ async def test_an_engine_that_serves_the_model_by_another_name(platform: SlowPla
          "one of: text, image_url, refusal"),
         ({"reasoning_effort": "huge"}, "reasoning_effort", "one of: none, minimal, low, medium, high, xhigh"),
         ({"tool_choice": "always"}, "tool_choice", "one of: none, auto, required"),
-        ({"service_tier": "flex"}, "service_tier", "one of: auto, default"),
+        ({"service_tier": "scale"}, "service_tier", "one of: auto, default, flex, priority"),
         ({"response_format": {"type": "yaml"}}, "response_format.type", "one of: text, json_object, json_schema"),
         ({"tools": [{"type": "plugin", "function": {"name": "f"}}]}, "tools[0].type", "function"),
         ({"modalities": ["audio"]}, "modalities[0]", "text"),

@@ -74,6 +74,14 @@ async def test_it_has_half_of_the_baseline_and_of_every_looks_evidence(database:
     assert await require_replayed(database, release) > 2
 
 
+async def test_who_asks_for_single_tokens_keeps_no_release_waiting(database: asyncpg.Connection) -> None:
+    await history(database, 400, organization_id=OTHER, itl_max_ms=None, completion_tokens=1)
+    await history(database, 1_200)
+    release = await begun(database)
+    assert release.state is State.RUNNING, release.told
+    assert release.organization_share == pytest.approx(0.6)
+
+
 async def test_a_candidate_that_fails_it_alone_is_rolled_back_all_the_same(database: asyncpg.Connection) -> None:
     for name in (OTHER, "00000000-0000-0000-0000-000000000001"):
         await history(database, 600, organization_id=name)

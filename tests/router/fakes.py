@@ -10,8 +10,7 @@ from contracts.desired_state import DesiredState, Model, Pool, Replica
 from contracts.errors import EngineFailed
 from contracts.generation import Generation, Tier
 from contracts.lease import LeaseRequest
-from contracts.usage import Usage
-from engines.drivers.base import Capabilities, EngineRequest, Load
+from engines.drivers.base import Capabilities, Driver, EngineRequest, Load
 from router.client import RouterClient
 from router.core.dispatcher import Dispatcher
 from router.server import RouterServer
@@ -22,7 +21,7 @@ READER_TOKEN = "readers-token-of-the-tests"
 TOKENS = RouterTokens(TOKEN, READER_TOKEN)
 
 
-class FakeDriver:
+class FakeDriver(Driver):
     """A dialect whose health and load are what `FakeEngines` says."""
 
     name = "fake"
@@ -30,15 +29,6 @@ class FakeDriver:
 
     def generate(self, generation: Generation, engine_model: str) -> EngineRequest:
         raise NotImplementedError
-
-    def abort(self, request_id: str, choices: int = 1) -> EngineRequest | None:
-        return None
-
-    def usage_by_id(self, request_id: str) -> EngineRequest | None:
-        return None
-
-    def parse_usage_by_id(self, status: int, body: bytes) -> Usage | None:
-        return None
 
     def error(self, status: int, body: bytes) -> EngineFailed:
         return EngineFailed("fake")

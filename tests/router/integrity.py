@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 
+from contracts.lease import LeaseRequest
 from router.core.dispatcher import Dispatcher
+from router.core.pool import PoolState
 
 
 def check_integrity(dispatcher: Dispatcher) -> None:
@@ -56,6 +58,20 @@ def _check_sessions(dispatcher: Dispatcher) -> None:
     _require(attached == len(dispatcher.connections), "every stream belongs to one session")
 
 
+def _idle_for(pool: PoolState, ask: LeaseRequest) -> bool:
+    away = pool.kept_away_from(ask)
+    return any(
+        one.id not in ask.excluded_replicas
+        and one.free
+        and not one.leases
+        and not one.foreign
+        and not one.context_tokens
+        and one.id not in away
+        and not one.bars(ask.organization_id)
+        for one in pool.replicas
+    )
+
+
 def _check_prefixes(dispatcher: Dispatcher) -> None:
     for pool in dispatcher.fleet.pools.values():
         index = pool.index
@@ -78,11 +94,15 @@ def _check_queues(dispatcher: Dispatcher) -> None:
         _require(pool.idle == idle, f"{pool.name}: knows how many serve nobody")
         _require({*pool.free} == {one for one in pool.replicas if one.free}, f"{pool.name}: knows who is free")
         _require(len(list(pool.queue.in_order(float("-inf")))) == len(pool.queue), f"{pool.name}: everyone has a turn")
-        held = sum(tenant.held_tokens for tenant in pool.queue.tenants.values())
+        held = sum(tenant.held_tokens for tenant in pool.queue.tenants.values() if not tenant.yields)
         _require(held == pool.queue.held_tokens >= 0, f"{pool.name}: tenants hold what the pool has given")
         waits = sum(one.ask.prompt_tokens + one.ask.max_output_tokens for one in pool.queue)
         told = sum(tenant.waiting_tokens for tenant in pool.queue.tenants.values())
-        _require(waits == told == pool.queue.waiting_tokens, f"{pool.name}: tenants wait for what the queue holds")
+        _require(waits == told, f"{pool.name}: tenants wait for what the queue holds")
+        divided = sum(tenant.waiting_tokens for tenant in pool.queue.tenants.values() if not tenant.yields)
+        _require(divided == pool.queue.waiting_tokens, f"{pool.name}: what yields is not divided among the others")
+        projects = sum(one.waiting for tenant in pool.queue.tenants.values() for one in tenant.projects.values())
+        _require(projects == len(pool.queue), f"{pool.name}: everyone waits for a project of a tenant")
         for waiting in pool.queue:
             queued += 1
             ask = waiting.ask
@@ -91,18 +111,9 @@ def _check_queues(dispatcher: Dispatcher) -> None:
                 waiting.session.waiting.get(ask.lease_id) is waiting, f"{ask.lease_id}: its session knows it waits"
             )
             others = [replica for replica in pool.replicas if replica.id not in ask.excluded_replicas]
-            away = pool.kept_away_from(ask)
-            bored = [
-                one
-                for one in others
-                if one.free
-                and not one.leases
-                and not one.foreign
-                and not one.context_tokens
-                and one.id not in away
-                and not one.bars(ask.organization_id)
-            ]
-            _require(not bored, f"{ask.lease_id}: nobody waits beside an idle engine")
+            prefill = dispatcher.fleet.pools.get(pool.prefill_pool)
+            idle = _idle_for(pool, ask) and (prefill is None or _idle_for(prefill, ask))
+            _require(not idle, f"{ask.lease_id}: nobody waits beside an idle engine, or pair of engines")
             _require(any(replica.hopeful for replica in others), f"{ask.lease_id}: nobody waits in vain")
     waiting_in_sessions = sum(len(session.waiting) for session in dispatcher.sessions.values())
     _require(queued == waiting_in_sessions, "queues and sessions agree on who waits")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import msgspec
 import pytest
@@ -15,13 +16,14 @@ from contracts.prefix import BLOCK_TOKENS, chain_tokens, root
 from engines.embedded.config import KVEventsConfig
 from engines.embedded.kv.publisher import EventPublisher
 from router.config import RouterConfig
-from router.core.decisions import Decision, ReplayKvEvents
+from router.core.decisions import Decision
 from router.core.dispatcher import Dispatcher
-from router.core.events import KvBatch, ReplicaPolled, StatePublished
+from router.core.events import KvBatch, StatePublished
 from router.core.kv_mirror import EVERYTHING, PATIENCE_MESSAGES, KvMirror
-from router.kv_subscriber import KvSubscriptions
+from router.kv_subscriber import END_OF_REPLAY, numbered
 from router.policies import registry
 from tests.router.fakes import until
+from tests.router.kv_follower import KvFollower
 
 PAGE_TOKENS = 16
 ANYWHERE = KVEventsConfig(endpoint="tcp://127.0.0.1:*", replay_endpoint="tcp://127.0.0.1:*", topic="kv")
@@ -61,35 +63,6 @@ class FakeCache:
         return pages * PAGE_TOKENS // BLOCK_TOKENS
 
 
-class Router:
-    """A core that follows one engine."""
-
-    def __init__(self, publisher: EventPublisher) -> None:
-        self.core = Dispatcher(RouterConfig(), registry.create("prefix"))
-        self.subscriptions = KvSubscriptions(self.heard)
-        self.drop = 0
-        """Live messages to lose."""
-        self.heard_repeated = 0
-        replica = Replica("r1", "http://e", kv_events=publisher.endpoint, kv_events_replay=publisher.replay_endpoint)
-        state = DesiredState(1, (Model("m", Tier.AUTOCOMPLETE, "p", 8192),), (Pool("p", "embedded", (replica,)),))
-        self.core.handle(StatePublished(state), 0.0)
-        self.core.handle(ReplicaPolled("r1", True), 0.0)
-        self.subscriptions.follow({"r1": (publisher.endpoint, publisher.replay_endpoint)})
-
-    def heard(self, batch: KvBatch) -> None:
-        if self.drop and not batch.repeated:
-            self.drop -= 1
-            return
-        self.heard_repeated += batch.repeated
-        for decision in self.core.handle(batch, 0.0):
-            assert isinstance(decision, ReplayKvEvents)
-            self.subscriptions.ask_replay(decision.replica_id, decision.first)
-
-    def overlap(self, tokens: tuple[int, ...], salt: str = "") -> int:
-        index = self.core.fleet.pools["p"].index
-        return index.overlap(index.match(chain_tokens(root("m", salt=salt), tokens).hashes), 0)
-
-
 @pytest.fixture
 def publisher() -> Iterator[EventPublisher]:
     made = EventPublisher(ANYWHERE, PAGE_TOKENS)
@@ -98,16 +71,16 @@ def publisher() -> Iterator[EventPublisher]:
 
 
 @pytest.fixture
-async def router(publisher: EventPublisher) -> AsyncIterator[Router]:
-    made = Router(publisher)
+async def router(publisher: EventPublisher) -> AsyncIterator[KvFollower]:
+    made = KvFollower(publisher.endpoint, publisher.replay_endpoint)
     yield made
     made.subscriptions.stop()
 
 
-async def joined(router: Router, cache: FakeCache) -> None:
-    """A SUB joins some time after it connects: publish until something is heard."""
+async def joined(router: KvFollower, cache: FakeCache) -> None:
+    """Publish until something is heard."""
     mark = 0
-    while not router.core._mirrors or not router.core._mirrors["r1"].next_number:
+    while not router.joined:
         mark += 1
         cache.store((1_000_000 + mark,) * PAGE_TOKENS)
         await asyncio.sleep(0.01)
@@ -120,7 +93,7 @@ def prompt(dice: random.Random) -> tuple[int, ...]:
 
 @pytest.mark.parametrize("lost", [0, 3])
 async def test_the_index_holds_what_the_engine_holds_also_after_lost_messages(
-    router: Router, publisher: EventPublisher, lost: int
+    router: KvFollower, publisher: EventPublisher, lost: int
 ) -> None:
     cache, dice = FakeCache(publisher), random.Random(lost)
     await joined(router, cache)
@@ -184,6 +157,25 @@ def test_a_replay_that_never_comes_is_not_waited_for_for_ever() -> None:
     assert mirror.next_number == 5 + PATIENCE_MESSAGES
 
 
+@pytest.mark.parametrize("before", [(b"kv",), (b"",), (b"", b"kv")], ids=["live", "SGLang", "vLLM"])
+def test_a_message_is_read_as_each_engine_frames_it(before: tuple[bytes, ...]) -> None:
+    assert numbered((*before, b"\0" * 7 + b"\5", b"payload")) == (5, b"payload")
+    assert numbered((*before, END_OF_REPLAY, b"")) is None
+    assert numbered((*before, b"payload")) is None
+
+
+def test_a_page_longer_than_our_blocks_takes_all_that_it_touches_with_it() -> None:
+    """vLLM has 128 tokens in one on a CPU."""
+    mirror = KvMirror("m")
+    pages: list[list[object]] = [
+        ["BlockStored", [7, 8], None, list(range(256)), 128, None, "CPU"],
+        ["BlockRemoved", [8], "CPU"],
+    ]
+    changes, _ = mirror.take(0, message(1.0, *pages), False)
+    assert [(len(change.hashes) // 16, change.gone) for change in changes] == [(4, False), (3, True)]
+    assert changes[0].hashes.startswith(changes[1].hashes)
+
+
 def test_nonsense_is_ignored() -> None:
     core = Dispatcher(RouterConfig(), registry.create("prefix"))
     state = DesiredState(1, (Model("m", Tier.CHAT, "p", 8192),), (Pool("p", "sglang", (Replica("r1", "http://e"),)),))
@@ -192,3 +184,20 @@ def test_nonsense_is_ignored() -> None:
     for payload in (b"", b"\xc1", message(1.0, ["BlockStored"]), msgspec.msgpack.encode({"a": 1})):
         decisions += core.handle(KvBatch("r1", 0, payload), 0.0)
     assert decisions == []
+
+
+@pytest.mark.parametrize("keys", [["lora-1", "salt"], ["salt"], ["lora-1"], None])
+@pytest.mark.parametrize("as_map", [True, False])
+def test_what_an_adapter_computed_is_known_under_its_root(keys: list[str] | None, as_map: bool) -> None:
+    """vLLM puts its name in front of the salt into the extra keys; SGLang and the embedded engine have fields."""
+    tokens = list(range(BLOCK_TOKENS))
+    event: Any = {
+        "type": "BlockStored", "block_hashes": [1], "parent_block_hash": None, "token_ids": tokens,
+        "block_size": BLOCK_TOKENS, "lora_id": None, "medium": "GPU", "lora_name": "lora-1",
+        "extra_keys": None if keys is None else [keys],
+    }  # fmt: skip
+    mirror = KvMirror("m", replays=False)
+    payload = msgspec.msgpack.encode([0.0, [event if as_map else list(event.values())], 0])
+    (change,), _ = mirror.take(0, payload, repeated=False)
+    salt = "salt" if keys is not None and "salt" in keys else ""
+    assert change.hashes == chain_tokens(root("m", "lora-1", salt=salt), tokens).hashes

@@ -8,7 +8,7 @@ import json
 import os
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +33,9 @@ from router.config import RouterConfig
 from router.core.record import Record
 from router.server import RouterServer
 from router.tokens import RouterTokens
-from tests.router.fakes import until
+from tests.sglang.client import DRIVER, GUARD_S
 from tests.sglang.server import SGLangServer
 
-DRIVER = drivers.get("sglang")
 MODEL = Model("public", Tier.CHAT, "pool", 4_096, engine_model="tiny")
 KINDS = ("plain", "tools", "system", "multi-turn")
 TURNS = 4
@@ -86,11 +85,20 @@ def with_tools_template(model: Path, folder: Path) -> Path:
     return folder
 
 
+async def until(holds: Callable[[], bool]) -> None:
+    """Return once another task has brought it about."""
+    async with asyncio.timeout(GUARD_S):
+        while not holds():  # noqa: ASYNC110  the things waited for have no event to set
+            await asyncio.sleep(0.005)
+
+
 class SGLangFleet:
     """Router, gateway client and engines for one policy. Cold: what other fleets cached is not found again."""
 
-    def __init__(self, servers: Sequence[SGLangServer], policy: str, kv_events: str = "") -> None:
-        """kv_events: where the first server publishes them."""
+    def __init__(
+        self, servers: Sequence[SGLangServer], policy: str, kv_events: str = "", kv_events_replay: str = ""
+    ) -> None:
+        """kv_events: where the one server publishes them. kv_events_replay: where it repeats them."""
         self.servers = {f"sglang-{number}": server for number, server in enumerate(servers)}
         self.token = servers[0].token
         self.connections = EngineConnections(OneKey(self.token))
@@ -101,6 +109,7 @@ class SGLangFleet:
         self.target = Target(MODEL, DRIVER.capabilities, tokenizer)
         self.salt = f"{policy}-{next(_numbers)}-{os.urandom(4).hex()}"
         self.kv_events = kv_events
+        self.kv_events_replay = kv_events_replay
         self._decoder = Decoder()
 
     async def __aenter__(self) -> SGLangFleet:
@@ -108,8 +117,11 @@ class SGLangFleet:
         address = f"127.0.0.1:{self.router.port}"
         self.client = RouterClient(RouterClientConfig(address=address), self.token, "gateway")
         await self.client.start()
-        assert await self.client.wait_connected(20)
-        replicas = tuple(Replica(name, server.url, kv_events=self.kv_events) for name, server in self.servers.items())
+        assert await self.client.wait_connected(GUARD_S)
+        replicas = tuple(
+            Replica(name, server.url, kv_events=self.kv_events, kv_events_replay=self.kv_events_replay)
+            for name, server in self.servers.items()
+        )
         self.client.publish(DesiredState(1, (MODEL,), (Pool("pool", "sglang", replicas),)))
         fleet = self.router.dispatcher.fleet
         await until(lambda: len(fleet.replicas) == len(replicas) and all(one.usable for one in fleet.replicas.values()))

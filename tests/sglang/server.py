@@ -48,27 +48,61 @@ def settings() -> tuple[Path, Path] | None:
     return (Path(venv), Path(serve)) if venv and serve else None
 
 
-@contextlib.asynccontextmanager
-async def sglang_server(folder: Path, model: str, token: str, *flags: str) -> AsyncIterator[SGLangServer]:
-    """A running server, warm. flags: further SGLang options."""
-    found = settings()
-    assert found is not None, "SLIPSTREAM_TEST_SGLANG_VENV and SLIPSTREAM_TEST_SGLANG_SERVE must be set"
-    venv, serve = found
-    port = free_port()
-    with tempfile.NamedTemporaryFile("w+", suffix=".log") as log:
-        process = await asyncio.create_subprocess_exec(
-            "bash", str(serve), str(venv), str(folder), str(port),
-            "--served-model-name", model, "--api-key", token, *flags,
-            stdout=log, stderr=log, start_new_session=True,
-        )  # fmt: skip
-        try:
-            await _ready(process, f"http://127.0.0.1:{port}", token, Path(log.name))
-            yield SGLangServer(f"http://127.0.0.1:{port}", token, model, folder, venv)
-        finally:
-            # the scheduler and detokenizer are its children: the whole group must go
+class SGLangProcess:
+    """SGLang's server as processes of this machine. It keeps its port when it is started again."""
+
+    def __init__(self, folder: Path, model: str, token: str, *flags: str) -> None:
+        """token: empty for a server that asks for none. flags: further SGLang options."""
+        found = settings()
+        assert found is not None, "SLIPSTREAM_TEST_SGLANG_VENV and SLIPSTREAM_TEST_SGLANG_SERVE must be set"
+        venv, self._serve = found
+        self.server = SGLangServer(f"http://127.0.0.1:{free_port()}", token, model, folder, venv)
+        self._flags = (*(("--api-key", token) if token else ()), *flags)
+        self._process: asyncio.subprocess.Process | None = None
+
+    @property
+    def pid(self) -> int:
+        """Of the process that serves HTTP and gRPC. Raises AssertionError when it is not running."""
+        assert self._process is not None
+        return self._process.pid
+
+    async def start(self) -> None:
+        """Return once it is warm. Raises AssertionError with the end of its log when it ends before."""
+        server = self.server
+        with tempfile.NamedTemporaryFile("w+", suffix=".log") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                "bash", str(self._serve), str(server.venv), str(server.folder), server.url.rpartition(":")[2],
+                # else a scheduler without requests takes a core from whatever is tested
+                "--sleep-on-idle", "--served-model-name", server.model, *self._flags,
+                stdout=log, stderr=log, start_new_session=True,
+            )  # fmt: skip
+            await _ready(self._process, server, Path(log.name))
+
+    async def kill(self) -> None:
+        """kill -9: the scheduler and the detokenizer are its children, so the whole group."""
+        process, self._process = self._process, None
+        if process is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
+
+
+@contextlib.asynccontextmanager
+async def sglang_process(folder: Path, model: str, token: str, *flags: str) -> AsyncIterator[SGLangProcess]:
+    """One that is warm; killed at the end."""
+    process = SGLangProcess(folder, model, token, *flags)
+    try:
+        await process.start()
+        yield process
+    finally:
+        await process.kill()
+
+
+@contextlib.asynccontextmanager
+async def sglang_server(folder: Path, model: str, token: str, *flags: str) -> AsyncIterator[SGLangServer]:
+    """A running server, warm. flags: further SGLang options."""
+    async with sglang_process(folder, model, token, *flags) as process:
+        yield process.server
 
 
 def free_port() -> int:
@@ -80,13 +114,13 @@ def free_port() -> int:
     raise AssertionError(f"no port between {PORTS.start} and {PORTS.stop} is free")
 
 
-async def _ready(process: asyncio.subprocess.Process, url: str, token: str, log: Path) -> None:
-    connections = EngineConnections(OneKey(token))
+async def _ready(process: asyncio.subprocess.Process, server: SGLangServer, log: Path) -> None:
+    connections = EngineConnections(OneKey(server.token))
     try:
         async with asyncio.timeout(READY_S):
             while process.returncode is None:
                 with contextlib.suppress(SlipstreamError):
-                    if (await connections.fetch(url, drivers.get("sglang").health(), 5))[0] == 200:
+                    if (await connections.fetch(server.url, drivers.get("sglang").health(), 5))[0] == 200:
                         return
                 await asyncio.sleep(0.5)
     finally:

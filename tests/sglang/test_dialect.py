@@ -1,9 +1,10 @@
-"""What the SGLang driver believes, asked of the real SGLang; a new version of it must pass this before it is used."""
+"""What the SGLang driver believes, asked of the real SGLang; a new version of it must pass this before it is used.
+
+How requests are stopped is in `test_abort.py`, what it reports of its load in `test_loads.py`.
+"""
 
 from __future__ import annotations
 
-import asyncio
-import itertools
 import subprocess
 from typing import Any
 
@@ -11,105 +12,21 @@ import msgspec
 import pytest
 
 from contracts.errors import ContextTooLong, EngineFailed, EngineRefused
-from contracts.generation import Caller, ChatPrompt, Generation, Sampling, TextPrompt, Tier
-from contracts.usage import Usage
-from engines.drivers import registry as drivers
-from engines.drivers.base import EngineRequest, Load
+from contracts.generation import ChatPrompt, TextPrompt
+from engines.drivers.base import EngineRequest
 from engines.drivers.error_bodies import usage_of
 from engines.http.engine_connections import EngineConnections
-from engines.http.engine_stream import EngineStream
 from engines.http.keys import OneKey
 from engines.tokenizer.tokenizer import Tokenizer
+from tests.sglang.client import CHAT, DRIVER, ENDLESS, Client, ask, finishes, payloads, read_all
 from tests.sglang.server import SGLangServer
 
 pytestmark = [pytest.mark.sglang, pytest.mark.timeout(400)]
-DRIVER = drivers.get("sglang")
-CHAT = ChatPrompt(({"role": "user", "content": "What is the capital of France?"},))
-ENDLESS = {"5": 100.0}
-"""A bias that leaves only one token possible: the stream runs until max_tokens."""
-_numbers = itertools.count(1)
-
-
-def ask(prompt: ChatPrompt | TextPrompt, salt: str = "", priority: int = 0, **sampling: Any) -> Generation:
-    return Generation(
-        request_id=f"req_{next(_numbers):032x}",
-        caller=Caller("o", "p", "k"),
-        tier=Tier.CHAT,
-        model="public",
-        prompt=prompt,
-        sampling=Sampling(**{"max_tokens": 8, "temperature": 0.0, **sampling}),
-        cache_salt=salt,
-        priority=priority,
-    )
-
-
-class Client:
-    """One engine seen through driver and connections."""
-
-    def __init__(self, server: SGLangServer, connections: EngineConnections) -> None:
-        self.server = server
-        self.connections = connections
-
-    async def open(self, generation: Generation) -> EngineStream:
-        return await self.connections.open(self.server.url, DRIVER.generate(generation, self.server.model))
-
-    async def events(self, generation: Generation) -> list[Any]:
-        stream = await self.open(generation)
-        body = await read_all(stream)
-        assert stream.status == 200, body
-        return payloads(body)
-
-    async def usage(self, generation: Generation) -> Usage:
-        return usage_of((await self.events(generation))[-2]["usage"])
-
-    async def refusal(self, generation: Generation) -> Exception:
-        stream = await self.open(generation)
-        assert stream.status == 400
-        return DRIVER.error(stream.status, await read_all(stream))
-
-    async def fetch(self, request: EngineRequest | None) -> tuple[int, bytes]:
-        assert request is not None
-        return await self.connections.fetch(self.server.url, request, 30)
-
-    async def idle(self) -> None:
-        """Returns once nothing runs there."""
-        async with asyncio.timeout(60):
-            # another process's state: there is nothing to wait on but asking again
-            while (await self.load()).running:  # noqa: ASYNC110
-                await asyncio.sleep(0.05)
-
-    async def load(self) -> Load:
-        """What it reports now."""
-        load = DRIVER.parse_load((await self.fetch(DRIVER.load()))[1])
-        assert load is not None
-        return load
-
-
-@pytest.fixture
-def engine(sglang: SGLangServer, connections: EngineConnections) -> Client:
-    return Client(sglang, connections)
 
 
 @pytest.fixture(scope="session")
 def tokenizer(sglang: SGLangServer) -> Tokenizer:
     return Tokenizer.load(sglang.folder)
-
-
-async def read_all(stream: EngineStream) -> bytes:
-    body = b""
-    while piece := await stream.read():
-        body += piece
-    return body
-
-
-def payloads(body: bytes) -> list[Any]:
-    events = [event.removeprefix(b"data: ") for event in body.split(b"\n\n") if event]
-    return [event if event == b"[DONE]" else msgspec.json.decode(event) for event in events]
-
-
-def finishes(events: list[Any]) -> list[str]:
-    choices = [choice for event in events[:-1] for choice in event["choices"]]
-    return [choice["finish_reason"] for choice in choices if choice["finish_reason"]]
 
 
 async def test_a_chat_stream_has_our_id_a_role_first_running_usage_and_a_count_that_includes_the_end(
@@ -171,36 +88,6 @@ async def test_a_completion_stream_carries_usage_on_every_event_and_its_finish_o
     assert done == b"[DONE]"
 
 
-@pytest.mark.parametrize("prompt", [CHAT, TextPrompt(("hi",))])
-async def test_abort_by_id_ends_the_stream_with_an_exact_count(engine: Client, prompt: ChatPrompt | TextPrompt) -> None:
-    generation = ask(prompt, max_tokens=1500, logit_bias=ENDLESS)
-    stream = await engine.open(generation)
-    body = await stream.read()
-    status, _ = await engine.fetch(DRIVER.abort(generation.request_id))
-    assert status == 200
-    events = payloads(body + await read_all(stream))
-    assert finishes(events) == ["abort"]
-    final = usage_of(events[-2]["usage"]).completion_tokens
-    running = [event["usage"]["completion_tokens"] for event in events[:-2] if event.get("usage")]
-    assert running[-1] <= final < 1500
-    assert events[-1] == b"[DONE]"
-    await engine.idle()
-
-
-async def test_choices_have_ids_of_their_own_so_they_are_stopped_by_closing(engine: Client) -> None:
-    generation = ask(CHAT, n=2, max_tokens=1500, logit_bias=ENDLESS)
-    stream = await engine.open(generation)
-    body = await stream.read()
-    while b'"index":1' not in body or not body.endswith(b"\n\n"):
-        body += await stream.read()
-    ids = {event["id"] for event in payloads(body)}
-    assert len(ids) == 2
-    assert generation.request_id not in ids
-    assert DRIVER.abort(generation.request_id, generation.choices) is None
-    stream.close()
-    await engine.idle()
-
-
 async def test_running_usage_counts_one_choice_and_the_last_event_all(engine: Client) -> None:
     events = await engine.events(ask(CHAT, n=2, max_tokens=4, logit_bias=ENDLESS))
     running = [event["usage"]["completion_tokens"] for event in events[:-2] if event.get("usage")]
@@ -208,17 +95,6 @@ async def test_running_usage_counts_one_choice_and_the_last_event_all(engine: Cl
     usage = usage_of(events[-2]["usage"])
     assert usage.completion_tokens == 8
     assert usage.prompt_tokens == (await engine.usage(ask(CHAT))).prompt_tokens, "the prompt is counted once"
-
-
-async def test_closing_stops_one_choice_too(engine: Client) -> None:
-    stream = await engine.open(ask(CHAT, max_tokens=1500, logit_bias=ENDLESS))
-    await stream.read()
-    stream.close()
-    await engine.idle()
-
-
-async def test_aborting_an_unknown_id_is_harmless(engine: Client) -> None:
-    assert (await engine.fetch(DRIVER.abort("req_never")))[0] == 200
 
 
 async def test_token_ids_are_taken_as_they_are(engine: Client, tokenizer: Tokenizer) -> None:
@@ -318,7 +194,7 @@ async def test_refusals_are_recognised(engine: Client) -> None:
 
 
 async def test_an_id_can_run_only_once_at_a_time(engine: Client) -> None:
-    generation = ask(CHAT, max_tokens=1500, logit_bias=ENDLESS)
+    generation = ask(CHAT, max_tokens=4000, logit_bias=ENDLESS)
     stream = await engine.open(generation)
     await stream.read()
     again = await engine.refusal(generation)
@@ -345,17 +221,6 @@ async def test_the_token_guards_everything_but_health_and_metrics(engine: Client
             assert (await stranger.fetch(engine.server.url, request, 30))[0] == 200
     finally:
         await stranger.close()
-
-
-async def test_load_tells_what_runs(engine: Client) -> None:
-    await engine.idle()
-    stream = await engine.open(ask(CHAT, max_tokens=1500, logit_bias=ENDLESS))
-    await stream.read()
-    load = await engine.load()
-    assert (load.running, load.waiting) == (1, 0)
-    assert load.capacity_tokens == 20_000
-    stream.close()
-    await engine.idle()
 
 
 def test_chat_ids_equal_apply_chat_template(sglang: SGLangServer, tokenizer: Tokenizer) -> None:

@@ -23,6 +23,7 @@ from engines.embedded.service import Service
 from engines.http.engine_connections import EngineConnections
 from engines.tokenizer.tokenizer import Tokenizer
 from tests.engines.embedded.tiny import drain, request
+from tests.sglang.client import GUARD_S, Client
 from tests.sglang.server import MODELS, SGLangServer
 
 pytestmark = [pytest.mark.sglang, pytest.mark.timeout(400)]
@@ -68,9 +69,9 @@ async def test_our_metrics_are_sglangs(sglang: SGLangServer, connections: Engine
     assert {float(bound) for bound in mine[STAGE].bounds} == {float(bound) for bound in theirs[STAGE].bounds}
 
 
-async def test_queue_and_prefill_are_told_apart(sglang: SGLangServer, connections: EngineConnections) -> None:
+async def test_queue_and_prefill_are_told_apart(engine: Client) -> None:
     """By the driver that reconciliation asks; looks at its health are no requests, and cost next to nothing."""
-    asked, tokens = 6, 120
+    asked, tokens, sglang, connections = 6, 120, engine.server, engine.connections
     before = await stages(sglang, connections)
     began = time.monotonic()
     bodies = [
@@ -78,10 +79,10 @@ async def test_queue_and_prefill_are_told_apart(sglang: SGLangServer, connection
         for first in range(5, 5 + asked)
     ]
     posts = (EngineRequest("POST", "/v1/completions", msgspec.json.encode(body)) for body in bodies)
-    await asyncio.gather(*(connections.fetch(sglang.url, post, 120) for post in posts))
+    await asyncio.gather(*(connections.fetch(sglang.url, post, GUARD_S) for post in posts))
     for _ in range(3):
-        await connections.fetch(sglang.url, DRIVER.health(), 30)
-    async with asyncio.timeout(30):
+        await connections.fetch(sglang.url, DRIVER.health(), GUARD_S)
+    async with asyncio.timeout(GUARD_S):
         while (after := await stages(sglang, connections)).requests < before.requests + asked:
             pass
     took_s = time.monotonic() - began
@@ -93,7 +94,7 @@ async def test_queue_and_prefill_are_told_apart(sglang: SGLangServer, connection
 
 async def stages(sglang: SGLangServer, connections: EngineConnections) -> EngineStages:
     """As its page tells them now."""
-    _, page = await connections.fetch(sglang.url, DRIVER.counts(), 30)
+    _, page = await connections.fetch(sglang.url, DRIVER.counts(), GUARD_S)
     told = DRIVER.parse_counts(page).stages
     assert told is not None
     return told

@@ -13,9 +13,12 @@ import pytest
 
 from contracts.desired_state import Model, Pool
 from contracts.generation import Tier
+from contracts.service_class import ServiceClass
 from gateway.admin.config import WebhooksConfig
 from gateway.admin.webhooks.delivery import WebhookDelivery
 from gateway.desired.store import DesiredStateStore
+from gateway.limits.priorities import Priority
+from gateway.limits.priority_store import priorities_of_all
 from gateway.limits.store import levels_of_all
 from infra.local.folders import DataFolder
 from infra.local.private import secret_text
@@ -74,6 +77,36 @@ async def test_limits_are_set_bit_by_bit_by_name_at_each_level(
     assert left.split()[:2] == ["project", "web"]
     assert await shell.must("limits", "list", "--key", "ci") == "none for key ci"
     assert await shell.must("limits", "list", *ACME, "--project", "web", "--key", "ci") == "none for key ci"
+
+
+async def test_class_and_share_are_set_beside_limits_and_told_with_them(
+    shell: Shell, connection: asyncpg.Connection[Any]
+) -> None:
+    given = ("--class", "interactive", "--share", "300", "--max-concurrency", "9")
+    said = await shell.must("limits", "set", *ACME, *given)
+    assert said == "organization acme, all tiers: 9 at once, class interactive, share 300"
+    said = await shell.must("limits", "set", *ACME, "--class", "none")
+    assert said == "organization acme, all tiers: share 300"
+    said = await shell.must("limits", "set", *ACME, "--project", "web", "--tier", "chat", "--class", "offline")
+    assert said == "project web of acme, tier chat: class offline"
+    assert [line.split(None, 3) for line in (await shell.must("limits", "list", *ACME)).splitlines()] == [
+        ["level", "of", "tier", "limits"],
+        ["organization", "acme", "all", "9 at once, share 300"],
+        ["project", "web", "chat", "class offline"],
+    ]
+    code, output = await shell.run("limits", "set", "--key", "ci", "--class", "interactive")
+    assert code != 0
+    assert "'interactive' is above what the organization has" in output
+    ids = await connection.fetchrow(
+        "SELECT organization_id, project_id, k.id FROM gateway.api_keys k JOIN gateway.projects p ON p.id = project_id"
+    )
+    assert ids is not None
+    (priorities,) = await priorities_of_all(connection, [tuple(ids)])  # as a gateway reads them
+    assert priorities.chat == Priority(ServiceClass.OFFLINE, 300, 100)
+    assert priorities.autocomplete == Priority(ServiceClass.STANDARD, 300, 100)
+    await shell.must("limits", "remove", *ACME)
+    (_, left) = (await shell.must("limits", "list", *ACME)).splitlines()
+    assert left.split() == ["project", "web", "chat", "class", "offline"]
 
 
 async def test_an_empty_list_says_of_which_organization_and_how_another_is_named(shell: Shell) -> None:

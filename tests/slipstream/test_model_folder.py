@@ -11,11 +11,12 @@ import pytest
 
 from contracts.errors import ConfigError
 from contracts.fill_in_the_middle import FillInTheMiddle
+from engines.embedded.config import EngineConfig
 from infra.local.config import LocalConfig
 from infra.local.ports import Ports
-from slipstream import fleet, model_folder
+from slipstream import fleet, local_engines, model_folder
 from slipstream.model_folder import SHIPPED, ModelFolder
-from slipstream.settings import load
+from slipstream.settings import Settings, load
 from tests.slipstream.deployment import run
 
 
@@ -82,12 +83,15 @@ def test_two_models_of_one_name_are_refused(tmp_path: Path) -> None:
     copy = _copy(tmp_path)
     config = LocalConfig(chat_model=str(copy), code_model=str(copy))
     with pytest.raises(ConfigError, match="both tiers' folders are called 'my-model'"):
-        fleet.embedded(config, Ports(tmp_path / "ports.json"))
+        fleet.with_models(Settings(local=config))
 
 
 def test_every_replica_has_a_port_and_an_id_of_its_own(tmp_path: Path) -> None:
-    made = fleet.embedded(LocalConfig(chat_replicas=3), Ports(tmp_path / "ports.json"), context_tokens=512)
-    assert len({engine.port for engine in made.engines}) == 4
+    settings = Settings(local=LocalConfig(chat_replicas=3), engine=EngineConfig(context_tokens=512))
+    planned, engines = local_engines.planned(settings)
+    engines = local_engines.placed(engines, Ports(tmp_path / "ports.json"))
+    made = local_engines.with_replicas(planned, engines)
+    assert len({engine.config.port for engine in engines}) == 4
     assert [model.context_tokens for model in made.models] == [512, 512]
     ids = [replica.id for pool in made.pools for replica in pool.replicas]
     assert len(ids) == len(set(ids)) == 4
@@ -103,16 +107,16 @@ def test_the_engines_of_up_have_the_price_that_the_page_of_objectives_shows(tmp_
             settings.write_text(snippet)
             loaded.append(load(settings))
     own, named = loaded
-    made = fleet.embedded(own.local, Ports(tmp_path / "ports.json"))
+    made = fleet.with_models(own)
     assert [pool.price_per_replica_hour for pool in made.pools] == [2.5, 2.5]
     assert [pool.price_per_replica_hour for pool in named.pools] == [2.5]
 
 
-def test_one_models_context_is_cut_and_the_others_is_not(tmp_path: Path) -> None:
-    ports = Ports(tmp_path / "ports.json")
-    made = fleet.embedded(LocalConfig(chat_context_tokens=1_024), ports, context_tokens=4_000)
+def test_one_models_context_is_cut_and_the_others_is_not() -> None:
+    settings = Settings(local=LocalConfig(chat_context_tokens=1_024), engine=EngineConfig(context_tokens=4_000))
+    made, engines = local_engines.planned(settings)
     assert [model.context_tokens for model in made.models] == [1_024, 4_000]
-    assert [engine.context_tokens for engine in made.engines] == [1_024, 4_000]
+    assert [engine.config.context_tokens for engine in engines] == [1_024, 4_000]
 
 
 def test_a_context_that_memory_does_not_hold_names_the_settings_and_the_flags(tmp_path: Path) -> None:
@@ -127,9 +131,9 @@ def test_a_context_that_memory_does_not_hold_names_the_settings_and_the_flags(tm
     assert 4_000_000 < int(found[2]) < 256 * 1024 * 1024
 
 
-def test_models_have_the_aliases_and_fill_gaps_as_the_settings_say(tmp_path: Path) -> None:
+def test_models_have_the_aliases_and_fill_gaps_as_the_settings_say() -> None:
     fim = FillInTheMiddle(lines="single", reuse=False)
     config = LocalConfig(chat_aliases=("assistant",), code_aliases=("copilot-codex", "other"), fim=fim)
-    chat, code = fleet.embedded(config, Ports(tmp_path / "ports.json")).models
+    chat, code = fleet.with_models(Settings(local=config)).models
     assert (chat.aliases, chat.fim) == (("assistant",), FillInTheMiddle())
     assert (code.aliases, code.fim) == (("copilot-codex", "other"), fim)

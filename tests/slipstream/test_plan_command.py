@@ -18,7 +18,7 @@ from planning.prices import PUBLISHED, SOURCE
 from router.simulator.trace import read_trace
 from slipstream.commands import plan as command
 from slipstream.commands.plan import plan
-from slipstream.plan_page import SHOWN, with_output
+from slipstream.printed_page import SHOWN, with_output
 from slipstream.trace_workload import trace_workload
 from tests.deployment import ROOT
 

@@ -9,7 +9,7 @@ import pytest
 from engines.embedded.config import EngineConfig
 from infra.local.config import LocalConfig
 from infra.local.ports import Ports
-from slipstream import fleet
+from slipstream import local_engines
 from slipstream.metrics_targets import Target
 from slipstream.processes import Processes
 from slipstream.settings import Settings
@@ -29,8 +29,21 @@ def test_engines_of_the_autocomplete_tier_draft_unless_the_settings_say_otherwis
     own: LocalConfig, of_all: str, methods: dict[str, str], tmp_path: Path
 ) -> None:
     settings = Settings(local=own, engine=EngineConfig(speculation=SpeculationConfig(method=of_all)))  # type: ignore[arg-type]
-    engines = fleet.embedded(own, Ports(tmp_path / "ports")).engines
+    _, engines = local_engines.planned(settings)
+    assert {engine.pool: engine.config.speculation.method for engine in engines} == methods
+
+
+def test_an_engine_is_started_by_a_file_of_its_own_and_kept_to_its_threads(tmp_path: Path) -> None:
+    settings = Settings(local=LocalConfig(data=str(tmp_path)), engine=EngineConfig(threads=3))
+    _, planned = local_engines.planned(settings)
+    engines = local_engines.placed(planned, Ports(tmp_path / "ports"))
     processes = Processes(settings, [Target("engine", engine.name, "127.0.0.1", 1) for engine in engines])
-    started = {engine.name: processes.engine(engine).launch.argv for engine in engines}
-    found = {name.split("-")[1]: argv[argv.index("--speculation") + 1] for name, argv in started.items()}
-    assert found == methods
+    for engine in engines:
+        launch = processes.engine(engine).launch
+        assert launch.argv[-4:] == (
+            "--config",
+            str(settings.data.engine_settings_file(engine.name)),
+            "--metrics-port",
+            "1",
+        )
+        assert launch.environment["OMP_NUM_THREADS"] == "3"

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts.desired_state import Model, Pool, Replica
+from contracts.desired_state import Model, Replica
 from contracts.errors import ConfigError
 from contracts.fill_in_the_middle import FillInTheMiddle
 from contracts.generation import Tier
@@ -21,6 +21,7 @@ from infra.local.lock import FolderLock
 from router.config import SloClass
 from slipstream import settings, toml
 from slipstream.commands.options import running_settings
+from slipstream.pool_settings import PoolSettings
 from slipstream.settings import Settings
 
 
@@ -124,7 +125,9 @@ def test_what_is_written_reads_back_the_same(tmp_path: Path) -> None:
         local=LocalConfig(data='/a b/"quoted" \\ tab\t', database_url="postgresql://x@/y?host=/z", gateways=3),
         models=(Model("chat", Tier.CHAT, "chat", 2048, aliases=("a", "b"), tokenizer="/models/chat"),),
         pools=(
-            Pool("chat", "openai", replicas=(Replica("one", "http://127.0.0.1:1", 0.5), Replica("two", "http://x"))),
+            PoolSettings(
+                "chat", "openai", replicas=(Replica("one", "http://127.0.0.1:1", 0.5), Replica("two", "http://x"))
+            ),
         ),
     )
     file = tmp_path / "written.toml"
@@ -145,7 +148,7 @@ def test_settings_of_earlier_releases_are_taken_under_their_new_names(tmp_path: 
 
 
 def test_every_new_name_is_a_setting_and_no_old_one_is() -> None:
-    known = {name for name, _ in fields(Settings)} | {f"pools[].{name}" for name, _ in fields(Pool)}
+    known = {name for name, _ in fields(Settings)} | {f"pools[].{name}" for name, _ in fields(PoolSettings)}
     assert set(settings.RENAMED.values()) <= known
     assert not set(settings.RENAMED) & known
 

@@ -20,10 +20,7 @@ from tests.deployment import free_port
 from tests.slipstream.deployment import WITHOUT_ENGINES, run
 
 STARTS = (("up",), ("gateway",), ("router",), ("worker",), ("engine", "--model", "anything"))
-NO_DRIVER = (
-    "pools.elsewhere.driver: no driver named 'vllm'; "
-    "drivers: embedded, openai, sglang, tensorrt_llm (vLLM speaks openai)"
-)
+NO_DRIVER = "pools.elsewhere.driver: no driver named 'triton'; drivers: embedded, openai, sglang, tensorrt_llm, vllm"
 
 
 def _pair(folder: Path, name: str) -> tuple[Path, Path]:
@@ -152,11 +149,13 @@ BROKEN: dict[str, tuple[Callable[[Path], str], str]] = {
     ),
     "gaps of a model that is not served": (
         lambda at: "[local.fim]\nwarm_up = false\n" + WITHOUT_ENGINES,
-        "local.fim: it is for the engines that `up` starts itself, and none is, for models are given; use models[].fim",
+        "local.fim: it is for the models that `up` serves where none are named, and models are given; use "
+        "models[].fim, and remove it",
     ),
     "drafts of engines that are not started": (
         lambda at: '[local]\ncode_speculation = "off"\n' + WITHOUT_ENGINES,
-        "local.code_speculation: it is for the engines that `up` starts itself, and none is, for models are given; set",
+        "local.code_speculation: it is for the models that `up` serves where none are named, and models are given; use "
+        "pools[].engine.speculation, and remove it",
     ),
     "no name of a database": (
         lambda at: '[local]\ndatabase_url = "postgresql://db/s"\nmigration_database_url = "postgresql://db"\n',
@@ -174,7 +173,7 @@ BROKEN: dict[str, tuple[Callable[[Path], str], str]] = {
         lambda at: "[gateway.auth]\nheartbeat_s = 5\ntrust_s = 2\n",
         "gateway.auth.heartbeat_s: 5.0 must be below gateway.auth.trust_s (2.0)",
     ),
-    "a driver there is not": (lambda at: WITHOUT_ENGINES.replace('"openai"', '"vllm"'), NO_DRIVER),
+    "a driver there is not": (lambda at: WITHOUT_ENGINES.replace('"openai"', '"triton"'), NO_DRIVER),
 }
 
 
@@ -214,7 +213,7 @@ def test_what_up_would_take_is_valid_and_nothing_is_made(option: str, tmp_path: 
 @pytest.mark.parametrize("command", STARTS, ids=lambda command: command[0])
 def test_every_start_refuses_a_driver_there_is_not(command: tuple[str, ...], tmp_path: Path) -> None:
     file = tmp_path / "s.toml"
-    file.write_text(WITHOUT_ENGINES.replace('"openai"', '"vllm"'))
+    file.write_text(WITHOUT_ENGINES.replace('"openai"', '"triton"'))
     refused = run(*command, "--config", str(file), "--data", str(tmp_path / "data"))
     assert (refused.returncode, refused.stderr.splitlines()[-1]) == (2, f"slipstream: {NO_DRIVER}")
 

@@ -146,7 +146,10 @@ def test_the_layout_is_the_one_other_engines_read(tmp_path: Path) -> None:
     assert config["architectures"] == ["LlamaForCausalLMEagle3"]
     assert config["draft_vocab_size"] == draft
     assert config["num_hidden_layers"] == 1
+    # outputs of layers for SGLang, the same states as inputs of the next ones for vLLM
     assert config["eagle_config"] == {"eagle_aux_hidden_state_layer_ids": [1, 3, 4]}
+    assert config["eagle_aux_hidden_state_layer_ids"] == [2, 4, 5]
+    assert load(tmp_path).config.eagle_aux_hidden_state_layer_ids == (1, 3, 4)
 
 
 @pytest.mark.parametrize(

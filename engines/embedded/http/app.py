@@ -16,6 +16,7 @@ from contracts.errors import (
     PermissionDenied,
     SlipstreamError,
 )
+from engines.embedded.http.adapters import AdapterHandlers
 from engines.embedded.http.control import ControlHandlers
 from engines.embedded.http.errors import error_answer
 from engines.embedded.http.exchange import JSON, Exchange, Receive, Send
@@ -42,6 +43,7 @@ class App:
         """token: demanded as a bearer token everywhere but on /health; None: nothing is demanded. metrics_token: opens
         load, metrics and the router's probes only. spans: None: nothing is traced."""
         generate, control = GenerateHandlers(service, spans), ControlHandlers(service)
+        adapters = AdapterHandlers(service)
         self._expected = None if token is None else f"Bearer {token}".encode()
         self._expected_for_metrics = None if metrics_token is None else f"Bearer {metrics_token}".encode()
         self._routes: dict[str, dict[str, Handler]] = {
@@ -56,6 +58,8 @@ class App:
             "/get_server_info": {"GET": control.server_info},
             "/server_info": {"GET": control.server_info},
             "/abort_request": {"POST": control.abort},
+            "/load_lora_adapter": {"POST": adapters.load},
+            "/unload_lora_adapter": {"POST": adapters.unload},
             "/flush_cache": {"POST": control.flush_cache, "GET": control.flush_cache},
             "/usage": {"GET": control.usage},
             "/metrics": {"GET": control.metrics},

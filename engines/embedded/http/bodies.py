@@ -83,6 +83,8 @@ class SamplingFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     """Ours: false checks no guesses for this request; the text is the same either way."""
     return_spec_tokens_details: bool | None = None
     """Tell, beside the usage, how many tokens were guessed ahead, and how many rightly; and where the time went."""
+    lora_path: Annotated[str, Meta(min_length=1, max_length=256)] | None = None
+    """The name of a loaded adapter, as SGLang calls this; None: the model alone."""
     json_schema: str | dict[str, Any] | None = None
     regex: str | None = None
     ebnf: str | None = None
@@ -120,6 +122,22 @@ class AbortBody(msgspec.Struct, frozen=True):
 
     rid: str = ""
     abort_all: bool = False
+
+
+class LoadAdapterBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """POST /load_lora_adapter"""
+
+    lora_name: Annotated[str, Meta(min_length=1, max_length=256)]
+    lora_path: Annotated[str, Meta(min_length=1, max_length=4096)]
+    """A folder in PEFT's format, as this engine reaches it."""
+    pinned: bool = False
+    """SGLang's, and without effect here: one that is in use is never given up, and any other may be."""
+
+
+class UnloadAdapterBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """POST /unload_lora_adapter"""
+
+    lora_name: Annotated[str, Meta(min_length=1, max_length=256)]
 
 
 def decode_body(data: bytes, kind: type[BodyT]) -> BodyT:

@@ -45,7 +45,7 @@ class ControlHandlers:
         )
 
     async def models(self, exchange: Exchange) -> None:
-        """OpenAI's list of models: one."""
+        """OpenAI's list of models: one, and the adapters that are loaded."""
         card = {
             "id": self._service.name,
             "object": "model",
@@ -54,11 +54,15 @@ class ControlHandlers:
             "root": self._service.name,
             "max_model_len": self._service.context_tokens,
         }
-        await exchange.answer_json({"object": "list", "data": [card]})
+        adapters = [
+            {**card, "id": adapter.name, "root": adapter.path, "parent": self._service.name}
+            for adapter in self._service.adapters.loaded
+        ]
+        await exchange.answer_json({"object": "list", "data": [card, *adapters]})
 
     async def server_info(self, exchange: Exchange) -> None:
         """Settings and state."""
-        config, load = self._service.config, self._load()
+        config, load, engine = self._service.config, self._load(), self._service.engine
         await exchange.answer_json(
             {
                 "model_path": config.model,
@@ -69,7 +73,17 @@ class ControlHandlers:
                 "page_size": config.kv.page_tokens,
                 "context_length": self._service.context_tokens,
                 "engine": "slipstream-embedded",
-                "kv_events": self._service.engine.events.description() if self._service.engine else None,
+                "device": str(engine.device) if engine else None,
+                "dtype": str(engine.dtype).removeprefix("torch.") if engine else None,
+                "kv_cache_dtype": engine.store.format if engine else None,
+                "quantization": None if config.quantization == "none" else config.quantization,
+                "speculative_algorithm": None
+                if config.speculation.method == "off"
+                else config.speculation.method.upper(),
+                "threads": config.threads,
+                "max_loaded_loras": config.lora.max_loaded,
+                "lora_bytes": sum(adapter.size_bytes for adapter in self._service.adapters.loaded),
+                "kv_events": engine.events.description() if engine else None,
                 "internal_states": [
                     {
                         "last_gen_throughput": load["gen_throughput"],

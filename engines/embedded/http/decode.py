@@ -155,6 +155,7 @@ class Decoder:
         choices = asked.choices * len(prompts)
         if choices > self._service.config.max_choices:
             raise InvalidField(f"n times prompts is {choices}; at most {self._service.config.max_choices}.", param="n")
+        adapter = None if body.lora_path is None else self._service.adapters.get(body.lora_path)
         return Request(
             rid=body.rid or uuid.uuid4().hex,
             prompts=prompts,
@@ -162,7 +163,9 @@ class Decoder:
             choices_per_prompt=asked.choices,
             priority=body.priority or 0,
             cache_salt=body.cache_salt or "",
-            speculate=body.speculation is not False,
+            # guesses are made for the model alone
+            speculate=body.speculation is not False and adapter is None,
+            adapter=adapter,
             guide=asked.guide,
             opening=asked.opening,
         )

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from engines.embedded.kv.store import KVStore
 from engines.embedded.sequence import Sequence
+from engines.layers import narrow_kv
 
 POSITIONS_STEP = 128
 """Room grows by this many positions, so that it seldom grows."""
@@ -79,7 +80,7 @@ class ContextMirror:
         used = sum(span.stop for span in spans)
         if not used:
             return False
-        token_bytes = self._store.token_bytes // self._store.pages.element_size() * self._dtype.itemsize
+        token_bytes = self._store.elements_per_token * self._dtype.itemsize
         padded = len(spans) * longest
         return padded <= MOST_WASTE * used + SMALL and padded * token_bytes <= self._most_bytes
 
@@ -104,9 +105,11 @@ class ContextMirror:
             self._places = 1 << (places - 1).bit_length()
         if positions > self._positions:
             self._positions = -(-(positions + POSITIONS_STEP // 2) // POSITIONS_STEP) * POSITIONS_STEP
-        layers, _, _, _, heads, width = self._store.pages.shape
+        layers, _, _, _, heads, _ = self._store.pages.shape
         # zeros: hidden positions have weight 0, and 0 times a leftover NaN would still be NaN
-        self._room = torch.zeros(layers, 2, self._places, heads, self._positions, width, dtype=self._dtype)
+        self._room = torch.zeros(
+            layers, 2, self._places, heads, self._positions, self._store.head_dim, dtype=self._dtype
+        )
         if self._spans:
             self._room[:, :, :old_places, :, :old_positions] = kept
         self.layers = self._room.unbind(0)
@@ -118,5 +121,7 @@ class ContextMirror:
         pages = self._store.pages
         numbers = torch.tensor(span.sequence.pages[: -(-span.start // self._store.page_tokens)])
         context = pages.index_select(1, numbers).flatten(1, 2)[:, : span.start]
+        if self._store.is_narrow:
+            context = narrow_kv.decode(context, self._dtype)
         # (layers, tokens, 2, kv_heads, head_dim)
         self._room[:, :, place, :, : span.start] = context.permute(0, 2, 3, 1, 4)

@@ -21,6 +21,7 @@ import zmq
 from contracts.errors import ConfigError
 from engines.embedded.config import KVEventsConfig
 from engines.embedded.kv.events import BlockEvents
+from engines.embedded.kv.namespace import AdaptedSalt, Namespace
 
 END_OF_REPLAY = b"\xff" * 8
 MEDIUM = "GPU"
@@ -48,11 +49,16 @@ class EventPublisher(BlockEvents):
         self._thread = threading.Thread(target=self._run, args=(outlet, live, replay), name="kv-events", daemon=True)
         self._thread.start()
 
-    def stored(self, pages: Sequence[int], tokens: Sequence[tuple[int, ...]], above: tuple[int | None, str]) -> None:
-        over, salt = above
+    def stored(
+        self, pages: Sequence[int], tokens: Sequence[tuple[int, ...]], above: tuple[int | None, Namespace]
+    ) -> None:
+        over, namespace = above
+        adapted = namespace if isinstance(namespace, AdaptedSalt) else None
+        salt = namespace.salt if isinstance(namespace, AdaptedSalt) else namespace
         parent = None if over is None else self._hashes[over]
         hashes: list[int] = []
-        previous = _hash(0, salt.encode()) if parent is None else parent
+        beginning = salt.encode() if adapted is None else msgspec.msgpack.encode(adapted)
+        previous = _hash(0, beginning) if parent is None else parent
         for page, digit in zip(pages, tokens, strict=True):
             previous = self._hashes[page] = _hash(previous, b"".join(id_.to_bytes(4, "little") for id_ in digit))
             hashes.append(previous)
@@ -67,7 +73,11 @@ class EventPublisher(BlockEvents):
             "medium": MEDIUM,
         }
         # what is not there is left out, as SGLang leaves it out
-        self._events.append({**event, "cache_salt": salt} if salt else event)
+        if salt:
+            event["cache_salt"] = salt
+        if adapted is not None:
+            event["lora_name"] = adapted.adapter
+        self._events.append(event)
 
     def removed(self, page: int) -> None:
         hash_ = self._hashes.pop(page)

@@ -1,8 +1,9 @@
 """The prefix cache: a radix tree whose digits are whole pages of tokens.
 
 A path from a root spells a prefix, and each node is the page that holds the keys and values of its last tokens. Every
-salt has a root of its own. Pages that no sequence owns are evicted from the leaves, the least recently used first; as a
-sequence owns its whole path, a page that is owned never stands below one that is not.
+namespace (a salt, and an adapter where there is one) has a root of its own. Pages that no sequence owns are evicted
+from the leaves, the least recently used first; as a sequence owns its whole path, a page that is owned never stands
+below one that is not.
 
 Pages are shared whole. Where a prompt leaves the tree within a page, the page's beginning is copied, so that what is
 computed again is what is new, down to the token. For that the last page of what has ended is cached although its tokens
@@ -18,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from engines.embedded.kv.events import BlockEvents
+from engines.embedded.kv.namespace import Namespace
 from engines.embedded.kv.pages import PagePool
 
 Digit = tuple[int, ...]
@@ -30,7 +32,7 @@ class Node:
     parent: Node | None
     digit: Digit
     page: int
-    salt: str
+    namespace: Namespace
     children: dict[Digit, Node] = field(default_factory=dict)
     order: list[Digit] = field(default_factory=list)
     """The children's digits, sorted: those that have most in common with one stand beside its place."""
@@ -39,7 +41,7 @@ class Node:
 
     def add(self, digit: Digit, page: int) -> Node:
         """A new child."""
-        child = self.children[digit] = Node(self, digit, page, self.salt)
+        child = self.children[digit] = Node(self, digit, page, self.namespace)
         bisect.insort(self.order, digit)
         return child
 
@@ -84,15 +86,15 @@ class RadixCache:
         self._pages = pages
         self._page_tokens = page_tokens
         self._events = BlockEvents() if events is None else events
-        self._roots: dict[str, Node] = {}
+        self._roots: dict[Namespace, Node] = {}
         self._nodes: list[Node | None] = [None] * pages.total  # by page
         self._leaves: list[tuple[int, int]] = []
         """Heap of (tick, page). Entries outlive what they say; `_evict_one` checks them."""
         self._tick = 0
 
-    def match(self, salt: str, tokens: Sequence[int], limit: int) -> list[int]:
+    def match(self, namespace: Namespace, tokens: Sequence[int], limit: int) -> list[int]:
         """The pages of the longest cached prefix of tokens[:limit], which the caller owns then as well."""
-        node = self._roots.get(salt)
+        node = self._roots.get(namespace)
         found: list[int] = []
         if node is None:
             return found
@@ -107,7 +109,7 @@ class RadixCache:
         self._pages.share(found)
         return found
 
-    def insert(self, salt: str, tokens: Sequence[int], pages: list[int]) -> None:
+    def insert(self, namespace: Namespace, tokens: Sequence[int], pages: list[int]) -> None:
         """Cache pages[i] for the i-th whole page of tokens. The caller owns all of them and keeps owning them.
 
         Where that prefix is cached in another page already, that page replaces the caller's in `pages` and the
@@ -118,7 +120,7 @@ class RadixCache:
         if not count:
             return
         self._tick += 1
-        node = self._roots.setdefault(salt, Node(None, (), -1, salt))
+        node = self._roots.setdefault(namespace, Node(None, (), -1, namespace))
         stored: list[Node] = []
         for index in range(count):
             start = index * self._page_tokens
@@ -140,11 +142,11 @@ class RadixCache:
         if stored:
             self._events.stored([node.page for node in stored], [node.digit for node in stored], self._above(stored[0]))
 
-    def begin_page(self, salt: str, tokens: Sequence[int], pages: Sequence[int], limit: int) -> Begun | None:
+    def begin_page(self, namespace: Namespace, tokens: Sequence[int], pages: Sequence[int], limit: int) -> Begun | None:
         """A fresh page, owned by the caller, for the tokens that follow `pages`, which `match` found for
         tokens[:limit]. None: no cached page begins with any of them, or there is no room.
         """
-        node = self._nodes[pages[-1]] if pages else self._roots.get(salt)
+        node = self._nodes[pages[-1]] if pages else self._roots.get(namespace)
         if node is None:
             return None
         start = len(pages) * self._page_tokens
@@ -157,21 +159,21 @@ class RadixCache:
         self.release((source.page,))
         return None if taken is None else Begun(source.page, taken[0], alike)
 
-    def insert_rest(self, salt: str, tokens: Sequence[int], pages: Sequence[int]) -> None:
+    def insert_rest(self, namespace: Namespace, tokens: Sequence[int], pages: Sequence[int]) -> None:
         """After `insert`, when nobody will write into these pages any more: cache the last one too, which the tokens
         do not fill. Left out where choices share it, and where a cached page begins with the same tokens.
         """
         whole, rest = divmod(len(tokens), self._page_tokens)
         if not rest:
             return
-        above = self._nodes[pages[whole - 1]] if whole else self._roots.get(salt) or Node(None, (), -1, salt)
+        above = self._nodes[pages[whole - 1]] if whole else self._roots.get(namespace) or Node(None, (), -1, namespace)
         page, digit = pages[whole], tuple(tokens[whole * self._page_tokens :])
         if above is None or self._nodes[page] is not None or self._pages.owners(page) > 1:
             return
         if above.covers(digit):
             return
         if not whole:
-            self._roots[salt] = above
+            self._roots[namespace] = above
         self._nodes[page] = above.add(digit, page)
         self._pages.keep(page)
 
@@ -198,9 +200,9 @@ class RadixCache:
         while self._pages.idle:
             self._evict_one()
 
-    def _above(self, node: Node) -> tuple[int | None, str]:
+    def _above(self, node: Node) -> tuple[int | None, Namespace]:
         parent = node.parent
-        return (None if parent is None or parent.page < 0 else parent.page), node.salt
+        return (None if parent is None or parent.page < 0 else parent.page), node.namespace
 
     def _offer(self, node: Node) -> None:
         """Remember a node that may be evictable."""
@@ -231,7 +233,7 @@ class RadixCache:
         if node.parent.page >= 0:
             self._offer(node.parent)
         elif not node.parent.children:
-            del self._roots[node.salt]
+            del self._roots[node.namespace]
 
 
 def _alike(one: Digit, other: Digit) -> int:

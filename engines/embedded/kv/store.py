@@ -8,10 +8,12 @@ from torch import Tensor
 from contracts.errors import ConfigError
 from engines.embedded.config import KVConfig
 from engines.embedded.models.config import ModelConfig
+from engines.layers import narrow_kv
 
 
 class KVStore:
-    """One tensor, (layers, pages, page_tokens, 2, kv_heads, head_dim). The budget decides the number of pages."""
+    """One tensor, (layers, pages, page_tokens, 2, kv_heads, head_dim); in 8 bits the last is `narrow_kv.row_width`. The
+    budget decides the number of pages."""
 
     def __init__(
         self,
@@ -22,11 +24,17 @@ class KVStore:
         device: torch.device | None = None,
         beside_bytes: int = 0,
     ) -> None:
-        """beside_bytes: what is kept per token elsewhere and counts against the budget, as a head's keys and values.
+        """dtype: the model's number format. beside_bytes: what is kept per token elsewhere and counts against the
+        budget, as a head's keys and values.
 
         Raises ConfigError when the budget does not hold even one sequence of `context_tokens`."""
         self.page_tokens = config.page_tokens
-        self.token_bytes = model.kv_elements_per_token * dtype.itemsize
+        self.head_dim = model.head_dim
+        self.elements_per_token = model.kv_elements_per_token
+        """Numbers kept per token, whatever they are kept in."""
+        self.token_bytes = config.token_bytes(
+            model.kv_elements_per_token // model.head_dim, model.head_dim, dtype.itemsize
+        )
         self.page_bytes = self.token_bytes * config.page_tokens
         budgeted = self.page_bytes + beside_bytes * config.page_tokens
         self.total_pages = config.budget_bytes // budgeted
@@ -40,6 +48,9 @@ class KVStore:
                 "alone --chat-context-tokens or --code-context-tokens).",
                 param="engine.kv.budget_bytes",
             )
+        narrow = config.dtype != "auto"
+        self.format = {"fp8": "fp8_e4m3", "int8": "int8"}.get(config.dtype, str(dtype).removeprefix("torch."))
+        """The numbers' format, as SGLang names it."""
         # zeros, not empty: hidden positions have weight 0, and 0 times a leftover NaN would still be NaN
         self.pages: Tensor = torch.zeros(
             model.num_hidden_layers,
@@ -47,8 +58,8 @@ class KVStore:
             config.page_tokens,
             2,
             model.num_key_value_heads,
-            model.head_dim,
-            dtype=dtype,
+            narrow_kv.row_width(model.head_dim) if narrow else model.head_dim,
+            dtype=narrow_kv.CODES[config.dtype] if narrow else dtype,
             device=device,
         )
 
@@ -56,6 +67,11 @@ class KVStore:
     def spare_page(self) -> int:
         """A page that nobody is ever given, for rows that pad a batch."""
         return self.total_pages
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether keys and values are kept in 8 bits."""
+        return narrow_kv.is_narrow(self.pages.dtype)
 
     def copy(self, source: int, target: int) -> None:
         """Copy a page, all layers."""

@@ -39,6 +39,17 @@ class Checkpoint:
 
     def read(self, name: str, shape: tuple[int, ...]) -> Tensor:
         """The same in the checkpoint's own number format."""
+        tensor = self.stored(name)
+        path = self._where[name]
+        if tuple(tensor.shape) != shape:
+            raise ConfigError(f"{path}: {name} has shape {tuple(tensor.shape)}; config.json implies {shape}")
+        if not tensor.is_floating_point():
+            raise ConfigError(f"{path}: {name} holds {tensor.dtype}; only floating-point weights are supported")
+        self._taken.add(name)
+        return tensor
+
+    def stored(self, name: str) -> Tensor:
+        """The same of whatever shape and type it is. Raises ConfigError when it is missing or cannot be read."""
         path = self._where.get(name)
         if path is None:
             raise ConfigError(f"{self._folder}: the tensor {name} is missing; the checkpoint does not fit config.json")
@@ -46,12 +57,14 @@ class Checkpoint:
             tensor: Tensor = self._open(path).get_tensor(name)
         except (SafetensorError, OSError) as error:
             raise ConfigError(f"{path}: the tensor {name} cannot be read: {error}") from None
-        if tuple(tensor.shape) != shape:
-            raise ConfigError(f"{path}: {name} has shape {tuple(tensor.shape)}; config.json implies {shape}")
-        if not tensor.is_floating_point():
-            raise ConfigError(f"{path}: {name} holds {tensor.dtype}; only floating-point weights are supported")
-        self._taken.add(name)
         return tensor
+
+    def names_by_file(self) -> dict[str, list[str]]:
+        """The names of the tensors in each file, by the file's name."""
+        found: dict[str, list[str]] = {}
+        for name, path in self._where.items():
+            found.setdefault(path.name, []).append(name)
+        return found
 
     def require_all_taken(self) -> None:
         """Raises ConfigError naming tensors that nobody asked for: a model without a part of it is another model."""

@@ -23,6 +23,7 @@ from engines.layers.norm import HeadNorm, RMSNorm
 from engines.layers.rotary import Rotary, side_by_side
 
 if TYPE_CHECKING:
+    from engines.embedded.lora.adapted_rows import AdaptedRows
     from engines.layers.native.decoder import LayerWeights, NativeDecoder
 
 
@@ -46,6 +47,7 @@ class LlamaLayer:
         linears: Linears,
     ) -> None:
         hidden, head_dim = config.hidden_size, config.head_dim
+        self._index = index
         self._q_width = config.num_attention_heads * head_dim
         self._qk_heads = config.num_attention_heads + config.num_key_value_heads
         self._qk_width = self._qk_heads * head_dim
@@ -104,17 +106,31 @@ class LlamaLayer:
         head_norm = None if self._qk_norm is None else self._qk_norm.weight
         return LayerWeights(qkv, output, gate_up, down, self._input_norm.weight, self._post_norm.weight, head_norm)
 
-    def __call__(self, x: Tensor, rotary: Rotary, turns: Tensor, memory: Memory, plan: AttentionPlan) -> Tensor:
+    def __call__(
+        self,
+        x: Tensor,
+        rotary: Rotary,
+        turns: Tensor,
+        memory: Memory,
+        plan: AttentionPlan,
+        adapted: AdaptedRows | None = None,
+    ) -> Tensor:
         """x: (tokens, hidden), in the model's format or float32."""
-        qkv = self._qkv(self._input_norm(x))  # (tokens, q | k | v)
+
+        def project(group: str, projection: Projection, inputs: Tensor) -> Tensor:
+            output = projection(inputs)
+            return output if adapted is None else adapted.add_(output, inputs, self._index, group)
+
+        qkv = project("qkv", self._qkv, self._input_norm(x))  # (tokens, q | k | v)
         rotated = qkv[:, : self._qk_width].view(-1, self._qk_heads, self._head_dim)
         if self._qk_norm is not None:
             self._qk_norm.apply_(rotated)
         rotary.rotate_(rotated, turns)
         attended = self._attention(qkv[:, : self._q_width], qkv[:, self._q_width :], memory.pages, plan, memory.mirror)
-        x = x + self._output(attended)
-        gate_up = self._gate_up(self._post_norm(x))  # (tokens, gate | up)
-        return x + self._down(functional.silu(gate_up[:, : self._ff]).mul_(gate_up[:, self._ff :]))
+        x = x + project("output", self._output, attended)
+        gate_up = project("gate_up", self._gate_up, self._post_norm(x))  # (tokens, gate | up)
+        gated = functional.silu(gate_up[:, : self._ff]).mul_(gate_up[:, self._ff :])
+        return x + project("down", self._down, gated)
 
 
 class Llama:
@@ -205,12 +221,14 @@ class Llama:
         *,
         dtype: torch.dtype | None = None,
         mirror: Sequence[Tensor] | None = None,
+        adapted: AdaptedRows | None = None,
     ) -> tuple[Tensor, list[Tensor]]:
         """Run a flat batch.
 
         ids, positions: (tokens,); pages: (layers, pages, page_tokens, 2, kv_heads, head_dim), written to; dtype: in
-        which to compute, `dtype` unless said otherwise; mirror: by layer, where the plan has one. Returns the
-        normalised final states, (tokens, hidden), and what `layers` (from 0, ascending) gave out, as wide each.
+        which to compute, `dtype` unless said otherwise; mirror: by layer, where the plan has one; adapted: rows
+        that are computed with adapters. Returns the normalised final states, (tokens, hidden), and what `layers` (from
+        0, ascending) gave out, as wide each.
         """
         x = self.embedding.index_select(0, ids)
         if dtype is not None:
@@ -219,7 +237,7 @@ class Llama:
         outputs: list[Tensor] = []
         for index, layer in enumerate(self._layers):
             memory = Memory(pages[index], None if mirror is None else mirror[index])
-            x = layer(x, self._rotary, turns, memory, plan)
+            x = layer(x, self._rotary, turns, memory, plan, adapted)
             if index in layers:
                 outputs.append(x)
         return self._norm(x), outputs

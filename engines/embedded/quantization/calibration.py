@@ -1,4 +1,5 @@
-"""Finds the largest input of every linear layer over a text, for activation scales that are fixed beforehand."""
+"""Finds the largest input of every linear layer over a text, and the largest keys and values, for scales that are fixed
+beforehand."""
 
 from __future__ import annotations
 
@@ -25,6 +26,9 @@ class Calibration(msgspec.Struct, frozen=True):
     """Tokens it was measured over."""
     amax: dict[str, float]
     """Largest magnitude of each layer's input."""
+    keys: tuple[float, ...] = ()
+    """The same of each layer's keys, as they are kept: with their positions. Empty in files of before."""
+    values: tuple[float, ...] = ()
 
 
 class _Observed:
@@ -35,6 +39,18 @@ class _Observed:
     def __call__(self, x: Tensor) -> Tensor:
         self.amax = max(self.amax, float(x.abs().max()))
         return self._inner(x)
+
+
+class _ObservedMemory:
+    """Stands where keys and values are rounded, and changes none."""
+
+    def __init__(self) -> None:
+        self.keys = self.values = 0.0
+
+    def __call__(self, heads: Tensor) -> Tensor:
+        keys, values = heads.abs().amax((0, 2, 3)).tolist()
+        self.keys, self.values = max(self.keys, keys), max(self.values, values)
+        return heads
 
 
 class _ObservedLinears:
@@ -53,16 +69,25 @@ def calibrate(folder: Path, passages: Iterable[Passage]) -> Calibration:
     """Run the model over `passages` in float32. Raises ConfigError when the folder holds no model we serve."""
     made = _ObservedLinears(torch.float32)
     model = load_model(folder, "float32", lambda _: made)
+    memory = [_ObservedMemory() for _ in range(model.config.num_hidden_layers)]
+    for layer, observed in enumerate(memory):
+        model.keep_rounded(observed, layer)
     tokens = 0
     for passage in passages:
         logits_of(model, passage.ids)
         tokens += len(passage.ids)
-    return Calibration(folder.resolve().name, tokens, {name: layer.amax for name, layer in made.layers.items()})
+    return Calibration(
+        folder.resolve().name,
+        tokens,
+        {name: linear.amax for name, linear in made.layers.items()},
+        tuple(observed.keys for observed in memory),
+        tuple(observed.values for observed in memory),
+    )
 
 
-def read_calibration(path: str) -> dict[str, float]:
-    """Amax by layer. Raises ConfigError naming the file when it is none."""
+def read_calibration(path: str) -> Calibration:
+    """Raises ConfigError naming the file when it is none."""
     try:
-        return msgspec.json.decode(Path(path).read_bytes(), type=Calibration).amax
+        return msgspec.json.decode(Path(path).read_bytes(), type=Calibration)
     except (OSError, msgspec.DecodeError) as error:
         raise ConfigError(f"{path}: not a calibration file: {error}", param="engine.fp8.calibration") from None

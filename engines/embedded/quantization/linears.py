@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from contracts.errors import ConfigError
+from engines.embedded.combinations import require_possible
 from engines.embedded.config import EngineConfig, Fp8Config
 from engines.embedded.models.linears import CPU, HEAD, Linears, PlainLinears
 from engines.embedded.quantization.calibration import read_calibration
@@ -44,7 +45,7 @@ class Fp8Linears:
                     "calibrate` writes",
                     param="engine.fp8.calibration",
                 )
-            self._amax = read_calibration(config.calibration)
+            self._amax = read_calibration(config.calibration).amax
 
     def make(self, name: str, weight: Tensor, bias: Tensor | None) -> Projection:
         """See `Linears`. Raises ConfigError when the calibration does not have the layer."""
@@ -61,8 +62,9 @@ class Fp8Linears:
 
 def linears_of(config: EngineConfig, dtype: torch.dtype, device: torch.device = CPU) -> Linears:
     """What the settings ask for."""
-    # branches are checked by PyTorch's operations, and our kernels keep pages in an order of their own
-    native = config.threads == 1 and config.kernels == "auto" and config.speculation.shape == "chain"
+    # branches are checked by PyTorch's operations; our kernels keep pages in an order of their own, and read no codes
+    plain = config.speculation.shape == "chain" and config.kv.dtype == "auto"
+    native = config.threads == 1 and config.kernels == "auto" and plain
     if config.quantization == "int8":
         return Int8Linears(native=native)
     if config.quantization == "fp8":
@@ -72,11 +74,5 @@ def linears_of(config: EngineConfig, dtype: torch.dtype, device: torch.device = 
 
 def dtype_of(config: EngineConfig) -> str:
     """The number format of everything else. Raises ConfigError for one in which 8-bit weights cannot be used."""
-    if config.quantization != "int8":
-        return config.dtype
-    if config.dtype == "float32":
-        raise ConfigError(
-            "engine.quantization: int8 computes in bfloat16; engine.dtype must be auto or bfloat16, got float32",
-            param="engine.quantization",
-        )
-    return "bfloat16"
+    require_possible(config, on_gpu=False)
+    return "bfloat16" if config.quantization == "int8" else config.dtype

@@ -20,6 +20,13 @@ def logits_of(model: Llama, ids: list[int]) -> Tensor:
 @torch.inference_mode()
 def logits_of_all(model: Llama, texts: Sequence[list[int]]) -> list[Tensor]:
     """The same of several texts in one pass, which is faster for short ones."""
+    hidden, _ = states_of(model, texts, ())
+    return list(torch.split(model.logits(hidden), [len(text) for text in texts]))
+
+
+@torch.no_grad()
+def states_of(model: Llama, texts: Sequence[list[int]], layers: tuple[int, ...]) -> tuple[Tensor, list[Tensor]]:
+    """The normalised final states of all texts' tokens, (tokens, hidden), and what `layers` gave out."""
     config = model.config
     ends = list(itertools.accumulate(map(len, texts)))
     chunks = [
@@ -31,8 +38,7 @@ def logits_of_all(model: Llama, texts: Sequence[list[int]]) -> list[Tensor]:
     positions = torch.cat([torch.arange(len(text)) for text in texts])
     shape = (config.num_hidden_layers, 1, len(ids), 2, config.num_key_value_heads, config.head_dim)
     plan = AttentionPlan(torch.arange(len(ids)), (), tuple(chunks))
-    hidden = model.hidden(ids, positions, torch.empty(shape, dtype=model.dtype), plan)
-    return list(torch.split(model.logits(hidden), [len(text) for text in texts]))
+    return model.hidden_and_outputs(ids, positions, torch.empty(shape, dtype=model.dtype), plan, layers)
 
 
 def batches(texts: Iterable[Sequence[int]], most_tokens: int) -> Iterator[list[int]]:

@@ -51,13 +51,13 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True):
 
 async def get_limits(call: AdminCall, subject_id: UUID, *, level: Level) -> LimitRules:
     """A subject's limits."""
-    await _organization_of(call, level, subject_id)
+    await organization_of(call, level, subject_id)
     return await _rules(call, level, subject_id)
 
 
 async def get_counters(call: AdminCall, subject_id: UUID, *, level: Level) -> Counters:
     """What is left of a subject's limits."""
-    organization_id = await _organization_of(call, level, subject_id)
+    organization_id = await organization_of(call, level, subject_id)
     rules = await store.rules_of(call.connection, level, subject_id)
     if not rules:
         return Counters(data=[], money_counted=True)
@@ -67,8 +67,8 @@ async def get_counters(call: AdminCall, subject_id: UUID, *, level: Level) -> Co
 
 async def put_limits(call: AdminCall, subject_id: UUID, tier_name: str, body: NewLimits, *, level: Level) -> LimitRule:
     """Set a subject's limits for a tier, or for `all` together."""
-    organization_id = await _organization_of(call, level, subject_id)
-    tier = _tier(tier_name)
+    organization_id = await organization_of(call, level, subject_id)
+    tier = tier_named(tier_name)
     before = await _before(call, level, subject_id, tier)
     limits = Limits(*msgspec.structs.astuple(body))
     after = _shown(await store.put_rule(call.connection, level, subject_id, tier, limits))
@@ -78,8 +78,8 @@ async def put_limits(call: AdminCall, subject_id: UUID, tier_name: str, body: Ne
 
 async def delete_limits(call: AdminCall, subject_id: UUID, tier_name: str, *, level: Level) -> LimitRules:
     """Lift a subject's limits for a tier, or those for `all` together. Answers what is left."""
-    organization_id = await _organization_of(call, level, subject_id)
-    tier = _tier(tier_name)
+    organization_id = await organization_of(call, level, subject_id)
+    tier = tier_named(tier_name)
     before = await _before(call, level, subject_id, tier)
     await store.delete_rule(call.connection, level, subject_id, tier)
     after = await _rules(call, level, subject_id)
@@ -87,7 +87,7 @@ async def delete_limits(call: AdminCall, subject_id: UUID, tier_name: str, *, le
     return after
 
 
-async def _organization_of(call: AdminCall, level: Level, subject_id: UUID) -> UUID:
+async def organization_of(call: AdminCall, level: Level, subject_id: UUID) -> UUID:
     """Whose subject it is. Raises NotFound, for another organization's too."""
     match level:
         case Level.ORGANIZATION:
@@ -108,7 +108,8 @@ async def _before(call: AdminCall, level: Level, subject_id: UUID, tier: Tier | 
     return next((_shown(rule) for rule in rules if rule.tier is tier), None)
 
 
-def _tier(name: str) -> Tier | None:
+def tier_named(name: str) -> Tier | None:
+    """The tier of a path; None for all. Raises NotFound."""
     if name == ALL_TIERS:
         return None
     try:

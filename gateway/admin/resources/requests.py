@@ -67,11 +67,12 @@ class RequestSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """One engine tried. amount_micro: millionths of the deployment's currency; price_version: null without a price.
-    engine, pool: null for tenants."""
+    engine, pool: null for tenants. adapter: null for the model alone."""
 
     attempt: int
     engine: str | None
     pool: str | None
+    adapter: str | None
     stream: bool
     prompt_tokens: int
     cached_tokens: int
@@ -138,6 +139,8 @@ class RequestDetail(msgspec.Struct, frozen=True, kw_only=True):
     over_share: of a request refused for lack of room, whether its organization asked for more than its share of the
     pool, without which there would have been room; null: not refused so.
 
+    service_class: `interactive`, `standard` or `offline`; null where it was refused before that was known.
+
     latency: how its tokens came; null where no record was kept of it.
     """
 
@@ -153,6 +156,7 @@ class RequestDetail(msgspec.Struct, frozen=True, kw_only=True):
     rule: dict[str, Any] | None
     counters: list[dict[str, Any]] | None
     over_share: bool | None
+    service_class: str | None
     endpoint: str | None
     model: str | None
     tier: str | None

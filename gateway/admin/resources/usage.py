@@ -107,6 +107,8 @@ class UsageEvent(Struct, frozen=True, kw_only=True):
     error_code: str | None
     purpose: str | None
     """What the deployment itself asked it for, such as `evals`: it costs nothing. Null: a customer's."""
+    adapter: str | None
+    """The LoRA adapter that changed the model; null: none. It costs what the model costs."""
     requested_at: datetime
     closed_at: datetime
 

@@ -37,6 +37,8 @@ class Opened(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Epoch seconds."""
     purpose: Purpose | None = None
     """What the deployment itself asks it for; such an attempt is never billed. None: a customer's."""
+    adapter: str | None = None
+    """The tenant's own change of the model, by their name for it; None: the model alone."""
 
     @property
     def key(self) -> AttemptKey:

@@ -164,6 +164,10 @@ class EngineCounters:
         except SlipstreamError as error:
             logger.warning("reconciliation: %s does not tell its counters: %s", replica.id, error.message)
             return None
+        except Exception:
+            # a defect in a driver must cost us this engine's window, not everybody's
+            logger.exception("reconciliation: asking %s for its counters failed", replica.id)
+            return None
 
 
 def reconcile(

@@ -38,7 +38,7 @@ def whole(
         "tokens": [],
         "id_slot": -1,
         "stop": True,
-        "model": generation.model,
+        "model": generation.public_model,
         "tokens_predicted": usage.completion_tokens,
         "tokens_evaluated": usage.prompt_tokens,
         "generation_settings": _settings(generation),

@@ -85,4 +85,4 @@ def _require_served(min_tokens: int, max_tokens: int, target: Target) -> None:
 
 
 def _framing(request_id: str, prepared: Prepared) -> FimFraming:
-    return FimFraming(answer_id(COMPLETION_PREFIX, request_id), prepared.generation.model, int(time.time()))
+    return FimFraming(answer_id(COMPLETION_PREFIX, request_id), prepared.generation.public_model, int(time.time()))

@@ -67,9 +67,11 @@ class Collector:
         seen: UsageTracker | None = None,
         read_error: ReadError = engine_error,
         chat: bool = True,
+        service_tier: str | None = None,
     ) -> None:
         """best_of: None: all choices are answered with. seen, read_error: as `Relay`'s. chat: what it is until the
-        engine says."""
+        engine says. service_tier: the answer names it; None: it does not."""
+        self._service_tier = {} if service_tier is None else {"service_tier": service_tier}
         self._read_error = read_error
         self._best_of = best_of
         self._id = response_id
@@ -137,6 +139,7 @@ class Collector:
                 "object": "chat.completion" if self._chat else "text_completion",
                 "created": self._created,
                 "model": self._model,
+                **self._service_tier,
                 "choices": self._answered(),
                 "usage": usage_json(usage),
             }

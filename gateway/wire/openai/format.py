@@ -53,25 +53,27 @@ class _OpenAiFormat:
         generation = prepared.generation
         return Relay(
             self._response_id(request_id),
-            generation.model,
+            generation.public_model,
             generation.choices,
             generation.include_usage,
             seen=usage,
             read_error=read_error,
             counts_characters=generation.tier is Tier.AUTOCOMPLETE,
             chat=isinstance(generation.prompt, ChatPrompt),
+            service_tier=prepared.service_tier,
         )
 
     def collect(self, request_id: str, prepared: Prepared, usage: UsageTracker, read_error: ReadError) -> Transcoder:
         generation = prepared.generation
         return Collector(
             self._response_id(request_id),
-            generation.model,
+            generation.public_model,
             generation.choices,
             best_of=best_of(generation.sampling),
             seen=usage,
             read_error=read_error,
             chat=isinstance(generation.prompt, ChatPrompt),
+            service_tier=prepared.service_tier,
         )
 
     def error_status(self, error: SlipstreamError) -> int:
@@ -137,7 +139,7 @@ class CompletionFormat(_OpenAiFormat):
     def _framing(self, request_id: str, prepared: Prepared) -> CompletionFraming:
         generation = prepared.generation
         response_id, now = self._response_id(request_id), int(time.time())
-        return CompletionFraming(response_id, generation.model, now, include_usage=generation.include_usage)
+        return CompletionFraming(response_id, generation.public_model, now, include_usage=generation.include_usage)
 
 
 class EngineCompletionFormat(CompletionFormat):

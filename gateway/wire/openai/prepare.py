@@ -71,6 +71,7 @@ async def prepare_chat(request: ChatRequest, request_id: str, caller: Caller, sa
         stream=bool(request.stream),
         include_usage=_include_usage(request),
         session=request.prompt_cache_key or request.user or "",
+        service_tier=request.service_tier,
     )
 
 

@@ -21,8 +21,16 @@ from engines.http.event_splitter import EventSplitter
 from gateway.wire.chunk import ABORT, ReadError, decoded, error_in, finish_of, has_text, texts_in, texts_of
 from gateway.wire.usage_tracker import UsageTracker
 
-ENGINE_PRIVATE = b',"matched_stop":null'
-"""SGLang's own; not part of an OpenAI answer."""
+PRIVATE_FIELDS = frozenset({"matched_stop", "metrics", "prompt_text", "prompt_token_ids", "stop_reason", "token_ids"})
+"""SGLang's and vLLM's own, of events and of choices; not part of an OpenAI answer."""
+_IN_PLACE = (
+    (b',"matched_stop":null', b""),
+    (b',"stop_reason":null,"prompt_token_ids":null', b""),
+    (b',"token_ids":null', b""),
+    (b'"delta":{"reasoning":', b'"delta":{"reasoning_content":'),
+)
+"""As they write them, and vLLM what a model thinks, in events that finish nothing. No text can hold it: quotes are
+escaped there."""
 
 _RUNNING_USAGE = re.compile(rb',"usage":(\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})')
 
@@ -47,6 +55,7 @@ class Relay:
         "_object",
         "_read_error",
         "_running",
+        "_service_tier",
         "_splitter",
         "_usage",
         "characters",
@@ -71,12 +80,17 @@ class Relay:
         read_error: ReadError = engine_error,
         counts_characters: bool = False,
         chat: bool = True,
+        service_tier: str | None = None,
     ) -> None:
         """seen: where usage is put together; None makes one. read_error: the dialect's `Driver.error`.
-        counts_characters: at the price of reading the text of every event. chat: what it is until the engine says."""
+        counts_characters: at the price of reading the text of every event. chat: what it is until the engine says.
+        service_tier: every event names it; None: none does."""
         self._id = response_id
         self._model = model
+        self._service_tier = service_tier
         self._ids = (b"", b'"id":' + msgspec.json.encode(response_id))
+        if service_tier is not None:
+            self._ids = (b"", self._ids[1] + b',"service_tier":' + msgspec.json.encode(service_tier))
         self._models = (b"", b'"model":' + msgspec.json.encode(model))
         self._choices = choices
         self._finished_choices: set[int] = set()
@@ -124,7 +138,7 @@ class Relay:
         rest = set(range(self._choices)) - self._finished_choices
         choices = [{"index": index, **text, "finish_reason": "stop"} for index in sorted(rest)]
         chunk = {"object": self._object, "created": self.created, "choices": choices}
-        self.final = [_frame(rewrite_decoded(chunk, self._id, self._model, self._include_usage))]
+        self.final = [self._rewritten(chunk)]
 
     def feed(self, data: bytes) -> bytes:
         """Client bytes for the engine bytes; b"" when there is nothing to send yet."""
@@ -136,7 +150,7 @@ class Relay:
         events = list(self.final)
         usage = self.usage or (Usage() if self.satisfied else None)
         if self._include_usage and usage is not None:
-            events.append(_frame(_usage_event(self._id, self._object, self.created, self._models[1], usage)))
+            events.append(_frame(_usage_event(self._ids[1], self._object, self.created, self._models[1], usage)))
         events.append(b"data: [DONE]\n\n")
         return b"".join(events)
 
@@ -168,6 +182,7 @@ class Relay:
             self.finished
             or not payload.endswith(b"}")
             or payload.count(b'"finish_reason":null') != payload.count(b'"finish_reason":')
+            or (self._service_tier is not None and b'"service_tier":' in payload)
         ):
             return None
         self._running = None
@@ -176,7 +191,8 @@ class Relay:
         # an unreplaced id means another spacing
         if theirs != ours and replaced == payload:
             return None
-        replaced = replaced.replace(ENGINE_PRIVATE, b"")
+        for theirs, ours in _IN_PLACE:
+            replaced = replaced.replace(theirs, ours)
         theirs, ours = self._models
         if theirs != ours:
             before, replaced = replaced, replaced.replace(theirs, ours, 1)
@@ -216,11 +232,16 @@ class Relay:
         # the usage event: ours is made in `finish`; or an aborted choice's last: the client is told of an error instead
         if not choices or any(one.get("finish_reason") == ABORT for one in choices):
             return b""
-        event = _frame(rewrite_decoded(chunk, self._id, self._model, self._include_usage))
+        event = self._rewritten(chunk)
         if self.finished:
             self.final.append(event)
             return b""
         return event
+
+    def _rewritten(self, chunk: dict[str, Any]) -> bytes:
+        if self._service_tier is not None:
+            chunk = {**chunk, "service_tier": self._service_tier}
+        return _frame(rewrite_decoded(chunk, self._id, self._model, self._include_usage))
 
     def _learn(self, chunk: dict[str, Any]) -> None:
         """Take over from the first event how this engine writes its id and model."""
@@ -233,14 +254,21 @@ class Relay:
 
 def rewrite_decoded(chunk: dict[str, Any], response_id: str, model: str, include_usage: bool) -> bytes:
     """One event with our id and model and without running usage: the meaning of the in-place rewrite."""
-    chunk = {**chunk, "id": response_id, "model": model}
+    chunk = {**_public(chunk), "id": response_id, "model": model}
     chunk.pop("usage", None)
-    chunk["choices"] = [
-        {name: value for name, value in choice.items() if name != "matched_stop"} for choice in chunk["choices"]
-    ]
+    chunk["choices"] = [_public(choice) for choice in chunk["choices"]]
+    for choice in chunk["choices"]:
+        if "reasoning" in (choice.get("delta") or ()):
+            choice["delta"] = {
+                "reasoning_content" if name == "reasoning" else name: value for name, value in choice["delta"].items()
+            }
     if include_usage:
         chunk["usage"] = None
     return msgspec.json.encode(chunk)
+
+
+def _public(fields: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if name not in PRIVATE_FIELDS}
 
 
 def usage_json(usage: Usage) -> dict[str, Any]:
@@ -254,9 +282,20 @@ def usage_json(usage: Usage) -> dict[str, Any]:
     }
 
 
-def _usage_event(response_id: str, kind: str, created: int, model: bytes, usage: Usage) -> bytes:
-    head = msgspec.json.encode({"id": response_id, "object": kind, "created": created})[:-1]
-    return head + b"," + model + b',"choices":[],"usage":' + msgspec.json.encode(usage_json(usage)) + b"}"
+def _usage_event(head: bytes, kind: str, created: int, model: bytes, usage: Usage) -> bytes:
+    """head, model: the members `id` and `model`, as every event has them."""
+    what = msgspec.json.encode({"object": kind, "created": created})[1:-1]
+    return (
+        b"{"
+        + head
+        + b","
+        + what
+        + b","
+        + model
+        + b',"choices":[],"usage":'
+        + msgspec.json.encode(usage_json(usage))
+        + b"}"
+    )
 
 
 def _frame(payload: bytes) -> bytes:

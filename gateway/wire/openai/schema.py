@@ -233,7 +233,7 @@ class ChatRequest(Common, forbid_unknown_fields=True, kw_only=True):
     safety_identifier: Tag | None = None
     prompt_cache_key: Tag | None = None
     metadata: Metadata | None = None
-    service_tier: Literal["auto", "default"] | None = None
+    service_tier: Literal["auto", "default", "flex", "priority"] | None = None
     store: bool | None = None
     modalities: Annotated[list[Literal["text"]], Meta(max_length=1)] | None = None
 

@@ -66,7 +66,7 @@ class WholeChoice:
             delta = part.get("delta") or {}
             for name in TEXTS:
                 if delta.get(name) is not None:
-                    self._text(name, delta[name])
+                    self._text("reasoning_content" if name == "reasoning" else name, delta[name])
             for call in delta.get("tool_calls") or ():
                 self._call(int(call.get("index") or 0)).add(call)
         else:

@@ -40,7 +40,7 @@ class TabbyFormat(FillFormat):
         return self.collect(request_id, prepared, usage, read_error)
 
     def collect(self, request_id: str, prepared: Prepared, usage: UsageTracker, read_error: ReadError) -> FillCollector:
-        framing = _Framing(answer_id(COMPLETION_PREFIX, request_id), prepared.generation.model)
+        framing = _Framing(answer_id(COMPLETION_PREFIX, request_id), prepared.generation.public_model)
         return FillCollector(framing, filled_of(prepared), usage, read_error)
 
 

@@ -13,12 +13,13 @@ BOARD = Board(
         Panel(
             title="Asks",
             description="Asks answered a second by tier, those of them that were refused, and of these the ones whose"
-            " organization asked for more than its share.",
+            " organization asked for more than its share; beside them refusals of what is offline.",
             unit="reqps",
             queries=(
                 rate("slipstream_router_asks_total", "tier"),
                 rate("slipstream_router_refusals_total", "tier", legend="{{tier}} refused"),
                 rate("slipstream_router_over_share_refusals_total", "tier", legend="{{tier}} over its share"),
+                rate("slipstream_router_yielding_refusals_total", "tier", legend="{{tier}} offline, refused"),
             ),
             alerts=("requests/RequestsAreShed",),
         ),

@@ -11,6 +11,7 @@ import os
 import signal
 import tomllib
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 
 import httpx2
 import psutil
@@ -38,7 +39,8 @@ def _name(arguments: list[str]) -> str:
         command = arguments[arguments.index("slipstream") + 1]
         if command == "gateway":
             return arguments[arguments.index("--instance") + 1]
-        return f"engine-{arguments[arguments.index('--name') + 1]}" if command == "engine" else command
+        # an engine's settings are a file of its own, called as it is
+        return Path(arguments[arguments.index("--config") + 1]).stem if command == "engine" else command
     program = arguments[0].rpartition("/")[2] if arguments else ""
     return next((name for name in ("postgres", "valkey") if program.startswith(name)), "")
 

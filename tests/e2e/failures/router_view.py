@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
+from contracts import settings
 from contracts.errors import RouterUnavailable
 from contracts.proto import control_pb2 as pb
+from infra.local.folders import DataFolder
 from router.control.client import ControlClient
-from slipstream.commands.options import running_settings
+from slipstream.settings import Settings
 from tests.deployment import Deployment
 
 
@@ -21,8 +23,9 @@ class RouterView:
     @classmethod
     def of(cls, deployment: Deployment) -> RouterView:
         """The router of a running deployment."""
-        settings = running_settings(None, str(deployment.data))
-        return cls(settings.control_address, (deployment.data / "router.reader.token").read_text())
+        # not from the environment too: variables of tests that begin as settings do are none
+        running = settings.load(Settings, DataFolder(deployment.data).settings_file, {})
+        return cls(running.control_address, (deployment.data / "router.reader.token").read_text())
 
     async def describe(self) -> pb.Fleet | None:
         """The fleet as the router sees it; None while there is no router."""

@@ -227,7 +227,7 @@ async def test_a_killed_embedded_engine_ends_its_streams_and_comes_back(
         async for chunk in raw.parse():
             seen += bool(chunk.choices and chunk.choices[0].text)
             if seen == 5:
-                await kill(embedded, "engine-slipstream-code")
+                await kill(embedded, "engine-autocomplete-1")
     assert failed.value.code == "engine_failed"
     [row] = await embedded.ledger(raw.headers["x-request-id"])
     assert (row["outcome"], row["finish"], row["billed"]) == ("lower_bound", "engine_error", True)

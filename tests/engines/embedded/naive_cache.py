@@ -134,7 +134,7 @@ def check_tree(cache: RadixCache) -> None:
         assert node.order == sorted(node.children)
         for child in node.children.values():
             assert child.parent is node
-            assert child.salt == node.salt
+            assert child.namespace == node.namespace
             assert cache._nodes[child.page] is child
             assert len(child.digit) == cache._page_tokens or not child.children, "a page that is not full is a leaf"
             # what is owned below is owned above, so every idle page can be reached from the leaves

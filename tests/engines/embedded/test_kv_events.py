@@ -15,6 +15,7 @@ import zmq
 from contracts.errors import ConfigError
 from engines.embedded.config import EngineConfig, KVConfig, KVEventsConfig
 from engines.embedded.engine import Engine
+from engines.embedded.kv.namespace import Namespace
 from engines.embedded.kv.publisher import END_OF_REPLAY, EventPublisher
 from engines.embedded.kv.store import KVStore
 from engines.embedded.models.registry import load_model
@@ -36,6 +37,7 @@ class BlockStored(Event):
     lora_id: int | None
     medium: str | None = None
     cache_salt: str | None = None
+    lora_name: str | None = None
 
 
 class BlockRemoved(Event):
@@ -121,7 +123,7 @@ def engine(tiny_model: Path, publisher: EventPublisher) -> Engine:
     return Engine(model, store, config, Tokenizer.load(tiny_model).text_stream, events=publisher)
 
 
-def cached(engine: Engine) -> set[tuple[str, tuple[int, ...]]]:
+def cached(engine: Engine) -> set[tuple[Namespace, tuple[int, ...]]]:
     """Every prefix of whole pages in the tree, read from its nodes."""
     found = set()
     for node in engine.cache._nodes:
@@ -131,7 +133,7 @@ def cached(engine: Engine) -> set[tuple[str, tuple[int, ...]]]:
             tokens = at.digit + tokens
             at = at.parent
         if node is not None and len(node.digit) == engine.store.page_tokens:
-            found.add((node.salt, tokens))
+            found.add((node.namespace, tokens))
     return found
 
 

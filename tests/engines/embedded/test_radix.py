@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from engines.embedded.kv.events import BlockEvents
+from engines.embedded.kv.namespace import Namespace
 from engines.embedded.kv.pages import PagePool
 from engines.embedded.kv.radix import RadixCache
 from tests.engines.embedded.naive_cache import NaiveCache, cached_pages, check_tree
@@ -213,7 +214,7 @@ def test_the_last_page_is_found_again_although_it_is_not_full() -> None:
 
     class Heard(BlockEvents):
         def stored(
-            self, pages: Sequence[int], tokens: Sequence[tuple[int, ...]], above: tuple[int | None, str]
+            self, pages: Sequence[int], tokens: Sequence[tuple[int, ...]], above: tuple[int | None, Namespace]
         ) -> None:
             told.append(("stored", list(pages)))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -10,6 +11,7 @@ import pytest
 
 from engines.tokenizer.tokenizer import Tokenizer
 from tests.engines.embedded.engine_process import QUESTION, Process, healthy
+from tests.engines.embedded.peft_folder import write_adapter
 from tests.engines.embedded.tiny import SHIPPED
 
 
@@ -177,6 +179,35 @@ async def test_what_is_wrong_is_refused_by_name(
         assert error["object"] == "error"
         assert error["param"] == param
         assert error["message"]
+
+
+async def test_an_adapter_answers_from_its_loading_to_its_unloading(
+    chat_engine: Process, chat: openai.AsyncOpenAI, session: aiohttp.ClientSession, tmp_path: Path
+) -> None:
+    folder = write_adapter(tmp_path / "a", SHIPPED / "slipstream-chat", lora_alpha=200)
+
+    async def post(path: str, body: Any, status: int) -> Any:
+        async with session.post(f"{chat_engine.url}{path}", json=body) as answer:
+            assert answer.status == status, await answer.text()
+            return await answer.json()
+
+    async def text(adapter: dict[str, str]) -> str:
+        asked: dict[str, Any] = {"model": "slipstream-chat", "messages": QUESTION, "temperature": 0, "max_tokens": 12}
+        return (await chat.chat.completions.create(**asked, extra_body=adapter)).choices[0].message.content or ""
+
+    plain, named = await text({}), {"lora_name": "lora-1", "lora_path": str(folder)}
+    loaded = await post("/load_lora_adapter", named, 200)
+    assert loaded["loaded_adapters"] == {"lora-1": str(folder)}
+    assert (loaded["rank"], loaded["bytes"] > 0) == (4, True)
+    assert "already loaded" in (await post("/load_lora_adapter", named, 400))["message"]
+    nowhere = await post("/load_lora_adapter", {"lora_name": "lora-2", "lora_path": "/nowhere"}, 400)
+    assert nowhere["param"] == "adapter_config.json"
+    assert [card.id async for card in chat.models.list()] == ["slipstream-chat", "lora-1"]
+    assert await text({"lora_path": "lora-1"}) != plain
+    assert await text({}) == plain
+    assert (await post("/unload_lora_adapter", {"lora_name": "lora-1"}, 200))["loaded_adapters"] == {}
+    with pytest.raises(openai.NotFoundError, match="not loaded"):
+        await text({"lora_path": "lora-1"})
 
 
 async def test_a_gap_goes_on_behind_what_the_output_had_to_begin_with(code: openai.AsyncOpenAI) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
+import msgspec
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
@@ -89,12 +90,14 @@ def make_engine(
     page_tokens: int = 4,
     speculation: SpeculationConfig | None = None,
     dtype: Literal["float32", "bfloat16"] = "float32",
+    kv_dtype: Literal["auto", "fp8", "int8"] = "auto",
     **scheduler: Any,
 ) -> Engine:
     """An engine with `pages` pages."""
     model = load_model(folder, dtype)
-    token_bytes = model.config.kv_elements_per_token * model.dtype.itemsize
-    kv = KVConfig(budget_bytes=pages * page_tokens * token_bytes, page_tokens=page_tokens)
+    shape, kv = model.config, KVConfig(page_tokens=page_tokens, dtype=kv_dtype)
+    token_bytes = kv.token_bytes(shape.kv_elements_per_token // shape.head_dim, shape.head_dim, model.dtype.itemsize)
+    kv = msgspec.structs.replace(kv, budget_bytes=pages * page_tokens * token_bytes)
     config = EngineConfig(
         model=str(folder),
         scheduler=SchedulerConfig(**scheduler),

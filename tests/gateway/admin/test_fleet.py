@@ -97,7 +97,7 @@ async def test_an_alias_moves_between_models_in_one_version(operator: Client) ->
         ("PUT", "/models/org/large", {**MODEL, "colour": 1}, (400, "unknown_parameter"), "colour"),
         ("PUT", "/models/org/large", {**MODEL, "tokenizer": "/nowhere"}, (400, "invalid_value"), "tokenizer"),
         ("PUT", "/aliases/wide", {"model": "org/large"}, (409, "conflict"), "the name of a model"),
-        ("PUT", "/pools/blue", {**POOL, "driver": "vllm"}, (400, "invalid_value"), "vllm"),
+        ("PUT", "/pools/blue", {**POOL, "driver": "triton"}, (400, "invalid_value"), "triton"),
         ("PUT", "/pools/blue", {**POOL, "api_key_env": "ABSENT"}, (400, "invalid_value"), "ABSENT is not set"),
         ("PUT", "/pools/blue/replicas/b1", {"id": "b1", "url": "host:1"}, (400, "invalid_value"), "did you mean http"),
         (

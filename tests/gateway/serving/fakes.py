@@ -97,6 +97,8 @@ class FakeRouter:
     def __init__(self, faults: Faults, engines: tuple[Engine, ...]) -> None:
         self._faults = faults
         self.engines = engines
+        self.prefills: tuple[Engine, ...] = ()
+        """Of pairs; none: `engines` do it all."""
         self.asks: list[LeaseRequest] = []
         self.granted: Counter[str] = Counter()
         self.ends: list[LeaseEnd] = []
@@ -110,8 +112,13 @@ class FakeRouter:
             engine = next(one for one in self.engines if one.replica_id == ask.idle_replica)
         if engine is None:
             raise NoEngine("No engine is left for this model.", retry_after_s=1)
+        prefill: Engine | None = None
+        if self.prefills:
+            prefill = next((one for one in self.prefills if one.replica_id not in ask.excluded_replicas), None)
+            if prefill is None:
+                raise NoEngine("No engine is left for this model.", retry_after_s=1)
         self.granted[ask.lease_id] += 1
-        return Lease(ask.lease_id, engine)
+        return Lease(ask.lease_id, engine, prefill=prefill)
 
     def first_token(self, lease_id: str, ttft_s: float, cached_tokens: int) -> None:
         self.first_tokens.append(lease_id)

@@ -40,6 +40,7 @@ from gateway.serving.model_catalog import ModelCatalog
 from gateway.serving.pipeline import RequestPipeline
 from gateway.serving.request import Arrival, InferenceRequest
 from gateway.serving.request_costs import RequestCosts
+from gateway.serving.service_tier import in_class
 from gateway.serving.shadow_copies import Shadow
 from gateway.shadow.metrics import ShadowMetrics
 from gateway.shadow.sampling import ShadowSampler
@@ -151,19 +152,28 @@ class Harness:
             engine.control(msgspec.json.encode(script))
 
     async def request(
-        self, wire_format: WireFormat[Any] = CHAT, asked: bytes | None = None, agent: bytes = EDITOR
+        self,
+        wire_format: WireFormat[Any] = CHAT,
+        asked: bytes | None = None,
+        agent: bytes = EDITOR,
+        key: KeyRecord = KEY,
     ) -> InferenceRequest:
         """A request as the endpoint hands it over. agent: the client's `User-Agent`."""
         arrival, model = Arrival(wire_format, {b"user-agent": agent}), target(self._driver)
         decoded = wire_format.decode(asked if asked is not None else body(stream=True))
-        prepared = await wire_format.prepare(decoded, arrival.request_id, KEY.caller, "salt", model)
-        return InferenceRequest(arrival, KEY, model, prepared)
+        prepared = await wire_format.prepare(decoded, arrival.request_id, key.caller, "salt", model)
+        return InferenceRequest(arrival, key, model, in_class(prepared, key.priorities.for_tier(model.model.tier)))
 
     async def serve(
-        self, client: Client, asked: bytes | None = None, wire_format: WireFormat[Any] = CHAT, agent: bytes = EDITOR
+        self,
+        client: Client,
+        asked: bytes | None = None,
+        wire_format: WireFormat[Any] = CHAT,
+        agent: bytes = EDITOR,
+        key: KeyRecord = KEY,
     ) -> InferenceRequest:
         """Serve one request to its end."""
-        request = await self.request(wire_format, asked, agent)
+        request = await self.request(wire_format, asked, agent, key)
         response = ResponseWriter(client.connection, wire_format, request.request_id)
         async with asyncio.timeout(GUARD_S):
             await self.pipeline.run(request, client.connection, response)

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from contracts.adapter import Adapter
+from contracts.cascade import Cascade
 from contracts.desired_state import Canary, DesiredState, Model, Pool
 from contracts.errors import ConfigError, ModelForbidden, ModelNotFound
 from contracts.generation import Caller, Tier
@@ -53,7 +55,7 @@ async def test_an_engine_is_driven_with_its_pools_options(catalog: ModelCatalog)
     # the router may know a version in which the pool has another driver
     assert catalog.driver(engine("sglang", "told")) is drivers.get("sglang")
     with pytest.raises(ConfigError, match="no driver named"):
-        catalog.driver(engine("vllm", "told"))
+        catalog.driver(engine("triton", "told"))
 
 
 async def test_what_a_model_is_relied_on_for_its_control_pool_can_do_too(catalog: ModelCatalog) -> None:
@@ -162,3 +164,42 @@ async def test_a_client_that_knows_no_models_gets_the_first_of_its_autocomplete_
     with pytest.raises(ModelNotFound, match=r"No model of the autocomplete tier .* Available: c\.") as caught:
         catalog.find("", lambda model: model.name == "c")
     assert caught.value.param == "model"
+
+
+NAMES_WITH_COLONS = {"llama": ("smart",), "llama:70b": (), "q:8b": ()}
+
+
+async def test_an_adapter_is_found_by_its_owner_only_and_a_models_own_name_goes_before(catalog: ModelCatalog) -> None:
+    named = [Model(name, Tier.CHAT, "own", 4_096, aliases=aliases) for name, aliases in NAMES_WITH_COLONS.items()]
+    await catalog.load(DesiredState(1, tuple(named), (Pool("own", "sglang"),)))
+    own = (Adapter("1", "support", "llama", "/a"), Adapter("2", "70b", "llama", "/b"), Adapter("3", "x", "q:8b", "/c"))
+    for asked, found in (
+        ("llama:support", own[0]),
+        ("smart:support", own[0]),  # by an alias of its model
+        ("llama:70b", None),
+        ("q:8b", None),
+        ("q:8b:x", own[2]),
+        ("llama", None),
+    ):
+        assert catalog.find(asked, everything, own).adapter == found, asked
+    refusals = []
+    for adapters in ((), (Adapter("4", "billing", "llama", "/d"),)):
+        with pytest.raises(ModelNotFound) as missing:
+            catalog.find("llama:support", everything, adapters)
+        refusals.append(missing.value.message)
+    assert len(set(refusals)) == 1
+
+
+async def test_an_adapter_goes_past_its_models_cascade(catalog: ModelCatalog) -> None:
+    small = Model("small", Tier.CHAT, "own", 4_096)
+    large = Model("large", Tier.CHAT, "own", 4_096, cascade=Cascade("small"))
+    await catalog.load(DesiredState(1, (small, large), (Pool("own", "sglang"),)))
+    own = (Adapter("1", "support", "large", "/a"),)
+    assert catalog.first_of(catalog.find("large", everything)) is not None
+    assert catalog.first_of(catalog.find("large:support", everything, own)) is None
+
+
+async def test_a_pool_whose_dialect_loads_no_adapters_cannot_be_told_to(catalog: ModelCatalog) -> None:
+    with pytest.raises(ConfigError, match=r"pools\.own\.max_adapters: 4; the driver openai loads no adapters"):
+        await catalog.load(state(Pool("own", "openai", max_adapters=4)))
+    await catalog.load(state(Pool("own", "embedded", max_adapters=4)))

@@ -80,6 +80,7 @@ def trace(choose: random.Random, arrived_at: datetime) -> Trace:
     over_share = choose.choice((None, False, True)) if error_code == "overloaded" else None
     return Trace(
         over_share=over_share,
+        service_class=choose.choice((None, "offline", "standard", "interactive")),
         request_id=mint(arrived_at.timestamp()),
         organization_id=choose.choice(OWNERS),
         project_id=choose.choice((None, UUID(int=7), UUID(int=8))),

@@ -221,7 +221,7 @@ def test_a_path_that_the_client_wrote_is_no_path(decoder: Decoder, text: str) ->
 
 
 def test_what_is_allowed_is_still_told_of_a_value_that_holds_a_path(decoder: Decoder) -> None:
-    with pytest.raises(InvalidField, match=r"It must be one of: auto, default\.") as caught:
+    with pytest.raises(InvalidField, match=r"It must be one of: auto, default, flex, priority\.") as caught:
         chat(decoder, service_tier="A - at `$.messages[0].role`")
     assert "'A - at `$.messages[0].role`'" in caught.value.message
 

@@ -77,6 +77,7 @@ async def test_usual_and_unusual_events_mean_the_same() -> None:
     choices: list[dict[str, Any]] = [
         {"index": 2, "delta": {"content": "a", "reasoning_content": None}},
         {"delta": {"content": None, "reasoning_content": "b"}},
+        {"delta": {"content": None, "reasoning": "b"}},
         {"delta": {"content": "c", "tool_calls": None}},
         {"delta": {"tool_calls": [{"function": {"arguments": "{"}}]}},
         {"delta": {"content": ["parts"]}},

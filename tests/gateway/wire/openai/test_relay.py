@@ -444,3 +444,54 @@ def test_the_choices_of_a_cut_answer_that_had_ended_are_not_ended_again() -> Non
     assert [one["index"] for one in msgspec.json.decode(event.removeprefix("data: "))["choices"]] == [0]
     choices = msgspec.json.decode(collector.finish())["choices"]
     assert [(one["index"], one["finish_reason"]) for one in choices] == [(0, "stop"), (1, "length")]
+
+
+VLLM = (
+    b'{"id":"chatcmpl-req_1","object":"chat.completion.chunk","created":7,"model":"engine-model","choices":[{"index":0,'
+    b'"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}],"usage":{"prompt_tokens":5,'
+    b'"total_tokens":5,"completion_tokens":0,"completion_tokens_details":null},"prompt_token_ids":null,'
+    b'"prompt_text":null}',
+    b'{"id":"chatcmpl-req_1","object":"chat.completion.chunk","created":7,"model":"engine-model","choices":[{"index":0,'
+    b'"delta":{"content":",\\"token_ids\\":null"},"logprobs":null,"finish_reason":null,"token_ids":null}],"usage":{'
+    b'"prompt_tokens":5,"total_tokens":6,"completion_tokens":1,"completion_tokens_details":null}}',
+    b'{"id":"chatcmpl-req_1","object":"chat.completion.chunk","created":7,"model":"engine-model","choices":[{"index":0,'
+    b'"delta":{"content":""},"logprobs":null,"finish_reason":"stop","stop_reason":3,"token_ids":null}],"usage":{'
+    b'"prompt_tokens":5,"total_tokens":7,"completion_tokens":2,"completion_tokens_details":null}}',
+    b'{"id":"chatcmpl-req_1","object":"chat.completion.chunk","created":7,"model":"engine-model","choices":[],"usage":{'
+    b'"prompt_tokens":5,"total_tokens":7,"completion_tokens":2},"system_fingerprint":"vllm-0.32.0-f69a7569",'
+    b'"metrics":{"time_to_first_token_ms":3.5,"queue_time_ms":0.5}}',
+)  # fmt: skip
+VLLM_TEXT = (
+    b'{"id":"cmpl-req_1","object":"text_completion","created":7,"model":"engine-model","choices":[{"index":0,"text":"a",'
+    b'"logprobs":null,"finish_reason":null,"stop_reason":null,"prompt_token_ids":null,"token_ids":null}],"usage":{'
+    b'"prompt_tokens":5,"total_tokens":6,"completion_tokens":1}}'
+)
+
+
+def test_nothing_of_vllms_own_reaches_a_client() -> None:
+    ending = VLLM_TEXT.replace(b'"finish_reason":null', b'"finish_reason":"stop"')
+    for payloads in (VLLM, (VLLM_TEXT, VLLM_TEXT, ending, VLLM[-1])):
+        stream = b"".join(b"data: " + payload + b"\n\n" for payload in (*payloads, b"[DONE]"))
+        sent, closing, relay = run([stream], include_usage=True)
+        *told, done = events(sent + closing)
+        assert done == "data: [DONE]"
+        assert all(set(event) == {"id", "object", "created", "model", "choices", "usage"} for event in told)
+        names = {name for event in told for choice in event["choices"] for name in choice}
+        assert names <= {"index", "delta", "text", "logprobs", "finish_reason"}
+        assert relay.usage == Usage(5, 2)
+
+
+def test_what_vllms_models_think_has_the_name_it_may_come_back_by() -> None:
+    thinking = VLLM[1].replace(b'"content":', b'"reasoning":')
+    twice = thinking.replace(b'"delta":{', b'"delta":{"content":null,')
+    text = ',"token_ids":null'
+    stream = b"".join(b"data: " + payload + b"\n\n" for payload in (VLLM[0], thinking, VLLM[2], VLLM[3], b"[DONE]"))
+    sent, closing, relay = run([stream])
+    assert events(sent + closing)[1]["choices"][0]["delta"] == {"reasoning_content": text}
+    assert relay.text_seen
+    unusual = msgspec.json.decode(rewrite_decoded(msgspec.json.decode(twice), OURS, MODEL, False))
+    assert unusual["choices"][0]["delta"] == {"content": None, "reasoning_content": text}
+    collector = Collector(OURS, MODEL, 1)
+    collector.feed(stream)
+    message = msgspec.json.decode(collector.finish())["choices"][0]["message"]
+    assert message == {"role": "assistant", "content": "", "reasoning_content": text}

@@ -1,0 +1,83 @@
+"""The adapters that an engine holds: loaded and unloaded while it serves."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from contracts.errors import InvalidField, ModelNotFound, Overloaded
+from engines.embedded.config import LoraConfig
+from engines.embedded.lora.adapter import Adapter
+from engines.embedded.lora.load import load_adapter
+from engines.embedded.models.llama import Llama
+
+
+class Adapters:
+    """Lives on the event loop; files are read in a thread of its own."""
+
+    def __init__(self, config: LoraConfig, in_use: Callable[[Adapter], bool]) -> None:
+        """in_use: whether a request is computed with it."""
+        self._config = config
+        self._in_use = in_use
+        self._loaded: dict[str, Adapter] = {}
+        """The one that was asked for last is the last."""
+        self._leaving = 0
+        """Taken out of `loaded`, and still used by requests."""
+        self._numbers = itertools.count(1)
+        self._changes = asyncio.Lock()
+
+    @property
+    def loaded(self) -> tuple[Adapter, ...]:
+        """What a request may name."""
+        return tuple(self._loaded.values())
+
+    def get(self, name: str) -> Adapter:
+        """Raises ModelNotFound for one that is not loaded."""
+        adapter = self._loaded.pop(name, None)
+        if adapter is None:
+            raise ModelNotFound(f"The following requested LoRA adapters are not loaded: {name}", param="lora_path")
+        self._loaded[name] = adapter
+        return adapter
+
+    async def load(self, model: Llama, name: str, path: str) -> Adapter:
+        """Read one and offer it. Loads come one after the other. Where there are as many as there may be, the one that
+        nobody uses and was asked for longest ago is given up for it, as SGLang does.
+
+        Raises InvalidField for a name that is loaded and for an adapter that cannot be served, Overloaded when all are
+        in use.
+        """
+        async with self._changes:
+            if name in self._loaded:
+                raise InvalidField(f"The LoRA adapter {name!r} is already loaded.", param="lora_name")
+            number, most_rank = next(self._numbers), self._config.max_rank
+            adapter = await asyncio.to_thread(load_adapter, model, name, Path(path), most_rank, number)
+            self._make_room()
+            self._loaded[name] = adapter
+            return adapter
+
+    def _make_room(self) -> None:
+        if len(self._loaded) + self._leaving < self._config.max_loaded:
+            return
+        unused = next((name for name, adapter in self._loaded.items() if not self._in_use(adapter)), None)
+        if unused is None:
+            raise Overloaded(
+                f"{self._config.max_loaded} LoRA adapters may be loaded (engine.lora.max_loaded), and all are in use."
+            )
+        del self._loaded[unused]
+
+    async def unload(self, name: str, unused: Callable[[Adapter], Awaitable[None]]) -> Adapter:
+        """Offer it no more, and return when no request uses it any more. unused: done then.
+
+        Raises InvalidField for one that is not loaded.
+        """
+        if name not in self._loaded:
+            raise InvalidField(f"The LoRA adapter {name!r} is not loaded.", param="lora_name")
+        adapter = self._loaded.pop(name)
+        self._leaving += 1
+        try:
+            await unused(adapter)
+        finally:
+            self._leaving -= 1
+        return adapter

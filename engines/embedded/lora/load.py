@@ -1,0 +1,135 @@
+"""Reads an adapter in PEFT's format: adapter_config.json and adapter_model.safetensors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from contracts.errors import InvalidField
+from engines.embedded.lora.adapter import Adapter, LowRank
+from engines.embedded.lora.peft_config import PeftConfig
+from engines.embedded.models.config import ModelConfig
+from engines.embedded.models.llama import Llama
+from engines.layers.linear import Linear
+from engines.layers.rotary import side_by_side
+
+WEIGHTS = "adapter_model.safetensors"
+PREFIX = "base_model.model.model.layers"
+
+
+class _Group(NamedTuple):
+    """One fused linear layer. parts: the projections in it, by the name in the checkpoint, with their widths."""
+
+    name: str
+    inputs: int
+    parts: tuple[tuple[str, int], ...]
+
+
+def load_adapter(model: Llama, name: str, folder: Path, most_rank: int, load_number: int) -> Adapter:
+    """Read an adapter of this model. load_number: see `Adapter`.
+
+    Raises InvalidField naming the file and the field or tensor: one that is missing, one too many, or of a shape that
+    is not the model's.
+    """
+    config = PeftConfig.read(folder, most_rank)
+    tensors = _Tensors(folder / WEIGHTS, config.rank)
+    updates: dict[tuple[int, str], LowRank] = {}
+    wide = model.generation_dtype is not model.dtype
+    size = 0
+    for layer in range(model.config.num_hidden_layers):
+        for group in _groups(model.config):
+            pair = _low_rank(tensors, config, group, layer, model.config.head_dim)
+            if pair is None:
+                continue
+            weights = [part.to(model.device, model.dtype) for part in pair]
+            updates[layer, group.name] = LowRank(*(Linear(weight, wide=wide) for weight in weights))
+            size += sum(weight.numel() * (weight.element_size() + 2 * wide) for weight in weights)
+    tensors.require_all_taken()
+    return Adapter(name, str(folder), config.rank, load_number, updates, size)
+
+
+def _groups(config: ModelConfig) -> tuple[_Group, ...]:
+    hidden, ff = config.hidden_size, config.intermediate_size
+    q_width, kv_width = (heads * config.head_dim for heads in (config.num_attention_heads, config.num_key_value_heads))
+    attention = (("self_attn.q_proj", q_width), ("self_attn.k_proj", kv_width), ("self_attn.v_proj", kv_width))
+    return (
+        _Group("qkv", hidden, attention),
+        _Group("output", q_width, (("self_attn.o_proj", hidden),)),
+        _Group("gate_up", hidden, (("mlp.gate_proj", ff), ("mlp.up_proj", ff))),
+        _Group("down", ff, (("mlp.down_proj", hidden),)),
+    )
+
+
+def _low_rank(
+    tensors: _Tensors, config: PeftConfig, group: _Group, layer: int, head_dim: int
+) -> tuple[Tensor, Tensor] | None:
+    """The fused A, and the fused B times the scale; None where no projection of the group is adapted.
+
+    up:   q │ B_q             │     down:  │ A_q │
+          k │      B_k        │            │ A_k │
+          v │           B_v   │            │ A_v │
+    """
+    downs: list[Tensor] = []
+    ups: list[tuple[int, Tensor]] = []
+    first = 0
+    for part, width in group.parts:
+        pair = tensors.pair(f"{PREFIX}.{layer}.{part}", group.inputs, width)
+        if pair is not None:
+            down, up = pair
+            # the model has the rows of q and k in this order
+            rotated = part.startswith(("self_attn.q_", "self_attn.k_"))
+            downs.append(down)
+            ups.append((first, side_by_side(up, head_dim) if rotated else up))
+        first += width
+    if not downs:
+        return None
+    fused = torch.zeros(first, len(ups) * config.rank)
+    for at, (row, up) in enumerate(ups):
+        fused[row : row + up.shape[0], at * config.rank : (at + 1) * config.rank] = up * config.scale
+    return torch.cat(downs), fused
+
+
+class _Tensors:
+    """The adapter's file. Every tensor in it must be asked for."""
+
+    def __init__(self, path: Path, rank: int) -> None:
+        self._path = path
+        self._rank = rank
+        try:
+            self._left = load_file(path)
+        except (SafetensorError, OSError) as error:
+            raise InvalidField(f"{path}: cannot be read: {error}", param=WEIGHTS) from None
+
+    def pair(self, module: str, inputs: int, outputs: int) -> tuple[Tensor, Tensor] | None:
+        """A: (rank, inputs) and B: (outputs, rank) in float32; None: the adapter has neither."""
+        names = (f"{module}.lora_A.weight", f"{module}.lora_B.weight")
+        present = [name for name in names if name in self._left]
+        if not present:
+            return None
+        if len(present) < len(names):
+            raise InvalidField(f"{self._path}: of {module} only {present[0]} is there", param=module)
+        down, up = (self._left.pop(name) for name in names)
+        for name, tensor, shape in zip(names, (down, up), ((self._rank, inputs), (outputs, self._rank)), strict=True):
+            if tuple(tensor.shape) != shape or not tensor.is_floating_point():
+                raise InvalidField(
+                    f"{self._path}: {name} is {tuple(tensor.shape)} of {tensor.dtype}; the model and r imply {shape} "
+                    "of floating-point numbers",
+                    param=name,
+                )
+            if not bool(tensor.float().isfinite().all()):
+                raise InvalidField(f"{self._path}: {name} holds numbers that are not finite", param=name)
+        return down.float(), up.float()
+
+    def require_all_taken(self) -> None:
+        if self._left:
+            name = min(self._left)
+            raise InvalidField(
+                f"{self._path}: the model has no place for {name} ({len(self._left)} such); adapted may be q, k, v, o, "
+                "gate, up and down projections",
+                param=name,
+            )

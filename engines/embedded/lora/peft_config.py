@@ -1,0 +1,67 @@
+"""What an adapter's `adapter_config.json` says, in PEFT's names. What would change the model in a way that is not
+computed here is refused by name."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from contracts.errors import InvalidField
+
+NAME = "adapter_config.json"
+ABSENT = (
+    "alpha_pattern", "rank_pattern", "layers_to_transform", "layer_replication", "modules_to_save", "lora_bias",
+    "trainable_token_indices", "target_parameters", "use_dora", "use_qalora", "use_bdlora", "fan_in_fan_out",
+    "alora_invocation_tokens",
+)  # fmt: skip
+"""Features that are not served; each must be absent, false or empty."""
+PLAIN_STARTS = (True, False, None, "gaussian", "orthogonal", "eva")
+"""How training began, where the base model was left as it is: PiSSA, OLoRA, CorDA and LoftQ change it."""
+
+MOST_ALPHA = 1_000_000
+
+
+class PeftConfig(msgspec.Struct, frozen=True):
+    """rank: columns of every A. scale: what B A x is multiplied by."""
+
+    rank: int
+    scale: float
+
+    @classmethod
+    def read(cls, folder: Path, most_rank: int) -> PeftConfig:
+        """Raises InvalidField naming the field, its value and what is allowed."""
+        path = folder / NAME
+        try:
+            raw = msgspec.json.decode(path.read_bytes())
+        except OSError as error:
+            raise InvalidField(f"{path}: cannot be read: {error.strerror}; give a PEFT folder", param=NAME) from None
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise InvalidField(f"{path}: not valid JSON: {error}", param=NAME) from None
+        if not isinstance(raw, dict):
+            raise InvalidField(f"{path}: must hold a JSON object; got {type(raw).__name__}", param=NAME)
+        return cls._of(path, raw, most_rank)
+
+    @classmethod
+    def _of(cls, path: Path, raw: dict[str, Any], most_rank: int) -> PeftConfig:
+        def wrong(field: str, allowed: str) -> InvalidField:
+            return InvalidField(f"{path}: {field} must be {allowed}; got {raw.get(field)!r}", param=field)
+
+        if raw.get("peft_type") != "LORA":
+            raise wrong("peft_type", "LORA")
+        for field in ABSENT:
+            if raw.get(field):
+                raise wrong(field, "absent: it is not supported by this engine")
+        if raw.get("bias", "none") != "none":
+            raise wrong("bias", "none")
+        if raw.get("init_lora_weights") not in PLAIN_STARTS:
+            raise wrong("init_lora_weights", "one that leaves the base model's weights as they are")
+        rank, alpha = raw.get("r"), raw.get("lora_alpha")
+        if not isinstance(rank, int) or isinstance(rank, bool) or not 1 <= rank <= most_rank:
+            raise wrong("r", f"an integer from 1 to {most_rank} (engine.lora.max_rank)")
+        if not isinstance(alpha, int | float) or isinstance(alpha, bool) or not abs(alpha) <= MOST_ALPHA:
+            raise wrong("lora_alpha", f"a number from -{MOST_ALPHA:,} to {MOST_ALPHA:,}")
+        # rank-stabilised: Kalajdzievski 2023
+        return cls(rank, alpha / (math.sqrt(rank) if raw.get("use_rslora") else rank))

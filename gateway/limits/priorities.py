@@ -1,0 +1,84 @@
+"""Which class and which share a key's requests have: rules for an organization, a project and a key, as of `levels`.
+
+Of a level, the rule of a request's tier goes before that for all tiers, for the class and for the share each by itself.
+The class is the lowest of the levels; an organization is standard where nothing says otherwise, and what says nothing
+below it lowers nothing. So whoever runs the deployment decides how high an organization may go, and its administrators
+who of theirs yields. Shares do not meet: an organization's is among organizations, a project's among the projects of
+its organization.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated
+
+import msgspec
+
+from contracts.generation import Tier
+from contracts.service_class import ServiceClass, lowest
+from gateway.limits.levels import Level
+
+USUAL_SHARE = 100
+MAX_SHARE = 10_000
+
+Share = Annotated[int, msgspec.Meta(ge=1, le=MAX_SHARE)]
+
+
+class PriorityRule(msgspec.Struct, frozen=True):
+    """One row of the table `priorities`. tier: None for all tiers. What is None is left to other rules."""
+
+    level: Level
+    subject_id: str
+    tier: Tier | None
+    service_class: ServiceClass | None = None
+    share: Share | None = None
+
+
+class Priority(msgspec.Struct, frozen=True):
+    """Of a key's requests in one tier. Shares are weights: 200 beside 100 are given twice the tokens."""
+
+    service_class: ServiceClass = ServiceClass.STANDARD
+    share: int = USUAL_SHARE
+    """The organization's, among organizations."""
+    project_share: int = USUAL_SHARE
+    """The project's, among those of its organization."""
+
+
+class Priorities(msgspec.Struct, frozen=True):
+    """Of a key's requests, by tier. Make it with `of`."""
+
+    autocomplete: Priority = Priority()
+    chat: Priority = Priority()
+
+    @classmethod
+    def of(cls, rules: Iterable[PriorityRule]) -> Priorities:
+        """rules: those of a key, its project and its organization; at most one for each level and tier."""
+        found = list(rules)
+        if not found:
+            return _USUAL
+        return cls(*(resolved(found, tier) for tier in (Tier.AUTOCOMPLETE, Tier.CHAT)))
+
+    def for_tier(self, tier: Tier) -> Priority:
+        """What a request of this tier has."""
+        return self.chat if tier is Tier.CHAT else self.autocomplete
+
+
+_USUAL = Priorities()
+
+
+def resolved(rules: Iterable[PriorityRule], tier: Tier) -> Priority:
+    """The rule at the top of this file, for one tier."""
+    classes, shares = {Level.ORGANIZATION: ServiceClass.STANDARD}, {}
+    # those of the tier last: what they say replaces what is said for all tiers
+    for rule in sorted(rules, key=lambda rule: rule.tier is not None):
+        if rule.tier not in (None, tier):
+            continue
+        if rule.service_class is not None:
+            classes[rule.level] = rule.service_class
+        if rule.share is not None:
+            shares[rule.level] = rule.share
+    return Priority(
+        lowest(tuple(classes.values())),
+        shares.get(Level.ORGANIZATION, USUAL_SHARE),
+        shares.get(Level.PROJECT, USUAL_SHARE),
+    )

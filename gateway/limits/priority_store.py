@@ -1,0 +1,80 @@
+"""Classes and shares in PostgreSQL: read with a key, written by administrators. Gateways hear of each change."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+from uuid import UUID
+
+import asyncpg
+
+from contracts.generation import Tier
+from contracts.service_class import ServiceClass
+from gateway.limits.levels import Level
+from gateway.limits.priorities import Priorities, PriorityRule
+from gateway.limits.store import rows_within
+
+_OF_SUBJECTS = "SELECT * FROM gateway.priorities WHERE subject_id = ANY ($1::uuid[])"
+_OF_SUBJECT = "SELECT * FROM gateway.priorities WHERE level = $1 AND subject_id = $2 ORDER BY tier NULLS FIRST"
+_PUT = """
+INSERT INTO gateway.priorities (level, subject_id, tier, service_class, share) VALUES ($1, $2, $3, $4, $5)
+    ON CONFLICT (subject_id, level, tier)
+    DO UPDATE SET (service_class, share, updated_at) = ($4, $5, now())
+"""
+_DELETE = "DELETE FROM gateway.priorities WHERE level = $1 AND subject_id = $2 AND tier IS NOT DISTINCT FROM $3"
+
+Connection: TypeAlias = "asyncpg.Connection[Any]"
+
+
+async def priorities_of_all(
+    connection: Connection, subjects: Sequence[tuple[UUID | str, UUID | str, UUID | str]]
+) -> list[Priorities]:
+    """Those of many keys. subjects: (organization, project, key) of each; answered in order."""
+    named = [(str(organization), str(project), str(key)) for organization, project, key in subjects]
+    rules: dict[tuple[Level, str], list[PriorityRule]] = {}
+    for row in await connection.fetch(_OF_SUBJECTS, list({each for ids in named for each in ids})):
+        rule = _rule(row)
+        rules.setdefault((rule.level, rule.subject_id), []).append(rule)
+    # Level stands in the order of a subject's ids.
+    return [
+        Priorities.of(rule for pair in zip(Level, ids, strict=True) for rule in rules.get(pair, ())) for ids in named
+    ]
+
+
+async def rules_of(connection: Connection, level: Level, subject_id: UUID | str) -> list[PriorityRule]:
+    """A subject's rules: for all tiers first."""
+    return [_rule(row) for row in await connection.fetch(_OF_SUBJECT, level.value, subject_id)]
+
+
+async def rules_within(
+    connection: Connection, organization_id: UUID | None, subject_id: UUID | None = None
+) -> list[tuple[str, PriorityRule]]:
+    """As `gateway.limits.store` has it of limits."""
+    rows = await rows_within(connection, "priorities", organization_id, subject_id)
+    return [(row["name"], _rule(row)) for row in rows]
+
+
+async def put_rule(connection: Connection, rule: PriorityRule) -> None:
+    """Make this its subject's rule for its tier; one that says nothing is deleted."""
+    if rule.service_class is None and rule.share is None:
+        await delete_rule(connection, rule.level, rule.subject_id, rule.tier)
+        return
+    service_class = rule.service_class.value if rule.service_class else None
+    tier = rule.tier.value if rule.tier else None
+    await connection.execute(_PUT, rule.level.value, rule.subject_id, tier, service_class, rule.share)
+
+
+async def delete_rule(connection: Connection, level: Level, subject_id: UUID | str, tier: Tier | None) -> None:
+    """Delete a rule, if there is one."""
+    await connection.execute(_DELETE, level.value, subject_id, tier.value if tier else None)
+
+
+def _rule(row: asyncpg.Record) -> PriorityRule:
+    tier, named = row["tier"], row["service_class"]
+    return PriorityRule(
+        Level(row["level"]),
+        str(row["subject_id"]),
+        Tier(tier) if tier else None,
+        ServiceClass(named) if named else None,
+        row["share"],
+    )

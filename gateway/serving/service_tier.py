@@ -1,0 +1,48 @@
+"""The class that a request is served in: its key's, or a lower one that its `service_tier` asks for.
+
+OpenAI's names: `flex` is offline, `priority` interactive; `auto` and `default` are whatever the key has. An answer says
+which it was where the request named one.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+from msgspec.structs import replace
+
+from contracts.errors import InvalidField
+from contracts.service_class import ServiceClass
+from gateway.limits.priorities import Priority
+from gateway.wire.prepared import Prepared
+
+ServiceTier: TypeAlias = Literal["default", "flex", "priority"]
+TOLD: dict[ServiceClass, ServiceTier] = {
+    ServiceClass.OFFLINE: "flex",
+    ServiceClass.STANDARD: "default",
+    ServiceClass.INTERACTIVE: "priority",
+}
+
+
+def in_class(prepared: Prepared, priority: Priority) -> Prepared:
+    """The request with the priority of its class, and with the `service_tier` that its answer names.
+
+    priority: its key's in its tier. Raises InvalidField for a class that the key has not.
+    """
+    asked, generation = prepared.service_tier, prepared.generation
+    service_class = service_class_of(asked, priority.service_class)
+    if service_class.priority != generation.priority:
+        prepared = replace(prepared, generation=replace(generation, priority=service_class.priority))
+    return prepared if asked is None else replace(prepared, service_tier=TOLD[service_class])
+
+
+def service_class_of(asked: str | None, own: ServiceClass) -> ServiceClass:
+    """asked: a request's `service_tier`. own: its key's class. Raises InvalidField."""
+    if asked == TOLD[ServiceClass.OFFLINE]:
+        return ServiceClass.OFFLINE
+    if asked == TOLD[ServiceClass.INTERACTIVE] and own is not ServiceClass.INTERACTIVE:
+        allowed = "auto, default, flex" if own is ServiceClass.STANDARD else "auto, default, flex (all are offline)"
+        raise InvalidField(
+            f"'service_tier' is 'priority', but the class of this API key is '{own}'. It may ask for: {allowed}.",
+            param="service_tier",
+        )
+    return own

@@ -1,0 +1,76 @@
+"""What a request would cost whole and split, by the rates learnt and what the engines of both sides have in front."""
+
+from __future__ import annotations
+
+from router.config import RouterConfig, slo_of
+from router.core import pairs
+from router.core.candidates import Candidate, PlacementContext
+from router.core.fair_queue import account_of
+from router.core.pool import PoolState
+from router.core.replica import Replica
+from router.core.split import Costs
+from router.core.state import LiveLease, QueuedRequest
+
+
+def costs_of(
+    config: RouterConfig, whole: PoolState, decode: PoolState, prefill: PoolState, waiting: QueuedRequest, now: float
+) -> Costs | None:
+    """None while the whole pool's rates are unknown: they are what both sides are compared by. Each pool has an engine
+    that is usable and suits the ask."""
+    model, ask = whole.latency_model, waiting.ask
+    if not model.trusted:
+        return None
+    tenant = whole.queue.tenant(account_of(ask))
+    served = _soonest(PlacementContext(waiting, whole, tenant, config.kv_reserve, now))
+    computed = _soonest(pairs.prefill_context(config, prefill, waiting, now))
+    tokens = computed.ahead_tokens + computed.uncached_tokens
+    return Costs(
+        whole_wait_s=served.predicted_s + _queue_s(whole, waiting) + _closed_s(config, whole, waiting, now),
+        interference_s=interference_s(whole, served),
+        # by the whole pool's rates: what a prefill pool takes to its first token has the transfer in it
+        pair_wait_s=model.first_token_s(tokens, computed.ahead_pairs + computed.pairs, 0) + _queue_s(decode, waiting),
+        transfer_s=whole.split_rule.transfer_s(ask.prompt_tokens),
+    )
+
+
+def interference_s(pool: PoolState, candidate: Candidate) -> float:
+    """How long each stream on an engine stands still for a prompt.
+
+    Every chunk is a step, in which the streams get a token each as in any other: the time of a plain step is not lost.
+    """
+    replica, model = candidate.replica, pool.latency_model
+    if replica.decoding <= 0:
+        return 0.0
+    step_tokens = replica.load.step_tokens
+    steps = candidate.uncached_tokens / step_tokens if step_tokens else 0.0
+    prompt_s = model.work_s(candidate.uncached_tokens, candidate.pairs, replica.decoding)
+    return replica.ratio.value * max(prompt_s - steps * model.token_s(replica.decoding), 0.0)
+
+
+def saw_pair(whole: PoolState, live: LiveLease, ttft_s: float, cached_tokens: int) -> None:
+    """A pair began to answer. live: its prefill engine's half. What its prompt did not take was the transfer."""
+    if not whole.latency_model.trusted:
+        return
+    own = max(live.prompt_tokens - cached_tokens, 1) if cached_tokens else live.uncached_tokens
+    prompt_s = whole.latency_model.first_token_s(live.work_ahead_tokens + own, live.work_ahead_pairs + live.pairs, 0)
+    whole.split_rule.saw_transfer(live.prompt_tokens, ttft_s - prompt_s)
+
+
+def _soonest(context: PlacementContext) -> Candidate:
+    suited: list[Replica] = [one for one in context.pool.replicas if one.usable and one.suits(context.ask)]
+    return min((context.candidate(one) for one in suited), key=lambda one: one.predicted_s)
+
+
+def _closed_s(config: RouterConfig, pool: PoolState, waiting: QueuedRequest, now: float) -> float:
+    """Until the streams there can bear another prompt."""
+    slo = slo_of(config.slos, waiting.ask.tier, waiting.ask.prompt_tokens)
+    if slo is None or not slo.tpot_s or pool.idle:
+        return 0.0
+    return pool.opens_in(slo.tpot_s, now, over_share=False)
+
+
+def _queue_s(pool: PoolState, waiting: QueuedRequest) -> float:
+    """Until it would have its turn, where others wait or no place is left."""
+    if pool.free and not len(pool.queue):
+        return 0.0
+    return pool.wait_estimator.wait_s(pool.queue.ahead_of(waiting), pool.places)

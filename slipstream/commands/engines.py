@@ -1,0 +1,99 @@
+"""`slipstream engines`: how the engines of a pool are started, where somebody other than `up` starts them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from slipstream.commands.options import Deployment, deployment_options
+
+if TYPE_CHECKING:
+    from engines.launch.spec import LaunchSpec
+
+FORMATS = ("text", "json", "shell")
+
+
+@click.group()
+def engines() -> None:
+    """Launch commands for real engines: SGLang, TensorRT-LLM, vLLM, or ours on a GPU."""
+
+
+@engines.command()
+@deployment_options
+@click.argument("pool")
+@click.option("--replica", default="", metavar="ID", help="One of them. Default: all.")
+@click.option(
+    "--speculation",
+    type=click.Choice(["on", "off", "both"]),
+    help="With drafts, without, or one after the other. Default: as each replica says.",
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(FORMATS),
+    default=FORMATS[0],
+    show_default=True,
+    help="text: with the reason behind each value; json: whole, for programs; shell: a script that starts it.",
+)
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Write a script for each there, and the files it would write beside it.",
+)
+def render(
+    deployment: Deployment, pool: str, replica: str, speculation: str | None, form: str, output: Path | None
+) -> None:
+    """Print the exact command, files and environment of each replica of POOL, from its [pools.launch].
+
+    Each number comes with its arithmetic. What cannot work is refused with the reason. Nothing is started, nobody is
+    asked, and no key is read: the commands say where the engines read theirs.
+
+    \b
+    Examples:
+      slipstream engines render autocomplete
+      slipstream engines render chat --replica chat-0 --speculation both
+      slipstream engines render chat --format shell --output launch/
+    """
+    from slipstream.commands.options import load_settings
+    from slipstream.engine_launch import launches
+
+    specs = launches(
+        load_settings(deployment.config_file, local__data=deployment.data), pool, replica, speculation or ""
+    )
+    if output is not None:
+        _write(output, specs)
+    elif form == "json":
+        click.echo(msgspec.json.encode({"launches": [_told(spec) for spec in specs]}).decode())
+    else:
+        click.echo("\n".join(_text(spec, form) for spec in specs), nl=False)
+
+
+def _text(spec: LaunchSpec, form: str) -> str:
+    from engines.launch.text import script_of, text_of
+
+    return script_of(spec) if form == "shell" else text_of(spec)
+
+
+def _told(spec: LaunchSpec) -> dict[str, object]:
+    return {**msgspec.to_builtins(spec), "command": spec.command}
+
+
+def _write(folder: Path, specs: list[LaunchSpec]) -> None:
+    """A script for each, executable, and its files under their own names."""
+    from engines.launch.text import script_of
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for spec in specs:
+        variant = f"speculation-{'on' if spec.speculation else 'off'}"
+        script = folder / f"{spec.replica}.{variant}.sh"
+        script.write_text(script_of(spec))
+        script.chmod(0o755)
+        click.echo(script)
+        for file in spec.files:
+            path = folder / Path(file.path).name
+            path.write_text(file.content)
+            click.echo(path)

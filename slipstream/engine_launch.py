@@ -1,0 +1,164 @@
+"""From settings to launch commands: which model a pool serves, on how many cards, and one notch under which knee.
+
+The knee is the planner's; everything else is `engines.launch`, which knows no planner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from contracts.desired_state import Model, Replica
+from contracts.errors import ConfigError
+from engines.launch.config import LaunchConfig, LaunchWorkload
+from engines.launch.render import Served, render
+from engines.launch.sizing import gpu_of, node_of
+from engines.launch.spec import LaunchSpec, Reasoned
+from engines.performance.fit import require_fit
+from engines.performance.roofline import Roofline
+from planning.operating_point import Knee, knee
+from planning.plan import TENSOR_PARALLEL
+from planning.workload import Promise, Workload
+from slipstream.pool_settings import PoolSettings
+from slipstream.served_names import served_names
+from slipstream.settings import Settings
+
+VARIANTS = {"on": (True,), "off": (False,), "both": (False, True)}
+
+
+def launches(settings: Settings, pool_name: str, replica_id: str, speculation: str) -> list[LaunchSpec]:
+    """The commands of a pool's replicas, or of one.
+
+    speculation: `on`, `off` or `both`; empty: of each replica as it says. Raises ConfigError.
+    """
+    pool = _pool(settings, pool_name)
+    launch = _launch(pool)
+    served = _served(settings, pool, launch)
+    specs = []
+    for replica in _replicas(pool, replica_id):
+        for variant in VARIANTS.get(speculation, (replica.speculation,)):
+            specs.append(render(pool, replica, launch, served, variant))
+    return specs
+
+
+def _pool(settings: Settings, name: str) -> PoolSettings:
+    for pool in settings.pools:
+        if pool.name == name:
+            return pool
+    known = ", ".join(pool.name for pool in settings.pools) or "none"
+    raise ConfigError(f"there is no pool {name!r} in the settings; pools: {known}")
+
+
+def _launch(pool: PoolSettings) -> LaunchConfig:
+    if pool.launch is None:
+        raise ConfigError(
+            f"pools.{pool.name}.launch: it is not said how its engines are started; give [pools.launch] with at least "
+            "model and gpu",
+            param=f"pools.{pool.name}.launch",
+        )
+    role = pool.launch.role
+    if pool.role == "unified":
+        return pool.launch
+    if role not in ("unified", pool.role):
+        field = f"pools.{pool.name}.launch.role"
+        raise ConfigError(f"{field}: {role!r}, and the pool's own role is {pool.role!r}; leave it out", param=field)
+    return msgspec.structs.replace(pool.launch, role=pool.role)
+
+
+def _replicas(pool: PoolSettings, replica_id: str) -> Iterable[Replica]:
+    chosen = [replica for replica in pool.replicas if replica_id in ("", replica.id)]
+    if not chosen:
+        known = ", ".join(replica.id for replica in pool.replicas) or "none"
+        raise ConfigError(f"pool {pool.name!r} has no replica {replica_id!r}; replicas: {known}")
+    return chosen
+
+
+def _served(settings: Settings, pool: PoolSettings, launch: LaunchConfig) -> Served:
+    model, name = _model(settings, pool)
+    context = (
+        Reasoned(launch.context_tokens, "as set")
+        if launch.context_tokens
+        else Reasoned(model.context_tokens, f"of the model {model.name}")
+    )
+    if context.value < model.context_tokens:
+        raise ConfigError(
+            f"pools.{pool.name}.launch.context_tokens: the model {model.name} is offered with {model.context_tokens:,} "
+            f"tokens, and its engines would take {context.value:,}; shorten models.{model.name}.context_tokens as well",
+            param=f"pools.{pool.name}.launch.context_tokens",
+        )
+    cards, found = _cards(launch, pool, context.value)
+    return Served(name, context, cards, _running(launch, found), str(settings.data.token_file.resolve()))
+
+
+def _model(settings: Settings, pool: PoolSettings) -> tuple[Model, str]:
+    """The model that the pool serves, and under which name."""
+    names: dict[str, Model] = {}
+    for served in served_names(settings.models, _answering(settings, pool)):
+        names.setdefault(served.name, served.model)
+    if len(names) != 1:
+        told = f"under the names {', '.join(names)}, and an engine has one" if names else "by no model"
+        raise ConfigError(
+            f"pools.{pool.name}: it is served {told}; "
+            + ("set their engine_model" if names else "name it in models[]"),
+            param=f"pools.{pool.name}",
+        )
+    ((name, model),) = names.items()
+    return model, name
+
+
+def _answering(settings: Settings, pool: PoolSettings) -> str:
+    """The pool that models name for what it serves: of a prefill pool its decode pool, which may still be missing."""
+    return next((each.name for each in settings.pools if each.prefill_pool == pool.name), pool.name)
+
+
+def _cards(launch: LaunchConfig, pool: PoolSettings, context_tokens: int) -> tuple[Reasoned[int], Knee | None]:
+    """How many cards a replica has, and the knee there: as set, else the fewest that hold the model and the promise."""
+    field = f"pools.{pool.name}.launch"
+    set_cards = launch.tensor_parallel or (pool.tensor_parallel if pool.tensor_parallel > 1 else 0)
+    if set_cards:
+        return Reasoned(set_cards, "as set"), _knee(launch, field, set_cards, context_tokens)
+    refused: ConfigError | None = None
+    for cards in TENSOR_PARALLEL:
+        try:
+            found = _knee(launch, field, cards, context_tokens)
+        except ConfigError as error:
+            refused = refused if cards > gpu_of(launch).per_node and refused else error
+            continue
+        kept = "and the promise" if launch.workload else "and one request of this context"
+        return Reasoned(cards, f"the fewest that hold the model {kept}, in one NVLink node"), found
+    assert refused is not None, "no number of cards was tried"
+    raise refused
+
+
+def _knee(launch: LaunchConfig, field: str, cards: int, context_tokens: int) -> Knee | None:
+    node = node_of(launch, cards, field)
+    require_fit(node, context_tokens)
+    if launch.workload is None:
+        return None
+    chunk = launch.chunk_tokens or node.gpu.chunk_tokens
+    return knee(Roofline(node), _workload(launch.workload), _promise(launch.workload), chunk)
+
+
+def _workload(asked: LaunchWorkload) -> Workload:
+    # a rate decides how many replicas there are, not how one is run
+    return Workload(1.0, asked.prompt_tokens, asked.output_tokens, asked.cached)
+
+
+def _promise(asked: LaunchWorkload) -> Promise:
+    return Promise(asked.ttft_ms / 1e3, asked.tpot_ms / 1e3)
+
+
+def _running(launch: LaunchConfig, found: Knee | None) -> Reasoned[int] | None:
+    if launch.max_running:
+        return Reasoned(launch.max_running, "as set")
+    if found is None:
+        return None
+    point, beyond = found.operated_at, found.point
+    if point.batch == beyond.batch:
+        return Reasoned(
+            point.batch, f"the knee, beyond which lies {found.broken_by or 'no larger batch that is tried'}"
+        )
+    return Reasoned(
+        point.batch, f"one notch under the knee at {beyond.batch}, beyond which the {found.broken_by} would break"
+    )

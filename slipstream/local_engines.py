@@ -1,0 +1,219 @@
+"""The embedded engines that `up` starts: which of which pool, with which settings, at which ports."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from contracts.desired_state import Model, Replica
+from contracts.errors import ConfigError
+from contracts.generation import Tier
+from engines.embedded.config import EngineConfig
+from infra.local.ports import Ports
+from slipstream import fleet, model_folder
+from slipstream.model_folder import ModelFolder
+from slipstream.pool_settings import DRIVER, PoolSettings
+from slipstream.served_names import served_names
+from slipstream.settings import Settings, reachable
+
+_TCP = re.compile(r"tcp://(?P<host>.+):(?P<port>\*|\d+)")
+ANY_PORT = "*"
+"""In an endpoint, as ZeroMQ writes it: `up` chooses one for each engine."""
+
+
+class Engine(msgspec.Struct, frozen=True):
+    """One embedded engine process to start."""
+
+    name: str
+    pool: str
+    trail: str
+    """Where its settings stand, for messages: `pools.code.engine`."""
+    folder: ModelFolder
+    config: EngineConfig
+    """All of its settings; the ports are chosen by `placed`."""
+
+    @property
+    def url(self) -> str:
+        """Where gateways and router reach it."""
+        host = reachable(self.config.host)
+        return f"http://{f'[{host}]' if ':' in host else host}:{self.config.port}"
+
+    @property
+    def replica(self) -> Replica:
+        """As its pool has it."""
+        events = self.config.kv_events
+        return Replica(
+            id=self.name,
+            url=self.url,
+            kv_events=_reachable_endpoint(events.endpoint),
+            kv_events_replay=_reachable_endpoint(events.replay_endpoint),
+        )
+
+
+def planned(settings: Settings) -> tuple[Settings, tuple[Engine, ...]]:
+    """The settings with the models that are served, each with a tokenizer where an engine of ours has it; and the
+    engines to start, of all pools in order, without ports.
+
+    Raises ConfigError for a pool whose engines cannot be started as it says, and for a folder that will not do.
+    """
+    served = fleet.with_models(settings)
+    engines = tuple(
+        engine
+        for pool in served.pools
+        for engine in _of_pool(served, pool, f"pools.{pool.name}.engine" if settings.models else "engine")
+    )
+    folders = {engine.pool: str(engine.folder.path) for engine in engines}
+    models = tuple(
+        msgspec.structs.replace(model, tokenizer=model.tokenizer or folders.get(model.pool)) for model in served.models
+    )
+    return msgspec.structs.replace(served, models=models), engines
+
+
+def placed(engines: Sequence[Engine], ports: Ports) -> tuple[Engine, ...]:
+    """The same ones, each with ports of its own: where it answers, and where it tells of its cache if it does."""
+    return tuple(_placed(engine, ports) for engine in engines)
+
+
+def with_replicas(settings: Settings, engines: Sequence[Engine]) -> Settings:
+    """The settings as every other process needs them: these engines are replicas like any others."""
+    pools = tuple(
+        msgspec.structs.replace(
+            pool,
+            engine=None,
+            local_replicas=1,
+            replicas=tuple(engine.replica for engine in engines if engine.pool == pool.name),
+        )
+        if pool.engine is not None
+        else pool
+        for pool in settings.pools
+    )
+    return msgspec.structs.replace(settings, pools=pools)
+
+
+def _of_pool(settings: Settings, pool: PoolSettings, trail: str) -> Iterator[Engine]:
+    config = pool.engine
+    if config is None:
+        if pool.local_replicas > 1:
+            raise ConfigError(
+                f"pools.{pool.name}.local_replicas: {pool.local_replicas} engines to start, and nothing says of what; "
+                f'give {trail} = {{ model = "FOLDER" }}, or the engines\' addresses as replicas',
+                param=f"pools.{pool.name}.local_replicas",
+            )
+        return
+    _require_ours(pool, trail)
+    _require_unchosen(config, settings.engine, trail)
+    if not config.model:
+        raise ConfigError(
+            f"{trail}.model: missing; give the folder of a model, or the name of one that comes with Slipstream",
+            param=f"{trail}.model",
+        )
+    models = [served.model for served in served_names(settings.models, pool.name)]
+    needs_template = any(model.tier is Tier.CHAT for model in models)
+    folder = model_folder.read_path(model_folder.find(config.model), f"{trail}.model", needs_template)
+    name = _name(settings.models, pool.name, folder)
+    context_tokens = _context(config, settings.engine, folder, models, trail)
+    config = msgspec.structs.replace(config, model=str(folder.path), name=name, port=0, context_tokens=context_tokens)
+    for number in range(1, pool.local_replicas + 1):
+        yield Engine(f"engine-{pool.name}-{number}", pool.name, trail, folder, config)
+
+
+def _require_ours(pool: PoolSettings, trail: str) -> None:
+    """Raise ConfigError unless the pool's engines are embedded ones that nobody else starts."""
+    if pool.driver != DRIVER:
+        raise ConfigError(
+            f"{trail}: `up` starts engines of the driver {DRIVER!r} only, and pools.{pool.name}.driver is "
+            f"{pool.driver!r}; leave it out and give the engines' addresses as replicas",
+            param=trail,
+        )
+    if pool.replicas:
+        raise ConfigError(
+            f"{trail}: `up` would start this pool's engines, and replicas names others "
+            f"({', '.join(replica.id for replica in pool.replicas)}); give one of the two, or make two pools",
+            param=trail,
+        )
+    if pool.launch is not None:
+        raise ConfigError(
+            f"{trail}: `up` would start this pool's engines, and pools.{pool.name}.launch says how others are started; "
+            "give one of the two",
+            param=trail,
+        )
+
+
+def _require_unchosen(config: EngineConfig, of_all: EngineConfig, trail: str) -> None:
+    """Raise ConfigError for what `up` chooses itself."""
+    for field, given, usual in (
+        ("name", config.name, of_all.name),
+        ("port", config.port, of_all.port),
+        ("metrics", config.metrics, of_all.metrics),
+    ):
+        if given != usual:
+            raise ConfigError(
+                f"{trail}.{field}: `up` chooses it for every engine that it starts, and `slipstream status` and the "
+                "list of metrics targets show it; leave it out",
+                param=f"{trail}.{field}",
+            )
+
+
+def _name(models: Sequence[Model], pool_name: str, folder: ModelFolder) -> str:
+    """What its engines serve the model as. Raises ConfigError when they are asked for two names."""
+    asked = list(served_names(models, pool_name))
+    for one in asked[1:]:
+        if one.name != asked[0].name:
+            raise ConfigError(
+                f"{one.setting}: an embedded engine serves one model under one name, and those of pools.{pool_name} "
+                f"would be asked for {asked[0].name!r} by {asked[0].model.name} and for {one.name!r} by "
+                f"{one.model.name}; set it to {asked[0].name!r}, or make a pool for each",
+                param=one.setting,
+            )
+    return asked[0].name if asked else folder.name
+
+
+def _context(
+    config: EngineConfig, of_all: EngineConfig, folder: ModelFolder, models: Sequence[Model], trail: str
+) -> int:
+    """The longest prompt and output that its engines take: what `[engine]` says for all is cut to what the model was
+    made for. Raises ConfigError when more is promised."""
+    made = folder.context_tokens
+    if config.context_tokens > made and config.context_tokens != of_all.context_tokens:
+        raise ConfigError(
+            f"{trail}.context_tokens: {config.context_tokens:,}, and {folder.name} was made for {made:,}; give "
+            f"{made:,} at most, or 0",
+            param=f"{trail}.context_tokens",
+        )
+    taken = min(config.context_tokens or made, made)
+    for model in models:
+        if model.context_tokens > taken:
+            raise ConfigError(
+                f"models.{model.name}.context_tokens: {model.context_tokens:,}, and the engines of pools."
+                f"{model.pool} take {taken:,} ({f'{trail}.context_tokens' if taken < made else 'as made'}); promise "
+                f"{taken:,} at most",
+                param=f"models.{model.name}.context_tokens",
+            )
+    return taken
+
+
+def _placed(engine: Engine, ports: Ports) -> Engine:
+    events = engine.config.kv_events
+    chosen = msgspec.structs.replace(
+        events,
+        endpoint=_with_port(events.endpoint, f"{engine.name} KV events", ports),
+        replay_endpoint=_with_port(events.replay_endpoint, f"{engine.name} KV events replay", ports),
+    )
+    config = msgspec.structs.replace(engine.config, port=ports.pick(engine.name), kv_events=chosen)
+    return msgspec.structs.replace(engine, config=config)
+
+
+def _with_port(endpoint: str, name: str, ports: Ports) -> str:
+    found = _TCP.fullmatch(endpoint)
+    return f"tcp://{found['host']}:{ports.pick(name)}" if found and found["port"] == ANY_PORT else endpoint
+
+
+def _reachable_endpoint(endpoint: str) -> str:
+    """What a subscriber on this machine connects to."""
+    found = _TCP.fullmatch(endpoint)
+    if found is None:
+        return endpoint
+    host = "127.0.0.1" if found["host"] == ANY_PORT else reachable(found["host"])
+    return f"tcp://{host}:{found['port']}"

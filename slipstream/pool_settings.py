@@ -1,0 +1,32 @@
+"""A pool as the settings file has it: what gateways and router need of it, and how its engines are started."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from contracts.desired_state import Pool
+from engines.embedded.config import EngineConfig
+from engines.launch.config import LaunchConfig
+
+DRIVER = "embedded"
+"""Of the pools whose engines `up` can start."""
+
+
+class PoolSettings(Pool, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """An entry of `[[pools]]`. What is added here never enters the desired state."""
+
+    engine: EngineConfig | None = None
+    """Driver `embedded` only. `up` starts this pool's engines itself: `model` is their folder, or the name of a model
+    that comes with Slipstream. Every field of `[engine]` can be given; what is not is as `[engine]` has it. Names and
+    ports are chosen by `up`. Leave out `replicas` then."""
+    local_replicas: Annotated[int, msgspec.Meta(ge=1, le=64)] = 1
+    """Engines that `up` starts for this pool, where `engine` is given."""
+    launch: LaunchConfig | None = None
+    """How engines that are started elsewhere are started: `slipstream engines render` prints their commands."""
+
+    @property
+    def desired(self) -> Pool:
+        """What of it is desired state."""
+        return Pool(**{name: getattr(self, name) for name in Pool.__struct_fields__})

@@ -1,0 +1,178 @@
+"""Settings that cannot work are refused with their arithmetic and what would do."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from contracts.desired_state import Replica
+from contracts.errors import ConfigError
+from engines.launch.checkpoint import read_checkpoint
+from engines.launch.config import LaunchSpeculation
+from engines.launch.draft_head import HeadOfAnotherModel, head_parameters
+from engines.launch.matrix import SettingsConflict
+from engines.performance.catalog import LLAMA_70B
+from engines.performance.fit import (
+    ContextBeyondKv,
+    HeadsNotDivisible,
+    PrecisionNotSupported,
+    TensorParallelAcrossNodes,
+    WeightsDoNotFit,
+)
+from engines.performance.precision import Precision
+from tests.engines.launch.launched import HEAD, launch_of, pool_of, rendered
+
+MODELS = Path(__file__).parents[3] / "models"
+SGLANG = pool_of("sglang")
+
+
+@pytest.mark.parametrize(
+    ("launch", "cards", "context", "error", "told"),
+    [
+        ({"shape": "llama-70b"}, 1, 16_384, ContextBeyondKv, "at most"),
+        ({"shape": "llama-70b", "weights": "bf16"}, 1, 8_192, WeightsDoNotFit, "cards would hold them"),
+        ({"shape": "llama-70b"}, 16, 8_192, TensorParallelAcrossNodes, "spans machines"),
+        ({"shape": "llama-70b", "gpus_per_node": 4}, 8, 8_192, TensorParallelAcrossNodes, "use at most 4"),
+        ({"shape": "llama-70b"}, 2, 600_000, ContextBeyondKv, "at most"),
+        ({}, 3, 8_192, HeadsNotDivisible, "use a divisor of 32"),
+        ({"gpu": "a100", "weights": "fp8"}, 1, 8_192, PrecisionNotSupported, "no units for fp8"),
+        ({"weights": "nvfp4"}, 1, 8_192, PrecisionNotSupported, "no units for nvfp4"),
+        ({"gpu": "b200", "attention": "fa3"}, 1, 8_192, ConfigError, "no kernels for B200"),
+        ({"gpu": "a100", "kv_dtype": "fp8"}, 1, 8_192, SettingsConflict, "no units for FP8"),
+        ({"role": "prefill", "chunk_tokens": 2_048}, 1, 8_192, SettingsConflict, "4 chunks of 2,048 instead of 1"),
+        ({"role": "decode", "chunk_tokens": 8_192}, 1, 8_192, SettingsConflict, "handed finished prompts"),
+        ({"shape": ""}, 1, 8_192, ConfigError, "no folder with a config.json on this machine"),
+    ],
+)
+def test_what_cannot_work_is_refused(
+    launch: dict[str, Any], cards: int, context: int, error: type[ConfigError], told: str
+) -> None:
+    with pytest.raises(error, match=told):
+        rendered(SGLANG, launch_of(**launch), cards=cards, context_tokens=context)
+
+
+def test_a_pool_that_somebody_else_starts_is_not_rendered() -> None:
+    with pytest.raises(ConfigError, match="nothing is rendered for 'openai'"):
+        rendered(pool_of("openai"), launch_of())
+
+
+def test_half_a_pair_needs_an_engine_that_has_halves() -> None:
+    with pytest.raises(SettingsConflict, match="role is unified"):
+        rendered(pool_of("vllm"), launch_of(role="prefill"))
+
+
+@pytest.mark.parametrize("url", ["https://gpu.example.com", "http://10.0.0.5/engine", "http://10.0.0.5"])
+def test_where_the_engine_listens_must_be_known(url: str) -> None:
+    pool = pool_of("sglang", replicas=(Replica(id="a", url=url),))
+    with pytest.raises(ConfigError, match="give the engine's port"):
+        rendered(pool, launch_of())
+    assert "30000" in rendered(pool, launch_of(port=30_000)).command
+
+
+@pytest.mark.parametrize(("most", "told"), [(64, "waits in the engine"), (8, "never used"), (32, ""), (0, "")])
+def test_what_the_router_gives_beside_what_is_run_is_told(most: int, told: str) -> None:
+    notes = " ".join(rendered(pool_of("sglang", max_concurrency=most), launch_of()).notes)
+    assert ("requests at a time" in notes) is bool(told)
+    assert told in notes
+
+
+def test_drafting_must_be_described() -> None:
+    with pytest.raises(ConfigError, match="it is not said how"):
+        rendered(SGLANG, launch_of(), speculation=True)
+
+
+def test_a_head_that_costs_what_it_saves_is_refused() -> None:
+    poor = LaunchSpeculation(draft_model="/models/head", acceptance=0.02)
+    with pytest.raises(ConfigError, match="the head costs what it saves"):
+        rendered(SGLANG, launch_of(speculation=poor), speculation=True)
+
+
+def ours(folder: Path, name: str = "slipstream-code", **changed: Any) -> Path:
+    """A copy of a shipped model's configurations, with some of the head's changed."""
+    copy = folder / name
+    (copy / "draft").mkdir(parents=True)
+    shutil.copy(MODELS / name / "config.json", copy)
+    config = msgspec.json.decode((MODELS / name / "draft" / "config.json").read_bytes())
+    (copy / "draft" / "config.json").write_bytes(msgspec.json.encode({**config, **changed}))
+    return copy
+
+
+def drafting(model: Path, algorithm: str = "eagle3") -> None:
+    speculation = LaunchSpeculation(algorithm=algorithm, draft_model=str(model / "draft"))  # type: ignore[arg-type]
+    rendered(SGLANG, launch_of(model=str(model), shape="", speculation=speculation), speculation=True)
+
+
+def test_the_head_that_was_trained_for_a_model_is_taken(tmp_path: Path) -> None:
+    drafting(ours(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"hidden_size": 512}, "hidden states are 512"),
+        ({"vocab_size": 32_000}, "vocabulary are 32000"),
+        ({"torch_dtype": "float16"}, "numbers are float16"),
+        ({"max_position_embeddings": 4_096}, "made for 4,096 tokens"),
+        ({"architectures": ["LlamaForCausalLM"]}, "no eagle3 head"),
+    ],
+)
+def test_a_head_of_another_model_is_refused(tmp_path: Path, changed: dict[str, Any], told: str) -> None:
+    with pytest.raises(HeadOfAnotherModel, match=told):
+        drafting(ours(tmp_path, **changed))
+
+
+def test_a_head_of_another_algorithm_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(HeadOfAnotherModel, match="no eagle head"):
+        drafting(ours(tmp_path), "eagle")
+
+
+def test_what_could_not_be_compared_is_said() -> None:
+    spec = rendered(SGLANG, launch_of(speculation=HEAD), speculation=True)
+    assert any("nobody compared them" in note for note in spec.notes)
+
+
+def test_a_head_that_is_not_here_is_taken_to_be_of_the_usual_size() -> None:
+    """The published head for Llama 3.3 70B is 3 GB in BF16."""
+    assert head_parameters(Path("/nowhere"), LLAMA_70B) * 2 == pytest.approx(3e9, rel=0.1)
+
+
+def test_numbers_of_a_folder_are_read(tmp_path: Path) -> None:
+    def written(name: str, quant: dict[str, Any] | None = None, modelopt: str = "") -> Path:
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "config.json").write_bytes(
+            msgspec.json.encode({"torch_dtype": "bfloat16", "quantization_config": quant})
+        )
+        if modelopt:
+            told = {"quantization": {"quant_algo": modelopt, "kv_cache_quant_algo": "FP8"}}
+            (folder / "hf_quant_config.json").write_bytes(msgspec.json.encode(told))
+        return folder
+
+    def kept(folder: Path) -> tuple[Precision, str, bool]:
+        found = read_checkpoint(folder)
+        assert found is not None
+        return found.precision, found.toolchain, found.kv_scales
+
+    assert read_checkpoint(tmp_path / "nowhere") is None
+    assert kept(written("plain")) == (Precision.BF16, "", False)
+    assert kept(written("modelopt", modelopt="FP8")) == (Precision.FP8, "modelopt", True)
+    tensors = {"quant_method": "compressed-tensors", "format": "float-quantized"}
+    assert kept(written("tensors", tensors)) == (Precision.FP8, "compressed-tensors", False)
+    with pytest.raises(ConfigError, match="'gptq', which is not modelled"):
+        read_checkpoint(written("gptq", {"quant_method": "gptq"}))
+
+
+def test_numbers_that_are_not_the_folders_are_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "fp8"
+    shutil.copytree(MODELS / "slipstream-code", folder, ignore=shutil.ignore_patterns("*.safetensors"))
+    (folder / "hf_quant_config.json").write_text('{"quantization": {"quant_algo": "FP8"}}')
+    launch = launch_of(model=str(folder), shape="", weights="bf16")
+    with pytest.raises(ConfigError, match=r"bf16 is asked for, and .* holds fp8"):
+        rendered(SGLANG, launch)
+    spec = rendered(SGLANG, launch_of(model=str(folder), shape=""))
+    assert "modelopt_fp8" in spec.command
+    assert any("no scales for keys and values" in note for note in spec.notes)

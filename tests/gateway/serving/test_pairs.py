@@ -1,0 +1,150 @@
+"""A request on a prefill/decode pair: both engines are asked, one is heard, and books close once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from aiohttp.test_utils import TestServer
+
+from contracts.lease import Engine
+from contracts.usage import Finish
+from tests.fakes.pair import PairEngine, Rooms
+from tests.gateway.serving.client import Client
+from tests.gateway.serving.harness import Harness, harness
+
+
+class Pairs:
+    """A harness whose router grants pairs of two prefill engines and two decode engines, in this order."""
+
+    def __init__(self, harness: Harness, prefills: list[PairEngine], decodes: list[PairEngine]) -> None:
+        self.harness = harness
+        self.prefills = prefills
+        self.decodes = decodes
+
+
+async def place(stack: AsyncExitStack, engine: PairEngine, role: str, number: int) -> Engine:
+    server = await stack.enter_async_context(TestServer(engine.app(role), handler_cancellation=True))
+    port = 8_998 if role == "prefill" else 0
+    return Engine(f"{role}-{number}", str(server.make_url("")).rstrip("/"), "sglang", "fake", role, port)
+
+
+@asynccontextmanager
+async def pairs() -> AsyncIterator[Pairs]:
+    rooms = Rooms()
+    prefills, decodes = [[PairEngine(rooms) for _ in range(2)] for _ in range(2)]
+    async with AsyncExitStack() as stack, harness() as running:
+        running.router.prefills = tuple([await place(stack, one, "prefill", n) for n, one in enumerate(prefills)])
+        running.router.engines = tuple([await place(stack, one, "decode", n) for n, one in enumerate(decodes)])
+        yield Pairs(running, prefills, decodes)
+
+
+async def test_both_are_asked_with_one_room_and_the_answer_is_the_decode_engines() -> None:
+    async with pairs() as pair:
+        client = Client()
+        await pair.harness.serve(client)
+        (prefill,), (decode,) = pair.prefills[0].asked, pair.decodes[0].asked
+        assert prefill == decode
+        assert prefill["bootstrap_host"] == "127.0.0.1"
+        assert prefill["bootstrap_port"] == 8_998
+        assert 0 <= prefill["bootstrap_room"] < 2**63
+        pair.harness.require_balanced()
+        (record,) = pair.harness.journal.records
+        assert (record.usage.prompt_tokens, record.usage.completion_tokens) == (7, 4)
+        (end,) = pair.harness.router.ends
+        assert (end.finish, end.engine_fault, end.prefill_fault) == (Finish.COMPLETE, False, False)
+
+
+async def test_a_prefill_engine_that_dies_before_the_first_byte_is_replaced() -> None:
+    async with pairs() as pair:
+        pair.prefills[0].dies = True
+        client = Client()
+        await pair.harness.serve(client)
+        rooms = {one["bootstrap_room"] for one in (*pair.prefills[0].asked, *pair.prefills[1].asked)}
+        assert len(rooms) == 2, "a room of its own for each attempt"
+        pair.harness.require_balanced()
+        first, second = pair.harness.router.ends
+        assert (first.engine_fault, first.prefill_fault, second.finish) == (False, True, Finish.COMPLETE)
+        assert pair.harness.router.asks[1].excluded_replicas == ("prefill-0",)
+        assert pair.harness.limiter.reserved.total() == 1
+        assert [record.billed for record in pair.harness.journal.records] == [False, True]
+        await pair.decodes[0].begun.wait()
+
+
+async def test_a_prefill_engine_that_is_full_is_no_fault_and_another_is_asked() -> None:
+    async with pairs() as pair:
+        pair.prefills[0].status = 503
+        await pair.harness.serve(Client())
+        pair.harness.require_balanced()
+        first, second = pair.harness.router.ends
+        assert not first.engine_fault
+        assert not first.prefill_fault
+        assert second.finish is Finish.COMPLETE
+
+
+async def test_when_all_prefill_engines_die_the_first_failure_is_told() -> None:
+    async with pairs() as pair:
+        pair.prefills[0].dies = pair.prefills[1].dies = True
+        request = await pair.harness.serve(Client())
+        pair.harness.require_balanced()
+        assert all(end.prefill_fault for end in pair.harness.router.ends)
+        assert pair.harness.traces.seen[-1][1] == "engine_failed", request.request_id
+
+
+async def test_a_transfer_that_fails_is_tried_again_with_another_decode_engine() -> None:
+    async with pairs() as pair:
+        pair.prefills[0].failing_transfers = 1
+        client = Client()
+        await pair.harness.serve(client)
+        pair.harness.require_balanced()
+        first, second = pair.harness.router.ends
+        assert (first.finish, first.engine_fault) == (Finish.ENGINE_ERROR, True)
+        assert pair.harness.router.asks[1].excluded_replicas == ("decode-0",)
+        assert second.finish is Finish.COMPLETE
+        assert b"transfer failed" not in client.sent
+        assert [record.billed for record in pair.harness.journal.records] == [False, True]
+
+
+async def test_a_prefill_engine_that_dies_after_the_first_byte_changes_nothing() -> None:
+    async with pairs() as pair:
+        prefill, decode = pair.prefills[0], pair.decodes[0]
+        prefill.lingers = decode.lingers = True
+        client = Client()
+        serving = asyncio.create_task(pair.harness.serve(client))
+        async with asyncio.timeout(30):
+            await client.reads(b'"content":"a"')
+            prefill.dies_later.set()
+            await prefill.dead.wait()
+            decode.go_on.set()
+            await serving
+        pair.harness.require_balanced()
+        (end,) = pair.harness.router.ends
+        assert (end.finish, end.engine_fault, end.prefill_fault) == (Finish.COMPLETE, False, False)
+        assert end.usage.completion_tokens == 4
+        assert not pair.prefills[1].asked
+
+
+async def test_a_decode_engine_that_dies_after_the_first_byte_ends_the_answer() -> None:
+    async with pairs() as pair:
+        pair.decodes[0].dies = True
+        await pair.harness.serve(Client())
+        pair.harness.require_balanced()
+        (end,) = pair.harness.router.ends
+        assert (end.engine_fault, end.prefill_fault) == (True, False)
+
+
+async def test_a_client_that_leaves_stops_both() -> None:
+    async with pairs() as pair:
+        pair.prefills[0].holds = True
+        client = Client()
+        serving = asyncio.create_task(pair.harness.serve(client))
+        await pair.prefills[0].begun.wait()
+        await pair.decodes[0].begun.wait()
+        client.leave()
+        await serving
+        async with asyncio.timeout(30):
+            await pair.prefills[0].left.wait()
+            await pair.decodes[0].left.wait()
+        pair.harness.require_balanced()
+        assert [end.finish for end in pair.harness.router.ends] == [Finish.CLIENT_GONE]

@@ -1,0 +1,152 @@
+"""`slipstream engines render`: from a settings file to commands, and the page that shows them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+
+from contracts.desired_state import Replica
+from contracts.errors import ConfigError
+from engines.performance.catalog import H100, LLAMA_70B
+from engines.performance.precision import Precision
+from planning.plan import Hardware, plan
+from planning.workload import Promise, PromiseOutOfReach, Workload
+from slipstream.__main__ import cli
+from slipstream.engine_launch import launches
+from slipstream.printed_page import SHOWN, with_output
+from slipstream.settings import Settings, load
+from tests.deployment import ROOT
+
+PAGE = ROOT / "docs" / "guides" / "launch-engines.md"
+EXAMPLE = ROOT / "docs" / "guides" / "launch-engines.toml"
+
+
+def run(*words: str) -> str:
+    result = CliRunner().invoke(cli, ["engines", "render", *words, "--config", str(EXAMPLE)], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def changed(pool: str, **given: Any) -> Settings:
+    """The example with other settings of one pool's `launch`."""
+    settings = load(EXAMPLE)
+    pools = tuple(
+        msgspec.structs.replace(each, launch=msgspec.structs.replace(each.launch, **given))
+        if each.name == pool
+        else each
+        for each in settings.pools
+        if each.launch is not None
+    )
+    return msgspec.structs.replace(settings, pools=pools)
+
+
+def command(settings: Settings, pool: str) -> dict[str, tuple[str, ...]]:
+    (spec,) = launches(settings, pool, "", "off")
+    return {each.name: each.values for each in spec.arguments}
+
+
+def test_the_page_shows_what_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    page = PAGE.read_text()
+    assert len(SHOWN.findall(page)) == page.count("```text") == 2
+    assert with_output(page) == page, "run `make docs`"
+    assert "\n".join(re.findall(r"^```toml\n(.*?)^```$", page, re.M | re.S)) in EXAMPLE.read_text()
+
+
+def test_the_other_commands_of_the_page_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "slipstream.toml").write_text(EXAMPLE.read_text())
+    (block,) = (each for each in re.findall(r"^```sh\n(.*?)^```$", PAGE.read_text(), re.M | re.S) if "--format" in each)
+    for line in block.splitlines():
+        result = CliRunner().invoke(cli, line.partition("#")[0].split()[1:], catch_exceptions=False)
+        assert result.exit_code == 0, result.output
+    script = tmp_path / "launch" / "chat-0.speculation-on.sh"
+    assert script.stat().st_mode & 0o111
+    assert (tmp_path / "launch" / "chat-0.speculation-on.yaml").read_text() in script.read_text()
+
+
+@pytest.mark.parametrize("cards", [2, 4, 8])
+def test_the_batch_is_the_planners(cards: int) -> None:
+    asked = Workload(50.0, 3_000, 400, 0.5, longest_tokens=32_768)
+    planned = plan(LLAMA_70B, Hardware(H100, Precision.FP8, cards, 2.0, 5e10), asked, Promise(0.7, 0.04))
+    (spec,) = launches(changed("chat", tensor_parallel=cards), "chat", "", "off")
+    point, knee = planned.knee.operated_at.batch, planned.knee.point.batch
+    assert point < knee
+    assert f"max_batch_size: {point}  # one notch under the knee at {knee}, beyond which the" in spec.files[0].content
+    assert f"max_num_tokens: {planned.chunk_tokens} " in spec.files[0].content
+
+
+def test_a_replica_drafts_where_it_says_so_and_both_ways_where_both_are_asked() -> None:
+    assert "speculation on" in run("autocomplete")
+    both = msgspec.json.decode(run("autocomplete", "--speculation", "both", "--format", "json"))["launches"]
+    assert [each["speculation"] for each in both] == [False, True]
+    assert both[0]["command"][:3] == ["python3", "-m", "sglang.launch_server"]
+
+
+def test_the_cards_are_the_fewest_that_keep_the_promise() -> None:
+    asked = load(EXAMPLE).pools[1].launch
+    assert asked is not None
+    assert asked.workload is not None
+    slack = msgspec.structs.replace(asked.workload, ttft_ms=5_000, tpot_ms=200)
+    (spec,) = launches(changed("chat", workload=slack), "chat", "", "off")
+    assert "tensor_parallel_size: 2" in spec.files[0].content
+    (spec,) = launches(changed("chat", workload=None), "chat", "", "off")
+    assert "for no workload is given" in spec.files[0].content
+    with pytest.raises(PromiseOutOfReach):
+        launches(changed("chat", workload=msgspec.structs.replace(slack, ttft_ms=1)), "chat", "", "off")
+
+
+def test_what_is_set_is_written_as_set() -> None:
+    options = command(changed("autocomplete", tensor_parallel=2, max_running=7, chunk_tokens=512), "autocomplete")
+    assert options["--tp-size"] == ("2",)
+    assert options["--max-running-requests"] == ("7",)
+    assert options["--chunked-prefill-size"] == ("512",)
+
+
+def test_names_that_are_not_there_and_what_is_missing_are_said() -> None:
+    settings = load(EXAMPLE)
+    with pytest.raises(ConfigError, match="there is no pool 'code' in the settings; pools: autocomplete, chat"):
+        launches(settings, "code", "", "")
+    with pytest.raises(ConfigError, match="pool 'chat' has no replica 'chat-9'; replicas: chat-0"):
+        launches(settings, "chat", "chat-9", "")
+    bare = msgspec.structs.replace(settings.pools[0], launch=None)
+    with pytest.raises(ConfigError, match=r"give \[pools.launch\] with at least model and gpu"):
+        launches(msgspec.structs.replace(settings, pools=(bare,)), "autocomplete", "", "")
+    with pytest.raises(ConfigError, match="it is served by no model; name it in models"):
+        launches(msgspec.structs.replace(settings, models=()), "chat", "", "")
+    twice = msgspec.structs.replace(settings.models[1], name="other", aliases=())
+    with pytest.raises(
+        ConfigError, match="under the names chat-70b, other, and an engine has one; set their engine_model"
+    ):
+        launches(msgspec.structs.replace(settings, models=(*settings.models, twice)), "chat", "", "")
+    with pytest.raises(ConfigError, match=r"its engines would take 4,096; shorten models.chat-70b.context_tokens"):
+        launches(changed("chat", context_tokens=4_096), "chat", "", "")
+
+
+def test_the_way_engines_are_started_never_enters_the_desired_state() -> None:
+    assert b"launch" not in msgspec.json.encode(load(EXAMPLE).desired_pools)
+
+
+def test_halves_of_a_pair_are_rendered_by_the_roles_of_their_pools() -> None:
+    settings = load(EXAMPLE)
+    model, pool = settings.models[0], settings.pools[0]
+    assert pool.launch is not None
+    one = msgspec.structs.replace(pool.launch, speculation=None, workload=None)
+    decode = msgspec.structs.replace(pool, role="decode", prefill_pool="pre", launch=one)
+    replica = Replica(id="p0", url="http://10.0.0.1:30000", bootstrap_port=9100)
+    prefill = msgspec.structs.replace(pool, name="pre", role="prefill", replicas=(replica,), launch=one)
+    settings = msgspec.structs.replace(settings, models=(model,), pools=(decode, prefill))
+    answers, computes = command(settings, pool.name), command(settings, "pre")
+    assert answers["--disaggregation-mode"] == ("decode",)
+    assert computes["--disaggregation-mode"] == ("prefill",)
+    assert computes["--disaggregation-bootstrap-port"] == ("9100",)
+    assert computes["--served-model-name"] == answers["--served-model-name"] == ("coder-8b",)
+
+    wrong = msgspec.structs.replace(prefill, launch=msgspec.structs.replace(one, role="decode"))
+    with pytest.raises(ConfigError, match=r"pools\.pre\.launch\.role: 'decode'.*'prefill'"):
+        launches(msgspec.structs.replace(settings, pools=(decode, wrong)), "pre", "", "off")

@@ -1,0 +1,78 @@
+"""The real vLLM's KV events and the router that reads them: what is stored, what was missed, what went."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator
+
+import pytest
+
+from contracts.generation import TextPrompt
+from contracts.prefix import BLOCK_TOKENS
+from tests.real_engine import RealEngine, ask
+from tests.router.fakes import GUARD_S, until
+from tests.router.kv_follower import KvFollower
+from tests.vllm import server
+from tests.vllm.server import VLLMServer
+
+pytestmark = [pytest.mark.vllm, pytest.mark.timeout(700)]
+SALT = "events"
+LENGTH = 300
+"""Tokens of a prompt: two whole pages of vLLM's, and some that it does not share."""
+SHARED = LENGTH // server.BLOCK_TOKENS * server.BLOCK_TOKENS
+_numbers = itertools.count(1)
+
+
+def new_prompt() -> tuple[int, ...]:
+    """One that nobody has sent."""
+    number = next(_numbers)
+    return (number % 1_000 + 100, number // 1_000 + 100, *range(200, 198 + LENGTH))
+
+
+@pytest.fixture
+async def follower(vllm: VLLMServer, engine: RealEngine) -> AsyncIterator[KvFollower]:
+    """A router that hears the engine."""
+    made = KvFollower(vllm.kv_events, vllm.kv_events_replay)
+    async with asyncio.timeout(GUARD_S):
+        # a subscriber hears nothing of what was published before it had joined: the next is another prompt
+        while not made.joined:
+            await cached(engine, new_prompt())
+    yield made
+    made.subscriptions.stop()
+
+
+async def cached(engine: RealEngine, prompt: tuple[int, ...], salt: str = SALT) -> int:
+    """Tokens of it that the engine had, before it has all."""
+    return (await engine.usage(ask(TextPrompt((prompt,)), salt=salt, max_tokens=1))).cached_tokens
+
+
+async def test_what_is_stored_is_known_under_its_salt_alone(follower: KvFollower, engine: RealEngine) -> None:
+    prompt = new_prompt()
+    assert await cached(engine, prompt) == 0
+    await until(lambda: follower.overlap(prompt, SALT) * BLOCK_TOKENS == SHARED)
+    assert follower.overlap(prompt, "another") == follower.overlap(prompt) == 0
+    assert await cached(engine, prompt) == SHARED
+
+
+async def test_what_was_missed_is_asked_for_again(follower: KvFollower, engine: RealEngine) -> None:
+    before = follower.heard_repeated
+    follower.drop = 3
+    prompts = [new_prompt() for _ in range(6)]
+    for prompt in prompts:
+        await cached(engine, prompt)
+    assert follower.drop == 0
+    await until(lambda: all(follower.overlap(prompt, SALT) * BLOCK_TOKENS == SHARED for prompt in prompts))
+    assert follower.heard_repeated >= before + 3
+
+
+async def test_what_was_thrown_out_is_forgotten(follower: KvFollower, engine: RealEngine) -> None:
+    prompts = [new_prompt() for _ in range(server.BLOCKS * server.BLOCK_TOKENS // SHARED + 5)]
+    for prompt in prompts:
+        await cached(engine, prompt)
+        await until(lambda prompt=prompt: follower.overlap(prompt, SALT) * BLOCK_TOKENS == SHARED)  # type: ignore[misc]
+    predicted = [follower.overlap(prompt, SALT) * BLOCK_TOKENS for prompt in prompts]
+    assert predicted[0] == 0, "there is no room for so many"
+    # newest first: what is asked for again takes no place from those that are still to come
+    held = [await cached(engine, prompt) for prompt in reversed(prompts) if follower.overlap(prompt, SALT)]
+    assert held == [tokens for tokens in reversed(predicted) if tokens]
