@@ -3,7 +3,9 @@
 `python -m benchmarks.gateway_in_turn CHECKOUT [--rounds 18] [--requests 400] [--streams 60]`, where CHECKOUT is a tree
 of the other commit with a `.venv` that runs it. Client and fake engines are this tree's on both sides, so only what is
 between them differs; what the machine does besides falls on both. CPU is each gateway process' own, by nanoseconds
-from /proc/PID/task/*/schedstat. The last line is JSON: this tree's cost over the other's.
+from /proc/PID/task/*/schedstat. A token's cost is a stream's without its request's, of the same round. The last line is
+JSON: this tree's cost over the other's, as the median of the rounds' ratios, with the bounds of its 95 % confidence
+interval.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ import msgspec
 import uvloop
 
 from benchmarks.gateway_overhead import SPACING_S, TOKEN, TOKENS, Client, closed_loop, paced
+from benchmarks.paired_ratio import compared
 from tests.deployment import START_S, fake_fleet, free_port, key_in, plain_environment
 from tests.fakes.process import FakeEngineProcess, fake_engine
 
@@ -60,7 +63,7 @@ class Side:
         await self._engine.control(ttft_s=0.02, inter_token_s=SPACING_S, tokens=TOKENS)
         before = self.cpu_us()
         await paced(self._client, streams, 1)
-        self.token_us.append((self.cpu_us() - before) / (streams * TOKENS))
+        self.token_us.append(((self.cpu_us() - before) / streams - self.request_us[-1]) / TOKENS)
 
 
 @contextlib.asynccontextmanager
@@ -139,9 +142,12 @@ async def main() -> None:
         print(
             f"{name:<12} {statistics.median(theirs):8.1f} us there, {statistics.median(mine):8.1f} us here ({spread})"
         )
+    request, token = compared(other.request_us, ours.request_us), compared(other.token_us, ours.token_us)
     line = {
-        "request_ratio": round(sum(ours.request_us) / sum(other.request_us), 3),
-        "token_ratio": round(sum(ours.token_us) / sum(other.token_us), 3),
+        "request_ratio": request[0],
+        "request_ratio_ci95": request[1:],
+        "token_ratio": token[0],
+        "token_ratio_ci95": token[1:],
         "rounds": arguments.rounds,
         "load": round(os.getloadavg()[0], 1),
     }

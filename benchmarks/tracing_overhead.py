@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import math
 import os
 import statistics
 
@@ -20,19 +19,10 @@ import msgspec
 import uvloop
 
 from benchmarks.gateway_in_turn import HERE, WARM_UP, Side, side
+from benchmarks.paired_ratio import compared
 from tests.fakes.collector import collector
 
 RATIOS = {"off": None, "1 %": "0.01", "100 %": "1"}
-Z = 1.96
-
-
-def compared(plain_us: list[float], other_us: list[float]) -> tuple[float, float, float]:
-    """Median of the rounds' ratios, and the bounds of its interval, by rank: a busy machine's outliers move none. What
-    else the machine did in a round fell on both."""
-    ratios = sorted(other / plain for plain, other in zip(plain_us, other_us, strict=True))
-    middle, reach = len(ratios) / 2, Z * math.sqrt(len(ratios)) / 2
-    low, high = ratios[max(0, math.floor(middle - reach))], ratios[min(len(ratios) - 1, math.ceil(middle + reach))]
-    return round(statistics.median(ratios), 4), round(low, 4), round(high, 4)
 
 
 async def main() -> None:
