@@ -354,6 +354,7 @@ class RequestPipeline:
         """Open the engine's stream and pass it on. Returns the bytes that end the answer."""
         config, engine = self._config, lease.engine
         driver = self._driver(engine)
+        attempt.no_drafts = lease.no_drafts
         if lease.prefill is not None:
             attempt.prefill, attempt.bootstrap = lease.prefill, bootstrap(lease.prefill)
         attempt.begin(salted_cache=driver.capabilities.salted_cache, read_error=driver.error)
