@@ -309,7 +309,7 @@ class RequestPipeline:
                 request.used = self._costs.used(request, attempt.usage_for_limits, billed=attempt.billed, model=model)
                 request.ran = True
             if attempt.billed:
-                self._metrics.observe_usage(request.tier, attempt.usage)
+                self._metrics.observe_usage(request.tier, attempt.opened.model, attempt.usage)
                 self._warm_ups.billed(attempt)
             await self._journal.closed(attempt.closed())
 
