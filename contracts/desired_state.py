@@ -14,6 +14,7 @@ from contracts.cascade import Cascade
 from contracts.errors import ConfigError
 from contracts.fill_in_the_middle import FillInTheMiddle
 from contracts.generation import Tier
+from contracts.speculation import SpeculationRule
 
 Role = Literal["unified", "prefill", "decode"]
 """What a pool's engines do of a request: all of it, its prompt, or its answer."""
@@ -152,6 +153,8 @@ class Pool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     leaves is then billed an exact count. Without it the connection is closed, and the last count told is billed."""
     kv_objective: KvObjective = KvObjective()
     """How long files that are being edited shall stay in its engines' prefix caches."""
+    speculation: SpeculationRule = SpeculationRule()
+    """When its engines draft tokens ahead: at low load only, where it is governed."""
     price_per_replica_hour: Annotated[float, msgspec.Meta(ge=0, le=1_000_000)] = 0.0
     """What one of its replicas costs an hour, in `gateway.admin.currency`, to a millionth; 0: not known. Only for
     telling what a million good tokens cost."""
@@ -215,6 +218,11 @@ class Pool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
                 name = f"{field}.replicas.{replica.id}.bootstrap_port"
                 raise ConfigError(f"{name}: {replica.bootstrap_port}; {what}", param=name)
 
+    def check_speculation(self) -> None:
+        """Raise ConfigError when drafting cannot be governed as it says."""
+        field = f"pools.{self.name}.speculation"
+        self.speculation.check(field, self.driver, self.role, [replica.speculation for replica in self.replicas])
+
     def check_api_key(self) -> None:
         """Raise ConfigError when it is not said where the key is, or said twice. Never repeats what may be a key."""
         field = f"pools.{self.name}"
@@ -277,6 +285,7 @@ class DesiredState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
         _require_unique("replicas", [replica.id for pool in self.pools for replica in pool.replicas])
         for pool in self.pools:
             pool.check_api_key()
+            pool.check_speculation()
         self._check_pairs()
         self._check_splits()
         for model in self.models:

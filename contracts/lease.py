@@ -95,6 +95,8 @@ class Lease(msgspec.Struct, frozen=True):
     """Unload this one before: the engine holds as many as it may. Empty: none."""
     prefill: Engine | None = None
     """Computes the prompt for `engine`, which then only writes the answer; None: `engine` does both."""
+    no_drafts: bool = False
+    """The engine is to guess no tokens ahead for it: the pool's load is beyond what its governor allows."""
 
 
 class LeaseEnd(msgspec.Struct, frozen=True):

@@ -59,6 +59,8 @@ def _told(record: Record) -> str:
     lines.append(
         f"  policy {record.policy!r} chose {record.chosen}, first token predicted after {_ms(record.predicted_s)}:"
     )
+    if record.speculation:
+        lines.append(f"  drafts: {record.speculation}")
     if record.prefill:
         lines.append(f"  prefill engine: {record.prefill}")
     head = ("replica", "cached", "to compute", "ahead", "leases", "predicted", "cost")

@@ -20,6 +20,7 @@ from router.core.pool import PoolState
 from router.core.reasons import Reason
 from router.core.replica import Health, Replica
 from router.core.shed_rate import ShedRates
+from router.core.speculation import SpeculationGovernor
 
 DECISION_BUCKETS_S = (10e-6, 25e-6, 50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 10e-3, 50e-3)
 QUEUE_BUCKETS_S = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
@@ -67,6 +68,15 @@ OF_POOLS: tuple[tuple[str, str, Callable[[PoolState], float]], ...] = (
         "Requests that engines threw out of memory, to compute them again, where their load reports count them.",
         lambda one: one.retractions,
     ),
+)
+OF_GOVERNORS: tuple[tuple[str, str, Callable[[SpeculationGovernor], float]], ...] = (
+    (
+        "speculation_on",
+        "1 while the pool's load lets its engines draft; of pools whose speculation is governed.",
+        lambda one: one.on,
+    ),
+    ("speculation_load", "Requests per usable replica by which that is decided.", lambda one: one.load),
+    ("speculation_switches_total", "Times that drafting was switched on or off.", lambda one: one.switches),
 )
 OF_TIERS: tuple[tuple[str, str, Callable[[ShedRates], Mapping[str, float]]], ...] = (
     ("asks_total", "Asks answered, granted or refused.", lambda sheds: sheds.asks),
@@ -146,6 +156,9 @@ class _CoreCollector(Collector):
         yield _family("limit_moves_total", "Moves of learnt limits, by why.", ("pool", "replica", "reason"), moves)
         for name, meaning, of_pool in OF_POOLS:
             yield _family(name, meaning, ("pool",), [(one.name, of_pool(one)) for one in fleet.pools.values()])
+        governed = [(one.name, one.governor) for one in fleet.pools.values() if one.governor is not None]
+        for name, meaning, of_governor in OF_GOVERNORS:
+            yield _family(name, meaning, ("pool",), [(pool, of_governor(governor)) for pool, governor in governed])
         for name, meaning, by_tier in OF_TIERS:
             yield _family(name, meaning, ("tier",), [(tier, by_tier(sheds).get(tier, 0)) for tier in sheds.asks])
         for name, meaning, of_router in OF_ROUTER:

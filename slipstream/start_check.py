@@ -22,6 +22,7 @@ from router.policies import registry as policies
 from router.protocol.address import Address
 from slipstream import local_engine_check, local_engines
 from slipstream.local_engine_check import Footprint
+from slipstream.pool_settings import PoolSettings
 from slipstream.settings import Settings
 
 INSTEAD_OF_LOCAL = {
@@ -46,6 +47,7 @@ def check_fleet(settings: Settings) -> None:
     """Raise ConfigError when models and pools contradict each other or name what there is not."""
     for pool in settings.pools:
         check_pool(pool)
+        _check_drafts(pool)
     DesiredState(version=1, models=settings.models, pools=settings.desired_pools).check()
 
 
@@ -96,6 +98,17 @@ def known_token(settings: Settings) -> str:
     """The deployment's token, or what stands for the one that the first start makes."""
     # os.path: a folder that cannot be looked into, or cannot be at all, is refused by whoever makes it
     return settings.token if os.path.exists(settings.data.token_file) else TOKEN_TO_BE_MADE  # noqa: PTH110
+
+
+def _check_drafts(pool: PoolSettings) -> None:
+    """Engines that draft nothing cannot be governed."""
+    if pool.speculation.governed and pool.engine is not None and pool.engine.speculation.method == "off":
+        field = f"pools.{pool.name}.speculation.governed"
+        raise ConfigError(
+            f"{field}: the engines of {pool.name!r} draft nothing (engine.speculation.method is off); set it to ngram "
+            "or eagle, or governed = false",
+            param=field,
+        )
 
 
 def _check_local(settings: Settings) -> None:

@@ -468,6 +468,7 @@ class Grant(_message.Message):
     LOAD_ADAPTER_FIELD_NUMBER: _builtins.int
     EVICT_ADAPTER_FIELD_NUMBER: _builtins.int
     PREFILL_FIELD_NUMBER: _builtins.int
+    NO_DRAFTS_FIELD_NUMBER: _builtins.int
     lease_id: _builtins.str
     replica_id: _builtins.str
     url: _builtins.str
@@ -479,6 +480,8 @@ class Grant(_message.Message):
     """The engine is not known to hold the adapter: it is to be loaded first."""
     evict_adapter: _builtins.str
     """To be unloaded before that; empty: none."""
+    no_drafts: _builtins.bool
+    """The engine is to guess no tokens ahead for it. Not set by routers of older releases."""
     @_builtins.property
     def prefill(self) -> Global___PrefillEngine:
         """Computes the prompt for the replica above; absent: that does both."""
@@ -496,10 +499,11 @@ class Grant(_message.Message):
         load_adapter: _builtins.bool = ...,
         evict_adapter: _builtins.str = ...,
         prefill: Global___PrefillEngine | None = ...,
+        no_drafts: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["prefill", b"prefill"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["driver", b"driver", "engine_model", b"engine_model", "evict_adapter", b"evict_adapter", "lease_id", b"lease_id", "load_adapter", b"load_adapter", "pool", b"pool", "prefill", b"prefill", "queued_us", b"queued_us", "replica_id", b"replica_id", "url", b"url"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["driver", b"driver", "engine_model", b"engine_model", "evict_adapter", b"evict_adapter", "lease_id", b"lease_id", "load_adapter", b"load_adapter", "no_drafts", b"no_drafts", "pool", b"pool", "prefill", b"prefill", "queued_us", b"queued_us", "replica_id", b"replica_id", "url", b"url"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

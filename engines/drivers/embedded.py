@@ -8,6 +8,7 @@ from urllib.parse import quote
 import msgspec
 
 from contracts.errors import EngineFailed
+from contracts.generation import Generation
 from contracts.usage import Usage
 from engines.drivers.base import Capabilities, EngineRequest, Load
 from engines.drivers.error_bodies import usage_of, with_drafts
@@ -48,6 +49,9 @@ class EmbeddedDriver(SGLangDriver):
         except (msgspec.ValidationError, IndexError):
             raise EngineFailed("The engine's load report cannot be read.") from None
         return msgspec.structs.replace(load, step_tokens=rank.step_tokens, share_behind=rank.share_behind)
+
+    def _own_fields(self, generation: Generation) -> JsonObject:
+        return {"speculation": False} if generation.no_drafts else {}
 
     def _opening(self, text: str) -> JsonObject:
         return {"begins_with": text}

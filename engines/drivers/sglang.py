@@ -96,7 +96,12 @@ class SGLangDriver(Driver):
             body["bootstrap_host"] = bootstrap.host
             body["bootstrap_port"] = bootstrap.port
             body["bootstrap_room"] = bootstrap.room
+        body |= self._own_fields(generation)
         return EngineRequest("POST", path_of(generation), msgspec.json.encode(body))
+
+    def _own_fields(self, generation: Generation) -> JsonObject:
+        """What SGLang has no field for. Whether it drafts its adaptive table decides, which it is started with."""
+        return {}
 
     def _opening(self, text: str) -> JsonObject:
         """What makes an output begin with a text that is not told. SGLang's `regex` would tell it, and be compiled anew

@@ -38,16 +38,21 @@ class Drafting:
         """Tokens per second with so many drafts, over those without."""
         if steps == 0:
             return 1.0
-        line, context = self._roofline, self._context_tokens
-        plain_s = line.decode_s(batch, batch * context)
-        more = batch * steps
-        linear_s = max(line.linear_s_per_token * (batch + more), line.weights_s) - max(
-            line.linear_s_per_token * batch, line.weights_s
-        )
-        check_s = plain_s + linear_s + line.pair_s * more * context + line.sum_s_per_token * more
-        draft_s = steps * (max(self._head_s_per_token * batch, self._head_s) + self._layer_s)
+        plain_s = self._roofline.decode_s(batch, batch * self._context_tokens)
         kept = (1 - acceptance ** (steps + 1)) / (1 - acceptance)
-        return kept * plain_s / (check_s + draft_s)
+        return kept * plain_s / (plain_s + self.cost_s(batch, batch, steps))
+
+    def cost_s(self, tokens: int, drafting: int, steps: int) -> float:
+        """What it adds to a step of so many tokens, those of prompts included, that `drafting` streams have so many
+        drafts each."""
+        if not drafting:
+            return 0.0
+        line, more = self._roofline, drafting * steps
+        linear_s = max(line.linear_s_per_token * (tokens + more), line.weights_s) - max(
+            line.linear_s_per_token * tokens, line.weights_s
+        )
+        check_s = linear_s + line.pair_s * more * self._context_tokens + line.sum_s_per_token * more
+        return check_s + steps * (max(self._head_s_per_token * drafting, self._head_s) + self._layer_s)
 
     def best(self, batch: int, acceptance: float, most: int) -> int:
         """The fewest drafts that gain about as much as any number up to `most`; 0: none gains enough."""

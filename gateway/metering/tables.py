@@ -97,12 +97,19 @@ COUNTED = (
     "reasoning_tokens",
     "amount_micro",
 )
-"""What roll-ups add up of a billed attempt, beside `requests`, which is their number."""
+"""What costs something, or tells of it: added up over billed attempts, beside `requests`, which is their number."""
+DRAFTED = ("draft_tokens", "accepted_draft_tokens")
+"""The engines' own way of working: in roll-ups, and on no invoice."""
+ROLLED_UP = (*COUNTED, *DRAFTED)
+"""What roll-ups add up of a billed attempt."""
 
 
 def _totals() -> list[Column[object]]:
     """Whose, and how much: what both roll-ups hold behind their time. Billed attempts only."""
     counted: list[Column[object]] = [Column(name, BigInteger, nullable=False) for name in ("requests", *COUNTED)]
+    drafted: list[Column[object]] = [
+        Column(name, BigInteger, nullable=False, server_default=text("0")) for name in DRAFTED
+    ]
     return [
         Column("organization_id", UUID(), primary_key=True),
         Column("project_id", UUID(), primary_key=True),
@@ -110,6 +117,7 @@ def _totals() -> list[Column[object]]:
         Column("model", Text, primary_key=True),
         Column("tier", Text, primary_key=True),
         *counted,
+        *drafted,
         Column("computed_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
     ]
 

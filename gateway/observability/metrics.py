@@ -41,6 +41,14 @@ class GatewayMetrics:
                 "slipstream_tokens", "Tokens metered, by tier and kind (prompt, cached, completion).", ["tier", "kind"]
             ).labels
         )
+        self._draft_tokens = functools.cache(
+            counter(
+                "slipstream_draft_tokens",
+                "Tokens guessed ahead by engines that tell of it, by model and kind: proposed, and of these accepted."
+                " By organization they are in the usage totals.",
+                ["model", "kind"],
+            ).labels
+        )
         self._phases = functools.cache(
             histogram(
                 "slipstream_phase_seconds",
@@ -201,8 +209,11 @@ class GatewayMetrics:
         for phase, duration_s in durations_s.items():
             self._phases(tier, phase).observe(duration_s)
 
-    def observe_usage(self, tier: str, usage: Usage) -> None:
-        """Add one attempt's tokens."""
+    def observe_usage(self, tier: str, model: str, usage: Usage) -> None:
+        """Add one attempt's tokens. model: one that is served, by its name."""
         self._tokens(tier, "prompt").inc(usage.prompt_tokens)
         self._tokens(tier, "cached").inc(usage.cached_tokens)
         self._tokens(tier, "completion").inc(usage.completion_tokens)
+        if usage.draft_tokens:
+            self._draft_tokens(model, "proposed").inc(usage.draft_tokens)
+            self._draft_tokens(model, "accepted").inc(usage.accepted_draft_tokens)

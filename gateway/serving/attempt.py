@@ -94,6 +94,8 @@ class Attempt:
         """Computes the prompt for `engine`; None: `engine` does."""
         self.bootstrap: Bootstrap | None = None
         """Where the two meet."""
+        self.no_drafts = False
+        """The engine is told to guess no tokens ahead."""
         self.prefill_request: PrefillRequest | None = None
         """What it was sent."""
         self.prefill_failed = False
@@ -211,7 +213,10 @@ class Attempt:
     def generation(self) -> Generation:
         """What the engine is asked for, under the attempt's own id."""
         return msgspec.structs.replace(
-            self.prepared.generation, request_id=self.engine_request_id, bootstrap=self.bootstrap
+            self.prepared.generation,
+            request_id=self.engine_request_id,
+            bootstrap=self.bootstrap,
+            no_drafts=self.no_drafts,
         )
 
     def lease_request(self, deadline_s: float) -> LeaseRequest:

@@ -309,7 +309,7 @@ class RequestPipeline:
                 request.used = self._costs.used(request, attempt.usage_for_limits, billed=attempt.billed, model=model)
                 request.ran = True
             if attempt.billed:
-                self._metrics.observe_usage(request.tier, attempt.usage)
+                self._metrics.observe_usage(request.tier, attempt.opened.model, attempt.usage)
                 self._warm_ups.billed(attempt)
             await self._journal.closed(attempt.closed())
 
@@ -354,6 +354,7 @@ class RequestPipeline:
         """Open the engine's stream and pass it on. Returns the bytes that end the answer."""
         config, engine = self._config, lease.engine
         driver = self._driver(engine)
+        attempt.no_drafts = lease.no_drafts
         if lease.prefill is not None:
             attempt.prefill, attempt.bootstrap = lease.prefill, bootstrap(lease.prefill)
         attempt.begin(salted_cache=driver.capabilities.salted_cache, read_error=driver.error)

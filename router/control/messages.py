@@ -17,6 +17,7 @@ def fleet(dispatcher: Dispatcher, epoch: str) -> pb.Fleet:
         pb.Pool(
             name=pool.name,
             queued=len(pool.queue),
+            speculation=pool.speculation,
             replicas=[replica(dispatcher, one) for one in dispatcher.fleet.replicas.values() if one.pool == pool.name],
         )
         for pool in dispatcher.fleet.pools.values()

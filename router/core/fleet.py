@@ -15,6 +15,7 @@ from router.core.concurrency_limit import ConcurrencyLimit
 from router.core.pool import PoolState
 from router.core.replica import Health, Replica
 from router.core.slowness import Slowness
+from router.core.speculation import governor_of, told_without
 from router.core.state import QueuedRequest
 
 
@@ -109,6 +110,9 @@ class Fleet:
             self.pools[pool.name].decode_pool = decode_pools.get(pool.name, "")
             self.pools[pool.name].split_pool = pool.split_pool
             self.pools[pool.name].whole_pool = whole_pools.get(pool.name, "")
+            held = self.pools[pool.name]
+            held.governor = governor_of(pool.speculation, pool.driver, held.governor)
+            held.ungoverned = told_without(pool.speculation, pool.driver)
             self.pools[pool.name].become([self._replica(pool, wanted) for wanted in pool.replicas])
         for replica in list(self.replicas.values()):
             self.forget_if_over(replica)
@@ -153,6 +157,7 @@ class Fleet:
         replica.wanted = True
         replica.pool = pool.name
         replica.weight = wanted.weight
+        replica.speculation = wanted.speculation
         replica.context_tokens = wanted.context_tokens
         replica.bootstrap_port = wanted.bootstrap_port
         replica.adapters.most = pool.max_adapters

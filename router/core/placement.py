@@ -217,6 +217,7 @@ class Placer:
             return False
         asked = pairs.answer_of(waiting) if pool.prefill_pool else waiting
         ask = asked.ask
+        pool.govern(now)
         tenant, behind = pool.queue.tenant(account_of(ask)), yields(ask.priority)
         context = PlacementContext(asked, pool, tenant, self.config.kv_reserve, now, self.config.adapter_load_s)
         replica = self.policy.choose(context)
@@ -241,7 +242,8 @@ class Placer:
             load, evicted = not replica.adapters.loaded(ask.adapter), replica.adapters.take(ask.adapter)
         engine = replica.engine(waiting.engine_model)
         computing = None if prefill_replica is None else prefill_replica.engine(waiting.engine_model)
-        lease = Lease(ask.lease_id, engine, now - waiting.asked_at, load, evicted, computing)
+        queued_s = now - waiting.asked_at
+        lease = Lease(ask.lease_id, engine, queued_s, load, evicted, computing, no_drafts=pool.no_drafts)
         prefill_name = "" if computing is None else computing.replica_id
         self.records.placed(context, replica, self.policy.name, prefill_name)
         stamp = pool.index.stamp(context.match, replica.slot) if candidate.overlap_blocks else -1

@@ -6,6 +6,7 @@ from collections.abc import Collection
 
 from contracts.lease import LeaseRequest
 from contracts.prefix import BLOCK_TOKENS
+from contracts.speculation import Way
 from router.core.avoidance import Avoidance
 from router.core.fair_queue import FairQueue
 from router.core.latency_model import LatencyModel
@@ -15,6 +16,7 @@ from router.core.prefix_index import PrefixIndex
 from router.core.replica import Replica
 from router.core.retry_reservations import RetryReservations
 from router.core.ring import Ring
+from router.core.speculation import UNGOVERNED, SpeculationGovernor
 from router.core.split import SplitRule
 from router.core.teachers import Teachers
 from router.core.wait_estimator import WaitEstimator
@@ -73,6 +75,9 @@ class PoolState:
         self.whole_pool = ""
         """Of a decode pool: the pool whose requests it shares; empty: none."""
         self.split_rule = SplitRule()
+        self.governor: SpeculationGovernor | None = None
+        """Of drafts; None: each engine drafts as it was started to, for which `ungoverned` has the reason."""
+        self.ungoverned = UNGOVERNED
         self.queue = FairQueue()
         self.served = Served()
         self.retry_reservations = RetryReservations()
@@ -92,9 +97,9 @@ class PoolState:
         self.leases = 0
         """On all its replicas."""
         self.weight = 0.0
-        """Of all its replicas."""
+        """Of all its replicas, as placement has it."""
         self.weighted = False
-        """Their weights differ."""
+        """These differ."""
         self.debt_s = 0.0
         """Time of prefill granted that running streams have not yet made up for; see `spare_part`."""
         self.over_debt_s = 0.0
@@ -263,14 +268,41 @@ class PoolState:
         self.replicas = replicas
         self._ring = None
         self.leases = sum(replica.leases for replica in replicas)
-        self.weight = sum(replica.weight for replica in replicas)
-        self.weighted = len({replica.weight for replica in replicas if replica.weight > 0}) > 1
+        self.weigh()
         for replica in replicas:
             if self.by_slot.get(replica.slot) is not replica:
                 replica.slot = self._freed_slots.pop() if self._freed_slots else self._slots
                 self._slots = max(self._slots, replica.slot + 1)
                 self.by_slot[replica.slot] = replica
             self.refresh(replica)
+
+    def weigh(self) -> None:
+        """Sum up what its replicas weigh in placement: those of the variant that its governor does not want, less."""
+        governor = self.governor
+        for replica in self.replicas:
+            other = governor is not None and governor.way is Way.VARIANTS and replica.speculation is not governor.on
+            replica.preference = governor.rule.other_weight if governor is not None and other else 1.0
+        self.weight = sum(replica.pull for replica in self.replicas)
+        self.weighted = len({replica.pull for replica in self.replicas if replica.weight > 0}) > 1
+
+    def govern(self, now: float) -> None:
+        """Let its governor, if it has one, see how much there is to do."""
+        governor = self.governor
+        if governor is None or not self.usable or not governor.due(now):
+            return
+        running = sum(replica.leases + replica.foreign for replica in self.replicas if replica.usable)
+        if governor.saw((running + len(self.queue)) / self.usable, now):
+            self.weigh()
+
+    @property
+    def no_drafts(self) -> bool:
+        """What is granted now is to say that it wants no drafts."""
+        return self.governor is not None and self.governor.way is Way.REQUEST and not self.governor.on
+
+    @property
+    def speculation(self) -> str:
+        """Whether its engines draft, and why, in a few words."""
+        return self.ungoverned if self.governor is None else self.governor.told
 
     def leave(self, replica: Replica) -> None:
         """It is no longer part of the pool; nothing is known about its cache."""

@@ -75,6 +75,8 @@ class Record(msgspec.Struct):
     project_share: float = 1.0
     split: SplitChoice | None = None
     """Whether it was served whole or by a pair, and what both would have cost; None: its pool has no choice."""
+    speculation: str = ""
+    """Whether it may have drafts, and why; nothing that is predicted above depends on it."""
 
 
 class RecordBook:
@@ -117,6 +119,7 @@ class RecordBook:
             candidates=candidates,
             chosen=replica.id,
             prefill=prefill,
+            speculation=context.pool.speculation,
             predicted_s=candidate.predicted_s,
             predicted_cached_tokens=context.ask.prompt_tokens - candidate.uncached_tokens,
         )

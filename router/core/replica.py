@@ -51,6 +51,10 @@ class Replica(msgspec.Struct, eq=False):
     url: str = ""
     driver: str = ""
     weight: float = 0.0
+    speculation: bool = False
+    """It was started with speculative decoding."""
+    preference: float = 1.0
+    """Part of its weight that it has in placement: less than 1 while its pool would rather have the other variant."""
     context_tokens: int = 0
     bootstrap_port: int = 0
     """Of a prefill engine; 0: it is none."""
@@ -123,6 +127,11 @@ class Replica(msgspec.Struct, eq=False):
     """Time of prefill granted in all."""
     chosen: int = 0
     """Number of the last decision that chose it: breaks ties towards the one that has rested longest."""
+
+    @property
+    def pull(self) -> float:
+        """Its weight in placement."""
+        return self.weight * self.preference
 
     @property
     def usable(self) -> bool:

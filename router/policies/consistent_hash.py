@@ -20,13 +20,13 @@ class ConsistentHash:
     def choose(self, context: PlacementContext) -> Replica | None:
         """The first on the ring within the bound that takes it, else the first that takes it at all."""
         replicas = [replica for replica in context.pool.replicas if replica.usable]
-        weights = sum(replica.weight for replica in replicas)
+        weights = sum(replica.pull for replica in replicas)
         allowed = BOUND * (sum(replica.leases for replica in replicas) + 1) / weights if weights else 0.0
         fallback = None
         for replica in context.pool.ring.clockwise(affinity_key(context.ask)):
             if not context.takes(replica):
                 continue
-            if replica.leases < allowed * replica.weight:
+            if replica.leases < allowed * replica.pull:
                 return replica
             fallback = fallback or replica
         return fallback

@@ -23,5 +23,5 @@ class LeastLoad:
 
 
 def _burden(replica: Replica) -> tuple[float, float, int]:
-    load = (replica.leases + replica.foreign + 1) / replica.weight
-    return load, replica.tokens / replica.weight, replica.chosen
+    load = (replica.leases + replica.foreign + 1) / replica.pull
+    return load, replica.tokens / replica.pull, replica.chosen

@@ -152,5 +152,5 @@ def _cost(weights: PrefixWeights, context: PlacementContext, candidate: Candidat
     cost += weights.evenness_s * (replica.leases + replica.foreign)
     if pool.weighted:
         # beyond its share of the pool's leases a replica is as much dearer as it is beyond
-        cost *= max(1.0, (replica.leases + 1) * pool.weight / ((pool.leases + 1) * replica.weight))
+        cost *= max(1.0, (replica.leases + 1) * pool.weight / ((pool.leases + 1) * replica.pull))
     return cost

@@ -184,6 +184,7 @@ def grant(lease: Lease) -> pb.RouterMessage:
             load_adapter=lease.load_adapter,
             evict_adapter=lease.evict_adapter,
             prefill=None if lease.prefill is None else _prefill_engine(lease.prefill),
+            no_drafts=lease.no_drafts,
         )
     )
 
@@ -198,7 +199,15 @@ def lease_of(message: pb.Grant) -> Lease:
             told.replica_id, told.url, told.driver, told.engine_model, told.pool, bootstrap_port=told.bootstrap_port
         )
     queued_s = message.queued_us / 1e6
-    return Lease(message.lease_id, engine, queued_s, message.load_adapter, message.evict_adapter, prefill)
+    return Lease(
+        message.lease_id,
+        engine,
+        queued_s,
+        message.load_adapter,
+        message.evict_adapter,
+        prefill,
+        no_drafts=message.no_drafts,
+    )
 
 
 def _prefill_engine(engine: Engine) -> pb.PrefillEngine:

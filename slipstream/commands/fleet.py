@@ -91,7 +91,7 @@ def told(fleet: pb.Fleet) -> Iterator[str]:
     yield f"fleet version {fleet.desired_state_version}, {gateways} connected"
     for pool in fleet.pools:
         yield ""
-        yield f"{pool.name}: {pool.queued} waiting"
+        yield f"{pool.name}: {pool.queued} waiting; drafts {pool.speculation}"
         for line in table(HEAD, map(_row, pool.replicas)):
             yield f"  {line}"
 

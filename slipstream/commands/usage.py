@@ -1,21 +1,26 @@
-"""`slipstream usage`: invoices, and whether totals agree with the ledger."""
+"""`slipstream usage`: invoices, what was drafted for whom, and whether totals agree with the ledger."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
-from datetime import datetime
-from typing import Any
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
 from slipstream.commands.options import Deployment, deployment_options, running_settings
+from slipstream.table import table
+
+if TYPE_CHECKING:
+    from gateway.admin.call import AdminCall
+    from gateway.admin.resources.usage import UsageTotals
 
 
 @click.group()
 def usage() -> None:
-    """Invoices and checks of the ledger."""
+    """Invoices, drafts, and checks of the ledger."""
 
 
 @usage.command()
@@ -65,3 +70,75 @@ def invoice(deployment: Deployment, organization: str, month: str, as_json: bool
 
     found: Any = asyncio.run(run(*period))
     print(msgspec.json.encode(found).decode() if as_json else as_csv(found), end="\n" if as_json else "")
+
+
+@usage.command()
+@deployment_options
+@click.option("--organization", help="Id or name. Default: all.")
+@click.option("--days", type=click.IntRange(1, 366), default=7, show_default=True, help="Whole days (UTC), until now.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+def drafts(deployment: Deployment, organization: str | None, days: int, as_json: bool) -> None:
+    """Show, by organization and model, how many tokens engines drafted and how many of them were right.
+
+    Drafts make tokens come faster where they are right and there is room; they do not make the first one come sooner.
+
+    \b
+    Example:
+      slipstream usage drafts --organization acme --days 30
+    """
+    from gateway.admin.resources.organizations import get_organization
+    from gateway.admin.resources.usage import TotalsQuery, get_usage, get_usage_of_all
+    from slipstream.administration import administer, converted
+    from slipstream.tenants import organization_named
+
+    end = datetime.now(UTC)
+    asked = {"start": end - timedelta(days=days), "end": end, "bucket": "all", "group_by": ["organization", "model"]}
+
+    async def work(call: AdminCall) -> list[tuple[str, UsageTotals]]:
+        one = None if organization is None else await organization_named(call.connection, organization)
+        found: list[tuple[str, UsageTotals]] = []
+        names: dict[Any, str] = {}
+        cursor = None
+        while True:
+            query = converted({**asked, "limit": 100, "cursor": cursor}, TotalsQuery)
+            page = await get_usage_of_all(call, query) if one is None else await get_usage(call, one, query)
+            for each in page.data:
+                owner = each.organization_id
+                if owner is not None and owner not in names:
+                    names[owner] = (await get_organization(call, owner)).name
+                found.append((names[owner], each))
+            cursor = page.next_cursor
+            if cursor is None:
+                return found
+
+    told = administer(deployment, work)
+    if as_json:
+        for name, each in told:
+            shown = {
+                "organization": name,
+                "model": each.model,
+                "completion_tokens": each.completion_tokens,
+                "draft_tokens": each.draft_tokens,
+                "accepted_draft_tokens": each.accepted_draft_tokens,
+                "acceptance": _acceptance(each),
+            }
+            print(msgspec.json.encode(shown).decode())
+        return
+    rows = [
+        (
+            name,
+            str(each.model),
+            f"{each.completion_tokens:,}",
+            f"{each.draft_tokens:,}",
+            f"{each.accepted_draft_tokens:,}",
+            "-" if (part := _acceptance(each)) is None else f"{part:.1%}",
+        )
+        for name, each in told
+    ]
+    head = ("organization", "model", "output tokens", "drafted", "accepted", "rate")
+    print("\n".join(table(head, rows)) if rows else f"nothing was used in {days} days")
+
+
+def _acceptance(totals: UsageTotals) -> float | None:
+    """Part of the drafts that were right; None: none were told of."""
+    return totals.accepted_draft_tokens / totals.draft_tokens if totals.draft_tokens else None

@@ -21,7 +21,7 @@ from engines.drivers.engine_timing import timing_of
 from engines.drivers.error_bodies import event_error
 
 SGLANG = {"rid", "priority", "cache_salt", "return_spec_tokens_details", "min_tokens", "stop_token_ids"}
-EXTRAS: dict[str, set[str]] = {"embedded": SGLANG, "sglang": SGLANG, "openai": set()}
+EXTRAS: dict[str, set[str]] = {"embedded": SGLANG | {"speculation"}, "sglang": SGLANG, "openai": set()}
 CHAT_FIELDS = {
     "messages", "tools", "tool_choice", "parallel_tool_calls", "response_format", "reasoning_effort", "logprobs",
     "top_logprobs",
@@ -79,6 +79,7 @@ generations = st.builds(
     include_usage=st.booleans(),
     priority=st.integers(0, 3),
     cache_salt=st.sampled_from(["", "salt"]),
+    no_drafts=st.booleans(),
 )
 every_driver = pytest.mark.parametrize("name", EXTRAS)
 """But `tensorrt_llm`, which takes other requests and means something else by 400: `test_tensorrt_llm.py`."""
@@ -126,6 +127,8 @@ def test_the_request_is_rebuilt_from_the_generation_alone(name: str, asked: Gene
     assert (body["max_tokens"], body.get("n", 1)) == (sampling.max_tokens, sampling.n)
     assert tuple(body.get("stop", ())) == sampling.stop
     assert body.get("logit_bias") == sampling.logit_bias
+    if name == "embedded":
+        assert body.get("speculation", True) is not asked.no_drafts
     if "rid" in EXTRAS[name]:
         assert body.get("min_tokens", 0) == sampling.min_tokens
         assert tuple(body.get("stop_token_ids", ())) == sampling.stop_ids

@@ -135,6 +135,22 @@ BROKEN: dict[str, tuple[Callable[[Path], str], str]] = {
         lambda at: WITHOUT_ENGINES.partition("replicas")[0],
         "pools.elsewhere.replicas: none, and models.elsewhere is to be served there",
     ),
+    "drafts that cannot be governed": (
+        lambda at: _pool("speculation = { governed = true }"),
+        "pools.elsewhere.speculation.governed: driver 'openai' offers no way to turn drafts on and off; drivers that",
+    ),
+    "thresholds the wrong way round": (
+        lambda at: _pool("speculation = { off_above_running = 8, on_below_running = 8 }"),
+        "pools.elsewhere.speculation.on_below_running: 8; must be less than off_above_running (8)",
+    ),
+    "drafts of engines that draft nothing": (
+        lambda at: (
+            WITHOUT_ENGINES.partition("[[pools]]")[0]
+            + '[[pools]]\nname = "elsewhere"\ndriver = "embedded"\nspeculation = { governed = true }\n'
+            + f'engine = {{ model = "{_shipped()}" }}\n'
+        ),
+        "pools.elsewhere.speculation.governed: the engines of 'elsewhere' draft nothing (engine.speculation.method is ",
+    ),
     "a policy there is not": (
         lambda at: '[router]\npolicy = "prefixx"\n',
         "router.policy: no policy named 'prefixx'; known: ",

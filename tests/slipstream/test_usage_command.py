@@ -57,6 +57,19 @@ async def test_an_invoice_and_its_verification(fresh_postgres_url: str, tmp_path
 
     code, told = await run("verify", "--days", "3")
     assert (code, json.loads(told)["rows"]) == (0, 100)
+    drafted: dict[str, list[int]] = {}
+    for each in (one for one in rows if one.billed):
+        sums = drafted.setdefault(each.opened.model, [0, 0])
+        sums[0] += each.usage.draft_tokens
+        sums[1] += each.usage.accepted_draft_tokens
+    code, told = await run("drafts", "--days", "3", "--json")
+    shown = [json.loads(line) for line in told.splitlines()]
+    assert {one["model"]: [one["draft_tokens"], one["accepted_draft_tokens"]] for one in shown} == drafted
+    assert {one["organization"] for one in shown} == {"acme"}
+    code, told = await run("drafts", "--organization", "acme", "--days", "3")
+    assert (code, told.count("acme")) == (0, len(drafted))
+    assert "%" in told
+
     connection = await asyncpg.connect(fresh_postgres_url)
     await connection.execute("UPDATE gateway.usage_roll_up_runs SET started_at = started_at + interval '1 day'")
     await connection.execute("UPDATE gateway.usage_daily SET requests = requests + 1 WHERE day = $1", yesterday)

@@ -10,6 +10,7 @@ import json
 import shlex
 from collections.abc import Iterator
 
+from contracts.desired_state import Pool
 from contracts.errors import ConfigError
 from engines.launch.checkpoint import MODELOPT, PLAIN
 from engines.launch.key import read_key, source
@@ -33,6 +34,7 @@ EMA_ALPHA, DOWN_HYSTERESIS = 0.2, -0.25
 def render(target: Target) -> LaunchSpec:
     """The command of one replica. Raises ConfigError."""
     options = known_options("sglang", target.launch.version, f"{target.field}.version")
+    _require_governed(target)
     arguments = tuple(_arguments(target))
     extra = tuple(Argument(word) for word in target.launch.extra_arguments)
     _require_extra(target, arguments, options)
@@ -167,9 +169,32 @@ def _files(target: Target) -> Iterator[LaunchFile]:
     if drafts is None or not drafts.config.adaptive or drafts.config.algorithm == "ngram":
         return
     table: dict[str, object] = {"ema_alpha": EMA_ALPHA, "down_hysteresis": DOWN_HYSTERESIS}
-    table |= {str(batch): {"candidate_steps": steps} for batch, steps in drafts.adaptive.items()}
+    table |= {str(batch): {"candidate_steps": steps} for batch, steps in _by_batch(target.pool, drafts).items()}
     lines = ",\n".join(f" {json.dumps(name)}: {json.dumps(value)}" for name, value in table.items())
     yield LaunchFile(target.path("adaptive.json"), f"{{\n{lines}\n}}\n")
+
+
+def _by_batch(pool: Pool, drafts: Drafts) -> dict[int, list[int]]:
+    """By smallest batch, the numbers of drafts to choose among: none beyond what the pool's governor allows."""
+    if not pool.speculation.governed:
+        return drafts.adaptive
+    # SGLang begins with a number of drafts that one of its batches must have
+    first_without = max(int(pool.speculation.off_above_running) + 1, 2)
+    return {batch: steps for batch, steps in drafts.adaptive.items() if batch < first_without} | {first_without: [0]}
+
+
+def _require_governed(target: Target) -> None:
+    """Raises ConfigError where its own table is to govern drafts, and it has none."""
+    drafts = target.sizing.drafts
+    if drafts is None or not target.pool.speculation.governed:
+        return
+    if not drafts.config.adaptive or drafts.config.algorithm == "ngram":
+        field = f"pools.{target.pool.name}.speculation.governed"
+        raise SettingsConflict(
+            f"{field}: SGLang drafts by load only with a table of its own, and this launch gives it none; set "
+            "launch.speculation.adaptive = true with a draft head, or governed = false",
+            param=field,
+        )
 
 
 def _before(target: Target) -> Iterator[str]:

@@ -22,10 +22,10 @@ from gateway.admin.schemas import ModelName, Moment, Page, PageQuery
 from gateway.db.rows import columns_of, equal, fetchrow, record_of
 from gateway.metering.journal.request_id import first_at
 from gateway.metering.pricing.invoice import Invoice, invoice_of
-from gateway.metering.tables import COUNTED, usage_daily, usage_events, usage_hourly
+from gateway.metering.tables import ROLLED_UP, usage_daily, usage_events, usage_hourly
 
 MOST_HOURS = timedelta(days=32)
-SUMMED = ("requests", *COUNTED)
+SUMMED = ("requests", *ROLLED_UP)
 
 
 class Bucket(StrEnum):
@@ -54,8 +54,9 @@ OWNERS = (Group.ORGANIZATION, Group.PROJECT, Group.KEY)
 class UsageTotals(Struct, frozen=True, kw_only=True):
     """What was billed of requests that arrived in one hour or on one day (UTC). What it is not grouped by is null.
 
-    prompt_tokens include the cached and the written ones, completion_tokens the reasoning ones. amount_micro:
-    millionths of the deployment's currency.
+    prompt_tokens include the cached and the written ones, completion_tokens the reasoning ones. draft_tokens: guessed
+    ahead by engines that tell of it, and accepted_draft_tokens those of them that were right; they are part of no other
+    count. amount_micro: millionths of the deployment's currency.
     """
 
     hour: datetime | None
@@ -73,6 +74,8 @@ class UsageTotals(Struct, frozen=True, kw_only=True):
     cache_write_tokens: int
     completion_tokens: int
     reasoning_tokens: int
+    draft_tokens: int
+    accepted_draft_tokens: int
     amount_micro: int
 
 

@@ -33,7 +33,7 @@ from gateway.metering.journal.request_id import first_at
 from gateway.metering.ledger.events import DAY, HOUR, IN_PARTITIONS
 from gateway.metering.ledger.worker_connection import Connection, connect, run
 from gateway.metering.tables import (
-    COUNTED,
+    ROLLED_UP,
     usage_daily,
     usage_events,
     usage_hourly,
@@ -46,9 +46,9 @@ LOCK_ID = 0x726F6C6C
 OVERLAP: ColumnElement[Any] = literal_column("interval '10 minutes'")
 """A row's recorded_at is when its transaction began, so it may appear this much after a later one was already seen."""
 
-TOTALS = ("requests", *COUNTED)
+TOTALS = ("requests", *ROLLED_UP)
 _E, _H, _RUN, _RETIRED = usage_events.c, usage_hourly.c, usage_roll_up_runs.c, usage_retired_days.c
-OF_EVENTS = (func.count(), *(func.sum(_E[name]) for name in COUNTED))
+OF_EVENTS = (func.count(), *(func.sum(_E[name]) for name in ROLLED_UP))
 LAST_RUN = select(func.coalesce(func.max(_RUN.started_at), literal_column("'-infinity'::timestamptz")))
 TOUCHED = (
     select(HOUR)

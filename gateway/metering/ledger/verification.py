@@ -26,7 +26,7 @@ from gateway.metering.ledger.events import DAY, HOUR, IN_PARTITIONS, amount_micr
 from gateway.metering.ledger.rollup import TOTALS, group_of, roll_up
 from gateway.metering.ledger.worker_connection import Connection, connect, run
 from gateway.metering.tables import (
-    COUNTED,
+    ROLLED_UP,
     prices,
     usage_daily,
     usage_events,
@@ -48,7 +48,7 @@ def _wrong(time: ColumnElement[Any], table: Table, kept: ColumnElement[bool], ne
     """How many of a roll-up's hours or days are not what their events add up to. time: of an event; kept: which rows of
     the table are compared."""
     group = group_of(usage_events)
-    sums = [func.count(), *(func.sum(_E[name]).cast(BigInteger) for name in COUNTED)]
+    sums = [func.count(), *(func.sum(_E[name]).cast(BigInteger) for name in ROLLED_UP)]
     named = [each.label(name) for each, name in zip(sums, TOTALS, strict=True)]
     of_events = select(time.label("time"), *group, *named).where(_IN_TIME, _E.billed, DAY.not_in(_RETIRED))
     events = of_events.group_by(time, *group).cte("events")

@@ -6,10 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from contracts.desired_state import Replica
 from contracts.errors import ConfigError
+from contracts.speculation import SpeculationRule
 from engines.launch.config import LaunchSpeculation
 from engines.launch.matrix import SettingsConflict
 from engines.launch.options.known import UnknownOption, known_options
@@ -65,6 +67,31 @@ def test_the_adaptive_table_names_the_number_it_starts_with() -> None:
     steps = int(options_of(spec)["--speculative-num-steps"][0])
     assert steps in {each for candidates in batches.values() for each in candidates}
     assert options_of(spec)["--speculative-adaptive-config"] == (spec.files[0].path,)
+
+
+def test_the_adaptive_table_ends_where_the_pools_governor_says() -> None:
+    """`candidate_steps: [0]`, as SGLang's own table has it for its largest batches."""
+    pool = msgspec.structs.replace(SGLANG, speculation=SpeculationRule(governed=True, off_above_running=6.5))
+    free, capped = (
+        json.loads(rendered(each, launch_of(speculation=HEAD), speculation=True).files[0].content)
+        for each in (SGLANG, pool)
+    )
+    batches = {int(name): entry["candidate_steps"] for name, entry in capped.items() if name.isdigit()}
+    assert (max(batches), batches[max(batches)]) == (7, [0])
+    assert all(free[str(batch)]["candidate_steps"] == steps for batch, steps in batches.items() if batch < 7)
+
+
+@pytest.mark.parametrize(
+    "drafts",
+    [
+        LaunchSpeculation(draft_model="/models/head", adaptive=False),
+        LaunchSpeculation(algorithm="ngram", adaptive=False),
+    ],
+)
+def test_without_a_table_of_its_own_its_drafts_cannot_be_governed(drafts: LaunchSpeculation) -> None:
+    pool = msgspec.structs.replace(SGLANG, speculation=SpeculationRule(governed=True))
+    with pytest.raises(SettingsConflict, match="only with a table of its own"):
+        rendered(pool, launch_of(speculation=drafts), speculation=True)
 
 
 def test_the_key_is_read_where_the_engine_runs_and_never_an_option() -> None:

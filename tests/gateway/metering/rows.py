@@ -28,6 +28,7 @@ def row(choose: random.Random, begin: float, end: float, request_id: str | None 
     prompt = choose.randrange(0, 5_000)
     cached = choose.randrange(0, prompt + 1) if choose.random() < 0.5 else 0
     output = choose.randrange(0, 3_000)
+    drafted = choose.randrange(0, output + 1) if choose.random() < 0.5 else 0
     tenant = choose.randrange(len(TENANTS))
     billed = choose.random() < 0.8
     return Closed(
@@ -53,6 +54,8 @@ def row(choose: random.Random, begin: float, end: float, request_id: str | None 
             cached_tokens=cached,
             reasoning_tokens=output // 3,
             cache_write_tokens=choose.randrange(0, prompt - cached + 1) if choose.random() < 0.2 else 0,
+            draft_tokens=drafted,
+            accepted_draft_tokens=drafted // 2,
         ),
         status=200,
         closed_at=arrived + choose.uniform(0, 30),

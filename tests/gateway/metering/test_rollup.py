@@ -22,7 +22,10 @@ from tests.gateway.metering.rows import moment, row
 BEGIN = moment("2026-03-01 21:00")
 END = BEGIN + 30 * 3_600
 DAYS = (date(2026, 3, 1), date(2026, 3, 4))
-COUNTED = ("requests", "prompt_tokens", "cached_tokens", "cache_write_tokens", "completion_tokens", "reasoning_tokens")
+COUNTED = (
+    "requests", "prompt_tokens", "cached_tokens", "cache_write_tokens", "completion_tokens", "reasoning_tokens",
+    "draft_tokens", "accepted_draft_tokens",
+)  # fmt: skip
 PRICE = """
 INSERT INTO gateway.prices (model, valid_from, input_micro, cached_input_micro, cache_write_micro, output_micro)
 VALUES ('small', '2020-01-01', 200000, 20000, 250000, 800000), ('large', '2026-03-02', 3000000, 300000, 0, 15000000)
@@ -39,7 +42,7 @@ async def pool(fresh_postgres_url: str) -> AsyncIterator[asyncpg.Pool[Any]]:
 
 def naive(rows: Iterable[Closed], seconds: int, amounts: dict[str, int]) -> Totals:
     """The same totals, added up one by one."""
-    totals: Totals = defaultdict(lambda: [0] * 7)
+    totals: Totals = defaultdict(lambda: [0] * (len(COUNTED) + 1))
     for one in rows:
         if not one.billed:
             continue
@@ -49,7 +52,7 @@ def naive(rows: Iterable[Closed], seconds: int, amounts: dict[str, int]) -> Tota
         key = (begin, opened.organization_id, opened.project_id, opened.key_id, opened.model, opened.tier.value)
         added = (
             1, usage.prompt_tokens, usage.cached_tokens, usage.cache_write_tokens, usage.completion_tokens,
-            usage.reasoning_tokens, amounts[opened.request_id],
+            usage.reasoning_tokens, usage.draft_tokens, usage.accepted_draft_tokens, amounts[opened.request_id],
         )  # fmt: skip
         totals[key] = [sum(pair) for pair in zip(totals[key], added, strict=True)]
     return dict(totals)

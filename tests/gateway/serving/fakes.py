@@ -99,6 +99,8 @@ class FakeRouter:
         self.engines = engines
         self.prefills: tuple[Engine, ...] = ()
         """Of pairs; none: `engines` do it all."""
+        self.no_drafts = False
+        """Of every lease."""
         self.asks: list[LeaseRequest] = []
         self.granted: Counter[str] = Counter()
         self.ends: list[LeaseEnd] = []
@@ -118,7 +120,7 @@ class FakeRouter:
             if prefill is None:
                 raise NoEngine("No engine is left for this model.", retry_after_s=1)
         self.granted[ask.lease_id] += 1
-        return Lease(ask.lease_id, engine, prefill=prefill)
+        return Lease(ask.lease_id, engine, prefill=prefill, no_drafts=self.no_drafts)
 
     def first_token(self, lease_id: str, ttft_s: float, cached_tokens: int) -> None:
         self.first_tokens.append(lease_id)

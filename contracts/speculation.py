@@ -1,0 +1,79 @@
+"""Settings of the fleet's speculation governor: when the engines of a pool draft tokens ahead."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from contracts.errors import ConfigError
+
+
+class Way(Enum):
+    """What an engine's dialect offers a governor."""
+
+    REQUEST = "request"
+    """Each request says whether it may have drafts."""
+    TABLE = "table"
+    """The engine has a table of its own, by batch, that it is started with."""
+    VARIANTS = "variants"
+    """Replicas that draft beside replicas that do not."""
+
+
+WAYS = {"embedded": Way.REQUEST, "sglang": Way.TABLE, "tensorrt_llm": Way.VARIANTS}
+"""By driver; the others offer none."""
+
+
+class SpeculationRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """When the engines of a pool draft: at low load, where checking drafts is nearly free, and not at the peak, where
+    it takes from other streams what it gives to one."""
+
+    governed: bool = False
+    """Whether the load decides. false: each engine drafts as it was started to. Drivers `embedded` (each request says
+    whether it may have drafts), `sglang` (the table of its adaptive speculation, as `slipstream engines render` prints
+    it, ends at `off_above_running`; nothing is sent) and `tensorrt_llm` (of replicas with `speculation` true and false
+    those that fit the load are preferred)."""
+    off_above_running: Annotated[float, Meta(gt=0, le=1_000_000)] = 32.0
+    """Requests per usable replica, running and waiting, a mean over some seconds, above which drafting ends: the batch
+    at which it stops paying."""
+    on_below_running: Annotated[float, Meta(gt=0, le=1_000_000)] = 16.0
+    """Requests per usable replica below which drafting begins again; less than `off_above_running`. In between it stays
+    as it is."""
+    dwell_s: Annotated[float, Meta(ge=0, le=3_600)] = 30.0
+    """Seconds for which drafting stays on or off at least."""
+    other_weight: Annotated[float, Meta(ge=0.01, le=1)] = 0.25
+    """Driver `tensorrt_llm` only. Part of its weight that a replica of the other variant has in placement: it is given
+    fewer requests, and is never idle while one waits."""
+
+    def check(self, field: str, driver: str, role: str, variants: Sequence[bool]) -> None:
+        """Raise ConfigError where it cannot work. field: of the rule. variants: `speculation` of the replicas."""
+        if self.on_below_running >= self.off_above_running:
+            raise ConfigError(
+                f"{field}.on_below_running: {self.on_below_running:g}; must be less than off_above_running "
+                f"({self.off_above_running:g}): the space between keeps drafting from going on and off",
+                param=f"{field}.on_below_running",
+            )
+        if not self.governed:
+            return
+        way = WAYS.get(driver)
+        if way is None:
+            raise ConfigError(
+                f"{field}.governed: driver {driver!r} offers no way to turn drafts on and off; drivers that do: "
+                f"{', '.join(sorted(WAYS))}; set it false",
+                param=f"{field}.governed",
+            )
+        if role == "prefill":
+            raise ConfigError(
+                f"{field}.governed: a prefill pool writes no tokens, and drafts none; govern its decode pool",
+                param=f"{field}.governed",
+            )
+        if way is Way.VARIANTS and variants and len(set(variants)) == 1:
+            every = "drafts" if variants[0] else "is without drafts"
+            raise ConfigError(
+                f"{field}.governed: every replica {every}, and there is nothing to choose; start some with drafts and "
+                "some without (`slipstream engines render --speculation both`), and say `speculation` of each",
+                param=f"{field}.governed",
+            )
