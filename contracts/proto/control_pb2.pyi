@@ -267,6 +267,11 @@ class Decision(_message.Message):
     SHARE_FIELD_NUMBER: _builtins.int
     PROJECT_SHARE_FIELD_NUMBER: _builtins.int
     PREFILL_FIELD_NUMBER: _builtins.int
+    ADAPTER_FIELD_NUMBER: _builtins.int
+    ADAPTER_LOAD_FIELD_NUMBER: _builtins.int
+    ADAPTER_EVICTED_FIELD_NUMBER: _builtins.int
+    EVICTED_WHY_FIELD_NUMBER: _builtins.int
+    SPLIT_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     lease_id: _builtins.str
     attempt: _builtins.int
@@ -297,8 +302,19 @@ class Decision(_message.Message):
     project_share: _builtins.float
     prefill: _builtins.str
     """Replica that computes the prompt for the chosen one; empty: that does both."""
+    adapter: _builtins.str
+    """The engines' name of the LoRA adapter that it needs; empty: none."""
+    adapter_load: _builtins.bool
+    """The chosen replica did not hold it."""
+    adapter_evicted: _builtins.str
+    """The one that gave up its place for it, and why; empty: none."""
+    evicted_why: _builtins.str
     @_builtins.property
     def candidates(self) -> _containers.RepeatedCompositeFieldContainer[Global___Candidate]: ...
+    @_builtins.property
+    def split(self) -> Global___SplitChoice:
+        """Whether it was served whole or by a pair; absent: its pool has no choice."""
+
     def __init__(
         self,
         *,
@@ -329,10 +345,15 @@ class Decision(_message.Message):
         share: _builtins.float = ...,
         project_share: _builtins.float = ...,
         prefill: _builtins.str = ...,
+        adapter: _builtins.str = ...,
+        adapter_load: _builtins.bool = ...,
+        adapter_evicted: _builtins.str = ...,
+        evicted_why: _builtins.str = ...,
+        split: Global___SplitChoice | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_actual_cached_tokens", b"_actual_cached_tokens", "_actual_s", b"_actual_s", "_completion_tokens", b"_completion_tokens", "_regret_s", b"_regret_s", "_retry_after_s", b"_retry_after_s", "actual_cached_tokens", b"actual_cached_tokens", "actual_s", b"actual_s", "completion_tokens", b"completion_tokens", "regret_s", b"regret_s", "retry_after_s", b"retry_after_s"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_actual_cached_tokens", b"_actual_cached_tokens", "_actual_s", b"_actual_s", "_completion_tokens", b"_completion_tokens", "_regret_s", b"_regret_s", "_retry_after_s", b"_retry_after_s", "actual_cached_tokens", b"actual_cached_tokens", "actual_s", b"actual_s", "completion_tokens", b"completion_tokens", "regret_s", b"regret_s", "retry_after_s", b"retry_after_s", "split", b"split"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_actual_cached_tokens", b"_actual_cached_tokens", "_actual_s", b"_actual_s", "_completion_tokens", b"_completion_tokens", "_regret_s", b"_regret_s", "_retry_after_s", b"_retry_after_s", "actual_cached_tokens", b"actual_cached_tokens", "actual_s", b"actual_s", "attempt", b"attempt", "blocks", b"blocks", "candidates", b"candidates", "chosen", b"chosen", "completion_tokens", b"completion_tokens", "lease_id", b"lease_id", "missed", b"missed", "model", b"model", "organization_id", b"organization_id", "policy", b"policy", "pool", b"pool", "predicted_cached_tokens", b"predicted_cached_tokens", "predicted_s", b"predicted_s", "prefill", b"prefill", "project_share", b"project_share", "prompt_tokens", b"prompt_tokens", "queued_s", b"queued_s", "refused", b"refused", "regret_s", b"regret_s", "request_id", b"request_id", "retry_after_s", b"retry_after_s", "service_class", b"service_class", "share", b"share", "ttft_slo_s", b"ttft_slo_s", "waited_for", b"waited_for"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_actual_cached_tokens", b"_actual_cached_tokens", "_actual_s", b"_actual_s", "_completion_tokens", b"_completion_tokens", "_regret_s", b"_regret_s", "_retry_after_s", b"_retry_after_s", "actual_cached_tokens", b"actual_cached_tokens", "actual_s", b"actual_s", "adapter", b"adapter", "adapter_evicted", b"adapter_evicted", "adapter_load", b"adapter_load", "attempt", b"attempt", "blocks", b"blocks", "candidates", b"candidates", "chosen", b"chosen", "completion_tokens", b"completion_tokens", "evicted_why", b"evicted_why", "lease_id", b"lease_id", "missed", b"missed", "model", b"model", "organization_id", b"organization_id", "policy", b"policy", "pool", b"pool", "predicted_cached_tokens", b"predicted_cached_tokens", "predicted_s", b"predicted_s", "prefill", b"prefill", "project_share", b"project_share", "prompt_tokens", b"prompt_tokens", "queued_s", b"queued_s", "refused", b"refused", "regret_s", b"regret_s", "request_id", b"request_id", "retry_after_s", b"retry_after_s", "service_class", b"service_class", "share", b"share", "split", b"split", "ttft_slo_s", b"ttft_slo_s", "waited_for", b"waited_for"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__actual_cached_tokens: _TypeAlias = _typing.Literal["actual_cached_tokens"]  # noqa: Y015
     _WhichOneofArgType__actual_cached_tokens: _TypeAlias = _typing.Literal["_actual_cached_tokens", b"_actual_cached_tokens"]  # noqa: Y015
@@ -356,6 +377,62 @@ class Decision(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__retry_after_s) -> _WhichOneofReturnType__retry_after_s | None: ...
 
 Global___Decision: _TypeAlias = Decision  # noqa: Y015
+
+@_typing.final
+class SplitChoice(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SPLIT_FIELD_NUMBER: _builtins.int
+    WHY_FIELD_NUMBER: _builtins.int
+    COSTS_FIELD_NUMBER: _builtins.int
+    split: _builtins.bool
+    why: _builtins.str
+    @_builtins.property
+    def costs(self) -> Global___SplitCosts:
+        """Absent: nothing was compared."""
+
+    def __init__(
+        self,
+        *,
+        split: _builtins.bool = ...,
+        why: _builtins.str = ...,
+        costs: Global___SplitCosts | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["costs", b"costs"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["costs", b"costs", "split", b"split", "why", b"why"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SplitChoice: _TypeAlias = SplitChoice  # noqa: Y015
+
+@_typing.final
+class SplitCosts(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WHOLE_WAIT_S_FIELD_NUMBER: _builtins.int
+    INTERFERENCE_S_FIELD_NUMBER: _builtins.int
+    PAIR_WAIT_S_FIELD_NUMBER: _builtins.int
+    TRANSFER_S_FIELD_NUMBER: _builtins.int
+    whole_wait_s: _builtins.float
+    interference_s: _builtins.float
+    pair_wait_s: _builtins.float
+    transfer_s: _builtins.float
+    def __init__(
+        self,
+        *,
+        whole_wait_s: _builtins.float = ...,
+        interference_s: _builtins.float = ...,
+        pair_wait_s: _builtins.float = ...,
+        transfer_s: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["interference_s", b"interference_s", "pair_wait_s", b"pair_wait_s", "transfer_s", b"transfer_s", "whole_wait_s", b"whole_wait_s"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SplitCosts: _TypeAlias = SplitCosts  # noqa: Y015
 
 @_typing.final
 class Candidate(_message.Message):
