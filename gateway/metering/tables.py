@@ -111,6 +111,8 @@ def _totals() -> list[Column[object]]:
         Column("tier", Text, primary_key=True),
         *counted,
         Column("computed_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
+        # As in the events; empty: none.
+        Column("adapter", Text, primary_key=True, server_default=""),
     ]
 
 
