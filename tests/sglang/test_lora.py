@@ -46,3 +46,4 @@ class TestAdapters(AdapterFacts):
     """Of SGLang 0.5.23."""
 
     unknown_status = 400
+    reads_again = True

@@ -51,8 +51,10 @@ class Adapters:
         async with self._changes:
             if name in self._loaded:
                 raise InvalidField(f"The LoRA adapter {name!r} is already loaded.", param="lora_name")
-            number, most_rank = next(self._numbers), self._config.max_rank
-            adapter = await asyncio.to_thread(load_adapter, model, name, Path(path), most_rank, number)
+            number, config = next(self._numbers), self._config
+            adapter = await asyncio.to_thread(
+                load_adapter, model, name, Path(path), config.max_rank, number, config.root
+            )
             self._make_room()
             self._loaded[name] = adapter
             return adapter
