@@ -6,11 +6,15 @@ import asyncio
 import contextlib
 from typing import NamedTuple
 
+import msgspec
 import pytest
 
 from contracts.errors import AdapterUnavailable
+from contracts.generation import TextPrompt
 from contracts.prefix import BLOCK_TOKENS
+from engines.drivers.error_bodies import usage_of
 from tests.adapted_engine import (
+    PROMPT,
     AdaptedFleet,
     Adapters,
     adapted_fleet,
@@ -21,12 +25,14 @@ from tests.adapted_engine import (
     says,
     unload,
 )
-from tests.real_engine import RealEngine
+from tests.real_engine import RealEngine, ask, finishes, payloads, read_all
 from tests.router.fakes import GUARD_S, until
 
 LENGTH = 300
 """Tokens of a prompt: four whole blocks, and some that are never shared."""
 BLOCKS = LENGTH // BLOCK_TOKENS
+LONG = 300
+"""Tokens of an answer that is under way for a while."""
 
 
 class Served(NamedTuple):
@@ -90,6 +96,18 @@ class AdapterFacts:
         assert await says(engine, adapters["c"]) == merged["c"]
         assert await load(engine, adapters["a"]) is None
         assert await says(engine, adapters["a"]) == merged["a"]
+
+    async def test_a_request_outlives_the_unloading_of_its_adapter(self, served: Served) -> None:
+        engine, (adapters, merged) = served.engine, served.made
+        assert await load(engine, adapters["a"]) is None
+        endless = ask(TextPrompt((PROMPT,)), max_tokens=LONG, logit_bias={"5": 100.0})
+        stream, body = await engine.begun(msgspec.structs.replace(endless, adapter=adapters["a"]))
+        unloading = asyncio.create_task(unload(engine, adapters["a"]))
+        events = payloads(body + await read_all(stream))
+        assert (finishes(events), usage_of(events[-2]["usage"]).completion_tokens) == (["length"], LONG)
+        assert await unloading == 200
+        assert await load(engine, adapters["b"]) is None
+        assert await says(engine, adapters["b"]) == merged["b"]
 
     async def test_a_prefix_is_shared_by_one_adapter_only(self, served: Served) -> None:
         engine, adapters, prompt = served.engine, served.made.adapters, new_prompt(LENGTH)
