@@ -157,6 +157,18 @@ def test_who_has_all_of_its_share_in_use_waits_and_is_served_when_one_of_its_own
     assert core.core.fleet.replicas["r1"].adapters.names == ("theirs",), "its own was never seen to be loaded"
 
 
+def test_who_waits_for_anothers_share_gets_it_once_it_has_not_been_used_for_long() -> None:
+    core = Core(adapted_fleet(2, replicas=("r1",)), adapter_recent_s=60.0)
+    served(core, "0", "theirs", "quiet")
+    lease(core, "1", "ours-1", "loud")
+    assert core.ask("2", adapter="ours-2", organization_id="loud", deadline_s=100.0) == []
+    core.now += 59.0
+    assert core.polled() == []
+    core.now += 2.0
+    (granted,) = (one for one in core.polled() if isinstance(one, Granted))
+    assert (granted.lease.lease_id, granted.lease.evict_adapter) == ("2", "theirs")
+
+
 def test_a_newcomer_gets_the_place_of_who_holds_the_most_and_the_record_says_why() -> None:
     core = Core(adapted_fleet(4, replicas=("r1",)))
     for name, owner in (("a", "quiet"), ("b", "loud"), ("c", "loud"), ("d", "loud")):
