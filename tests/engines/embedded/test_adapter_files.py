@@ -15,8 +15,10 @@ import msgspec
 import pytest
 from safetensors.torch import load_file, save_file
 
-from contracts.errors import InvalidField
+from contracts.errors import ConfigError, InvalidField
+from engines.embedded.config import LoraConfig
 from engines.embedded.lora.adapter_files import AdapterFiles
+from engines.embedded.lora.adapters import Adapters
 from engines.embedded.lora.load import MOST_HEADER_BYTES, load_adapter
 from engines.embedded.models.llama import Llama
 from engines.embedded.models.registry import load_model
@@ -171,6 +173,13 @@ def test_a_file_that_is_exchanged_meanwhile_is_read_as_it_was_looked_at(folder: 
     assert files.read(WEIGHTS, len(content)) != content
     with pytest.raises(InvalidField, match="must have at most"):
         files.read(WEIGHTS, len(content) - 1)
+
+
+@pytest.mark.parametrize("root", ["/nowhere/at-all", "models", "/etc/passwd"])
+def test_a_root_that_is_no_folder_stops_the_start(root: str) -> None:
+    with pytest.raises(ConfigError, match=r"engine\.lora\.root.*absolute path") as error:
+        Adapters(LoraConfig(root=root), lambda _: False)
+    assert repr(root) in error.value.message
 
 
 @pytest.mark.parametrize("path", ["/nowhere/at-all", "/dev", "/proc/self", "bad\0path"])
