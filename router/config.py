@@ -107,6 +107,9 @@ class RouterConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     adapter_load_s: Annotated[float, msgspec.Meta(ge=0, le=600)] = 1.0
     """What loading a LoRA adapter is taken to add to the time to first token, where a replica does not hold it: a
     request goes elsewhere than to one that does only where that is sooner all the same."""
+    adapter_recent_s: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 60.0
+    """An organization none of whose adapters on a replica was used for so long has no share of that replica's places
+    for adapters: those of others may be loaded in the place of its own."""
     concurrency: ConcurrencyConfig = ConcurrencyConfig()
     """How many requests a replica is given at a time that reports no capacity of its own."""
     explain_records: Annotated[int, msgspec.Meta(ge=0, le=10_000_000)] = 5_000

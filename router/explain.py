@@ -63,6 +63,8 @@ def _told(record: Record) -> str:
         lines.append(f"  drafts: {record.speculation}")
     if record.prefill:
         lines.append(f"  prefill engine: {record.prefill}")
+    if record.adapter:
+        lines.append(f"  adapter {record.adapter}: {_adapter(record)}")
     head = ("replica", "cached", "to compute", "ahead", "leases", "predicted", "cost")
     rows = [
         (
@@ -93,6 +95,14 @@ def _told(record: Record) -> str:
             f"{record.completion_tokens:,} tokens generated"
         )
     return "\n".join(lines)
+
+
+def _adapter(record: Record) -> str:
+    if not record.adapter_load:
+        return "held there"
+    if not record.adapter_evicted:
+        return "loaded first, into a place that was free"
+    return f"loaded first, in the place of {record.adapter_evicted}, {record.evicted_why}"
 
 
 def _split(choice: SplitChoice) -> list[str]:

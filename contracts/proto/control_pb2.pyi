@@ -273,6 +273,10 @@ class Decision(_message.Message):
     PREFILL_FIELD_NUMBER: _builtins.int
     SPLIT_FIELD_NUMBER: _builtins.int
     SPECULATION_FIELD_NUMBER: _builtins.int
+    ADAPTER_FIELD_NUMBER: _builtins.int
+    ADAPTER_LOAD_FIELD_NUMBER: _builtins.int
+    ADAPTER_EVICTED_FIELD_NUMBER: _builtins.int
+    EVICTED_WHY_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     lease_id: _builtins.str
     attempt: _builtins.int
@@ -305,6 +309,13 @@ class Decision(_message.Message):
     """Replica that computes the prompt for the chosen one; empty: that does both."""
     speculation: _builtins.str
     """Whether it may have drafts, and why, in a few words."""
+    adapter: _builtins.str
+    """The engines' name of the LoRA adapter that it needs; empty: none."""
+    adapter_load: _builtins.bool
+    """The chosen replica did not hold it."""
+    adapter_evicted: _builtins.str
+    """The one that gave up its place for it, and why; empty: none."""
+    evicted_why: _builtins.str
     @_builtins.property
     def candidates(self) -> _containers.RepeatedCompositeFieldContainer[Global___Candidate]: ...
     @_builtins.property
@@ -343,10 +354,14 @@ class Decision(_message.Message):
         prefill: _builtins.str = ...,
         split: Global___SplitChoice | None = ...,
         speculation: _builtins.str = ...,
+        adapter: _builtins.str = ...,
+        adapter_load: _builtins.bool = ...,
+        adapter_evicted: _builtins.str = ...,
+        evicted_why: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_actual_cached_tokens", b"_actual_cached_tokens", "_actual_s", b"_actual_s", "_completion_tokens", b"_completion_tokens", "_regret_s", b"_regret_s", "_retry_after_s", b"_retry_after_s", "actual_cached_tokens", b"actual_cached_tokens", "actual_s", b"actual_s", "completion_tokens", b"completion_tokens", "regret_s", b"regret_s", "retry_after_s", b"retry_after_s", "split", b"split"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_actual_cached_tokens", b"_actual_cached_tokens", "_actual_s", b"_actual_s", "_completion_tokens", b"_completion_tokens", "_regret_s", b"_regret_s", "_retry_after_s", b"_retry_after_s", "actual_cached_tokens", b"actual_cached_tokens", "actual_s", b"actual_s", "attempt", b"attempt", "blocks", b"blocks", "candidates", b"candidates", "chosen", b"chosen", "completion_tokens", b"completion_tokens", "lease_id", b"lease_id", "missed", b"missed", "model", b"model", "organization_id", b"organization_id", "policy", b"policy", "pool", b"pool", "predicted_cached_tokens", b"predicted_cached_tokens", "predicted_s", b"predicted_s", "prefill", b"prefill", "project_share", b"project_share", "prompt_tokens", b"prompt_tokens", "queued_s", b"queued_s", "refused", b"refused", "regret_s", b"regret_s", "request_id", b"request_id", "retry_after_s", b"retry_after_s", "service_class", b"service_class", "share", b"share", "speculation", b"speculation", "split", b"split", "ttft_slo_s", b"ttft_slo_s", "waited_for", b"waited_for"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_actual_cached_tokens", b"_actual_cached_tokens", "_actual_s", b"_actual_s", "_completion_tokens", b"_completion_tokens", "_regret_s", b"_regret_s", "_retry_after_s", b"_retry_after_s", "actual_cached_tokens", b"actual_cached_tokens", "actual_s", b"actual_s", "adapter", b"adapter", "adapter_evicted", b"adapter_evicted", "adapter_load", b"adapter_load", "attempt", b"attempt", "blocks", b"blocks", "candidates", b"candidates", "chosen", b"chosen", "completion_tokens", b"completion_tokens", "evicted_why", b"evicted_why", "lease_id", b"lease_id", "missed", b"missed", "model", b"model", "organization_id", b"organization_id", "policy", b"policy", "pool", b"pool", "predicted_cached_tokens", b"predicted_cached_tokens", "predicted_s", b"predicted_s", "prefill", b"prefill", "project_share", b"project_share", "prompt_tokens", b"prompt_tokens", "queued_s", b"queued_s", "refused", b"refused", "regret_s", b"regret_s", "request_id", b"request_id", "retry_after_s", b"retry_after_s", "service_class", b"service_class", "share", b"share", "speculation", b"speculation", "split", b"split", "ttft_slo_s", b"ttft_slo_s", "waited_for", b"waited_for"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__actual_cached_tokens: _TypeAlias = _typing.Literal["actual_cached_tokens"]  # noqa: Y015
     _WhichOneofArgType__actual_cached_tokens: _TypeAlias = _typing.Literal["_actual_cached_tokens", b"_actual_cached_tokens"]  # noqa: Y015

@@ -1,5 +1,5 @@
 """SGLang's HTTP dialect, as version 0.5.23 speaks it. Every statement here is held by a test in `tests/sglang`:
-of adapters only where there is an accelerator, of pairs by none.
+of pairs by none.
 """
 
 from __future__ import annotations
@@ -125,7 +125,8 @@ class SGLangDriver(Driver):
         return None if ALREADY_LOADED.search(said) else said or f"status {status}"
 
     def unload_adapter(self, name: str) -> EngineRequest:
-        """Takes no more requests for it, and answers when those that it has are over."""
+        """Answers when the requests that it has for it are over. One that comes later has it read again from where it
+        lay."""
         return EngineRequest("POST", "/unload_lora_adapter", msgspec.json.encode({"lora_name": name}))
 
     def error(self, status: int, body: bytes) -> SlipstreamError:

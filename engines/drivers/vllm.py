@@ -1,5 +1,4 @@
-"""vLLM's HTTP dialect, as version 0.32 speaks it. Every statement here is held by a test in `tests/vllm`,
-but for those about adapters: they were read in its source.
+"""vLLM's HTTP dialect, as version 0.32 speaks it. Every statement here is held by a test in `tests/vllm`.
 
 Our id is the request's there too, with the endpoint's name in front and the prompt's number behind; two that run at a
 time may share it.

@@ -125,6 +125,10 @@ class LoraConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_rank: Annotated[int, Meta(ge=1, le=1024)] = 64
     """The largest rank of an adapter."""
 
+    root: str = ""
+    """Folder under which all files of adapters must lie, wherever links lead; another one is refused. Empty: an adapter
+    may lie anywhere, its files in its own folder alone."""
+
 
 class Fp8Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Simulated FP8, for judging a model before a GPU serves it so. The head and the embedding are never rounded."""

@@ -119,6 +119,8 @@ def _totals() -> list[Column[object]]:
         *counted,
         *drafted,
         Column("computed_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
+        # As in the events; empty: none.
+        Column("adapter", Text, primary_key=True, server_default=""),
     ]
 
 

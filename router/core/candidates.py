@@ -118,7 +118,7 @@ class PlacementContext:
         if replica.context_tokens and ask.prompt_tokens + ask.max_output_tokens > replica.context_tokens:
             self.why = Reason.CONTEXT
             return False
-        if ask.adapter and not replica.adapters.admits(ask.adapter):
+        if ask.adapter and not replica.adapters.admits(ask.adapter, ask.organization_id, self.now):
             self.why = Reason.ADAPTERS
             return False
         if not replica.leases and not replica.foreign:

@@ -456,7 +456,7 @@ class Dispatcher:
             replays = any(one.kv_events_replay for one in wanted)
             mirror = self._mirrors[replica.id] = KvMirror(served[0] if served else "", replays)
         try:
-            changes, first = mirror.take(event.number, event.payload, event.repeated)
+            changes, first = mirror.take(event.number, event.payload, event.repeated, replica.adapters.used)
         except (msgspec.MsgspecError, ValueError, TypeError, LookupError):
             return  # another format, or a torn message: the index goes on without
         index = pool.index

@@ -29,6 +29,7 @@ class Fleet:
         self._models: dict[str, Model] = {}
         self._limit_blocks = config.prefix_blocks
         self._concurrency = config.concurrency
+        self._adapter_recent_s = config.adapter_recent_s
 
     @property
     def version(self) -> int:
@@ -160,7 +161,7 @@ class Fleet:
         replica.speculation = wanted.speculation
         replica.context_tokens = wanted.context_tokens
         replica.bootstrap_port = wanted.bootstrap_port
-        replica.adapters.most = pool.max_adapters
+        replica.adapters.most, replica.adapters.recent_s = pool.max_adapters, self._adapter_recent_s
         self._bound(replica, pool.max_concurrency)
         return replica
 

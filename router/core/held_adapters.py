@@ -3,65 +3,89 @@ was last known to be dead."""
 
 from __future__ import annotations
 
-from collections import Counter
+import msgspec
+
+from router.core.adapter_places import Eviction, PlacedAdapter, evicted_for
+
+
+class _Held(msgspec.Struct):
+    organization_id: str
+    used_at: float
+    loaded: bool = False
+    """It is known to be."""
+    running: int = 0
+    """Leases with it."""
 
 
 class HeldAdapters:
-    """One replica's. An adapter takes a place from the grant that has it loaded."""
+    """One replica's. An adapter takes a place from the grant that has it loaded. Times: monotonic seconds."""
 
     def __init__(self) -> None:
         self.most = 0
         """Of its pool; 0: it takes none."""
-        self._held: dict[str, bool] = {}
-        """Whether it is known to be loaded; the one used last is the last."""
-        self._running: Counter[str] = Counter()
-        """Leases with each."""
+        self.recent_s = 0.0
+        """As `RouterConfig.adapter_recent_s`."""
+        self.used = False
+        """A request has had one since the engine was last known to be dead: its cache may hold what one computed."""
+        self._held: dict[str, _Held] = {}
+        """The one used last is the last."""
 
     @property
     def names(self) -> tuple[str, ...]:
         """Those that are known to be loaded."""
-        return tuple(name for name, loaded in self._held.items() if loaded)
+        return tuple(name for name, held in self._held.items() if held.loaded)
 
     def loaded(self, name: str) -> bool:
         """It need not be loaded first."""
-        return self._held.get(name, False)
+        held = self._held.get(name)
+        return held is not None and held.loaded
 
-    def admits(self, name: str) -> bool:
-        """It is there, or there is a place for it, or one that nobody uses gives its place."""
-        return name in self._held or len(self._held) < self.most or (self.most > 0 and bool(self._unused()))
+    def admits(self, name: str, organization_id: str, now: float) -> bool:
+        """It is there, or there is a place for it, or another one gives up its place."""
+        if name in self._held or len(self._held) < self.most:
+            return True
+        return self.most > 0 and self._evicted(organization_id, now) is not None
 
-    def take(self, name: str) -> str:
-        """A lease begins. Returns which one is to be unloaded for it: of those that no lease has, the one that was used
-        longest ago; empty: none."""
-        evicted = ""
+    def take(self, name: str, organization_id: str, now: float) -> Eviction | None:
+        """A lease begins. Returns what is to be unloaded for it; None: nothing. It must be admitted."""
+        evicted = None
         if name not in self._held and len(self._held) >= self.most:
-            evicted = self._unused()
-            self._held.pop(evicted, None)
-        self._held[name] = self._held.pop(name, False)
-        self._running[name] += 1
+            evicted = self._evicted(organization_id, now)
+            if evicted is not None:
+                del self._held[evicted.name]
+        held = self._held[name] = self._held.pop(name, _Held(organization_id, now))
+        held.running += 1
+        held.used_at = now
+        self.used = True
         return evicted
 
     def began(self, name: str) -> None:
         """The engine has begun to answer with it."""
         if name in self._held:
-            self._held[name] = True
+            self._held[name].loaded = True
 
-    def give(self, name: str) -> None:
+    def give(self, name: str, now: float) -> None:
         """A lease has ended. What was never seen to be loaded leaves its place with the last lease."""
-        self._running[name] -= 1
-        if self._running[name] <= 0:
-            del self._running[name]
-            if not self._held.get(name, True):
-                del self._held[name]
+        held = self._held[name]
+        held.running -= 1
+        held.used_at = now
+        if not held.running and not held.loaded:
+            del self._held[name]
 
     def missing(self, name: str) -> None:
         """The engine does not hold it after all."""
         if name in self._held:
-            self._held[name] = False
+            self._held[name].loaded = False
 
     def forget(self) -> None:
         """The engine begins anew: what its leases need has to be loaded again."""
-        self._held = dict.fromkeys((name for name in self._held if self._running[name]), False)
+        self._held = {name: held for name, held in self._held.items() if held.running}
+        for held in self._held.values():
+            held.loaded = False
+        self.used = bool(self._held)
 
-    def _unused(self) -> str:
-        return next((name for name in self._held if not self._running[name]), "")
+    def _evicted(self, organization_id: str, now: float) -> Eviction | None:
+        held = [
+            PlacedAdapter(name, one.organization_id, one.running > 0, one.used_at) for name, one in self._held.items()
+        ]
+        return evicted_for(organization_id, held, self.most, now, self.recent_s)

@@ -3,7 +3,9 @@
 Events speak the engine's own pages and hashes. The mirror keeps, for each page, where in our chain it lies: after which
 whole blocks, and the tokens since. A page that completes one of our blocks gives us its hash. Only
 prompts that reached the router as token ids can be compared, and only under a root that is known: the model's, and the
-salt and the adapter that stand in the event. Messages are numbered; a gap asks for a replay, and a restart begins anew.
+salt and the adapter that stand in the event. An engine whose events name no adapter would pass an adapter's blocks off
+as the model's: once requests have had adapters there, blocks without one are believed only if it has named one.
+Messages are numbered; a gap asks for a replay, and a restart begins anew.
 """
 
 from __future__ import annotations
@@ -59,6 +61,8 @@ class KvMirror:
         self._page_tokens = 1
         self._newest_at = 0.0
         """The engine's own time of the last message taken in."""
+        self._names_adapters = False
+        """It has named one in an event."""
 
     def __len__(self) -> int:
         return len(self._places)
@@ -67,11 +71,13 @@ class KvMirror:
         """The engine has begun anew, or cleared its cache."""
         self._places.clear()
 
-    def take(self, number: int, payload: bytes, repeated: bool) -> tuple[list[Change], int | None]:
+    def take(
+        self, number: int, payload: bytes, repeated: bool, adapters: bool = False
+    ) -> tuple[list[Change], int | None]:
         """Take in one message: what changed, and from which number a replay is needed (None: none).
 
-        repeated: it comes from a replay. Raises msgspec.MsgspecError, ValueError, TypeError, LookupError for what is
-        no message of this format.
+        repeated: it comes from a replay. adapters: requests have had LoRA adapters there since it began. Raises
+        msgspec.MsgspecError, ValueError, TypeError, LookupError for what is no message of this format.
         """
         at, events, *_ = msgspec.msgpack.decode(payload)
         changes: list[Change] = []
@@ -79,7 +85,7 @@ class KvMirror:
             if repeated or at <= self._newest_at:
                 return [], None
             # a lower number at a later time: the engine counts from the beginning again
-            self.next_number, self._asked_from = 0, -1
+            self.next_number, self._asked_from, self._names_adapters = 0, -1, False
             self.forget()
             changes.append(EVERYTHING)
         if number > self.next_number and not repeated and self._replays and self._passed_by < PATIENCE_MESSAGES:
@@ -94,10 +100,10 @@ class KvMirror:
             changes.append(EVERYTHING)
         self.next_number, self._newest_at, self._passed_by = number + 1, at, 0
         for event in events:
-            changes += self._event(event)
+            changes += self._event(event, adapters)
         return changes, None
 
-    def _event(self, event: Any) -> list[Change]:
+    def _event(self, event: Any, adapters: bool) -> list[Change]:
         kind = event["type"] if isinstance(event, dict) else event[0]
         if kind == "AllBlocksCleared":
             self.forget()
@@ -105,7 +111,13 @@ class KvMirror:
         if kind == "BlockRemoved":
             hashes = event["block_hashes"] if isinstance(event, dict) else event[1]
             return [change for page in hashes if (change := self._removed(page)) is not None]
-        change = self._stored(_Stored.of(event)) if kind == "BlockStored" else None
+        if kind != "BlockStored":
+            return []
+        stored = _Stored.of(event)
+        self._names_adapters |= bool(stored.adapter)
+        if adapters and not self._names_adapters:
+            return []  # whose it is cannot be told
+        change = self._stored(stored)
         return [] if change is None else [change]
 
     def _stored(self, event: _Stored) -> Change | None:

@@ -237,15 +237,16 @@ class Placer:
         self._decisions += 1
         replica.chosen = self._decisions
         candidate = context.candidate(replica)
-        load, evicted = False, ""
+        load, evicted = False, None
         if ask.adapter:
-            load, evicted = not replica.adapters.loaded(ask.adapter), replica.adapters.take(ask.adapter)
+            load = not replica.adapters.loaded(ask.adapter)
+            evicted = replica.adapters.take(ask.adapter, ask.organization_id, now)
         engine = replica.engine(waiting.engine_model)
         computing = None if prefill_replica is None else prefill_replica.engine(waiting.engine_model)
-        queued_s = now - waiting.asked_at
-        lease = Lease(ask.lease_id, engine, queued_s, load, evicted, computing, no_drafts=pool.no_drafts)
+        queued_s, evicts = now - waiting.asked_at, "" if evicted is None else evicted.name
+        lease = Lease(ask.lease_id, engine, queued_s, load, evicts, computing, no_drafts=pool.no_drafts)
         prefill_name = "" if computing is None else computing.replica_id
-        self.records.placed(context, replica, self.policy.name, prefill_name)
+        self.records.placed(context, replica, self.policy.name, prefill_name, load, evicted)
         stamp = pool.index.stamp(context.match, replica.slot) if candidate.overlap_blocks else -1
         live = LiveLease(
             ask.lease_id,

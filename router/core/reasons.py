@@ -23,7 +23,7 @@ class Reason(Enum):
     SUSPECTED = "suspected", "an engine that failed its tenant is being polled"
     HALF_OPEN = "half_open", "an engine that was taken out is tried by one request of each tenant"
     CONTEXT = "context", "no replica with a context that long is free"
-    ADAPTERS = "adapters", "every free replica holds as many adapters as it may, and others use them"
+    ADAPTERS = "adapters", "every free replica holds as many adapters as it may, in use or within others' shares"
     RESERVED = "reserved", "what is left is for tenants with less than their share"
     MEMORY = "memory", "no engine has memory left for it"
     PACE_UNKNOWN = "pace_unknown", "how fast the engines are is not known yet, and they have work"

@@ -11,6 +11,7 @@ import xxhash
 
 from contracts.prefix import HASH_BYTES
 from contracts.service_class import class_name
+from router.core.adapter_places import Eviction
 from router.core.candidates import PlacementContext
 from router.core.replica import Replica
 from router.core.split import SplitChoice
@@ -73,6 +74,13 @@ class Record(msgspec.Struct):
     share: float = 1.0
     """Its tenant's weight; project_share: its project's within that."""
     project_share: float = 1.0
+    adapter: str = ""
+    """The LoRA adapter that it needs, by the engines' name; empty: none."""
+    adapter_load: bool = False
+    """The chosen replica did not hold it."""
+    adapter_evicted: str = ""
+    """The one that gave up its place for it; empty: none. evicted_why: why that one."""
+    evicted_why: str = ""
     split: SplitChoice | None = None
     """Whether it was served whole or by a pair, and what both would have cost; None: its pool has no choice."""
     speculation: str = ""
@@ -99,8 +107,17 @@ class RecordBook:
         """This request is among those remembered."""
         return self._below >= 2**64 or xxhash.xxh3_64_intdigest(request_id.encode()) < self._below
 
-    def placed(self, context: PlacementContext, replica: Replica, policy: str, prefill: str = "") -> None:
-        """It was granted this replica. prefill: another's id, which computes the prompt."""
+    def placed(
+        self,
+        context: PlacementContext,
+        replica: Replica,
+        policy: str,
+        prefill: str = "",
+        adapter_load: bool = False,
+        evicted: Eviction | None = None,
+    ) -> None:
+        """It was granted this replica. prefill: another's id, which computes the prompt. adapter_load: its adapter has
+        to be loaded there, evicted: in the place of which."""
         if not self.wants(context.ask.request_id):
             return
         candidates = tuple(
@@ -120,6 +137,9 @@ class RecordBook:
             chosen=replica.id,
             prefill=prefill,
             speculation=context.pool.speculation,
+            adapter_load=adapter_load,
+            adapter_evicted="" if evicted is None else evicted.name,
+            evicted_why="" if evicted is None else evicted.why,
             predicted_s=candidate.predicted_s,
             predicted_cached_tokens=context.ask.prompt_tokens - candidate.uncached_tokens,
         )
@@ -155,7 +175,7 @@ class RecordBook:
             ask.request_id, ask.lease_id, ask.attempt, ask.model, pool, policy, ask.organization_id, ask.prompt_tokens,
             len(ask.prefix_hashes) // HASH_BYTES, waiting.ttft_slo_s, now - waiting.asked_at,
             waiting.why.sentence if waiting.why else "", service_class=class_name(ask.priority), share=ask.share,
-            project_share=ask.project_share, split=waiting.split, **decided,
+            project_share=ask.project_share, adapter=ask.adapter, split=waiting.split, **decided,
         )  # fmt: skip
         if self.on_decision is not None:
             self.on_decision(record)

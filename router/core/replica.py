@@ -254,7 +254,7 @@ class Replica(msgspec.Struct, eq=False):
         self.began(key, now)
         live = self.live.pop(key)
         if live.adapter:
-            self.adapters.give(live.adapter)
+            self.adapters.give(live.adapter, now)
         self.leases -= 1
         self.unwaited -= live.unwaited
         if live.trial and live.ask is not None:

@@ -1,4 +1,4 @@
-"""`slipstream usage`: invoices, what was drafted for whom, and whether totals agree with the ledger."""
+"""`slipstream usage`: totals, invoices, what was drafted for whom, and whether totals agree with the ledger."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import click
 import msgspec
 
 from slipstream.commands.options import Deployment, deployment_options, running_settings
+
+from slipstream.commands.projects import none_in, organization_option
 from slipstream.table import table
 
 if TYPE_CHECKING:
@@ -18,9 +20,13 @@ if TYPE_CHECKING:
     from gateway.admin.resources.usage import UsageTotals
 
 
+GROUPS = ("day", "project", "key", "model", "tier", "adapter")
+SUMS = ("requests", "prompt_tokens", "cached_tokens", "completion_tokens")
+
+
 @click.group()
 def usage() -> None:
-    """Invoices, drafts, and checks of the ledger."""
+    """Totals, invoices, drafts and checks of the ledger."""
 
 
 @usage.command()
@@ -36,6 +42,58 @@ def verify(deployment: Deployment, days: int) -> None:
     if not found.right:
         print("the totals do not agree with the events; see docs/runbooks/drift.md", file=sys.stderr)
         sys.exit(1)
+
+
+@usage.command()
+@deployment_options
+@organization_option
+@click.option("--days", type=click.IntRange(1, 366), default=30, show_default=True, help="How many, today included.")
+@click.option("--by", "group_by", multiple=True, type=click.Choice(GROUPS), help="Told apart by; several times.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+def totals(deployment: Deployment, organization: str, days: int, group_by: tuple[str, ...], as_json: bool) -> None:
+    """Add up what was billed to an organization, of whole days (UTC); about a minute old.
+
+    \b
+    Example:
+      slipstream usage totals --organization acme --by model --by adapter
+    """
+    from gateway.admin.resources.usage import TotalsQuery, get_usage
+    from slipstream.administration import administer, converted
+    from slipstream.tenants import organization_named
+
+    end = datetime.now(UTC)
+    begin = datetime.combine(end.date() - timedelta(days=days - 1), datetime.min.time(), UTC)
+    asked = {
+        "start": begin, "end": end, "limit": 100, "bucket": "day" if "day" in group_by else "all",
+        "group_by": [name for name in group_by if name != "day"],
+    }  # fmt: skip
+
+    async def work(call: AdminCall) -> list[UsageTotals]:
+        found: list[UsageTotals] = []
+        organization_id = await organization_named(call.connection, organization)
+        cursor = None
+        while True:
+            page = await get_usage(call, organization_id, converted({**asked, "cursor": cursor}, TotalsQuery))
+            found += page.data
+            cursor = page.next_cursor
+            if cursor is None:
+                return found
+
+    found = administer(deployment, work)
+    if as_json:
+        for each in found:
+            print(msgspec.json.encode(each).decode())
+        return
+    head = (*(name for name in GROUPS if name in group_by), *SUMS, "micro-units")
+    rows = [
+        (*_group(each, group_by), *(f"{getattr(each, name):,}" for name in (*SUMS, "amount_micro"))) for each in found
+    ]
+    print("\n".join(table(head, rows)) if rows else none_in(organization))
+
+
+def _group(totals: UsageTotals, group_by: tuple[str, ...]) -> list[str]:
+    names = [f"{name}_id" if name in ("project", "key") else name for name in GROUPS if name in group_by]
+    return [str(getattr(totals, name)) or "-" for name in names]
 
 
 @usage.command()

@@ -5,36 +5,21 @@ from __future__ import annotations
 
 import random
 
-import msgspec
 import pytest
 
-from contracts.desired_state import DesiredState
-from contracts.lease import Lease, LeaseEnd
+from contracts.lease import LeaseEnd
 from contracts.usage import Finish
+from router.core.adapter_places import PlacedAdapter, evicted_for
 from router.core.decisions import Granted
 from router.core.events import Release, ReplicaPolled
 from router.core.held_adapters import HeldAdapters
 from router.core.reasons import Reason
+from router.explain import told
+from tests.router.adapted import adapted_fleet, lease, served
 from tests.router.core_driver import Core, refused
-from tests.router.fakes import fleet
+from tests.router.fakes import ask
 
-
-def adapted_fleet(most: int, *, replicas: tuple[str, ...] = ("r1", "r2"), version: int = 1) -> DesiredState:
-    state = fleet(version, replicas=replicas)
-    return msgspec.structs.replace(state, pools=(msgspec.structs.replace(state.pools[0], max_adapters=most),))
-
-
-def lease(core: Core, lease_id: str, adapter: str) -> Lease:
-    (decision,) = core.ask(lease_id, adapter=adapter)
-    assert isinstance(decision, Granted), decision
-    return decision.lease
-
-
-def served(core: Core, lease_id: str, adapter: str) -> Lease:
-    granted = lease(core, lease_id, adapter)
-    core.began(lease_id)
-    core.over(lease_id)
-    return granted
+OWNERS = {"a": "x", "b": "x", "c": "x", "d": "y", "e": "y", "f": "z"}
 
 
 def test_the_replica_that_holds_it_is_preferred_and_loads_nothing() -> None:
@@ -112,20 +97,21 @@ def test_a_pool_that_takes_none_says_so() -> None:
 def test_places_are_kept_whatever_happens(seed: int) -> None:
     dice = random.Random(seed)
     held, most = HeldAdapters(), 3
-    held.most = most
+    held.most, held.recent_s = most, 5.0
     running: list[str] = []
-    for _ in range(400):
+    for now in range(400):
         name = dice.choice("abcdef")
+        organization_id = OWNERS[name]
         match dice.choice(("take", "take", "began", "give", "missing", "forget")):
-            case "take" if held.admits(name):
-                evicted = held.take(name)
-                assert evicted not in running
+            case "take" if held.admits(name, organization_id, now):
+                evicted = held.take(name, organization_id, now)
+                assert evicted is None or evicted.name not in running
                 running.append(name)
             case "began" if name in running:
                 held.began(name)
                 assert held.loaded(name)
             case "give" if running:
-                held.give(running.pop(dice.randrange(len(running))))
+                held.give(running.pop(dice.randrange(len(running))), now)
             case "missing":
                 held.missing(name)
                 assert not held.loaded(name)
@@ -134,6 +120,106 @@ def test_places_are_kept_whatever_happens(seed: int) -> None:
                 assert held.names == ()
         assert len(set(held.names) | set(running)) <= most
     for name in running:
-        held.give(name)
+        held.give(name, 400)
     held.forget()
-    assert all(held.take(name) == "" for name in "xyz")
+    assert not held.used
+    assert all(held.take(name, "x", 500) is None for name in "xyz")
+
+
+def test_one_organization_with_many_adapters_leaves_the_others_theirs() -> None:
+    core = Core(adapted_fleet(4, replicas=("r1",)))
+    served(core, "0", "theirs", "quiet")
+    for number in range(30):
+        core.now += 1.0
+        granted = served(core, f"many-{number}", f"ours-{number}", "loud")
+        assert granted.evict_adapter != "theirs"
+        if number % 10 == 9:
+            assert not served(core, f"their-{number}", "theirs", "quiet").load_adapter
+    assert granted.evict_adapter == "ours-26", "its own that it used longest ago"
+
+
+def test_who_has_used_none_of_late_has_no_share() -> None:
+    core = Core(adapted_fleet(4, replicas=("r1",)), adapter_recent_s=60.0)
+    served(core, "0", "theirs", "quiet")
+    for number in range(3):
+        served(core, f"many-{number}", f"ours-{number}", "loud")
+    core.now += 61.0
+    assert served(core, "one-more", "ours-3", "loud").evict_adapter == "theirs"
+
+
+def test_who_has_all_of_its_share_in_use_waits_and_is_served_when_one_of_its_own_ends() -> None:
+    core = Core(adapted_fleet(2, replicas=("r1",)))
+    served(core, "0", "theirs", "quiet")
+    lease(core, "1", "ours-1", "loud")
+    assert core.ask("2", adapter="ours-2", organization_id="loud") == []
+    (granted,) = (one for one in core.over("1") if isinstance(one, Granted))
+    assert (granted.lease.lease_id, granted.lease.evict_adapter) == ("2", "")
+    assert core.core.fleet.replicas["r1"].adapters.names == ("theirs",), "its own was never seen to be loaded"
+
+
+def test_who_waits_for_anothers_share_gets_it_once_it_has_not_been_used_for_long() -> None:
+    core = Core(adapted_fleet(2, replicas=("r1",)), adapter_recent_s=60.0)
+    served(core, "0", "theirs", "quiet")
+    lease(core, "1", "ours-1", "loud")
+    assert core.ask("2", adapter="ours-2", organization_id="loud", deadline_s=100.0) == []
+    core.now += 59.0
+    assert core.polled() == []
+    core.now += 2.0
+    (granted,) = (one for one in core.polled() if isinstance(one, Granted))
+    assert (granted.lease.lease_id, granted.lease.evict_adapter) == ("2", "theirs")
+
+
+def test_a_newcomer_gets_the_place_of_who_holds_the_most_and_the_record_says_why() -> None:
+    core = Core(adapted_fleet(4, replicas=("r1",)))
+    for name, owner in (("a", "quiet"), ("b", "loud"), ("c", "loud"), ("d", "loud")):
+        core.now += 1.0
+        served(core, name, name, owner)
+    assert lease(core, "new", "e", "newcomer").evict_adapter == "b"
+    (record,) = core.core.records.of(ask("new").request_id)
+    assert (record.adapter, record.adapter_load, record.adapter_evicted) == ("e", True, "b")
+    assert "3 of 4 places; an even share is 1.33" in record.evicted_why
+    assert "adapter e: loaded first, in the place of b" in told([record])
+
+
+def naive(organization_id: str, held: list[PlacedAdapter], places: int, now: float, recent_s: float) -> str | None:
+    """Tries every adapter: whether it may go, and how soon it should."""
+
+    def owned(owner: str) -> int:
+        return sum(one.organization_id == owner for one in held) + (owner == organization_id)
+
+    owners = sorted({one.organization_id for one in held} | {organization_id})
+    active = [
+        owner
+        for owner in owners
+        if owner == organization_id
+        or any(one.organization_id == owner and (one.in_use or one.used_at >= now - recent_s) for one in held)
+    ]
+    may = []
+    for one in held:
+        holds, active_owner = owned(one.organization_id), one.organization_id in active
+        if not one.in_use and not (active_owner and holds * len(active) <= places):
+            may.append((active_owner, -holds if active_owner else 0, one.used_at, one.name))
+    return sorted(may)[0][3] if may else None
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_who_goes_is_who_the_plain_rule_names(seed: int) -> None:
+    dice = random.Random(seed)
+    for _ in range(200):
+        places, now, recent_s = dice.randint(1, 8), 100.0, dice.choice((0.0, 10.0, 60.0))
+        times = dice.sample(range(101), places)
+        held = [
+            PlacedAdapter(f"a{number}", dice.choice("xyzw"), dice.random() < 0.3, float(times[number]))
+            for number in range(places)
+        ]
+        asker = dice.choice("xyzwv")
+        found = evicted_for(asker, held, places, now, recent_s)
+        assert (found.name if found else None) == naive(asker, held, places, now, recent_s), (asker, held, recent_s)
+        if found is None:
+            continue
+        gone = next(one for one in held if one.name == found.name)
+        assert not gone.in_use
+        if gone.organization_id != asker and now - gone.used_at <= recent_s:
+            left = sum(one.organization_id == gone.organization_id for one in held) - 1
+            using = {one.organization_id for one in held if one.in_use or now - one.used_at <= recent_s} | {asker}
+            assert left + 1 > places / len(using), "nobody's within their share"

@@ -22,6 +22,8 @@ from router.core.events import KvBatch, StatePublished
 from router.core.kv_mirror import EVERYTHING, PATIENCE_MESSAGES, KvMirror
 from router.kv_subscriber import END_OF_REPLAY, numbered
 from router.policies import registry
+from tests.router.adapted import adapted_fleet, served
+from tests.router.core_driver import Core
 from tests.router.fakes import until
 from tests.router.kv_follower import KvFollower
 
@@ -201,3 +203,49 @@ def test_what_an_adapter_computed_is_known_under_its_root(keys: list[str] | None
     (change,), _ = mirror.take(0, payload, repeated=False)
     salt = "salt" if keys is not None and "salt" in keys else ""
     assert change.hashes == chain_tokens(root("m", "lora-1", salt=salt), tokens).hashes
+
+
+def unnamed(page: int, parent: int | None, first: int, **more: object) -> dict[str, object]:
+    """As the default format of SGLang before 0.5.23 has it: of what an adapter computed too."""
+    tokens = list(range(first, first + BLOCK_TOKENS))
+    event: dict[str, object] = {"type": "BlockStored", "block_hashes": [page], "parent_block_hash": parent}
+    return {**event, "token_ids": tokens, "block_size": BLOCK_TOKENS, "lora_id": None, "medium": "GPU", **more}
+
+
+def heard(core: Core, number: int, event: dict[str, object]) -> None:
+    core.do(KvBatch("r1", number, msgspec.msgpack.encode([float(number), [event], 0])))
+
+
+def known_to(core: Core, adapter: str, first: int) -> int:
+    """Blocks of a prompt of one block that the router takes for cached."""
+    chain = chain_tokens(root("m", adapter), range(first, first + BLOCK_TOKENS))
+    return core.core.fleet.pools["pool"].index.match(chain.hashes).blocks
+
+
+def test_blocks_of_an_engine_that_names_no_adapter_are_not_taken_for_the_models() -> None:
+    core = Core(adapted_fleet(2, replicas=("r1",)))
+    heard(core, 0, unnamed(1, None, 0))
+    assert known_to(core, "", 0) == 1, "no adapter was used there yet"
+    served(core, "with-adapter", "lora-1")
+    heard(core, 1, unnamed(2, None, 1_000))
+    heard(core, 2, unnamed(3, 1, BLOCK_TOKENS))
+    assert (known_to(core, "", 1_000), known_to(core, "lora-1", 1_000)) == (0, 0), "it may be the adapter's"
+    heard(core, 3, {"type": "BlockRemoved", "block_hashes": [1]})
+    assert known_to(core, "", 0) == 0, "what is gone is gone"
+
+
+def test_an_engine_that_names_adapters_is_believed_of_the_models_blocks_too() -> None:
+    core = Core(adapted_fleet(2, replicas=("r1",)))
+    served(core, "with-adapter", "lora-1")
+    heard(core, 0, unnamed(1, None, 0, lora_name="lora-1"))
+    heard(core, 1, unnamed(2, None, 1_000))
+    assert (known_to(core, "lora-1", 0), known_to(core, "", 0)) == (1, 0)
+    assert (known_to(core, "", 1_000), known_to(core, "lora-1", 1_000)) == (1, 0)
+
+
+def test_an_engine_begun_anew_is_asked_anew_whether_it_names_adapters() -> None:
+    core = Core(adapted_fleet(2, replicas=("r1",)))
+    served(core, "with-adapter", "lora-1")
+    heard(core, 1, unnamed(1, None, 0, lora_name="lora-1"))
+    core.do(KvBatch("r1", 0, msgspec.msgpack.encode([99.0, [unnamed(2, None, 1_000)], 0])))
+    assert known_to(core, "", 1_000) == 0

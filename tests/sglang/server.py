@@ -29,6 +29,7 @@ PORTS = range(20_000, 32_000)
 """Below the ports that a system gives to outgoing connections. SGLang binds its port half a minute after it was told
 which, and does not end when somebody else's connection has taken it by then: it hangs."""
 MODELS = Path(__file__).parents[2] / "models"
+UNPINNED = Path(__file__).parent / "unpinned"
 
 
 class SGLangServer(msgspec.Struct, frozen=True):
@@ -51,13 +52,15 @@ def settings() -> tuple[Path, Path] | None:
 class SGLangProcess:
     """SGLang's server as processes of this machine. It keeps its port when it is started again."""
 
-    def __init__(self, folder: Path, model: str, token: str, *flags: str) -> None:
-        """token: empty for a server that asks for none. flags: further SGLang options."""
+    def __init__(self, folder: Path, model: str, token: str, *flags: str, unpinned: bool = False) -> None:
+        """token: empty for a server that asks for none. flags: further SGLang options. unpinned: with what lets it
+        serve adapters on a CPU (`unpinned/sitecustomize.py`)."""
         found = settings()
         assert found is not None, "SLIPSTREAM_TEST_SGLANG_VENV and SLIPSTREAM_TEST_SGLANG_SERVE must be set"
         venv, self._serve = found
         self.server = SGLangServer(f"http://127.0.0.1:{free_port()}", token, model, folder, venv)
         self._flags = (*(("--api-key", token) if token else ()), *flags)
+        self._unpinned = unpinned
         self._process: asyncio.subprocess.Process | None = None
 
     @property
@@ -69,9 +72,10 @@ class SGLangProcess:
     async def start(self) -> None:
         """Return once it is warm. Raises AssertionError with the end of its log when it ends before."""
         server = self.server
-        with tempfile.NamedTemporaryFile("w+", suffix=".log") as log:
+        with tempfile.NamedTemporaryFile("w+", suffix=".log") as log, tempfile.TemporaryDirectory() as beside:
+            venv = _unpinned(server.venv, Path(beside)) if self._unpinned else server.venv
             self._process = await asyncio.create_subprocess_exec(
-                "bash", str(self._serve), str(server.venv), str(server.folder), server.url.rpartition(":")[2],
+                "bash", str(self._serve), str(venv), str(server.folder), server.url.rpartition(":")[2],
                 # else a scheduler without requests takes a core from whatever is tested
                 "--sleep-on-idle", "--served-model-name", server.model, *self._flags,
                 stdout=log, stderr=log, start_new_session=True,
@@ -88,9 +92,11 @@ class SGLangProcess:
 
 
 @contextlib.asynccontextmanager
-async def sglang_process(folder: Path, model: str, token: str, *flags: str) -> AsyncIterator[SGLangProcess]:
+async def sglang_process(
+    folder: Path, model: str, token: str, *flags: str, unpinned: bool = False
+) -> AsyncIterator[SGLangProcess]:
     """One that is warm; killed at the end."""
-    process = SGLangProcess(folder, model, token, *flags)
+    process = SGLangProcess(folder, model, token, *flags, unpinned=unpinned)
     try:
         await process.start()
         yield process
@@ -99,9 +105,11 @@ async def sglang_process(folder: Path, model: str, token: str, *flags: str) -> A
 
 
 @contextlib.asynccontextmanager
-async def sglang_server(folder: Path, model: str, token: str, *flags: str) -> AsyncIterator[SGLangServer]:
+async def sglang_server(
+    folder: Path, model: str, token: str, *flags: str, unpinned: bool = False
+) -> AsyncIterator[SGLangServer]:
     """A running server, warm. flags: further SGLang options."""
-    async with sglang_process(folder, model, token, *flags) as process:
+    async with sglang_process(folder, model, token, *flags, unpinned=unpinned) as process:
         yield process.server
 
 
@@ -112,6 +120,16 @@ def free_port() -> int:
             sock.bind(("127.0.0.1", port))
             return port
     raise AssertionError(f"no port between {PORTS.start} and {PORTS.stop} is free")
+
+
+def _unpinned(venv: Path, beside: Path) -> Path:
+    """A folder that is called as the virtual environment is, whose Python finds our `sitecustomize` first: the script
+    that serves says itself where its processes look."""
+    python = beside / "bin" / "python"
+    python.parent.mkdir()
+    python.write_text(f'#!/bin/sh\nPYTHONPATH={UNPINNED}:$PYTHONPATH exec {venv}/bin/python "$@"\n')
+    python.chmod(0o755)
+    return beside
 
 
 async def _ready(process: asyncio.subprocess.Process, server: SGLangServer, log: Path) -> None:

@@ -7,12 +7,14 @@ import csv
 import io
 import json
 import random
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 
 import asyncpg
 from click.testing import CliRunner
+from msgspec.structs import replace
 
 from gateway.db.engine import lazy_pool
 from gateway.metering.journal.records import Closed
@@ -33,6 +35,7 @@ async def test_an_invoice_and_its_verification(fresh_postgres_url: str, tmp_path
     async with lazy_pool(fresh_postgres_url, size=1, connect_timeout_s=5) as pool:
         await pool.execute(PRICE)
         rows = [row(choose, begin, begin + 86_399) for _ in range(100)]
+        rows[::2] = [replace(each, opened=replace(each.opened, adapter="support")) for each in rows[::2]]
         await Ledger(pool).insert(rows, "g")
         wanted = await pool.fetchval("SELECT sum(amount_micro)::bigint FROM gateway.usage_events")
         await pool.execute("INSERT INTO gateway.organizations (id, name) VALUES ($1, 'acme')", TENANTS[0])
@@ -70,6 +73,15 @@ async def test_an_invoice_and_its_verification(fresh_postgres_url: str, tmp_path
     assert (code, told.count("acme")) == (0, len(drafted))
     assert "%" in told
 
+    code, told = await run(
+        "totals", "--organization", "acme", "--by", "day", "--by", "adapter", "--days", "3", "--json"
+    )
+    counted = {each["adapter"]: each["requests"] for each in map(json.loads, told.splitlines())}
+    ours = [each for each in rows if each.billed and each.opened.organization_id == TENANTS[0]]
+    assert (code, counted) == (0, Counter(each.opened.adapter or "" for each in ours))
+    code, told = await run("totals", "--organization", "acme", "--by", "adapter", "--by", "project")
+    assert told.splitlines()[0].split()[:3] == ["project", "adapter", "requests"]
+    assert {line.split()[1] for line in told.splitlines()[1:]} == {"-", "support"}
     connection = await asyncpg.connect(fresh_postgres_url)
     await connection.execute("UPDATE gateway.usage_roll_up_runs SET started_at = started_at + interval '1 day'")
     await connection.execute("UPDATE gateway.usage_daily SET requests = requests + 1 WHERE day = $1", yesterday)

@@ -11,7 +11,7 @@ import json
 import os
 import signal
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -75,9 +75,10 @@ def venv() -> Path | None:
 
 
 class VLLMProcess:
-    """One that can be killed and started again at the same ports. flags: further options of `vllm serve`."""
+    """One that can be killed and started again at the same ports. flags: further options of `vllm serve`. environment:
+    further variables."""
 
-    def __init__(self, *flags: str) -> None:
+    def __init__(self, *flags: str, environment: Mapping[str, str] | None = None) -> None:
         found = venv()
         assert found is not None, "SLIPSTREAM_TEST_VLLM_VENV must be set"
         http, events, replay = (free_port() for _ in range(3))
@@ -95,6 +96,7 @@ class VLLMProcess:
             str(found.absolute() / "bin" / "vllm"), "serve", str(FOLDER), "--host", "127.0.0.1", "--port", str(http),
             "--kv-events-config", json.dumps(published), *PLAIN, *flags,
         )  # fmt: skip
+        self._environment = {**os.environ, **ENVIRONMENT, **(environment or {})}
         self._process: asyncio.subprocess.Process | None = None
         self._elsewhere: tempfile.TemporaryDirectory[str] | None = None
 
@@ -106,7 +108,7 @@ class VLLMProcess:
         with tempfile.NamedTemporaryFile("w+", suffix=".log") as log:
             self._process = await asyncio.create_subprocess_exec(
                 *self._command, stdout=log, stderr=log, start_new_session=True, cwd=self._elsewhere.name,
-                env={**os.environ, **ENVIRONMENT},
+                env=self._environment,
             )  # fmt: skip
             await _ready(self._process, self.server.url, Path(log.name))
 
@@ -130,9 +132,9 @@ class VLLMProcess:
 
 
 @contextlib.asynccontextmanager
-async def vllm_process(*flags: str) -> AsyncIterator[VLLMProcess]:
+async def vllm_process(*flags: str, environment: Mapping[str, str] | None = None) -> AsyncIterator[VLLMProcess]:
     """One that serves; ended at the end."""
-    process = VLLMProcess(*flags)
+    process = VLLMProcess(*flags, environment=environment)
     try:
         await process.start()
         yield process

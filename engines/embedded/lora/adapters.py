@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from contracts.errors import InvalidField, ModelNotFound, Overloaded
+from contracts.errors import ConfigError, InvalidField, ModelNotFound, Overloaded
 from engines.embedded.config import LoraConfig
 from engines.embedded.lora.adapter import Adapter
 from engines.embedded.lora.load import load_adapter
@@ -18,7 +18,15 @@ class Adapters:
     """Lives on the event loop; files are read in a thread of its own."""
 
     def __init__(self, config: LoraConfig, in_use: Callable[[Adapter], bool]) -> None:
-        """in_use: whether a request is computed with it."""
+        """in_use: whether a request is computed with it. Raises ConfigError where the root is no absolute path of a
+        folder."""
+        root = Path(config.root)
+        if config.root and not (root.is_absolute() and root.is_dir()):
+            raise ConfigError(
+                f"engine.lora.root: must be the absolute path of a folder that is there; got {config.root!r}. Leave it "
+                "empty to take adapters from anywhere",
+                param="engine.lora.root",
+            )
         self._config = config
         self._in_use = in_use
         self._loaded: dict[str, Adapter] = {}
@@ -51,8 +59,10 @@ class Adapters:
         async with self._changes:
             if name in self._loaded:
                 raise InvalidField(f"The LoRA adapter {name!r} is already loaded.", param="lora_name")
-            number, most_rank = next(self._numbers), self._config.max_rank
-            adapter = await asyncio.to_thread(load_adapter, model, name, Path(path), most_rank, number)
+            number, config = next(self._numbers), self._config
+            adapter = await asyncio.to_thread(
+                load_adapter, model, name, Path(path), config.max_rank, number, config.root
+            )
             self._make_room()
             self._loaded[name] = adapter
             return adapter

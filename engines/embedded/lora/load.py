@@ -7,11 +7,12 @@ from typing import NamedTuple
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file
+from safetensors.torch import load
 from torch import Tensor
 
 from contracts.errors import InvalidField
 from engines.embedded.lora.adapter import Adapter, LowRank
+from engines.embedded.lora.adapter_files import AdapterFiles
 from engines.embedded.lora.peft_config import PeftConfig
 from engines.embedded.models.config import ModelConfig
 from engines.embedded.models.llama import Llama
@@ -19,6 +20,10 @@ from engines.layers.linear import Linear
 from engines.layers.rotary import side_by_side
 
 WEIGHTS = "adapter_model.safetensors"
+MOST_HEADER_BYTES = 4 << 20
+"""Names and shapes of the tensors of the largest models are a tenth of that."""
+WIDEST_BYTES = 8
+"""Of a number: float64."""
 PREFIX = "base_model.model.model.layers"
 
 
@@ -30,14 +35,15 @@ class _Group(NamedTuple):
     parts: tuple[tuple[str, int], ...]
 
 
-def load_adapter(model: Llama, name: str, folder: Path, most_rank: int, load_number: int) -> Adapter:
-    """Read an adapter of this model. load_number: see `Adapter`.
+def load_adapter(model: Llama, name: str, folder: Path, most_rank: int, load_number: int, root: str = "") -> Adapter:
+    """Read an adapter of this model. load_number: see `Adapter`. root: as of `LoraConfig`.
 
     Raises InvalidField naming the file and the field or tensor: one that is missing, one too many, or of a shape that
     is not the model's.
     """
-    config = PeftConfig.read(folder, most_rank)
-    tensors = _Tensors(folder / WEIGHTS, config.rank)
+    files = AdapterFiles(folder, root)
+    config = PeftConfig.read(folder, files, most_rank)
+    tensors = _Tensors(folder / WEIGHTS, files.read(WEIGHTS, _most_bytes(model.config, config.rank)), config.rank)
     updates: dict[tuple[int, str], LowRank] = {}
     wide = model.generation_dtype is not model.dtype
     size = 0
@@ -51,6 +57,12 @@ def load_adapter(model: Llama, name: str, folder: Path, most_rank: int, load_num
             size += sum(weight.numel() * (weight.element_size() + 2 * wide) for weight in weights)
     tensors.require_all_taken()
     return Adapter(name, str(folder), config.rank, load_number, updates, size)
+
+
+def _most_bytes(config: ModelConfig, rank: int) -> int:
+    """Of an adapter of every projection."""
+    numbers = sum(rank * (group.inputs + width) for group in _groups(config) for _, width in group.parts)
+    return MOST_HEADER_BYTES + numbers * config.num_hidden_layers * WIDEST_BYTES
 
 
 def _groups(config: ModelConfig) -> tuple[_Group, ...]:
@@ -97,12 +109,20 @@ def _low_rank(
 class _Tensors:
     """The adapter's file. Every tensor in it must be asked for."""
 
-    def __init__(self, path: Path, rank: int) -> None:
+    def __init__(self, path: Path, content: bytes, rank: int) -> None:
+        """path: named in errors."""
         self._path = path
         self._rank = rank
+        header_bytes = int.from_bytes(content[:8], "little")
+        if header_bytes > MOST_HEADER_BYTES:
+            raise InvalidField(
+                f"{path}: its header must have at most {MOST_HEADER_BYTES:,} bytes; it says {header_bytes:,}",
+                param=WEIGHTS,
+            )
         try:
-            self._left = load_file(path)
-        except (SafetensorError, OSError) as error:
+            # not by the file's name: what is mapped into memory ends the process where somebody cuts the file short
+            self._left = load(content)
+        except (SafetensorError, LookupError, ValueError, TypeError, AttributeError) as error:
             raise InvalidField(f"{path}: cannot be read: {error}", param=WEIGHTS) from None
 
     def pair(self, module: str, inputs: int, outputs: int) -> tuple[Tensor, Tensor] | None:

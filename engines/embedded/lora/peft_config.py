@@ -10,8 +10,10 @@ from typing import Any
 import msgspec
 
 from contracts.errors import InvalidField
+from engines.embedded.lora.adapter_files import AdapterFiles
 
 NAME = "adapter_config.json"
+MOST_BYTES = 1 << 20
 ABSENT = (
     "alpha_pattern", "rank_pattern", "layers_to_transform", "layer_replication", "modules_to_save", "lora_bias",
     "trainable_token_indices", "target_parameters", "use_dora", "use_qalora", "use_bdlora", "fan_in_fan_out",
@@ -31,13 +33,11 @@ class PeftConfig(msgspec.Struct, frozen=True):
     scale: float
 
     @classmethod
-    def read(cls, folder: Path, most_rank: int) -> PeftConfig:
-        """Raises InvalidField naming the field, its value and what is allowed."""
+    def read(cls, folder: Path, files: AdapterFiles, most_rank: int) -> PeftConfig:
+        """folder: named in errors. Raises InvalidField naming the field, its value and what is allowed."""
         path = folder / NAME
         try:
-            raw = msgspec.json.decode(path.read_bytes())
-        except OSError as error:
-            raise InvalidField(f"{path}: cannot be read: {error.strerror}; give a PEFT folder", param=NAME) from None
+            raw = msgspec.json.decode(files.read(NAME, MOST_BYTES))
         except (msgspec.DecodeError, RecursionError) as error:
             raise InvalidField(f"{path}: not valid JSON: {error}", param=NAME) from None
         if not isinstance(raw, dict):

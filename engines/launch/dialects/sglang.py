@@ -124,7 +124,7 @@ def _kv_events(target: Target) -> str:
         "endpoint": f"tcp://*:{zmq_port(replica.kv_events, f'{field}.kv_events')}",
     }
     if target.pool.max_adapters:
-        config["format"] = "dynamo"  # the other does not tell adapters apart
+        config["format"] = "dynamo"  # names adapters by their loads; the other by requests that carry a name
     if replica.kv_events_replay:
         config["replay_endpoint"] = f"tcp://*:{zmq_port(replica.kv_events_replay, f'{field}.kv_events_replay')}"
     return json.dumps(config, separators=(",", ":"))

@@ -18,6 +18,7 @@ from contracts.generation import Tier
 from gateway.admin.call import AdminCall
 from gateway.admin.moments import moment, month
 from gateway.admin.pages import page_of
+from gateway.admin.resources.adapters import AdapterName
 from gateway.admin.schemas import ModelName, Moment, Page, PageQuery
 from gateway.db.rows import columns_of, equal, fetchrow, record_of
 from gateway.metering.journal.request_id import first_at
@@ -45,6 +46,7 @@ class Group(StrEnum):
     KEY = "key"
     MODEL = "model"
     TIER = "tier"
+    ADAPTER = "adapter"
 
 
 OWNERS = (Group.ORGANIZATION, Group.PROJECT, Group.KEY)
@@ -68,6 +70,8 @@ class UsageTotals(Struct, frozen=True, kw_only=True):
     key_id: UUID | None
     model: str | None
     tier: str | None
+    adapter: str | None
+    """By the name that its owner gave it; empty: none."""
     requests: int
     prompt_tokens: int
     cached_tokens: int
@@ -125,6 +129,7 @@ class Filters(PageQuery, frozen=True, kw_only=True):
     key_id: UUID | None = None
     model: ModelName | None = None
     tier: Tier | None = None
+    adapter: AdapterName | None = None
 
     def period(self) -> tuple[datetime, datetime]:
         """In UTC. Raises InvalidField."""
@@ -147,6 +152,7 @@ class Filters(PageQuery, frozen=True, kw_only=True):
             equal(columns.key_id, self.key_id),
             equal(columns.model, self.model),
             equal(columns.tier, self.tier),
+            equal(columns.adapter, self.adapter),
         )
 
 

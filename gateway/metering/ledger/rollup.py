@@ -14,7 +14,6 @@ from typing import Any
 
 from sqlalchemy import (
     ARRAY,
-    Column,
     ColumnElement,
     Date,
     DateTime,
@@ -62,9 +61,12 @@ TOUCHED = (
 OLD_RUNS = delete(usage_roll_up_runs).where(_RUN.started_at < func.now() - literal_column("interval '7 days'"))
 
 
-def group_of(table: Table) -> list[Column[Any]]:
+def group_of(table: Table) -> list[ColumnElement[Any]]:
     """What totals are told apart by, beside their time: the rest of a roll-up's primary key."""
-    return [table.c[column.name] for column in usage_hourly.primary_key if column.name != "hour"]
+    own = [table.c[column.name] for column in usage_hourly.primary_key if column.name != "hour"]
+    return [
+        func.coalesce(column, literal_column("''")).label(column.name) if column.nullable else column for column in own
+    ]
 
 
 def _replacing(table: Table, totals: Select[Any]) -> Insert:

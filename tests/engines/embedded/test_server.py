@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -208,6 +210,34 @@ async def test_an_adapter_answers_from_its_loading_to_its_unloading(
     assert (await post("/unload_lora_adapter", {"lora_name": "lora-1"}, 200))["loaded_adapters"] == {}
     with pytest.raises(openai.NotFoundError, match="not loaded"):
         await text({"lora_path": "lora-1"})
+
+
+async def test_a_request_outlives_the_unloading_of_its_adapter(
+    chat_engine: Process, chat: openai.AsyncOpenAI, session: aiohttp.ClientSession, tmp_path: Path
+) -> None:
+    folder = write_adapter(tmp_path / "a", SHIPPED / "slipstream-chat")
+    named = {"lora_name": "lora-leaves", "lora_path": str(folder)}
+    async with session.post(f"{chat_engine.url}/load_lora_adapter", json=named) as answer:
+        assert answer.status == 200
+    shutil.rmtree(folder)
+    asked: dict[str, Any] = {
+        "model": "slipstream-chat",
+        "messages": QUESTION,
+        "extra_body": {"lora_path": "lora-leaves"},
+    }
+    stream = await chat.chat.completions.create(**asked, max_tokens=500, logit_bias={"5": 100}, stream=True)
+    await anext(stream)
+
+    async def unload() -> int:
+        async with session.post(f"{chat_engine.url}/unload_lora_adapter", json={"lora_name": "lora-leaves"}) as answer:
+            return answer.status
+
+    unloading = asyncio.create_task(unload())
+    chunks = [chunk async for chunk in stream]
+    assert chunks[-1].choices[0].finish_reason == "length"
+    assert await unloading == 200
+    with pytest.raises(openai.NotFoundError, match="not loaded"):
+        await chat.chat.completions.create(**asked, max_tokens=1)
 
 
 async def test_a_gap_goes_on_behind_what_the_output_had_to_begin_with(code: openai.AsyncOpenAI) -> None:

@@ -22,6 +22,7 @@ from tests.gateway.admin.people import Client, People
 from tests.gateway.metering.rows import moment, row
 
 BEGIN, END = moment("2026-02-27 18:00"), moment("2026-03-02 06:00")
+ADAPTERS = (None, "support", "legal")
 SPAN = "start=2026-02-01T00:00:00Z&end=2026-04-01T00:00:00Z"
 
 
@@ -82,7 +83,11 @@ def _of(one: Closed, organization: UUID, project: UUID, names: dict[str, str]) -
     return replace(
         one,
         opened=replace(
-            one.opened, organization_id=str(organization), project_id=str(project), model=names[one.opened.model]
+            one.opened,
+            organization_id=str(organization),
+            project_id=str(project),
+            model=names[one.opened.model],
+            adapter=ADAPTERS[int(one.opened.request_id[-1], 16) % len(ADAPTERS)],
         ),
     )
 
@@ -100,6 +105,7 @@ async def test_totals_add_up_to_the_events_however_they_are_cut(books: AttemptRe
         "&bucket=all",
         "&bucket=day",
         "&bucket=day&group_by=project&group_by=model&limit=3",
+        "&bucket=day&group_by=adapter&limit=4",
         "&bucket=all&group_by=key&group_by=tier&group_by=organization&limit=2",
     ):
         totals = await books.pages(f"/usage?{SPAN}{query}")
@@ -134,6 +140,17 @@ async def test_filters_narrow_totals_and_events_alike(books: AttemptRecord) -> N
         assert len(events) == count
     assert await books.pages("/usage?start=2026-01-01T00:00:00Z&end=2026-02-01T00:00:00Z&bucket=all") == []
     assert await books.pages("/usage/events?start=2026-03-02T06:00:00Z&end=2026-04-01T00:00:00Z") == []
+
+
+async def test_an_adapters_usage_is_told_apart_from_its_models(books: AttemptRecord) -> None:
+    wanted = Counter(one.opened.adapter or "" for one in books.rows if one.billed)
+    totals = await books.pages(f"/usage?{SPAN}&bucket=all&group_by=adapter")
+    assert {total["adapter"]: total["requests"] for total in totals} == wanted
+    assert set(wanted) == {"", "support", "legal"}
+    [support] = await books.pages(f"/usage?{SPAN}&bucket=all&adapter=support")
+    assert (support["requests"], support["adapter"]) == (wanted["support"], None)
+    events = await books.pages(f"/usage/events?{SPAN}&adapter=support&billed=true&limit=100")
+    assert len(events) == wanted["support"]
 
 
 async def test_a_months_invoice_is_the_sum_of_its_events_to_the_micro_unit(
