@@ -11,7 +11,6 @@ import click
 import msgspec
 
 from slipstream.commands.options import Deployment, deployment_options, running_settings
-
 from slipstream.commands.projects import none_in, organization_option
 from slipstream.table import table
 
