@@ -11,7 +11,6 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-
 NOT_SENT, OWN_FAULT = (
     "Decode transfer failed for request rank=0 decode_req.req.rid='r' decode_req.req.bootstrap_room=7 with exception "
     f"KVTransferError(bootstrap_room=7): {reason}"
