@@ -45,8 +45,8 @@ def front_of(pool: Pool, front: Replica, launch: LaunchConfig, field: str) -> La
     assert halves is not None
     if pool.driver != DRIVER:
         raise ConfigError(
-            f"{field}.disaggregated: only driver {DRIVER!r} has a front of its own, not {pool.driver!r}; SGLang's pairs "
-            'are a pool with role = "prefill" and one with role = "decode"',
+            f"{field}.disaggregated: only driver {DRIVER!r} has a front of its own, not {pool.driver!r}; SGLang's "
+            'pairs are a pool with role = "prefill" and one with role = "decode"',
             param=f"{field}.disaggregated",
         )
     named = [_address(url, f"{field}.disaggregated") for url in (front.url, *halves.context, *halves.generation)]
