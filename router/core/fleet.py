@@ -155,6 +155,7 @@ class Fleet:
         replica.weight = wanted.weight
         replica.context_tokens = wanted.context_tokens
         replica.bootstrap_port = wanted.bootstrap_port
+        replica.hardware = pool.hardware_of(wanted)
         replica.adapters.most = pool.max_adapters
         self._bound(replica, pool.max_concurrency)
         return replica
