@@ -160,8 +160,9 @@ class Pool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     telling what a million good tokens cost."""
     hardware: str = ""
     """What its replicas run on, for people and reports: `H100`. A replica's own goes before it."""
-    tensor_parallel: Annotated[int, msgspec.Meta(ge=1, le=64)] = 1
-    """Cards that each of its replicas is spread over; for reports."""
+    tensor_parallel: Annotated[int, msgspec.Meta(ge=0, le=64)] = 0
+    """Cards that each of its replicas is spread over, for reports and `slipstream engines render`. 0: not said; reports
+    take one, and what is rendered the fewest that hold the model and keep its promise."""
     role: Role = "unified"
     """`prefill` or `decode`: half of the pairs that serve a request together, `sglang` only. Models name the decode
     pool."""

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import msgspec
-
 from contracts.desired_state import Model, Replica
 from contracts.errors import ConfigError
 from engines.launch.config import LaunchConfig, LaunchWorkload
+from engines.launch.disaggregated import front_of, workers
 from engines.launch.render import Served, render
 from engines.launch.sizing import gpu_of, node_of
 from engines.launch.spec import LaunchSpec, Reasoned
@@ -38,8 +37,26 @@ def launches(settings: Settings, pool_name: str, replica_id: str, speculation: s
     specs = []
     for replica in _replicas(pool, replica_id):
         for variant in VARIANTS.get(speculation, (replica.speculation,)):
-            specs.append(render(pool, replica, launch, served, variant))
+            specs += _of_replica(pool, replica, launch, served, variant)
     return specs
+
+
+def require_launches(settings: Settings) -> None:
+    """Refuse what `slipstream engines render` would refuse of any pool. Raises ConfigError."""
+    for pool in settings.pools:
+        if pool.launch is not None:
+            launches(settings, pool.name, "", "")
+
+
+def _of_replica(
+    pool: PoolSettings, replica: Replica, launch: LaunchConfig, served: Served, speculation: bool
+) -> list[LaunchSpec]:
+    """Its command; of a front those of its engines first."""
+    if launch.disaggregated is None:
+        return [render(pool, replica, launch, served, speculation)]
+    front = front_of(pool, replica, launch, f"pools.{pool.name}.launch")
+    engines = workers(pool, replica, launch.disaggregated)
+    return [*(render(role, role.replicas[0], launch, served, speculation) for role in engines), front]
 
 
 def _pool(settings: Settings, name: str) -> PoolSettings:
@@ -57,13 +74,7 @@ def _launch(pool: PoolSettings) -> LaunchConfig:
             "model and gpu",
             param=f"pools.{pool.name}.launch",
         )
-    role = pool.launch.role
-    if pool.role == "unified":
-        return pool.launch
-    if role not in ("unified", pool.role):
-        field = f"pools.{pool.name}.launch.role"
-        raise ConfigError(f"{field}: {role!r}, and the pool's own role is {pool.role!r}; leave it out", param=field)
-    return msgspec.structs.replace(pool.launch, role=pool.role)
+    return pool.launch
 
 
 def _replicas(pool: PoolSettings, replica_id: str) -> Iterable[Replica]:
@@ -115,9 +126,8 @@ def _answering(settings: Settings, pool: PoolSettings) -> str:
 def _cards(launch: LaunchConfig, pool: PoolSettings, context_tokens: int) -> tuple[Reasoned[int], Knee | None]:
     """How many cards a replica has, and the knee there: as set, else the fewest that hold the model and the promise."""
     field = f"pools.{pool.name}.launch"
-    set_cards = launch.tensor_parallel or (pool.tensor_parallel if pool.tensor_parallel > 1 else 0)
-    if set_cards:
-        return Reasoned(set_cards, "as set"), _knee(launch, field, set_cards, context_tokens)
+    if pool.tensor_parallel:
+        return Reasoned(pool.tensor_parallel, "as set"), _knee(launch, field, pool.tensor_parallel, context_tokens)
     refused: ConfigError | None = None
     for cards in TENSOR_PARALLEL:
         try:

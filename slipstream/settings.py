@@ -43,6 +43,9 @@ _KEY = (
 INSTEAD = {
     "pools[].api_key": _KEY,
     "pools[].replicas[].api_key": f"{_KEY}; both belong to the pool",
+    "pools[].launch.role": "it is the pool's own role; TensorRT-LLM's pairs are pools[].launch.disaggregated",
+    "pools[].launch.bootstrap_port": "it is bootstrap_port of each replica of the prefill pool",
+    "pools[].launch.tensor_parallel": "it is the pool's own tensor_parallel",
     **{f"models[].fim_{name}": f"it is fim.{name} now" for name in FillInTheMiddle.__struct_fields__},
 }
 """What people know from elsewhere, or from an earlier release, and look for here."""

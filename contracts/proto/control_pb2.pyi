@@ -122,6 +122,7 @@ class Replica(_message.Message):
     PREFILL_TOKENS_PER_S_FIELD_NUMBER: _builtins.int
     WEIGHT_FIELD_NUMBER: _builtins.int
     LIMITED_BY_FIELD_NUMBER: _builtins.int
+    HARDWARE_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     url: _builtins.str
     driver: _builtins.str
@@ -151,6 +152,8 @@ class Replica(_message.Message):
     weight: _builtins.float
     limited_by: _builtins.str
     """Why it may have `max_concurrency` leases, in a few words: who said so, or why it was last learnt otherwise."""
+    hardware: _builtins.str
+    """What it runs on, as replica or pool say; empty: nobody has said."""
     def __init__(
         self,
         *,
@@ -173,10 +176,11 @@ class Replica(_message.Message):
         prefill_tokens_per_s: _builtins.float = ...,
         weight: _builtins.float = ...,
         limited_by: _builtins.str = ...,
+        hardware: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_headroom_tokens", b"_headroom_tokens", "headroom_tokens", b"headroom_tokens"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_headroom_tokens", b"_headroom_tokens", "breaker", b"breaker", "breaker_reason", b"breaker_reason", "detail", b"detail", "draining", b"draining", "driver", b"driver", "headroom_tokens", b"headroom_tokens", "health", b"health", "id", b"id", "leases", b"leases", "limited_by", b"limited_by", "max_concurrency", b"max_concurrency", "prefill_tokens", b"prefill_tokens", "prefill_tokens_per_s", b"prefill_tokens_per_s", "prefix_blocks", b"prefix_blocks", "running", b"running", "url", b"url", "usable", b"usable", "waiting", b"waiting", "weight", b"weight"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_headroom_tokens", b"_headroom_tokens", "breaker", b"breaker", "breaker_reason", b"breaker_reason", "detail", b"detail", "draining", b"draining", "driver", b"driver", "hardware", b"hardware", "headroom_tokens", b"headroom_tokens", "health", b"health", "id", b"id", "leases", b"leases", "limited_by", b"limited_by", "max_concurrency", b"max_concurrency", "prefill_tokens", b"prefill_tokens", "prefill_tokens_per_s", b"prefill_tokens_per_s", "prefix_blocks", b"prefix_blocks", "running", b"running", "url", b"url", "usable", b"usable", "waiting", b"waiting", "weight", b"weight"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__headroom_tokens: _TypeAlias = _typing.Literal["headroom_tokens"]  # noqa: Y015
     _WhichOneofArgType__headroom_tokens: _TypeAlias = _typing.Literal["_headroom_tokens", b"_headroom_tokens"]  # noqa: Y015

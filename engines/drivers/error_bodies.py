@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from contracts.errors import ContextTooLong, EngineFailed, EngineRefused, Overloaded, SlipstreamError
+from contracts.errors import ContextTooLong, EngineFailed, EngineRefused, Overloaded, SlipstreamError, TransferFailed
 from contracts.usage import Usage
 
 RETRY_AFTER_S = 1.0
@@ -161,11 +161,13 @@ def event_error(event: bytes, read: Callable[[int, bytes], SlipstreamError]) -> 
     """An error event inside a stream that has begun. read: `Driver.error`, for an event that carries a status.
 
     4xx is a refusal, whatever was generated before; everything else, and a code that is no status, is the engine's own
-    failure.
+    failure, unless it tells that the other half of a pair has failed.
     """
     code = error_body(event).code
-    if len(code) == 3 and code.isascii() and code.isdigit() and code.startswith("4"):
-        return read(int(code), event)
+    if len(code) == 3 and code.isascii() and code.isdigit():
+        error = read(int(code), event)
+        if code.startswith("4") or isinstance(error, TransferFailed):
+            return error
     return EngineFailed("The engine reported an error while generating.", retry_after_s=RETRY_AFTER_S)
 
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import msgspec
 
-from contracts.errors import AdapterUnavailable, EngineFailed, SlipstreamError, UnsupportedField
+from contracts.errors import AdapterUnavailable, EngineFailed, SlipstreamError, TransferFailed, UnsupportedField
 from contracts.generation import Generation, TextPrompt
 from engines.drivers.base import Capabilities, Driver, EngineRequest, Load
 from engines.drivers.counters import EngineCounts, EngineStages, sums_of_page
-from engines.drivers.error_bodies import RETRY_AFTER_S, engine_error, error_body
+from engines.drivers.error_bodies import MAX_SENTENCE, RETRY_AFTER_S, engine_error, error_body
 from engines.drivers.openai_body import JsonObject, engine_body, path_of
 
 _PROMPT, _CACHED, _GENERATED = _COUNTERS = (
@@ -38,6 +38,11 @@ ALREADY_LOADED = re.compile(r"LoRA adapter '?[\w-]+'? (?:because it )?is already
 """How that ends which is said of a load of what is there. Other refusals quote the adapter's files."""
 NOT_LOADED = ("LoRA adapters are not loaded", "LoRA adapter that has never been loaded")
 """In what is said of a request with an adapter that the engine does not hold."""
+PAIR_FAILED = ("Decode handshake failed", "Decode transfer failed")
+"""How that begins which a decode engine says of a prompt that did not come (`disaggregation/decode.py`)."""
+DECODE_FAILED = ("HiCache", "Decode instance could be dead", "Aborted by AbortReq", "Duplicate decode bootstrap room")
+"""In such a message, where it is the decode engine's own doing; any other names the prefill engine, or nobody: the
+sending is the prefill engine's."""
 
 
 def _load_message(body: bytes) -> str:
@@ -133,6 +138,12 @@ class SGLangDriver(Driver):
         said = error_body(body)
         if any(text in said.message for text in NOT_LOADED):
             return AdapterUnavailable("The engine has lost the adapter; try again.", retry_after_s=RETRY_AFTER_S)
+        if said.message.startswith(PAIR_FAILED) and not any(text in said.message for text in DECODE_FAILED):
+            return TransferFailed(
+                "The engine that computed the prompt did not hand it on.",
+                retry_after_s=RETRY_AFTER_S,
+                detail=said.message[:MAX_SENTENCE],
+            )
         if status == 400 and (said.message.startswith("Duplicate request ID") or said.param == "rid"):
             # an earlier send of the same attempt still runs there: no fault of the client's
             return EngineFailed("The engine still holds an earlier try of this request.", retry_after_s=RETRY_AFTER_S)

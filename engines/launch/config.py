@@ -58,6 +58,17 @@ class LaunchWorkload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Promised time per token behind it, on average."""
 
 
+class LaunchDisaggregated(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The engines behind a front that `trtllm-serve disaggregated` starts: it does the handshake, and the router knows
+    the front alone."""
+
+    context: Annotated[tuple[str, ...], Meta(min_length=1)]
+    """URLs of the engines that compute prompts."""
+
+    generation: Annotated[tuple[str, ...], Meta(min_length=1)]
+    """URLs of the engines that write answers."""
+
+
 class LaunchConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How the engines of one pool are started. What is 0, empty or auto is derived, and the reason printed."""
 
@@ -75,10 +86,6 @@ class LaunchConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     gpus_per_node: Annotated[int, Meta(ge=0, le=16)] = 0
     """Cards of one machine that NVLink joins; 0: as many as such machines have."""
 
-    tensor_parallel: Annotated[int, Meta(ge=0, le=64)] = 0
-    """Cards of one replica; 0: as many as the pool says, and where it says none the fewest that hold the model and keep
-    the promise."""
-
     weights: Literal["auto", "bf16", "fp8", "nvfp4"] = "auto"
     """Number format of the weights. auto: as the folder says; where it cannot be read, fp8 on cards that compute it."""
 
@@ -93,7 +100,7 @@ class LaunchConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     runtime."""
 
     chunk_tokens: Annotated[int, Meta(ge=0)] = 0
-    """Prompt tokens of one step; 0: as many as fill the card, and for a prefill engine four times as many."""
+    """Prompt tokens of one step; 0: as many as fill the card."""
 
     max_running: Annotated[int, Meta(ge=0, le=4096)] = 0
     """Requests that run at once; 0: one notch under the knee that `workload` has, else what memory holds."""
@@ -107,15 +114,12 @@ class LaunchConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     speculation: LaunchSpeculation | None = None
     """Speculative decoding; replicas that are started with it say `speculation = true`."""
 
-    role: Literal["unified", "prefill", "decode"] = "unified"
-    """prefill, decode: one half of a pair, whose other half is another pool. A pool's own `role`
-    goes before it: set it here for TensorRT-LLM, whose pairs are one replica to the router."""
-
     transfer_backend: str = "nixl"
     """What moves keys and values from prefill to decode engines, as the engine calls it."""
 
-    bootstrap_port: Annotated[int, Meta(ge=1, le=65535)] = 8998
-    """Where SGLang's decode engines find a prefill engine whose replica does not say it."""
+    disaggregated: LaunchDisaggregated | None = None
+    """Driver `tensorrt_llm` only: the pool's replica is the front of prefill/decode pairs. SGLang's pairs are two pools
+    with a `role` each."""
 
     priorities: bool = True
     """Waiting requests are ordered by priority, where the engine knows any."""

@@ -63,9 +63,15 @@ def head_parameters(folder: Path, shape: ModelShape) -> float:
 def require_head_of(model: Path, head: Path, algorithm: str, context_tokens: int, field: str) -> bool:
     """Refuse a head of another model. False: not both folders are on this machine, so nothing was compared.
 
-    Raises HeadOfAnotherModel.
+    Raises HeadOfAnotherModel, and ConfigError for a head that is missing beside a model that is there.
     """
     target, draft = _read(model), _read(head)
+    if target is not None and draft is None:
+        raise ConfigError(
+            f"{field}.draft_model: {head} has no config.json here, where the model's folder {model} is; put the head "
+            "there, correct the path, or remove speculation",
+            param=f"{field}.draft_model",
+        )
     if target is None or draft is None:
         return False
     wanted = ARCHITECTURES[algorithm]

@@ -15,9 +15,6 @@ from engines.launch.sizing import HOPPER
 from engines.launch.target import Target
 from engines.performance.precision import Precision
 
-PAIRED = ("sglang", "tensorrt_llm")
-"""Drivers whose engines can be halves of a pair."""
-
 
 class SettingsConflict(ConfigError):
     """Two settings that do not work together."""
@@ -52,7 +49,7 @@ def notes(target: Target) -> Iterator[str]:
 
 def _small_chunks(target: Target) -> str:
     chunk, fills = target.sizing.chunk_tokens.value, target.sizing.node.gpu.chunk_tokens
-    if target.launch.role != "prefill" or chunk >= fills:
+    if target.pool.role != "prefill" or chunk >= fills:
         return ""
     context = target.sizing.context_tokens.value
     return (
@@ -63,22 +60,13 @@ def _small_chunks(target: Target) -> str:
 
 
 def _chunk_of_decode(target: Target) -> str:
-    if target.launch.role != "decode" or not target.launch.chunk_tokens:
+    if target.pool.role != "decode" or not target.launch.chunk_tokens:
         return ""
     return "a decode engine is handed finished prompts and computes no chunk; set it for the prefill pool, and 0 here"
 
 
-def _pair_of_unpaired(target: Target) -> str:
-    if target.launch.role == "unified" or target.pool.driver in PAIRED:
-        return ""
-    return (
-        f"driver {target.pool.driver!r} knows no halves of a pair; role is unified, or the driver one of "
-        + ", ".join(PAIRED)
-    )
-
-
 def _cache_of_decode(target: Target) -> str:
-    if target.launch.role != "decode" or target.pool.driver != "sglang":
+    if target.pool.role != "decode" or target.pool.driver != "sglang":
         return ""
     return "SGLang keeps no prefixes on a decode engine; what the prefill engine finds of a prompt is what is saved"
 
@@ -159,7 +147,6 @@ def _other_concurrency(target: Target) -> str:
 INTERACTIONS = (
     Interaction("Disaggregation", "chunked prefill", "chunk_tokens", _small_chunks),
     Interaction("Disaggregation", "chunked prefill", "chunk_tokens", _chunk_of_decode),
-    Interaction("Disaggregation", "the driver", "role", _pair_of_unpaired),
     Interaction("An FP8 cache", "the card", "kv_dtype", _fp8_cache_without_units),
     Interaction("Speculation", "its table", "speculation.adaptive", _tree_and_table),
     Interaction("An adaptive table", "LoRA adapters", "speculation.adaptive", _table_and_adapters),

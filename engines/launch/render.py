@@ -74,10 +74,8 @@ def render(pool: Pool, replica: Replica, launch: LaunchConfig, served: Served, s
     if launch.speculation is not None and not speculation and not replica.speculation:
         notes.append(UNUSED_SPECULATION)
     cards = sized.tensor_parallel.value
-    if pool.tensor_parallel != cards:
-        notes.append(
-            f"reports count {pool.tensor_parallel} card a replica: set pools.{pool.name}.tensor_parallel = {cards}"
-        )
+    if (pool.tensor_parallel or 1) != cards:
+        notes.append(f"reports count one card a replica: set pools.{pool.name}.tensor_parallel = {cards}")
     return msgspec.structs.replace(spec, notes=tuple(notes))
 
 

@@ -27,9 +27,6 @@ from engines.performance.roofline import Node, Roofline
 
 HOPPER = ("H100", "H200")
 SET = "as set"
-PREFILL_CHUNKS = 4
-"""A prefill engine's chunk is so many times the card's: no stream waits beside it, and each chunk reads again all keys
-before it. Not the whole prompt, for the activations of a step take memory."""
 MOST_RUNNING = 256
 """Without a promise: a step of more streams than this is bound by arithmetic on every card that is modelled."""
 
@@ -167,7 +164,7 @@ def size(
         memory=memory,
         kv_dtype=kv_dtype_of(launch, weights.value),
         attention=_attention(launch, gpu, field),
-        chunk_tokens=_chunk(launch, gpu, context_tokens.value),
+        chunk_tokens=_chunk(launch, gpu),
         max_running=running,
         context_tokens=context_tokens,
         drafts=_drafts(launch, node, running.value, context_tokens.value, field) if speculating else None,
@@ -197,12 +194,9 @@ def _attention(launch: LaunchConfig, gpu: Gpu, field: str) -> Reasoned[str]:
     return Reasoned(launch.attention, SET)
 
 
-def _chunk(launch: LaunchConfig, gpu: Gpu, context_tokens: int) -> Reasoned[int]:
+def _chunk(launch: LaunchConfig, gpu: Gpu) -> Reasoned[int]:
     if launch.chunk_tokens:
         return Reasoned(launch.chunk_tokens, SET)
-    if launch.role == "prefill":
-        chunk = min(PREFILL_CHUNKS * gpu.chunk_tokens, max(context_tokens, gpu.chunk_tokens))
-        return Reasoned(chunk, f"nothing decodes here: longer than the {gpu.chunk_tokens:,} that fill {gpu.name}")
     return Reasoned(gpu.chunk_tokens, f"as many as fill {gpu.name}; a longer chunk only holds up the streams beside it")
 
 

@@ -28,6 +28,7 @@ from contracts.errors import (
     RouterUnavailable,
     ServiceError,
     SlipstreamError,
+    TransferFailed,
 )
 from contracts.lease import Engine, Lease
 from contracts.phases import Phase
@@ -415,8 +416,11 @@ class RequestPipeline:
         try:
             async with request:
                 await self._forward(attempt, driver, opening)
+        except TransferFailed:
+            attempt.prefill_failed = True
+            raise
         finally:
-            attempt.prefill_failed = request.error is not None
+            attempt.prefill_failed = attempt.prefill_failed or request.error is not None
 
     async def _forward(self, attempt: Attempt, driver: Driver, opening: Opening) -> None:
         """Pass on what the engine writes, to its end, or as far as anybody waits for it. Raises Superseded where the

@@ -52,6 +52,7 @@ def replica(dispatcher: Dispatcher, one: Replica) -> pb.Replica:
         prefill_tokens_per_s=dispatcher.fleet.prefill_tokens_per_s(one),
         weight=one.weight,
         limited_by=one.limited_by,
+        hardware=one.hardware,
     )
 
 

@@ -161,6 +161,7 @@ class Fleet:
         replica.speculation = wanted.speculation
         replica.context_tokens = wanted.context_tokens
         replica.bootstrap_port = wanted.bootstrap_port
+        replica.hardware = pool.hardware_of(wanted)
         replica.adapters.most, replica.adapters.recent_s = pool.max_adapters, self._adapter_recent_s
         self._bound(replica, pool.max_concurrency)
         return replica

@@ -9,12 +9,10 @@ import msgspec
 
 from contracts.lease import LeaseRequest, prefill_id
 from router.config import RouterConfig
-from router.core import unread
 from router.core.candidates import PlacementContext
 from router.core.fair_queue import account_of
 from router.core.pool import PoolState
-from router.core.replica import Replica
-from router.core.state import LiveLease, QueuedRequest
+from router.core.state import QueuedRequest
 
 
 def answer_of(waiting: QueuedRequest) -> QueuedRequest:
@@ -28,41 +26,6 @@ def prefill_context(config: RouterConfig, pool: PoolState, waiting: QueuedReques
     asked = _half(waiting, ask)
     tenant = pool.queue.tenant(account_of(ask))
     return PlacementContext(asked, pool, tenant, config.kv_reserve, now, config.adapter_load_s)
-
-
-def prefill_lease(context: PlacementContext, replica: Replica, now: float, limit_blocks: int) -> LiveLease:
-    """What is counted of it, the prompt entered among those that its engine holds. limit_blocks: of a replica."""
-    ask, pool, candidate = context.ask, context.pool, context.candidate(replica)
-    live = LiveLease(
-        ask.lease_id,
-        replica.id,
-        tokens=ask.tokens,
-        since=now,
-        lease=None,
-        ask=ask,
-        prompt_tokens=ask.prompt_tokens,
-        uncached_tokens=candidate.uncached_tokens,
-        pairs=candidate.pairs,
-        growth_tokens=1,
-        growth_left=1,
-        overlap_blocks=candidate.overlap_blocks,
-        work_ahead_tokens=candidate.ahead_tokens,
-        work_ahead_pairs=candidate.ahead_pairs,
-        running=replica.decoding,
-        in_flight=replica.leases + 1,
-        trial=replica.breaker.half_open,
-        waits_for_first_token=True,
-        work_s=context.work_s(replica, candidate),
-        read_blocks=unread.read_of(ask, candidate.overlap_blocks, replica),
-    )
-    if candidate.overlap_blocks:
-        live.overlap_stamp = pool.index.stamp(context.match, replica.slot)
-    if replica.prefilling:
-        live.computing_stamp = next(iter(replica.prefilling.values())).index_stamp
-    pool.index.hold(replica.slot, context.match)
-    live.index_stamp = pool.index.clock
-    pool.index.trim(replica.slot, pool.capacity_blocks(replica, limit_blocks))
-    return live
 
 
 def _half(waiting: QueuedRequest, ask: LeaseRequest) -> QueuedRequest:

@@ -234,9 +234,7 @@ class Placer:
                 return False
         if leave:
             self.unqueue(waiting)
-        self._decisions += 1
-        replica.chosen = self._decisions
-        candidate = context.candidate(replica)
+        live = self._chosen(context, replica, now)
         load, evicted = False, None
         if ask.adapter:
             load = not replica.adapters.loaded(ask.adapter)
@@ -247,13 +245,36 @@ class Placer:
         lease = Lease(ask.lease_id, engine, queued_s, load, evicts, computing, no_drafts=pool.no_drafts)
         prefill_name = "" if computing is None else computing.replica_id
         self.records.placed(context, replica, self.policy.name, prefill_name, load, evicted)
-        stamp = pool.index.stamp(context.match, replica.slot) if candidate.overlap_blocks else -1
+        live.lease, live.adapter = lease, ask.adapter
+        live.pool, live.length_class = "" if ask.idle_replica else pool.name, waiting.length_class
+        live.tpot_slo_s = 0.0 if behind else waiting.tpot_slo_s
+        if not ask.idle_replica:
+            given = live.uncached_tokens, context.growth_tokens, ask.project_id
+            pool.queue.charge(tenant, waiting.length_class, *given)
+            pool.queue.served(tenant, ask.project_id)
+        self._hold(session, context, live, now)
+        if prefill is not None and prefill_replica is not None:
+            self._hold(session, prefill, self._chosen(prefill, prefill_replica, now), now)
+        if not ask.idle_replica:
+            pool.owe(live.work_s, waiting.tpot_slo_s, behind or pool.queue.over_share(tenant), now)
+            if not behind:
+                self.sheds.granted(ask.tier.value)
+                pool.served.count(waiting.length, True)
+        out.append(Granted(session.connection, lease))
+        return True
+
+    def _chosen(self, context: PlacementContext, replica: Replica, now: float) -> LiveLease:
+        """What is counted of a request on the replica that was chosen for it, or of a pair's half of it; its prompt is
+        entered among those that the engine holds."""
+        self._decisions += 1
+        replica.chosen = self._decisions
+        ask, pool, candidate = context.ask, context.pool, context.candidate(replica)
         live = LiveLease(
             ask.lease_id,
             replica.id,
             tokens=ask.tokens,
             since=now,
-            lease=lease,
+            lease=None,
             ask=ask,
             prompt_tokens=ask.prompt_tokens,
             uncached_tokens=candidate.uncached_tokens,
@@ -261,48 +282,26 @@ class Placer:
             growth_tokens=context.growth_tokens,
             growth_left=context.growth_tokens,
             overlap_blocks=candidate.overlap_blocks,
-            overlap_stamp=stamp,
+            overlap_stamp=pool.index.stamp(context.match, replica.slot) if candidate.overlap_blocks else -1,
             work_ahead_tokens=candidate.ahead_tokens,
             work_ahead_pairs=candidate.ahead_pairs,
             running=replica.decoding,
             in_flight=replica.leases + 1,
             trial=replica.breaker.half_open,
             waits_for_first_token=True,
-            adapter=ask.adapter,
-            pool="" if ask.idle_replica else pool.name,
-            length_class=waiting.length_class,
-            tpot_slo_s=0.0 if behind else waiting.tpot_slo_s,
+            work_s=context.work_s(replica, candidate),
+            read_blocks=unread.read_of(ask, candidate.overlap_blocks, replica),
         )
-        live.read_blocks = unread.read_of(ask, candidate.overlap_blocks, replica)
-        live.work_s = work_s = context.work_s(replica, candidate)
         if replica.prefilling:
             live.computing_stamp = next(iter(replica.prefilling.values())).index_stamp
         pool.index.hold(replica.slot, context.match)
         live.index_stamp = pool.index.clock
         pool.index.trim(replica.slot, pool.capacity_blocks(replica, self.config.prefix_blocks_per_replica))
-        if not ask.idle_replica:
-            given = candidate.uncached_tokens, context.growth_tokens, ask.project_id
-            pool.queue.charge(tenant, waiting.length_class, *given)
-            pool.queue.served(tenant, ask.project_id)
-        self.hold(session, live, now)
-        if prefill is not None and prefill_replica is not None:
-            self._hold_prefill(session, prefill, prefill_replica, now)
-        pool.avoidance.granted(ask.organization_id, replica.id, live.lease_id)
-        if not ask.idle_replica:
-            pool.owe(work_s, waiting.tpot_slo_s, behind or pool.queue.over_share(tenant), now)
-            if not behind:
-                self.sheds.granted(ask.tier.value)
-                pool.served.count(waiting.length, True)
-        out.append(Granted(session.connection, lease))
-        return True
+        return live
 
-    def _hold_prefill(self, session: Session, context: PlacementContext, replica: Replica, now: float) -> None:
-        """Count a pair's prompt on the engine that computes it."""
-        self._decisions += 1
-        replica.chosen = self._decisions
-        live = pairs.prefill_lease(context, replica, now, self.config.prefix_blocks_per_replica)
+    def _hold(self, session: Session, context: PlacementContext, live: LiveLease, now: float) -> None:
         self.hold(session, live, now)
-        context.pool.avoidance.granted(context.ask.organization_id, replica.id, live.lease_id)
+        context.pool.avoidance.granted(context.ask.organization_id, live.replica_id, live.lease_id)
 
     def _start_by(self, pool: PoolState, waiting: QueuedRequest) -> float:
         """When an engine must have it at the latest; when it was asked, where nothing is promised or known: these are

@@ -56,9 +56,11 @@ class Replica(msgspec.Struct, eq=False):
     preference: float = 1.0
     """Part of its weight that it has in placement: less than 1 while its pool would rather have the other variant."""
     context_tokens: int = 0
+    """Longest prompt and answer together; 0: whatever the model takes."""
     bootstrap_port: int = 0
     """Of a prefill engine; 0: it is none."""
-    """Longest prompt and answer together; 0: whatever the model takes."""
+    hardware: str = ""
+    """What it runs on, for people; empty: nobody has said."""
     ceiling: int = 0
     """Its pool's `max_concurrency`; 0: none."""
     unreported: int = 0

@@ -21,8 +21,8 @@ def config() -> None:
 @data_option
 @click.option("--probe", is_flag=True, help="Ask the engines too: ready, the key, the names they serve, their context.")
 def check(config_file: Path | None, data: str | None, probe: bool) -> None:
-    """Say whether `up` would take the settings, and the files they name; exit code 2 with one line about the first
-    fault. Starts and makes nothing.
+    """Say whether `up` would take the settings and `engines render` its launches, and the files they name; exit code 2
+    with one line about the first fault. Starts and makes nothing.
 
     With --probe the engines are asked whether they are as the settings say; exit code 1 with a line for each fault.
 
@@ -31,9 +31,11 @@ def check(config_file: Path | None, data: str | None, probe: bool) -> None:
       slipstream config check --config slipstream.toml --probe
     """
     from slipstream import start_check
+    from slipstream.engine_launch import require_launches
 
     settings = load_settings(config_file, local__data=data)
     started = start_check.check(settings)
+    require_launches(settings)
     if probe:
         from slipstream.engine_probe import probe as ask
 

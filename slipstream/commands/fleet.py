@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from contracts.proto import control_pb2 as pb
     from router.control.client import ControlClient
 
-HEAD = ("replica", "state", "leases", "at most, because", "engine", "prefill", "headroom", "speed", "url")
+HEAD = ("replica", "state", "leases", "at most, because", "engine", "prefill", "headroom", "speed", "hardware", "url")
 LEGEND = (
     "leases: requests given of at most so many, and who says so, or why what is learnt last moved\n"
     "engine: running + waiting requests, as it reports\n"
@@ -106,6 +106,7 @@ def _row(replica: pb.Replica) -> tuple[str, ...]:
         f"{replica.prefill_tokens:,}",
         f"{replica.headroom_tokens:,}" if replica.HasField("headroom_tokens") else "-",
         f"{replica.prefill_tokens_per_s:,.0f}" if replica.prefill_tokens_per_s else "-",
+        replica.hardware or "-",
         replica.url,
     )
 

@@ -11,6 +11,12 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
+NOT_SENT, OWN_FAULT = (
+    "Decode transfer failed for request rank=0 decode_req.req.rid='r' decode_req.req.bootstrap_room=7 with exception "
+    f"KVTransferError(bootstrap_room=7): {reason}"
+    for reason in ("Failed to get kvcache from prefill instance, it might be dead", "HiCache restore failed")
+)
+
 
 class Rooms:
     """Where the engines of a test meet."""
@@ -47,6 +53,10 @@ class PairEngine:
         """Of so many requests what it computes does not reach the decode engine."""
         self.holds = False
         """It never gets so far."""
+        self.dies_in_transfer = False
+        """Of a prefill engine: having begun to answer, and handed nothing over."""
+        self.own_fault = False
+        """Of a decode engine: what fails of a transfer is its own doing."""
 
     async def prefill(self, request: web.Request) -> web.StreamResponse:
         """One token, when the room has been filled."""
@@ -59,6 +69,13 @@ class PairEngine:
             return web.json_response({"message": "no"}, status=self.status)
         if self.holds:
             await self._until_left()
+        if self.dies_in_transfer:
+            response = await self._begin(request)
+            self.rooms.failed.add(fields["bootstrap_room"])
+            assert request.transport is not None
+            request.transport.abort()
+            self.rooms.room(fields["bootstrap_room"]).set()
+            return response
         failing, self.failing_transfers = self.failing_transfers > 0, max(self.failing_transfers - 1, 0)
         if failing:
             self.rooms.failed.add(fields["bootstrap_room"])
@@ -71,7 +88,7 @@ class PairEngine:
             self.dead.set()
             return response
         if failing:
-            return await self._failed(request)
+            return await self._failed(request, "Prefill transfer failed for request rank=0")
         return await self._stream(request, 1)
 
     async def decode(self, request: web.Request) -> web.StreamResponse:
@@ -83,7 +100,7 @@ class PairEngine:
             self.left.set()
             raise
         if fields["bootstrap_room"] in self.rooms.failed:
-            return await self._failed(request)
+            return await self._failed(request, OWN_FAULT if self.own_fault else NOT_SENT)
         return await self._stream(request, self.tokens, breaks=self.dies)
 
     async def abort(self, request: web.Request) -> web.Response:
@@ -127,10 +144,10 @@ class PairEngine:
         await response.write(b"data: [DONE]\n\n")
         return response
 
-    async def _failed(self, request: web.Request) -> web.StreamResponse:
+    async def _failed(self, request: web.Request, said: str) -> web.StreamResponse:
         response = await self._begin(request)
         error = {
-            "object": "error", "message": "Decode transfer failed", "type": "INTERNAL_SERVER_ERROR", "param": None,
+            "object": "error", "message": said, "type": "INTERNAL_SERVER_ERROR", "param": None,
             "code": 500,
         }  # fmt: skip
         await response.write(b"data: " + msgspec.json.encode({"error": error}) + b"\n\ndata: [DONE]\n\n")

@@ -71,14 +71,18 @@ def variants(folder: Path) -> list[tuple[Pool, LaunchConfig, bool]]:
     (folder / "key").write_text(KEY)
     (folder / "engines").mkdir()
     events, replay = "tcp://10.0.0.5:5557", "tcp://10.0.0.5:5558"
-    replicas = (Replica(id="gpu-0", url="http://10.0.0.5:30000", kv_events=events, kv_events_replay=replay),)
+    replicas = (
+        Replica(
+            id="gpu-0", url="http://10.0.0.5:30000", kv_events=events, kv_events_replay=replay, bootstrap_port=8_998
+        ),
+    )
     pool = pool_of("sglang", api_key_file=str(folder / "key"), replicas=replicas)
     keyless = pool_of("sglang", api_key_file="", api_key_required=False)
     tree = LaunchSpeculation(draft_model="/models/head", topk=4, draft_tokens=8, adaptive=False)
     ngram = LaunchSpeculation(algorithm="ngram", adaptive=False)
     launch = launch_of(folder=str(folder / "engines"), speculation=HEAD)
     made = [
-        (pool, msgspec.structs.replace(launch, role=role), on)
+        (msgspec.structs.replace(pool, role=role), launch, on)
         for role in ("unified", "prefill", "decode")
         for on in (True, False)
     ]

@@ -8,16 +8,18 @@ from typing import Any
 
 import msgspec
 import pytest
+import yaml
 from click.testing import CliRunner
 
 from contracts.desired_state import Replica
 from contracts.errors import ConfigError
+from engines.launch.config import LaunchDisaggregated
 from engines.performance.catalog import H100, LLAMA_70B
 from engines.performance.precision import Precision
 from planning.plan import Hardware, plan
 from planning.workload import Promise, PromiseOutOfReach, Workload
 from slipstream.__main__ import cli
-from slipstream.engine_launch import launches
+from slipstream.engine_launch import launches, require_launches
 from slipstream.printed_page import SHOWN, with_output
 from slipstream.settings import Settings, load
 from tests.deployment import ROOT
@@ -43,6 +45,14 @@ def changed(pool: str, **given: Any) -> Settings:
         if each.launch is not None
     )
     return msgspec.structs.replace(settings, pools=pools)
+
+
+def with_cards(settings: Settings, pool: str, cards: int) -> Settings:
+    """The settings with so many cards for each of a pool's replicas."""
+    pools = [
+        msgspec.structs.replace(each, tensor_parallel=cards) if each.name == pool else each for each in settings.pools
+    ]
+    return msgspec.structs.replace(settings, pools=tuple(pools))
 
 
 def command(settings: Settings, pool: str) -> dict[str, tuple[str, ...]]:
@@ -74,7 +84,7 @@ def test_the_other_commands_of_the_page_run(monkeypatch: pytest.MonkeyPatch, tmp
 def test_the_batch_is_the_planners(cards: int) -> None:
     asked = Workload(50.0, 3_000, 400, 0.5, longest_tokens=32_768)
     planned = plan(LLAMA_70B, Hardware(H100, Precision.FP8, cards, 2.0, 5e10), asked, Promise(0.7, 0.04))
-    (spec,) = launches(changed("chat", tensor_parallel=cards), "chat", "", "off")
+    (spec,) = launches(with_cards(load(EXAMPLE), "chat", cards), "chat", "", "off")
     point, knee = planned.knee.operated_at.batch, planned.knee.point.batch
     assert point < knee
     assert f"max_batch_size: {point}  # one notch under the knee at {knee}, beyond which the" in spec.files[0].content
@@ -102,7 +112,8 @@ def test_the_cards_are_the_fewest_that_keep_the_promise() -> None:
 
 
 def test_what_is_set_is_written_as_set() -> None:
-    options = command(changed("autocomplete", tensor_parallel=2, max_running=7, chunk_tokens=512), "autocomplete")
+    settings = with_cards(changed("autocomplete", max_running=7, chunk_tokens=512), "autocomplete", 2)
+    options = command(settings, "autocomplete")
     assert options["--tp-size"] == ("2",)
     assert options["--max-running-requests"] == ("7",)
     assert options["--chunked-prefill-size"] == ("512",)
@@ -147,6 +158,45 @@ def test_halves_of_a_pair_are_rendered_by_the_roles_of_their_pools() -> None:
     assert computes["--disaggregation-bootstrap-port"] == ("9100",)
     assert computes["--served-model-name"] == answers["--served-model-name"] == ("coder-8b",)
 
-    wrong = msgspec.structs.replace(prefill, launch=msgspec.structs.replace(one, role="decode"))
-    with pytest.raises(ConfigError, match=r"pools\.pre\.launch\.role: 'decode'.*'prefill'"):
-        launches(msgspec.structs.replace(settings, pools=(decode, wrong)), "pre", "", "off")
+
+DISAGGREGATED = LaunchDisaggregated(("http://10.0.0.21:8001", "http://10.0.0.22:8001"), ("http://10.0.0.23:8001",))
+
+
+def test_a_front_of_tensorrt_llm_is_rendered_with_the_engines_of_both_halves() -> None:
+    settings = changed("chat", disaggregated=DISAGGREGATED)
+    one, two, writes, front = launches(settings, "chat", "", "off")
+    for spec, role in ((one, "context"), (two, "context"), (writes, "generation")):
+        assert ("--server_role", role) in [each.words for each in spec.arguments]
+        told = yaml.safe_load(spec.files[0].content)
+        assert told["cache_transceiver_config"]["backend"] == "NIXL"
+        assert told.get("disable_overlap_scheduler", False) is (role == "context")
+    files = [file.path for spec in (one, two, writes, front) for file in spec.files]
+    assert len(set(files)) == 4
+    assert front.command == ("trtllm-serve", "disaggregated", "-c", front.files[0].path)
+    assert yaml.safe_load(front.files[0].content) == {
+        "hostname": "10.0.0.20",
+        "port": 8000,
+        "context_servers": {"num_instances": 2, "urls": ["10.0.0.21:8001", "10.0.0.22:8001"]},
+        "generation_servers": {"num_instances": 1, "urls": ["10.0.0.23:8001"]},
+    }
+    assert any("the gateway knows the front alone" in note for note in front.notes)
+
+
+@pytest.mark.parametrize(
+    ("pool", "context", "said"),
+    [
+        ("autocomplete", "http://10.0.0.21:8001", "only driver 'tensorrt_llm' has a front of its own"),
+        ("chat", "10.0.0.21:8001", "write it as http://"),
+        ("chat", "http://10.0.0.20:8000", "10.0.0.20:8000 is given twice"),
+    ],
+)
+def test_a_front_that_cannot_work_is_refused(pool: str, context: str, said: str) -> None:
+    halves = LaunchDisaggregated((context,), ("http://10.0.0.23:8001",))
+    with pytest.raises(ConfigError, match=said):
+        launches(changed(pool, disaggregated=halves), pool, "", "off")
+
+
+def test_config_check_refuses_what_could_not_be_rendered() -> None:
+    require_launches(load(EXAMPLE))
+    with pytest.raises(ConfigError, match="spans machines"):
+        require_launches(with_cards(load(EXAMPLE), "chat", 64))

@@ -69,7 +69,7 @@ def _arguments(target: Target) -> Iterator[Argument]:
     yield Argument("--attention-backend", (sizing.attention.value,), sizing.attention.why)
     yield Argument("--mem-fraction-static", (f"{sizing.memory.value:g}",), sizing.memory.why)
     yield Argument("--context-length", (str(sizing.context_tokens.value),), sizing.context_tokens.why)
-    if launch.role != "decode":
+    if target.pool.role != "decode":
         yield Argument("--chunked-prefill-size", (str(sizing.chunk_tokens.value),), sizing.chunk_tokens.why)
     yield Argument("--max-running-requests", (str(sizing.max_running.value),), sizing.max_running.why)
     yield from _order(target)
@@ -132,13 +132,14 @@ def _kv_events(target: Target) -> str:
 
 def _pair(target: Target) -> Iterator[Argument]:
     launch = target.launch
-    if launch.role == "unified":
+    role = target.pool.role
+    if role == "unified":
         return
-    yield Argument("--disaggregation-mode", (launch.role,), "half of a pair")
+    yield Argument("--disaggregation-mode", (role,), "half of a pair")
     yield Argument("--disaggregation-transfer-backend", (launch.transfer_backend,), "of both halves")
-    if launch.role == "prefill":
-        port = target.replica.bootstrap_port or launch.bootstrap_port
-        yield Argument("--disaggregation-bootstrap-port", (str(port),), "where decode engines find it")
+    if role == "prefill":
+        port = str(target.replica.bootstrap_port)
+        yield Argument("--disaggregation-bootstrap-port", (port,), "where decode engines find it")
 
 
 def _speculation(target: Target, drafts: Drafts) -> Iterator[Argument]:
@@ -214,7 +215,7 @@ def _notes(target: Target) -> Iterator[str]:
             f"the key is read from {source(target.pool, target.token_file)}; SGLang writes all its settings, this one "
             "among them, into its log as it starts, so who reads the log has the key"
         )
-    if target.sizing.drafts is not None and target.launch.role == "prefill":
+    if target.sizing.drafts is not None and target.pool.role == "prefill":
         yield "a prefill engine is given the same head as its decode engine, which goes on from its hidden states"
 
 

@@ -19,6 +19,7 @@ from engines.performance.precision import Precision
 
 STABLE = "1.2.1"
 FLASHINFER = "FLASHINFER"
+SERVER_ROLES = {"prefill": "context", "decode": "generation"}
 TRANSFERS = ("default", "ucx", "nixl", "mooncake", "mpi")
 NO_KEY = "trtllm-serve checks no key at all: nobody but this deployment may reach its address"
 
@@ -54,6 +55,8 @@ def _arguments(target: Target, release: Release, config: str) -> Iterator[Argume
     yield Argument("--config" if release >= NEW else "--extra_llm_api_options", (config,))
     if release >= NEW:
         yield Argument("--no-telemetry", (), "usage figures go to its maker otherwise")
+    if target.pool.role != "unified":
+        yield Argument("--server_role", (SERVER_ROLES[target.pool.role],), "half of a pair, behind its front")
 
 
 def _entries(target: Target, release: Release) -> Iterator[Entry]:
@@ -73,9 +76,9 @@ def _entries(target: Target, release: Release) -> Iterator[Entry]:
     if target.pool.request_priorities:
         order.append(Entry("waiting_queue_policy", "priority", "pools.request_priorities: the gateway sends them"))
     yield Entry("scheduler_config", tuple(order))
-    if launch.role == "prefill":
+    if target.pool.role == "prefill":
         yield Entry("disable_overlap_scheduler", True, "a context server hands its keys and values on between steps")
-    if launch.role != "unified":
+    if target.pool.role != "unified":
         transfer = (
             Entry("backend", launch.transfer_backend.upper(), "of both halves"),
             Entry("max_tokens_in_buffer", sizing.context_tokens.value, "the longest prompt that is moved at once"),
@@ -88,7 +91,7 @@ def _entries(target: Target, release: Release) -> Iterator[Entry]:
 def _tokens_of_a_step(target: Target) -> Entry:
     sizing = target.sizing
     checked = sizing.max_running.value * (sizing.drafts.tokens if sizing.drafts else 1)
-    if target.launch.role == "decode":
+    if target.pool.role == "decode":
         return Entry("max_num_tokens", checked, "of every stream all that is checked at once; prompts come finished")
     chunk = sizing.chunk_tokens
     if checked > chunk.value:
@@ -167,7 +170,7 @@ def _require_possible(target: Target, release: Release) -> None:
             f"request with a priority; set it false, or {target.field}.version to 1.3 or later",
             param=f"pools.{target.pool.name}.request_priorities",
         )
-    if launch.role != "unified" and launch.transfer_backend.lower() not in TRANSFERS:
+    if target.pool.role != "unified" and launch.transfer_backend.lower() not in TRANSFERS:
         raise ConfigError(
             f"{target.field}.transfer_backend: TensorRT-LLM moves keys and values by {', '.join(TRANSFERS)}, not by "
             f"{launch.transfer_backend}",

@@ -20,7 +20,8 @@ def launch_of(**given: Any) -> LaunchConfig:
 
 def pool_of(driver: str, **given: Any) -> Pool:
     """A pool with one replica."""
-    replica = Replica(id="gpu-0", url="http://10.0.0.5:30000", speculation=True)
+    port = 8_998 if given.get("role") == "prefill" else 0
+    replica = Replica(id="gpu-0", url="http://10.0.0.5:30000", speculation=True, bootstrap_port=port)
     return Pool(**{"name": "gpu", "driver": driver, "replicas": (replica,), "api_key_file": KEY_FILE, **given})
 
 

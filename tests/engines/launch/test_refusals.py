@@ -43,8 +43,6 @@ SGLANG = pool_of("sglang")
         ({"weights": "nvfp4"}, 1, 8_192, PrecisionNotSupported, "no units for nvfp4"),
         ({"gpu": "b200", "attention": "fa3"}, 1, 8_192, ConfigError, "no kernels for B200"),
         ({"gpu": "a100", "kv_dtype": "fp8"}, 1, 8_192, SettingsConflict, "no units for FP8"),
-        ({"role": "prefill", "chunk_tokens": 2_048}, 1, 8_192, SettingsConflict, "4 chunks of 2,048 instead of 1"),
-        ({"role": "decode", "chunk_tokens": 8_192}, 1, 8_192, SettingsConflict, "handed finished prompts"),
         ({"shape": ""}, 1, 8_192, ConfigError, "no folder with a config.json on this machine"),
     ],
 )
@@ -60,9 +58,19 @@ def test_a_pool_that_somebody_else_starts_is_not_rendered() -> None:
         rendered(pool_of("openai"), launch_of())
 
 
-def test_half_a_pair_needs_an_engine_that_has_halves() -> None:
-    with pytest.raises(SettingsConflict, match="role is unified"):
-        rendered(pool_of("vllm"), launch_of(role="prefill"))
+@pytest.mark.parametrize(
+    ("role", "chunk_tokens", "told"),
+    [("prefill", 2_048, "4 chunks of 2,048 instead of 1"), ("decode", 8_192, "handed finished prompts")],
+)
+def test_chunks_that_half_a_pair_cannot_use_are_refused(role: str, chunk_tokens: int, told: str) -> None:
+    with pytest.raises(SettingsConflict, match=told):
+        rendered(pool_of("sglang", role=role), launch_of(chunk_tokens=chunk_tokens))
+
+
+def test_a_head_that_is_missing_where_the_model_is_is_refused() -> None:
+    ours = launch_of(model=str(MODELS / "slipstream-code"), shape="", speculation=HEAD)
+    with pytest.raises(ConfigError, match=r"speculation\.draft_model: /models/head has no config.json here.*correct"):
+        rendered(SGLANG, ours, speculation=True, context_tokens=1_024)
 
 
 @pytest.mark.parametrize("url", ["https://gpu.example.com", "http://10.0.0.5/engine", "http://10.0.0.5"])

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
+import msgspec
+import pytest
 from aiohttp.test_utils import TestServer
 
 from contracts.lease import Engine
@@ -92,9 +94,46 @@ async def test_when_all_prefill_engines_die_the_first_failure_is_told() -> None:
         assert pair.harness.traces.seen[-1][1] == "engine_failed", request.request_id
 
 
-async def test_a_transfer_that_fails_is_tried_again_with_another_decode_engine() -> None:
+@pytest.mark.parametrize("moment", ["unreachable", "dies", "dies_in_transfer"])
+async def test_a_prefill_engine_that_dies_at_any_moment_before_the_first_byte_is_blamed_and_replaced(
+    moment: str,
+) -> None:
+    async with pairs() as pair:
+        if moment == "unreachable":
+            first_engine, *others = pair.harness.router.prefills
+            gone = msgspec.structs.replace(first_engine, url="http://127.0.0.1:1")
+            pair.harness.router.prefills = (gone, *others)
+        else:
+            setattr(pair.prefills[0], moment, True)
+        client = Client()
+        await pair.harness.serve(client)
+        pair.harness.require_balanced()
+        first, second = pair.harness.router.ends
+        assert (first.engine_fault, first.prefill_fault, second.finish) == (False, True, Finish.COMPLETE)
+        assert pair.harness.router.asks[1].excluded_replicas == ("prefill-0",)
+        assert client.sent.count(b'"content":"a"') == 4
+        assert [record.billed for record in pair.harness.journal.records] == [False, True]
+
+
+async def test_a_transfer_that_fails_is_the_prefill_engines_fault_and_tried_again_with_another() -> None:
     async with pairs() as pair:
         pair.prefills[0].failing_transfers = 1
+        client = Client()
+        await pair.harness.serve(client)
+        pair.harness.require_balanced()
+        first, second = pair.harness.router.ends
+        assert (first.finish, first.engine_fault, first.prefill_fault) == (Finish.ENGINE_ERROR, False, True)
+        assert pair.harness.router.asks[1].excluded_replicas == ("prefill-0",)
+        assert second.finish is Finish.COMPLETE
+        assert b"KVTransferError" not in client.sent
+        assert [record.billed for record in pair.harness.journal.records] == [False, True]
+
+
+async def test_a_transfer_that_fails_by_the_decode_engines_own_doing_is_tried_again_with_another_decode_engine() -> (
+    None
+):
+    async with pairs() as pair:
+        pair.prefills[0].failing_transfers, pair.decodes[0].own_fault = 1, True
         client = Client()
         await pair.harness.serve(client)
         pair.harness.require_balanced()
@@ -102,7 +141,7 @@ async def test_a_transfer_that_fails_is_tried_again_with_another_decode_engine()
         assert (first.finish, first.engine_fault) == (Finish.ENGINE_ERROR, True)
         assert pair.harness.router.asks[1].excluded_replicas == ("decode-0",)
         assert second.finish is Finish.COMPLETE
-        assert b"transfer failed" not in client.sent
+        assert b"KVTransferError" not in client.sent
         assert [record.billed for record in pair.harness.journal.records] == [False, True]
 
 
