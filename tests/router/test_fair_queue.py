@@ -92,9 +92,9 @@ def test_tenants_that_always_wait_get_tokens_by_their_shares_within_the_bound(se
         prompt, expected, used = dice.randrange(10, 4_000), dice.randrange(1, 500), dice.randrange(1, 500)
         queue.remove(one)
         account = queue.tenant(name)
-        queue.charge(account, 0, prompt, expected)
+        queue.charge(account, 0, prompt, expected, 0.0)
         queue.served(account)
-        queue.charge(account, 0, 0, used - expected)
+        queue.charge(account, 0, 0, used - expected, 0.0)
         cost = (prompt + OUTPUT_WEIGHT * max(used, expected)) / shares[name]
         largest = max(largest, cost)
         given_tokens[name] += (prompt + OUTPUT_WEIGHT * used) / shares[name]
@@ -106,7 +106,7 @@ def test_who_comes_back_neither_owes_nor_is_owed() -> None:
     queue = FairQueue()
     for name in ("steady", "back"):
         queue.asked(name, 1.0, 0.0)
-    queue.charge(queue.tenant("steady"), 0, 1_000_000, 0)
+    queue.charge(queue.tenant("steady"), 0, 1_000_000, 0, 0.0)
     queue.add(waiting(1, "steady"))
     queue.add(waiting(2, "steady"))
     queue.add(waiting(3, "back"))
@@ -122,7 +122,7 @@ def test_a_length_class_is_not_starved_by_one_with_longer_patience() -> None:
     for _ in range(12):
         one = next(queue.in_order(0.0))
         queue.remove(one)
-        queue.charge(queue.tenant("a"), one.length_class, 30_000 if one.length_class == 65_536 else 3_000, 0)
+        queue.charge(queue.tenant("a"), one.length_class, 30_000 if one.length_class == 65_536 else 3_000, 0, 0.0)
         turns.append(one.length_class)
     assert turns.count(4_096) >= 10, "a long prompt costs as many turns as its tokens"
 
