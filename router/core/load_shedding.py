@@ -2,9 +2,11 @@
 
 Moore and Hodgson 1968 (An n job, one machine sequencing algorithm): go through the asks by deadline; whenever one
 cannot be in time, give up the largest of those before it, itself included. On one machine of constant rate this keeps
-the most promises. Here the machine is the pool's time for prompts, and two things come before the largest work: a
-tenant that has more than its part of the queue loses its own first, and a length of prompts of which hardly
-any were served lately is spared, or the longest would never be.
+the most promises. Here the machine is the pool's time for prompts, and three things come before the largest work: a
+tenant that has more than its part of the queue loses its own first; work weighs the more the more its tenant was given
+lately for its share; and a length of prompts of which hardly any were served lately is spared, or the longest would
+never be. The weight is a price that rises with what is overdrawn, as Lagrange multipliers of the shares would (Neely
+2010, Stochastic Network Optimization, chapter 4): in a lasting overload shares hold, and within them most promises.
 """
 
 from __future__ import annotations
