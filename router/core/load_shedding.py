@@ -100,7 +100,7 @@ def given_up(
 
 def _price(work_s: float, part: float) -> float:
     """What it is worth to be rid of work of a tenant that was given this part, as a logarithm."""
-    return math.log(max(work_s, LEAST_WORK_S)) + SHARE_WEIGHT * part
+    return math.log(max(work_s, LEAST_WORK_S)) + SHARE_WEIGHT * max(part - 1.0, 0.0)
 
 
 def _over_part(line: list[QueuedRequest]) -> set[str]:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from contracts.desired_state import Model
 from contracts.generation import Tier
 from contracts.lease import LeaseRequest
-from router.core.fair_queue import OUTPUT_WEIGHT, FairQueue
+from router.core.fair_queue import OUTPUT_WEIGHT, YIELDING, FairQueue
 from router.core.state import QueuedRequest, Session
 
 MODEL = Model("m", Tier.CHAT, "p", 8_192)
@@ -132,3 +132,33 @@ def test_tenants_seen_once_are_forgotten() -> None:
     for number in range(20_000):
         queue.asked(f"tenant {number}", 1.0, float(number))
     assert len(queue.tenants) <= 4_097
+
+
+def test_parts_are_of_what_was_given_lately_by_share_and_forget() -> None:
+    queue = FairQueue()
+    for number, (name, share) in enumerate((("one", 1.0), ("three", 3.0), ("offline", 1.0))):
+        queue.asked(name, share, 0.0)
+        queue.add(waiting(number, name))
+    assert queue.parts(0.0) == {"one": 1.0, "three": 1.0, "offline": 1.0}, "nothing was given yet"
+    for name, tokens in (("one", 500), ("three", 500), ("offline", 0)):
+        queue.charge(queue.tenant(name), 0, tokens, 0, 0.0)
+    parts = queue.parts(0.0)
+    assert parts == pytest.approx({"one": 2.5, "three": 5 / 6, "offline": 0.0})
+    assert queue.parts(1_000.0) == pytest.approx(parts), "as long as nobody is given anything it stays"
+    queue.charge(queue.tenant("offline"), 0, 500, 0, 1_000.0)
+    assert queue.parts(1_000.0)["one"] < 0.001, "long ago"
+    queue.charge(queue.tenant("offline"), 0, -600, 0, 1_000.0)
+    assert min(queue.parts(1_000.0).values()) >= 0.0, "more was taken back than was left of it"
+
+
+def test_what_yields_is_in_nobodys_part() -> None:
+    queue = FairQueue()
+    for number, name in enumerate("ab"):
+        queue.asked(name, 1.0, 0.0)
+        queue.add(waiting(number, name))
+    queue.add(waiting(9, "batch", priority=-10))
+    queue.charge(queue.tenant("a"), 0, 100, 0, 0.0)
+    before = queue.parts(0.0)
+    queue.charge(queue.tenant(YIELDING + "batch"), 0, 1_000, 0, 0.0)
+    assert queue.parts(0.0) == before
+    assert before.keys() == {"a", "b"}
