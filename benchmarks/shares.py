@@ -164,9 +164,7 @@ def judged(outcomes: Sequence[Outcome], config: SimulatorConfig, seconds: float)
 
 def mean(rows: Sequence[Found]) -> dict[str, float]:
     """Of the seeds."""
-    return {
-        name: round(statistics.fmean(getattr(one, name) for one in rows), 3) for name in Found.__struct_fields__
-    }
+    return {name: round(statistics.fmean(getattr(one, name) for one in rows), 3) for name in Found.__struct_fields__}
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
 """Class and share through the whole platform, before an engine that serves one request at a time: set by command and
-over the admin API, asked for by `service_tier`, and told by explain. What is counted is who was served in which order."""
+over the admin API, asked for by `service_tier`, told by explain and trace. Counted is who was served in which order."""
 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 
 import httpx2
@@ -18,6 +19,7 @@ from tests.deployment import Deployment, deployment
 from tests.e2e.failures.processes import until
 from tests.fakes.process import FakeEngineProcess, fake_engine
 
+pytestmark = pytest.mark.timeout(400)
 TOKEN = "deployment-token-of-the-tests"
 HOLDER = "the one that is served"
 Stream = openai.AsyncStream[openai.types.chat.ChatCompletionChunk]
@@ -32,11 +34,28 @@ class Place:
         self.served: list[str] = []
         """Names of the requests, in the order in which they were answered."""
         self.request_ids: dict[str, str] = {}
+        self.clients: dict[str, openai.AsyncOpenAI] = {}
         self.tiers: dict[str, str | None] = {}
         """What the answers say in `service_tier`, by name."""
 
     def client(self, key: str) -> openai.AsyncOpenAI:
-        return openai.AsyncOpenAI(base_url=f"{self.platform.url}/v1", api_key=key, max_retries=0, timeout=120.0)
+        """One for each key."""
+        if key not in self.clients:
+            self.clients[key] = openai.AsyncOpenAI(
+                base_url=f"{self.platform.url}/v1", api_key=key, max_retries=0, timeout=120.0
+            )
+        return self.clients[key]
+
+    async def put_share(self, organization: str, share: int) -> None:
+        """Over the admin API, by the owner whom `up` made."""
+        found = re.search(r"sk-slip-admin-[0-9A-Za-z]+", self.platform.output)
+        assert found is not None, self.platform.output
+        headers = {"authorization": f"Bearer {found.group()}"}
+        async with httpx2.AsyncClient(base_url=f"{self.platform.url}/admin/v1", headers=headers) as http:
+            listed = (await http.get("/organizations")).json()["data"]
+            (id_,) = (one["id"] for one in listed if one["name"] == organization)
+            answer = await http.put(f"/organizations/{id_}/priorities/chat", json={"share": share})
+            assert answer.status_code == 200, answer.text
 
     async def hold(self, key: str) -> Stream:
         """Take the only place until the stream is closed."""
@@ -61,10 +80,9 @@ class Place:
     async def ask(self, name: str, key: str, tier: str | None = None) -> None:
         """One request, to its end."""
         more = {} if tier is None else {"service_tier": tier}
-        async with self.client(key) as client:
-            answer = await client.chat.completions.with_raw_response.create(
-                model="hosted", messages=[{"role": "user", "content": "The same for all"}], extra_body=more
-            )
+        answer = await self.client(key).chat.completions.with_raw_response.create(
+            model="hosted", messages=[{"role": "user", "content": "The same for all"}], extra_body=more
+        )
         self.served.append(name)
         self.request_ids[name] = answer.headers["x-request-id"]
         self.tiers[name] = answer.parse().service_tier
@@ -95,31 +113,34 @@ async def place() -> AsyncIterator[Place]:
             "SLIPSTREAM_GATEWAY__QUEUE_DEADLINE_S": '{"chat": 100, "autocomplete": 100}',
         }
         async with deployment(environment=environment, token=TOKEN) as platform:
-            yield Place(platform, engine)
+            made = Place(platform, engine)
+            yield made
+            await asyncio.gather(*(client.close() for client in made.clients.values()))
 
 
 async def test_interactive_overtakes_offline_and_three_shares_are_given_three_times_as_much(place: Place) -> None:
     platform = place.platform
     holder = platform.key
     limits = ("--requests-per-minute", "10000", "--tokens-per-minute", "1000000", "--max-concurrency", "100")
-    people, batch, large, small = [
-        await platform.make_key("--organization", name, *limits) for name in ("people", "batch", "large", "small")
-    ]
+    names = "people", "batch", "large", "small"
+    keys = await asyncio.gather(*(platform.make_key("--organization", name, *limits) for name in names))
+    people, batch, large, small = keys
     await platform.command("limits", "set", "--organization", "people", "--class", "interactive")
     await platform.command("limits", "set", "--organization", "batch", "--project", "default", "--class", "offline")
-    await platform.command("limits", "set", "--organization", "large", "--share", "300")
-    async with asyncio.timeout(150), asyncio.TaskGroup() as group:
+    await place.put_share("large", 300)
+    told = await platform.command("limits", "list", "--organization", "large")
+    assert "share 300" in told, told
+    sides = ("small", small), ("large", large)
+    async with asyncio.timeout(300), asyncio.TaskGroup() as group:
         stream = await place.hold(holder)
-        count = 0
         asked = [
             *((f"batch {number}", batch, None) for number in range(2)),
-            *((f"{name} {number}", key, None) for number in range(6) for name, key in (("small", small), ("large", large))),
+            *((f"{name} {number}", key, None) for number in range(6) for name, key in sides),
             ("flex", people, "flex"),
             ("people", people, "priority"),
         ]
-        for name, key, tier in asked:
+        for count, (name, key, tier) in enumerate(asked, 1):
             group.create_task(place.ask(name, key, tier))
-            count += 1
             await place.waiting(count)
         assert not place.served
         await stream.close()

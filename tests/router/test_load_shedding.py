@@ -121,7 +121,9 @@ def test_the_dearest_work_goes_as_in_the_plain_rule(
 ) -> None:
     # each beside one of the other tenant of the same work: nobody has more than its part of the queue
     line = [
-        waiting(2 * number + nth, *each, tenant=tenant) for number, each in enumerate(asks) for nth, tenant in enumerate("ab")
+        waiting(2 * number + nth, *each, tenant=tenant)
+        for number, each in enumerate(asks)
+        for nth, tenant in enumerate("ab")
     ]
     gone = given_up(line, backlog_s, rate, Served(), 0.0, parts=parts)
     assert names(gone) == names(plainly_given_up(line, backlog_s, rate, parts))

@@ -1,5 +1,5 @@
-"""Classes at the real vLLM, started as `engines render` starts it: a full engine goes by class and not by arrival. There
-the lowest number goes first: with the wrong sign the order would be the other way round."""
+"""Classes at the real vLLM, started as `engines render` starts it: a full engine goes by class and not by arrival.
+There the lowest number goes first: with the wrong sign the order would be the other way round."""
 
 from __future__ import annotations
 
