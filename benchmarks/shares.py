@@ -1,18 +1,19 @@
 """Who is served by how much when everybody asks for too much for minutes, and times to the first token are promised.
 
-    python -m benchmarks.shares [--seconds 300] [--replicas 4] [--seeds 3] [--loads 1.5,2,3]
+    python -m benchmarks.shares [--seconds 300] [--replicas 4] [--seeds 3] [--load 3] [--cases flood,many]
 
 Modelled 70B engines (see benchmarks.placement: trace, engines, promises) are asked for some times as much as they can
-do. Two organizations ask for the same, `large` with three times the share of `small`: while both ask for more than
-their part, `large` is to be given three times the tokens, computed prompt tokens and twice the output, as shares count
-them. `offline` is a third, whose requests yield. Each load is run on the same requests
+do. Of two organizations `large` has the larger share: while both ask for more than their part, it is to be given so
+many times the tokens of `small`, computed prompt tokens and twice the output, as shares count them. Others may ask
+beside them; one of them is `offline` and yields. Each case is run on the same requests
 
 - `fifo`: without a queue: engines serve first come, first served (least load);
-- `alike`: our core where nobody has a share: what promises are kept there is what a share may cost nothing of;
+- `alike`: our core where nobody has a share, which says what shares cost: a share that gives more to long prompts must;
 - `shares`: our core with the shares.
 
-Goodput: requests that kept their promises, per second and engine, those of `offline` not counted. Last line: JSON
-{load: {router: {ratio, goodput, kept_tokens, offline_tokens}, goodput_ratio}}, means of the seeds.
+In `many` nobody but heavy askers wants all of its part, so `large` is not to be given three times as much: the case is
+for goodput. Goodput: requests that kept their promises, per second and engine, those of `offline` not counted. Last
+line: JSON {case: {router: {ratio, goodput, kept_tokens, offline_tokens}, wanted, goodput_ratio}}, means of the seeds.
 """
 
 from __future__ import annotations
@@ -41,10 +42,7 @@ from router.simulator.workload import as_tenant, at_rate
 
 KNEE = 2.3
 """Requests per second and engine up to which nine in ten are served as promised."""
-SHARE = 3.0
 LARGE, SMALL, OFFLINE = "tenant-0", "tenant-1", "tenant-2"
-OFFLINE_PART = 0.5
-"""What `offline` asks for, in parts of the knee."""
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -96,9 +94,10 @@ def main() -> None:
 
 
 class Asker(NamedTuple):
-    """part: of the load."""
+    """An organization."""
 
     part: float
+    """Of the load, which counts tokens: what asks for longer prompts asks less often."""
     share: float = 1.0
     service_class: ServiceClass = ServiceClass.STANDARD
     least_tokens: int = 0
@@ -119,6 +118,7 @@ CASES = {
 def arrivals(
     trace: Sequence[Arrival], config: SimulatorConfig, load: float, askers: Sequence[Asker], seconds: float
 ) -> list[Arrival]:
+    """What all of them ask for, in order of time."""
     made: list[Arrival] = []
     for number, asker in enumerate(askers):
         kind = [one for one in trace if asker.least_tokens <= one.prompt_tokens <= asker.most_tokens]
@@ -134,7 +134,7 @@ def arrivals(
 
 
 def tokens(some: Sequence[Arrival]) -> float:
-    """On the mean."""
+    """Of one of them on the mean, as shares count them."""
     return statistics.fmean(one.prompt_tokens + OUTPUT_WEIGHT * one.output_tokens for one in some)
 
 
