@@ -315,7 +315,8 @@ class Dispatcher:
             learning.limit(replica, live, end, now)
             learning.ended(pool, replica, live, end, now, self.config.prefix_blocks_per_replica)
             if live.ask is not None and live.pool == pool.name:
-                self._settle(pool, live, end.usage.prompt_tokens - end.usage.cached_tokens, end.usage.completion_tokens)
+                uncached = end.usage.prompt_tokens - end.usage.cached_tokens
+                self._settle(pool, live, uncached, end.usage.completion_tokens, now)
         if live.ask is not None:
             self.records.ended(live.ask.request_id, live.lease_id, end.usage.cached_tokens, end.usage.completion_tokens)
         self.placer.drop(session, live, now, end.usage.prompt_tokens)
@@ -349,14 +350,15 @@ class Dispatcher:
         replica.probe_expected_s = outliers.probe_expected_s(pool, replica, now)
         out.append(ProbeGeneration(replica.id, *served))
 
-    def _settle(self, pool: PoolState, live: LiveLease, uncached_tokens: int, completion_tokens: int) -> None:
+    def _settle(
+        self, pool: PoolState, live: LiveLease, uncached_tokens: int, completion_tokens: int, now: float
+    ) -> None:
         """The tenant pays what was used instead of what was expected."""
         assert live.ask is not None
         tenant = pool.queue.tenant(account_of(live.ask))
         prompt = uncached_tokens - live.uncached_tokens if pool.reports_cached else 0
-        pool.queue.charge(
-            tenant, live.length_class, prompt, completion_tokens - live.growth_tokens, live.ask.project_id
-        )
+        output = completion_tokens - live.growth_tokens
+        pool.queue.charge(tenant, live.length_class, prompt, output, now, live.ask.project_id)
 
     def _pool_of(self, replica: Replica) -> PoolState | None:
         """The pool it is part of; None when it is only remembered."""

@@ -27,6 +27,7 @@ import msgspec
 
 from contracts.lease import LeaseRequest
 from contracts.service_class import yields
+from router.core.decayed_sum import DecayedSum
 from router.core.state import QueuedRequest
 
 OUTPUT_WEIGHT = 2.0
@@ -38,6 +39,8 @@ ACTIVE_S = 10.0
 """A tenant that has asked within this time counts when the pool is divided."""
 OVER_SHARE = 1.5
 """Holding this many times its fair part, a tenant leaves the rest of the pool to the others."""
+GIVEN_LATELY_S = 60.0
+"""What was given longer ago hardly counts in a tenant's part of what was given lately."""
 IDLE_LIMIT = 4_096
 """Tenants remembered that neither wait nor hold anything."""
 IDLE_PROJECTS = 64
@@ -75,6 +78,8 @@ class Tenant(msgspec.Struct, eq=False):
     held_tokens: int = 0
     """Of its live leases."""
     last_asked: float = 0.0
+    given_lately: DecayedSum = msgspec.field(default_factory=lambda: DecayedSum(GIVEN_LATELY_S))
+    """Tokens, as its counter counts them, whatever its share."""
     projects: dict[str, Project] = {}
     """Those that wait, or were served lately."""
     project_level: float = 0.0
@@ -140,6 +145,8 @@ class FairQueue:
         """Of all tenants' live leases, but for those that yield."""
         self.waiting_tokens = 0
         """Of all that wait, likewise."""
+        self._given_lately = DecayedSum(GIVEN_LATELY_S)
+        """To all tenants, but for those that yield."""
         self._level = 0.0
         """Counter of the tenant served last: where a new one begins."""
         self._arrivals = 0
@@ -212,6 +219,19 @@ class FairQueue:
         """Of those that wait, who holds more than its share."""
         names = {name for by_length in self._lines.values() for lines in by_length.values() for name, _ in lines}
         return {name for name in names if self.over_share(self.tenants[name])}
+
+    def parts(self, now: float) -> dict[str, float]:
+        """Of those that wait, but for those that yield: what each was given lately, in parts of what its share of all
+        that was given would have been. 1: its share, and before anything was given."""
+        names = {name for by_length in self._lines.values() for lines in by_length.values() for name, _ in lines}
+        waiting = [tenant for tenant in map(self.tenants.__getitem__, names) if not tenant.yields]
+        given, shares = self._given_lately.at(now), self._recent_shares
+        shares += sum(tenant.share for tenant in waiting if tenant.name not in self._recent)
+        if given <= 0:
+            return dict.fromkeys((tenant.name for tenant in waiting), 1.0)
+        return {
+            tenant.name: max(tenant.given_lately.at(now), 0.0) * shares / (tenant.share * given) for tenant in waiting
+        }
 
     def holds(self, name: str, tokens: int) -> None:
         """A tenant's live leases grew by this many tokens, or shrank when negative."""
@@ -323,10 +343,19 @@ class FairQueue:
         return own + sum(min(others, own + 1) for others in asks.values())
 
     def charge(
-        self, tenant: Tenant, length_class: int, prompt_tokens: float, output_tokens: float, project_id: str = ""
+        self,
+        tenant: Tenant,
+        length_class: int,
+        prompt_tokens: float,
+        output_tokens: float,
+        now: float,
+        project_id: str = "",
     ) -> None:
         """Tokens given, or taken back when negative."""
         tokens = prompt_tokens + OUTPUT_WEIGHT * output_tokens
+        if not tenant.yields:
+            tenant.given_lately.add(tokens, now)
+            self._given_lately.add(tokens, now)
         tenant.counter += tokens / tenant.share
         project = tenant.project(project_id)
         project.counter += tokens / project.share

@@ -2,15 +2,19 @@
 
 Moore and Hodgson 1968 (An n job, one machine sequencing algorithm): go through the asks by deadline; whenever one
 cannot be in time, give up the largest of those before it, itself included. On one machine of constant rate this keeps
-the most promises. Here the machine is the pool's time for prompts, and two things come before the largest work: a
-tenant that has more than its part of the queue loses its own first, and a length of prompts of which hardly
-any were served lately is spared, or the longest would never be.
+the most promises. Here the machine is the pool's time for prompts, and three things come before the largest work: a
+tenant that has more than its part of the queue loses its own first; work weighs the more the more its tenant was given
+lately for its share; and a length of prompts of which hardly any were served lately is spared, or the longest would
+never be. The weight is a price that rises with what is overdrawn, as Lagrange multipliers of the shares would (Neely
+2010, Stochastic Network Optimization, chapter 4): in a lasting overload shares hold, and within them most promises.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Container, Iterable
+import math
+from collections.abc import Container, Iterable, Mapping
+from types import MappingProxyType
 
 from router.core.state import QueuedRequest
 
@@ -24,6 +28,11 @@ OVER_PART = 1.5
 SPARED_BELOW = 0.2
 """Prompts of a length are not given up while less than this part of them has been served lately."""
 SERVED_STEP = 0.02
+SHARE_WEIGHT = 30.0
+"""How much faster than its part of what was given a tenant's work rises in price: who was given a tenth more than its
+share gives up its own before twenty times as much of one that was given just its share."""
+LEAST_WORK_S = 1e-9
+NOTHING_GIVEN: Mapping[str, float] = MappingProxyType({})
 PAUSE_S_PER_ASK = 0.0001
 """The queue is not gone through again sooner than this times its length: bounds the cost at any size."""
 
@@ -41,7 +50,8 @@ class Served:
 
     def spares(self, length: int) -> bool:
         """Too few of this length were served."""
-        return self._parts.get(length, 1.0) < SPARED_BELOW
+        # of the best served: where hardly anybody is, sparing all would be giving up nobody, and serving all too late
+        return self._parts.get(length, 1.0) < SPARED_BELOW * max(self._parts.values(), default=1.0)
 
 
 def begin_by(waiting: QueuedRequest) -> float:
@@ -56,11 +66,13 @@ def given_up(
     served: Served,
     now: float,
     over_share: Container[str] = (),
+    parts: Mapping[str, float] = NOTHING_GIVEN,
 ) -> list[QueuedRequest]:
     """Those that must go so that the others can be in time.
 
     backlog_s: prefill before any of them. rate: seconds of prefill the pool does per second. over_share: tenants that
-    hold more than their share already. Who is late already is left alone: it takes what nobody else wants.
+    hold more than their share already. parts: what tenants were given lately, as of `FairQueue.parts`; 1 where it says
+    nothing. Who is late already is left alone: it takes what nobody else wants.
     """
     line = sorted((one for one in asks if one.start_by >= now), key=lambda one: (begin_by(one), one.number))
     over = _over_part(line)
@@ -71,8 +83,9 @@ def given_up(
     for one in line:
         if not one.returned and not served.spares(one.length):
             name = one.ask.organization_id
-            kept = name not in over and name not in over_share
-            heapq.heappush(candidates, (kept, -one.work_s, one.number, one))
+            part = parts.get(name, 1.0)
+            kept = part < 1.0 or (name not in over and name not in over_share)
+            heapq.heappush(candidates, (kept, -_price(one.work_s, part), one.number, one))
         latest = max(begin_by(one), one.asked_at + PAUSE_S_PER_ASK)
         while candidates and now + before_s / rate > latest:
             largest = heapq.heappop(candidates)[3]
@@ -83,6 +96,11 @@ def given_up(
         else:
             before_s += one.work_s
     return gone
+
+
+def _price(work_s: float, part: float) -> float:
+    """What it is worth to be rid of work of a tenant that was given this part, as a logarithm."""
+    return math.log(max(work_s, LEAST_WORK_S)) + SHARE_WEIGHT * max(part - 1.0, 0.0)
 
 
 def _over_part(line: list[QueuedRequest]) -> set[str]:

@@ -199,7 +199,7 @@ class Placer:
         if pool is not None and replica.slot >= 0:
             pool.leases -= 1
             if live.waits_for_first_token:
-                unread.take_back(pool, replica, live, read_tokens)
+                unread.take_back(pool, replica, live, read_tokens, now)
             pool.refresh(replica)
             if not pool.leases:
                 pool.debt_s = pool.over_debt_s = 0.0  # there are no streams left to make up for it
@@ -249,7 +249,7 @@ class Placer:
         live.pool, live.length_class = "" if ask.idle_replica else pool.name, waiting.length_class
         live.tpot_slo_s = 0.0 if behind else waiting.tpot_slo_s
         if not ask.idle_replica:
-            given = live.uncached_tokens, context.growth_tokens, ask.project_id
+            given = live.uncached_tokens, context.growth_tokens, now, ask.project_id
             pool.queue.charge(tenant, waiting.length_class, *given)
             pool.queue.served(tenant, ask.project_id)
         self._hold(session, context, live, now)
@@ -353,8 +353,9 @@ class Placer:
         pool.shed_at = now
         rate = pool.pay_off(tpot_slo_s, now)
         backlog_s, over_share = pool.backlog_s(CREDIT_S), pool.queue.over_share_names()
+        parts = pool.queue.parts(now)
         promised = (one for one in pool.queue if not yields(one.ask.priority))
-        for one in load_shedding.given_up(promised, backlog_s, rate, pool.served, now, over_share):
+        for one in load_shedding.given_up(promised, backlog_s, rate, pool.served, now, over_share, parts):
             self.unqueue(one)
             self.refuse_overloaded(pool, one, Reason.GIVEN_UP, now, out)
 

@@ -41,7 +41,7 @@ def began(replica: Replica, live: LiveLease) -> None:
         other.read_blocks = max(other.read_blocks, _common(other, live.ask.prefix_hashes))
 
 
-def take_back(pool: PoolState, replica: Replica, live: LiveLease, read_tokens: int) -> None:
+def take_back(pool: PoolState, replica: Replica, live: LiveLease, read_tokens: int, now: float) -> None:
     """A lease without a first token is over and no longer counted; read_tokens: what the engine had read of its
     prompt."""
     ask = live.ask
@@ -58,12 +58,12 @@ def take_back(pool: PoolState, replica: Replica, live: LiveLease, read_tokens: i
         match = index.match(other.ask.prefix_hashes)
         overlap = index.overlap(match, slot)
         if overlap < other.overlap_blocks:
-            _inherit(pool, replica, other, overlap)
+            _inherit(pool, replica, other, overlap, now)
         index.hold(slot, match)
         other.index_stamp = index.clock
 
 
-def _inherit(pool: PoolState, replica: Replica, live: LiveLease, overlap_blocks: int) -> None:
+def _inherit(pool: PoolState, replica: Replica, live: LiveLease, overlap_blocks: int, now: float) -> None:
     """What another one was to compute for it is its own work now."""
     assert live.ask is not None
     uncached = uncached_tokens(pool, live.ask, overlap_blocks, tokens_per_block(pool, live.ask))
@@ -79,7 +79,7 @@ def _inherit(pool: PoolState, replica: Replica, live: LiveLease, overlap_blocks:
         live.work_s = replica.ratio.value * pool.latency_model.work_s(uncached, pairs, replica.decoding)
     if live.pool == pool.name:
         tenant = pool.queue.tenant(account_of(live.ask))
-        pool.queue.charge(tenant, live.length_class, more, 0, live.ask.project_id)
+        pool.queue.charge(tenant, live.length_class, more, 0, now, live.ask.project_id)
 
 
 def _common(live: LiveLease, hashes: bytes) -> int:

@@ -22,6 +22,8 @@ class Arrival(msgspec.Struct, frozen=True):
     organization_id: str = "organization"
     session_id: str = ""
     priority: int = 0
+    share: float = 1.0
+    """Of its organization, among organizations."""
 
 
 def block_id(number: int, space: int = 0) -> bytes:

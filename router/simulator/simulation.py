@@ -166,6 +166,7 @@ class Simulation:
             prefix_hashes=b"".join(arrival.blocks),
             session_id=arrival.session_id,
             priority=arrival.priority,
+            share=arrival.share,
         )
         self._tell(Acquire(CONNECTION, ask))
 

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from contracts.desired_state import Model, Pool, Replica
 from contracts.errors import ConfigError, ContextTooLong, EngineFailed, EngineRefused, UnsupportedField
-from contracts.generation import Caller, ChatPrompt, Generation, Sampling, TextPrompt, Tier
+from contracts.generation import BACKGROUND_PRIORITY, Caller, ChatPrompt, Generation, Sampling, TextPrompt, Tier
+from contracts.service_class import ServiceClass
 from engines.drivers import registry as drivers
 from engines.drivers.base import EngineRequest, Load
 from engines.drivers.counters import EngineCounts
@@ -85,7 +86,7 @@ async def test_all_that_a_request_can_say_is_taken(server: tuple[FakeTensorRTLLM
     assert seen.body["cache_salt"] == "salt"
     assert (seen.body["min_tokens"], seen.body["stop_token_ids"]) == (2, [3])
     assert seen.body["stream_options"] == {"include_usage": True, "continuous_usage_stats": True}
-    assert ("priority" in seen.body) is newer
+    assert seen.body.get("priority") == (pytest.approx(0.5 - 0.5 * 10 / 11) if newer else None), "of -10, as a number"
     assert "parallel_tool_calls" not in seen.body
 
 
@@ -93,6 +94,19 @@ async def test_a_priority_is_refused_by_a_server_that_knows_none(server: tuple[F
     fake, url = server
     request = TensorRTLLMDriver(request_priorities=True).generate(asked(priority=1), "llama-70b")
     assert (await fetch(url, request))[0] == (200 if fake.generation == "1.4" else 400)
+
+
+async def test_classes_are_floats_between_nought_and_one_on_the_wire_in_their_order() -> None:
+    async with fake_tensorrt_llm("1.4", disconnect_poll_s=0.01) as (fake, url):
+        driver = TensorRTLLMDriver(request_priorities=True)
+        for each in (BACKGROUND_PRIORITY, *(one.priority for one in ServiceClass)):
+            status, answer = await fetch(url, driver.generate(asked(priority=each), "llama-70b"))
+            assert status == 200, answer
+        sent = [seen.body.get("priority", 0.5) for seen in fake.asked]
+    assert all(isinstance(each, float) for each in sent)
+    assert sent == sorted(set(sent)), "the higher goes first there"
+    assert "priority" not in fake.asked[2].body, "standard says nothing, which the server takes for its middle"
+    assert sent == pytest.approx([0.5 / 1001, 0.5 / 11, 0.5, 10.5 / 11])
 
 
 @pytest.mark.parametrize("prompt", [TextPrompt(("a",)), TextPrompt(((1, 2),)), TextPrompt(("a",), suffix="b")])

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from contracts.desired_state import Model
 from contracts.generation import Tier
 from contracts.lease import LeaseRequest
-from router.core.fair_queue import OUTPUT_WEIGHT, FairQueue
+from router.core.fair_queue import OUTPUT_WEIGHT, YIELDING, FairQueue
 from router.core.state import QueuedRequest, Session
 
 MODEL = Model("m", Tier.CHAT, "p", 8_192)
@@ -92,9 +92,9 @@ def test_tenants_that_always_wait_get_tokens_by_their_shares_within_the_bound(se
         prompt, expected, used = dice.randrange(10, 4_000), dice.randrange(1, 500), dice.randrange(1, 500)
         queue.remove(one)
         account = queue.tenant(name)
-        queue.charge(account, 0, prompt, expected)
+        queue.charge(account, 0, prompt, expected, 0.0)
         queue.served(account)
-        queue.charge(account, 0, 0, used - expected)
+        queue.charge(account, 0, 0, used - expected, 0.0)
         cost = (prompt + OUTPUT_WEIGHT * max(used, expected)) / shares[name]
         largest = max(largest, cost)
         given_tokens[name] += (prompt + OUTPUT_WEIGHT * used) / shares[name]
@@ -106,7 +106,7 @@ def test_who_comes_back_neither_owes_nor_is_owed() -> None:
     queue = FairQueue()
     for name in ("steady", "back"):
         queue.asked(name, 1.0, 0.0)
-    queue.charge(queue.tenant("steady"), 0, 1_000_000, 0)
+    queue.charge(queue.tenant("steady"), 0, 1_000_000, 0, 0.0)
     queue.add(waiting(1, "steady"))
     queue.add(waiting(2, "steady"))
     queue.add(waiting(3, "back"))
@@ -122,7 +122,7 @@ def test_a_length_class_is_not_starved_by_one_with_longer_patience() -> None:
     for _ in range(12):
         one = next(queue.in_order(0.0))
         queue.remove(one)
-        queue.charge(queue.tenant("a"), one.length_class, 30_000 if one.length_class == 65_536 else 3_000, 0)
+        queue.charge(queue.tenant("a"), one.length_class, 30_000 if one.length_class == 65_536 else 3_000, 0, 0.0)
         turns.append(one.length_class)
     assert turns.count(4_096) >= 10, "a long prompt costs as many turns as its tokens"
 
@@ -132,3 +132,33 @@ def test_tenants_seen_once_are_forgotten() -> None:
     for number in range(20_000):
         queue.asked(f"tenant {number}", 1.0, float(number))
     assert len(queue.tenants) <= 4_097
+
+
+def test_parts_are_of_what_was_given_lately_by_share_and_forget() -> None:
+    queue = FairQueue()
+    for number, (name, share) in enumerate((("one", 1.0), ("three", 3.0), ("offline", 1.0))):
+        queue.asked(name, share, 0.0)
+        queue.add(waiting(number, name))
+    assert queue.parts(0.0) == {"one": 1.0, "three": 1.0, "offline": 1.0}, "nothing was given yet"
+    for name, tokens in (("one", 500), ("three", 500), ("offline", 0)):
+        queue.charge(queue.tenant(name), 0, tokens, 0, 0.0)
+    parts = queue.parts(0.0)
+    assert parts == pytest.approx({"one": 2.5, "three": 5 / 6, "offline": 0.0})
+    assert queue.parts(1_000.0) == pytest.approx(parts), "as long as nobody is given anything it stays"
+    queue.charge(queue.tenant("offline"), 0, 500, 0, 1_000.0)
+    assert queue.parts(1_000.0)["one"] < 0.001, "long ago"
+    queue.charge(queue.tenant("offline"), 0, -600, 0, 1_000.0)
+    assert min(queue.parts(1_000.0).values()) >= 0.0, "more was taken back than was left of it"
+
+
+def test_what_yields_is_in_nobodys_part() -> None:
+    queue = FairQueue()
+    for number, name in enumerate("ab"):
+        queue.asked(name, 1.0, 0.0)
+        queue.add(waiting(number, name))
+    queue.add(waiting(9, "batch", priority=-10))
+    queue.charge(queue.tenant("a"), 0, 100, 0, 0.0)
+    before = queue.parts(0.0)
+    queue.charge(queue.tenant(YIELDING + "batch"), 0, 1_000, 0, 0.0)
+    assert queue.parts(0.0) == before
+    assert before.keys() == {"a", "b"}

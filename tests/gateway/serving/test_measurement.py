@@ -60,13 +60,25 @@ async def test_the_attempt_that_answered_is_the_one_that_is_measured() -> None:
         assert (found.replica_id, found.attempts, found.completion_tokens) == ("engine-1", 2, 4)
 
 
+def first_tokens(platform: Harness) -> float:
+    """Counted in the histogram, whatever their labels."""
+    name = "slipstream_time_to_first_token_seconds_count"
+    return sum(one.value for each in platform.registry.collect() for one in each.samples if one.name == name)
+
+
+async def test_a_first_token_is_counted_once() -> None:
+    async with harness() as platform:
+        await measured(platform)
+        assert first_tokens(platform) == 1
+
+
 async def test_a_request_that_found_no_engine_ran_nowhere_and_has_a_length() -> None:
     async with harness(engines=0) as platform:
         found = await measured(platform)
         assert (found.pool, found.canary, found.completion_tokens, found.ttft_ms) == (None, None, None, None)
         assert found.attempts == 1
         assert found.prompt_tokens
-        assert platform.sample("slipstream_time_to_first_token_seconds_count", tier="chat") is None
+        assert first_tokens(platform) == 0
 
 
 async def test_of_an_attempt_that_found_no_engine_the_one_before_says_where_it_ran() -> None:
