@@ -1,0 +1,38 @@
+"""The cookie a session lives in: its names, what a browser sent, and what it is told to keep. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+NAME = "slipstream-session"
+HOST_PREFIX = "__Host-"
+"""Browsers take a cookie of such a name by TLS only, for the whole host and from nobody but the host itself, so that no
+neighbouring site can plant one."""
+
+
+def name_of(base: str, *, secure: bool) -> str:
+    """How a cookie is called."""
+    return HOST_PREFIX + base if secure else base
+
+
+def read(header: str, base: str, *, secure: bool) -> str | None:
+    """The value a browser sent. By TLS the prefixed name alone counts: the other may have been planted without it."""
+    wanted = name_of(base, secure=secure)
+    return next((value for name, value in _pairs(header) if name == wanted), None)
+
+
+def kept(base: str, value: str, *, secure: bool, max_age_s: int | None = None) -> str:
+    """`Set-Cookie`. max_age_s: None: until the browser is closed; 0: forget it."""
+    parts = [f"{name_of(base, secure=secure)}={value}", "Path=/", "HttpOnly", "SameSite=Lax"]
+    if secure:
+        parts.append("Secure")
+    if max_age_s is not None:
+        parts.append(f"Max-Age={max_age_s}")
+    return "; ".join(parts)
+
+
+def _pairs(header: str) -> Iterator[tuple[str, str]]:
+    for part in header.split(";"):
+        name, equals, value = part.strip().partition("=")
+        if equals:
+            yield name, value
