@@ -66,9 +66,9 @@ class ConsoleConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A session ends so long after signing in, however much it is used."""
     link_lifetime_s: Annotated[float, Meta(ge=60, le=2_592_000)] = 259_200.0
     """How long a one-time link opens: the first start's, an invitation, a reset."""
-    lockout_s: Annotated[float, Meta(ge=1, le=86_400)] = 900.0
-    """Longest pause between attempts for one e-mail address, or from one network, that keep failing; it starts at a
-    second, and doubles."""
+    lockout_s: Annotated[float, Meta(ge=10, le=86_400)] = 900.0
+    """Longest pause between attempts for one e-mail address, or from one network, that keep failing; it starts at
+    ten seconds, and doubles."""
     oidc: OidcConfig = OidcConfig()
     """Signing in by a provider of identities."""
 

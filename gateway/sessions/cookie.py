@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from litestar.datastructures import Cookie
+
 NAME = "slipstream-session"
 HOST_PREFIX = "__Host-"
 """Browsers take a cookie of such a name by TLS only, for the whole host and from nobody but the host itself, so that no
@@ -21,14 +23,17 @@ def read(header: str, base: str, *, secure: bool) -> str | None:
     return next((value for name, value in _pairs(header) if name == wanted), None)
 
 
-def kept(base: str, value: str, *, secure: bool, max_age_s: int | None = None) -> str:
-    """`Set-Cookie`. max_age_s: None: until the browser is closed; 0: forget it."""
-    parts = [f"{name_of(base, secure=secure)}={value}", "Path=/", "HttpOnly", "SameSite=Lax"]
-    if secure:
-        parts.append("Secure")
-    if max_age_s is not None:
-        parts.append(f"Max-Age={max_age_s}")
-    return "; ".join(parts)
+def kept(base: str, value: str, *, secure: bool, max_age_s: int) -> Cookie:
+    """What a browser is told to keep for so long; 0: to forget."""
+    return Cookie(
+        key=name_of(base, secure=secure),
+        value=value,
+        path="/",
+        httponly=True,
+        samesite="lax",
+        secure=secure,
+        max_age=max_age_s,
+    )
 
 
 def _pairs(header: str) -> Iterator[tuple[str, str]]:
