@@ -24,8 +24,8 @@ def render(
     console_link: str | None = None,
     make_key: str = "slipstream keys create",
 ) -> str:
-    """The block. key, admin_key: secrets that were just made. key_held: there is a key from an earlier start. console_link:
-    that was just made, or its path. make_key: the command that makes a key."""
+    """The block. key, admin_key: secrets that were just made. key_held: there is a key from an earlier start.
+    console_link: just made, or its path. make_key: the command that makes a key."""
     by_name = {pool.name: pool for pool in pools}
     lines = [f"{'Slipstream is up':<{LABEL_COLUMNS + VALUE_COLUMNS}}{url}      (Ctrl-C stops it)"]
     lines += [

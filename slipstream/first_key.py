@@ -1,4 +1,6 @@
-"""The keys a newcomer gets, and the way into the console: made when everything already runs, so that a start that failed has not used them up."""
+"""The keys a newcomer gets, and the way into the console: made when everything already runs, so that a start that
+failed has not used them up.
+"""
 
 from __future__ import annotations
 

@@ -34,7 +34,8 @@ from tests.slipstream.shell import Shell
 
 READING = frozenset({
     "adapters list", "admin-keys list", "audit list", "audit verify", "audit-stream", "autocomplete stats",
-    "config check", "console accounts list", "changes list", "config show", "diagnose", "fleet diff", "fleet versions", "models list",
+    "config check", "console accounts list",
+    "changes list", "config show", "diagnose", "fleet diff", "fleet versions", "models list",
     "models show", "plan", "pools list", "pools show",
     "engines render", "evals list", "evals show",
     "keys list", "limits list", "logs", "lsp", "members list", "organizations list", "prefix",
