@@ -119,7 +119,7 @@ async def _answer(
         arguments=arguments,
     )
     answer = await admin.run(operation, asked)
-    headers = {"x-request-id": asked.request_id, "cache-control": "no-store"}
+    headers = {"x-request-id": asked.request_id, "cache-control": "no-store", "x-content-type-options": "nosniff"}
     if answer.version is not None:
         headers["etag"] = f'"{answer.version}"'
     if answer.replayed:

@@ -19,7 +19,6 @@ from tests.gateway.admin.fuzzing import Tenant, fuzz, fuzz_sequences
 from tests.gateway.admin.people import People
 from tests.gateway.slow_platform import SlowPlatform
 
-
 BY_KEY = frozenset(each.name for each in OPERATIONS)
 
 
