@@ -1,0 +1,37 @@
+"""`slipstream console`: links that open once, printed with the address they lead to, and what is said of accounts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import asyncpg
+
+from tests.slipstream.shell import Shell
+
+
+async def test_links_and_accounts_from_the_first_one_on(fresh_postgres_url: str, data_folder: Path) -> None:
+    shell = Shell(fresh_postgres_url, data_folder)
+    first = (await shell.must("console", "open", "--no-browser")).splitlines()[-1]
+    assert first.startswith("http://127.0.0.1:")
+    assert "/console/#/welcome?token=" in first
+    invited = (await shell.must("console", "link", "ada@example.com", "--role", "admin")).splitlines()[-1]
+    assert invited.partition("?token=")[0] == first.partition("?token=")[0]
+    connection = await asyncpg.connect(fresh_postgres_url)
+    try:
+        await connection.execute(
+            "INSERT INTO gateway.console_accounts (principal_id, password_hash)"
+            " SELECT id, 'x' FROM gateway.principals WHERE email = 'ada@example.com'"
+        )
+        listed = await shell.must("console", "accounts", "list")
+        assert [*listed.splitlines()[-1].split()[:1], *listed.splitlines()[-1].split()[2:4]] == [
+            "ada@example.com", "admin", "password",
+        ]  # fmt: skip
+        assert "?token=" not in await shell.must("console", "open", "--no-browser")  # somebody has an account
+        code, said = await shell.run("console", "link", "ada@example.com")
+        assert code == 1
+        assert "accounts reset ada@example.com" in said
+        assert "?token=" in await shell.must("console", "accounts", "reset", "ada@example.com", "--totp")
+        kinds = await connection.fetch("SELECT kind FROM gateway.console_links ORDER BY created_at")
+        assert [row["kind"] for row in kinds] == ["first", "reset"]  # one for each person, the newest
+    finally:
+        await connection.close()
