@@ -1,0 +1,5 @@
+import { Page } from "../../components/page";
+
+export function AccountPage() {
+  return <Page title="AccountPage">Soon.</Page>;
+}

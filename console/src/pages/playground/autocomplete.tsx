@@ -1,0 +1,5 @@
+import { Page } from "../../components/page";
+
+export function AutocompletePlayground() {
+  return <Page title="AutocompletePlayground">Soon.</Page>;
+}

@@ -1,0 +1,5 @@
+import { Page } from "../../components/page";
+
+export function AdminKeys() {
+  return <Page title="AdminKeys">Soon.</Page>;
+}

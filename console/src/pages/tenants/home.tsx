@@ -1,0 +1,5 @@
+import { Page } from "../../components/page";
+
+export function Home() {
+  return <Page title="Home">Soon.</Page>;
+}

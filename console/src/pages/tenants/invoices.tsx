@@ -1,0 +1,5 @@
+import { Page } from "../../components/page";
+
+export function Invoices() {
+  return <Page title="Invoices">Soon.</Page>;
+}

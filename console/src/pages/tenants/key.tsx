@@ -1,0 +1,5 @@
+import { Page } from "../../components/page";
+
+export function KeyPage() {
+  return <Page title="KeyPage">Soon.</Page>;
+}

@@ -1,0 +1,5 @@
+import { Page } from "../../components/page";
+
+export function Members() {
+  return <Page title="Members">Soon.</Page>;
+}

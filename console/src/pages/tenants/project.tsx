@@ -1,0 +1,5 @@
+import { Page } from "../../components/page";
+
+export function ProjectPage() {
+  return <Page title="ProjectPage">Soon.</Page>;
+}

@@ -1,0 +1,5 @@
+import { Page } from "../../components/page";
+
+export function Projects() {
+  return <Page title="Projects">Soon.</Page>;
+}

@@ -1,0 +1,5 @@
+import { Page } from "../../components/page";
+
+export function Requests() {
+  return <Page title="Requests">Soon.</Page>;
+}

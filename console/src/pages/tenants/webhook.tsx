@@ -1,0 +1,5 @@
+import { Page } from "../../components/page";
+
+export function WebhookPage() {
+  return <Page title="WebhookPage">Soon.</Page>;
+}
