@@ -189,7 +189,7 @@ export function Table<Row extends RowData>({
 function Spacer({ height, columns }: { height: number; columns: number }) {
   if (height <= 0) return null;
   return (
-    <tr className="table-spacer" aria-hidden="true">
+    <tr className="table-spacer">
       <td colSpan={columns} style={{ height }} />
     </tr>
   );
