@@ -24,6 +24,7 @@ and nowhere else; `docs/reference/errors.md` is generated from this file.
     │   ├── EngineRefused           engine_refused
     │   ├── Conflict                conflict
     │   ├── VersionMismatch         version_mismatch
+    │   ├── InvalidLink             invalid_link
     │   ├── IdempotencyMismatch     idempotency_key_reused
     │   └── IdempotencyInFlight     idempotency_key_in_flight
     ├── AuthError                   the key is the problem
@@ -34,6 +35,11 @@ and nowhere else; `docs/reference/errors.md` is generated from this file.
     │   ├── WrongKeyKind            wrong_key_kind
     │   ├── TenantDisabled          tenant_disabled
     │   ├── ScopeMissing            insufficient_scope
+    │   ├── SignInRefused           sign_in_refused
+    │   ├── TotpRequired            totp_required
+    │   ├── SessionEnded            session_ended
+    │   ├── ForeignPage             foreign_page
+    │   ├── CsrfRefused             csrf_token_refused
     │   └── PermissionDenied        permission_denied
     ├── LimitError                  the client's own limit
     │   ├── RateLimited             rate_limit_exceeded
@@ -229,6 +235,12 @@ class VersionMismatch(RequestError):
     code = "version_mismatch"
 
 
+class InvalidLink(RequestError):
+    """A one-time link of the console that was used, has expired, or never was."""
+
+    code = "invalid_link"
+
+
 class IdempotencyMismatch(RequestError):
     """The Idempotency-Key was used before, for a request with other content."""
 
@@ -287,6 +299,36 @@ class ScopeMissing(AuthError):
     """The key was made for other endpoints."""
 
     code = "insufficient_scope"
+
+
+class SignInRefused(AuthError):
+    """The console cannot sign somebody in with this; it says no more, so that nobody learns who has an account."""
+
+    code = "sign_in_refused"
+
+
+class TotpRequired(AuthError):
+    """The password is right, and a code of the authenticator is missing, wrong or used already."""
+
+    code = "totp_required"
+
+
+class SessionEnded(AuthError):
+    """Nobody is signed in by this session: it ended, was ended, or never was."""
+
+    code = "session_ended"
+
+
+class ForeignPage(AuthError):
+    """A page of another site sent a request that changes something."""
+
+    code = "foreign_page"
+
+
+class CsrfRefused(AuthError):
+    """A request of a session lacks the session's own `X-CSRF-Token`."""
+
+    code = "csrf_token_refused"
 
 
 class PermissionDenied(AuthError):

@@ -25,6 +25,9 @@ from gateway.auth.scopes import Scope
 from gateway.autocomplete.openapi import with_autocomplete
 from gateway.autocomplete.routes import CompletionEventsController, TabbyController
 from gateway.config import GatewayConfig
+from gateway.console.openapi import with_console
+from gateway.console.pages import DIST, Pages, pages_route
+from gateway.console.routes import console_routes
 from gateway.front_door import FrontDoor
 from gateway.http.document import document_route
 from gateway.http.front_page import front_page
@@ -116,8 +119,10 @@ def create_app(services: Services, config: GatewayConfig) -> FrontDoor:
             front_page,
             stream_audit_route(stream_audit),
             document_route("/openapi.json", with_stream_audit(inference, config.stream_audit)),
-            document_route(f"{PREFIX}/openapi.json", admin_document()),
+            document_route(f"{PREFIX}/openapi.json", with_console(admin_document())),
             admin_operations(requests),
+            *console_routes(requests),
+            *([pages_route(Pages.read(DIST))] if config.console.enabled else ()),
         ],
         dependencies={"services": Provide(_services)},
         exception_handlers={HTTPException: translate, Exception: translate},

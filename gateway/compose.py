@@ -30,6 +30,8 @@ from gateway.autocomplete.event_rate import EventRate
 from gateway.autocomplete.store import EventStore
 from gateway.autocomplete.text_store import TextStore
 from gateway.config import GatewayConfig
+from gateway.console.console import Console
+from gateway.console.oidc.provider import Provider
 from gateway.db.engine import lazy_pool
 from gateway.desired.reports import Reporter
 from gateway.desired.store import DesiredStateStore, last_pools
@@ -65,6 +67,7 @@ from gateway.serving.request_costs import RequestCosts
 from gateway.serving.request_spans import RequestSpans
 from gateway.serving.shadow_copies import Shadow
 from gateway.serving.trace import Traces
+from gateway.sessions.browsers import Browsers
 from gateway.shadow.metrics import ShadowMetrics
 from gateway.shadow.sampling import ShadowSampler
 from gateway.shadow.store import PairStore
@@ -183,9 +186,19 @@ async def running_services(
             config.tokenizing, JsonBounds(config.requests.max_depth, config.requests.max_values), cascade_metrics
         )
         stack.callback(catalog.close)
-        admin = AdminApi(place.database_url, place.pepper, config.admin, catalog, limiter, slices)
+        admin = AdminApi(place.database_url, place.pepper, config.admin, catalog, limiter, slices, config.console)
         await admin.start()
         stack.push_async_callback(admin.stop)
+        browsers = Browsers(
+            config.console,
+            place.pepper,
+            tls=bool(config.tls.certificate_file),
+            trusted_proxies=config.connections.trusted_proxies,
+        )
+        provider = Provider(config.console.oidc, os.environ) if config.console.oidc.issuer else None
+        console = Console(admin, browsers, config.console, place.pepper, provider)
+        console.start()
+        stack.push_async_callback(console.stop)
         reporter = Reporter(pool, place.instance, config.desired.timeout_s)
         reporter.start()
         stack.push_async_callback(reporter.stop)
@@ -231,6 +244,8 @@ async def running_services(
             catalog=catalog,
             pipeline=pipeline,
             admin=admin,
+            browsers=browsers,
+            console=console,
             completion_events=completion_events,
             event_rate=EventRate(config.autocomplete.events_per_second),
             stream_audits=StreamAudits(limiter, config.stream_audit),

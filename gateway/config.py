@@ -18,6 +18,7 @@ from gateway.http.config import ConnectionsConfig, TlsConfig
 from gateway.limits.config import LimitsConfig
 from gateway.metering.config import MeteringConfig
 from gateway.prefixes.config import PrefixesConfig
+from gateway.sessions.config import ConsoleConfig
 from gateway.shadow.config import ShadowConfig
 from gateway.stream_audit.config import StreamAuditConfig
 from gateway.wire.config import RequestConfig
@@ -92,6 +93,8 @@ class GatewayConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The known stream by which networks are audited."""
     admin: AdminConfig = AdminConfig()
     """The admin API and webhooks."""
+    console: ConsoleConfig = ConsoleConfig()
+    """The console, and signing in to it."""
     desired: DesiredConfig = DesiredConfig()
     """Following the desired state."""
     limits: LimitsConfig = LimitsConfig()

@@ -8,7 +8,9 @@ from contracts.replica_state import ReplicaState
 from gateway.admin.api import AdminApi
 from gateway.autocomplete.event_rate import EventRate
 from gateway.autocomplete.store import EventStore
+from gateway.console.console import Console
 from gateway.serving.endpoint import InferenceServices
+from gateway.sessions.browsers import Browsers
 from gateway.stream_audit.endpoint import StreamAudits
 
 
@@ -16,6 +18,8 @@ class Services(InferenceServices, kw_only=True):
     """What endpoints need, and the rest."""
 
     admin: AdminApi
+    browsers: Browsers
+    console: Console
     completion_events: EventStore
     event_rate: EventRate
     stream_audits: StreamAudits

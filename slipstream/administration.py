@@ -72,7 +72,17 @@ async def administration(settings: Settings, command: str) -> AsyncIterator[Admi
         models = _Models(await _models(connection))
         config = settings.gateway.admin
         slices = ConfiguredSlices(settings.evals)
-        call = AdminCall(connection, principal, command, settings.pepper, models, config, NoCounterReader(), slices)
+        call = AdminCall(
+            connection,
+            principal,
+            command,
+            settings.pepper,
+            models,
+            config,
+            NoCounterReader(),
+            slices,
+            console=settings.gateway.console,
+        )
         async with recorded(call, principal.actor(command)):
             yield call
 

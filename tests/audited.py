@@ -17,6 +17,7 @@ from migrations.metadata import metadata
 ADMINISTERED = frozenset({
     "organizations", "projects", "api_keys", "principals", "admin_keys", "limits", "prices", "webhooks",
     "desired_states", "usage_retired_days", "slo_objectives", "changes", "releases", "adapters", "priorities",
+    "console_accounts",
 })  # fmt: skip
 """Holds what somebody decided, or what a decision did: every change is in the log."""
 OBSERVED = frozenset({
@@ -26,7 +27,7 @@ OBSERVED = frozenset({
     "slo_roll_up_runs", "prefix_samples", "prefix_shares", "prefix_drops", "prefix_texts",
     "completion_texts", "shadow_pairs", "reviews", "review_votes", "review_coins", "fleet_gateways",
     "model_versions", "slice_versions", "runs", "run_slices", "items", "comparisons",
-    "release_steps",
+    "release_steps", "console_sessions", "console_links", "console_attempts",
 })  # fmt: skip
 """Holds what traffic and upkeep leave behind, and the log itself."""
 NAMES = ("id", "version", "subject_id", "day")
@@ -58,7 +59,7 @@ def changed_names(before: State, after: State) -> Iterator[tuple[str, frozenset[
         for text in gone | new:
             row = msgspec.json.decode(text)
             names = {str(row[column]) for column in NAMES if column in row}
-            if text in gone and table == "admin_keys":
+            if text in gone and table in ("admin_keys", "console_accounts"):
                 names.add(row["principal_id"])  # goes with its owner
             yield table, frozenset(names)
 

@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from typing import Any, TypeVar
 
 import asyncpg
@@ -23,13 +24,15 @@ from gateway.admin.call import AdminCall, CounterReader, KnownModels, NoCounterR
 from gateway.admin.config import AdminConfig
 from gateway.admin.idempotency import Idempotency
 from gateway.admin.operation import Operation
-from gateway.admin.principal import UNKNOWN_KEY, Principal, authenticate, confirm
+from gateway.admin.principal import UNKNOWN_KEY, Principal, authenticate, confirm, signed_in
 from gateway.admin.read_places import ReadPlaces
 from gateway.admin.transaction import recorded
 from gateway.admin.unknown_keys import UnknownKeys
 from gateway.auth import keys
 from gateway.db.engine import FAILURES, borrow, close, lazy_pool
 from gateway.evals.startable import NoSlices, SliceCheck
+from gateway.sessions.config import ConsoleConfig
+from gateway.sessions.token import SessionToken
 from gateway.wire.errors import body_of, status_of
 
 AWAY = (
@@ -90,15 +93,17 @@ class AdminApi:
         fleet: KnownModels,
         counters: CounterReader | None = None,
         slices: SliceCheck | None = None,
+        console: ConsoleConfig | None = None,
     ) -> None:
         """counters: where limits are counted; None: nowhere, and asking for them is refused. slices: those that there
-        are; None: none."""
+        are; None: none. console: whose sessions are admitted; None: the default's."""
         self._url = url
         self._pepper = pepper
         self._config = config
         self._fleet = fleet
         self._counters = counters or NoCounterReader()
         self._slices = slices or NoSlices()
+        self._console = console or ConsoleConfig()
         self._unknown = UnknownKeys()
         self._places = ReadPlaces(config.connections, config.organization_reports)
         self._pool: asyncpg.Pool[Any] | None = None
@@ -138,12 +143,44 @@ class AdminApi:
             return await authenticate(connection, key_hash)
 
         try:
-            principal = await self._connected(operation.name, ask)
+            principal = await self.connected(operation.name, ask)
         except InvalidKey:
             self._unknown.add(key_hash)
             raise
         principal.require(operation.permission, operator_only=operation.operator_only)
         return principal
+
+    async def admit_session(self, operation: Operation, token: SessionToken) -> Principal:
+        """The same for who is signed in to the console. Raises AuthError."""
+
+        async def ask(connection: asyncpg.Connection[Any]) -> Principal:
+            return await signed_in(connection, token.hash, timedelta(seconds=self._console.session_idle_s))
+
+        principal = await self.connected(operation.name, ask)
+        principal.require(operation.permission, operator_only=operation.operator_only)
+        return principal
+
+    def call(
+        self,
+        connection: asyncpg.Connection[Any],
+        principal: Principal,
+        request_id: str,
+        *,
+        if_match: str | None = None,
+    ) -> AdminCall:
+        """What a service is given."""
+        return AdminCall(
+            connection,
+            principal,
+            request_id,
+            self._pepper,
+            self._fleet,
+            self._config,
+            self._counters,
+            self._slices,
+            if_match=if_match,
+            console=self._console,
+        )
 
     async def run(self, operation: Operation, request: AdminRequest) -> AdminAnswer:
         """The answer. Raises SlipstreamError; RateLimited for one expensive read too many, ServiceError while the
@@ -153,9 +190,9 @@ class AdminApi:
             return await self._answer(connection, operation, request)
 
         with self._places.place(request.principal) if operation.expensive else contextlib.nullcontext():
-            return await self._connected(request.request_id, answer)
+            return await self.connected(request.request_id, answer)
 
-    async def _connected(self, what: str, work: Callable[[asyncpg.Connection[Any]], Awaitable[ResultT]]) -> ResultT:
+    async def connected(self, what: str, work: Callable[[asyncpg.Connection[Any]], Awaitable[ResultT]]) -> ResultT:
         """`work` on a connection of the pool, within the time a request may take."""
         if self._pool is None:
             raise ServiceError("This instance is shutting down; try again.", retry_after_s=1)
@@ -180,17 +217,7 @@ class AdminApi:
     async def _answer(
         self, connection: asyncpg.Connection[Any], operation: Operation, request: AdminRequest
     ) -> AdminAnswer:
-        call = AdminCall(
-            connection,
-            request.principal,
-            request.request_id,
-            self._pepper,
-            self._fleet,
-            self._config,
-            self._counters,
-            self._slices,
-            if_match=request.if_match,
-        )
+        call = self.call(connection, request.principal, request.request_id, if_match=request.if_match)
         if request.idempotency_key is None or operation.method != "POST":  # others are idempotent as they are
             return await self._work(operation, call, request.arguments, None)
         key = Idempotency.check(request.idempotency_key)

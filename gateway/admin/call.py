@@ -19,6 +19,7 @@ from gateway.db.tables import api_keys, organizations, projects
 from gateway.evals.startable import SliceCheck
 from gateway.limits.counter_snapshot import CounterSnapshot
 from gateway.limits.levels import Rule
+from gateway.sessions.config import ConsoleConfig
 from gateway.tenants.roles import Role, covers
 
 ItemT = TypeVar("ItemT")
@@ -60,6 +61,7 @@ class AdminCall:
         slices: SliceCheck,
         *,
         if_match: str | None = None,
+        console: ConsoleConfig | None = None,
     ) -> None:
         self.connection = connection
         self.principal = principal
@@ -70,6 +72,7 @@ class AdminCall:
         self.currency = config.currency
         self.counters = counters
         self.slices = slices
+        self.console = console or ConsoleConfig()
         self.changes: list[Change] = []
         self.if_match = if_match
         """The header, where the operation takes it."""

@@ -17,6 +17,7 @@ from gateway.admin.resources import (
     cascades,
     changes,
     completion_texts,
+    console_links,
     diagnosis,
     evals,
     fleet,
@@ -91,6 +92,7 @@ CONTROLLERS = (
         get(members.get_member, Can.MEMBERS_READ),
         patch(members.update_member, Can.MEMBERS_WRITE),
         delete(members.delete_member, Can.MEMBERS_WRITE),
+        post(console_links.create_console_link, Can.MEMBERS_WRITE, "/console-link"),
     ),
     controller(
         "/organizations/{organization_id}/service-accounts",

@@ -1,5 +1,6 @@
-"""Who holds an admin key: looked up for every request, when its head has come, so that a revocation, a new role or a
-disabled tenant holds for every request that begins later, on every instance.
+"""Who holds an admin key, or is signed in to the console: looked up for every request, when its head has come, so that
+a revocation, the end of a session, a new role or a disabled tenant holds for every request that begins later, on every
+instance.
 """
 
 from __future__ import annotations
@@ -11,7 +12,15 @@ from uuid import UUID
 import asyncpg
 import msgspec
 
-from contracts.errors import AuthError, ExpiredKey, InvalidKey, PermissionDenied, RevokedKey, TenantDisabled
+from contracts.errors import (
+    AuthError,
+    ExpiredKey,
+    InvalidKey,
+    PermissionDenied,
+    RevokedKey,
+    SessionEnded,
+    TenantDisabled,
+)
 from gateway.audit.log import Actor
 from gateway.audit.tables import ActorKind
 from gateway.auth import keys
@@ -44,13 +53,38 @@ USED = """
 UPDATE gateway.admin_keys SET last_used_at = now()
  WHERE id = $1 AND (last_used_at IS NULL OR last_used_at < now() - $2::interval)
 """
+SESSION = """
+SELECT console_sessions.id AS session_id, NULL::uuid AS key_id, principals.id, organization_id, kind, principals.name,
+       email, role, operator,
+       principals.disabled_at IS NOT NULL OR organizations.disabled_at IS NOT NULL AS disabled
+  FROM gateway.console_sessions
+  JOIN gateway.console_accounts ON console_accounts.id = account_id
+  JOIN gateway.principals ON principals.id = principal_id
+  JOIN gateway.organizations ON organizations.id = organization_id
+ WHERE token_hash = $1 AND expires_at > now() AND last_seen_at > now() - $2::interval
+"""
+SESSION_STANDING = """
+SELECT role, operator, principals.disabled_at IS NULL AND organizations.disabled_at IS NULL AS valid
+  FROM gateway.console_sessions
+  JOIN gateway.console_accounts ON console_accounts.id = account_id
+  JOIN gateway.principals ON principals.id = principal_id
+  JOIN gateway.organizations ON organizations.id = organization_id
+ WHERE console_sessions.id = $1
+"""
+SEEN = """
+UPDATE gateway.console_sessions SET last_seen_at = now() WHERE id = $1 AND last_seen_at < now() - $2::interval
+"""
+SEEN_SHARE = 20
+"""So often is a session's use noted within the time after which it ends unused, and not more than once a minute."""
+NOT_SIGNED_IN = "Nobody is signed in, or the session ended; sign in again."
 
 
 class Principal(msgspec.Struct, frozen=True, kw_only=True):
-    """A member or service account that acts, by one of its admin keys."""
+    """A member or service account that acts: by one of its admin keys, or a member by a session of the console."""
 
     id: UUID
-    key_id: UUID
+    key_id: UUID | None
+    session_id: UUID | None = None
     organization_id: UUID
     kind: PrincipalKind
     name: str
@@ -91,10 +125,15 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def confirm(connection: asyncpg.Connection[Any], principal: Principal) -> Principal:
-    """The holder of the key that a request began with, as things are now. Raises RevokedKey for one that opens nothing
-    any more."""
-    row = await connection.fetchrow(STANDING, principal.key_id)
+    """The holder of the key or the session that a request began with, as things are now. Raises RevokedKey or
+    SessionEnded for one that opens nothing any more."""
+    if principal.session_id is not None:
+        row = await connection.fetchrow(SESSION_STANDING, principal.session_id)
+    else:
+        row = await connection.fetchrow(STANDING, principal.key_id)
     if row is None or not row["valid"]:
+        if principal.session_id is not None:
+            raise SessionEnded(NOT_SIGNED_IN)
         raise RevokedKey("This API key was revoked, or its owner disabled, while the request was on its way.")
     return msgspec.structs.replace(principal, role=Role(row["role"]), operator=row["operator"])
 
@@ -114,5 +153,20 @@ async def authenticate(connection: asyncpg.Connection[Any], key_hash: bytes) -> 
     if problem is not None:
         raise problem
     await connection.execute(USED, row["key_id"], LAST_USED_EVERY)
-    fields = {name: row[name] for name in Principal.__struct_fields__}
-    return msgspec.convert(fields, Principal)
+    return _principal(row)
+
+
+async def signed_in(connection: asyncpg.Connection[Any], token_hash: bytes, idle: timedelta) -> Principal:
+    """Whose session this is, by the stored form of its token. idle: after how long unused it has ended. Raises an
+    AuthError for one that opens nothing."""
+    row = await connection.fetchrow(SESSION, token_hash, idle)
+    if row is None:
+        raise SessionEnded(NOT_SIGNED_IN)
+    if row["disabled"]:
+        raise TenantDisabled("This member or the organization is disabled.")
+    await connection.execute(SEEN, row["session_id"], min(LAST_USED_EVERY, idle / SEEN_SHARE))
+    return _principal(row)
+
+
+def _principal(row: asyncpg.Record) -> Principal:
+    return msgspec.convert({name: row.get(name) for name in Principal.__struct_fields__}, Principal)

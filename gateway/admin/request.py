@@ -17,11 +17,11 @@ from litestar.datastructures import State
 from litestar.exceptions import ValidationException
 from litestar.handlers import BaseRouteHandler
 
-from contracts.errors import AuthError, InvalidField, InvalidJson, NotFound, PermissionDenied
+from contracts.errors import AuthError, InvalidField, InvalidJson, NotFound, PermissionDenied, SessionEnded
 from contracts.misfit import shortened
 from gateway.admin.moments import require_utc
-from gateway.admin.operation import takes_several
-from gateway.admin.principal import Principal
+from gateway.admin.operation import Operation, takes_several
+from gateway.admin.principal import NOT_SIGNED_IN, Principal
 from gateway.auth.bearer import bearer_secret
 from gateway.http.client_connection import SCOPE_KEY
 from gateway.http.disconnect import ClientGone, ClientWatch
@@ -78,9 +78,9 @@ async def require_permission(connection: AnyConnection, handler: BaseRouteHandle
     if operation is None:
         return  # the answer to OPTIONS, which names the methods there are
     state, client = connection.app.state, connection.scope[SCOPE_KEY]  # type: ignore[literal-required]
+    services: Services = state.services
     try:
-        secret = bearer_secret(connection.headers.get("authorization", ""), "sk-slip-admin-...")
-        connection.scope["user"] = await state.services.admin.admit(operation, secret)
+        connection.scope["user"] = await _admitted(connection, operation, services)
     except PermissionDenied:  # of a good key: a role that may not waits for nobody
         raise
     except AuthError:
@@ -88,6 +88,21 @@ async def require_permission(connection: AnyConnection, handler: BaseRouteHandle
             async with ClientWatch(client):
                 await state.shares.refused(client.network)
         raise
+
+
+async def _admitted(connection: AnyConnection, operation: Operation, services: Services) -> Principal:
+    """By a key, if one is given: then no cookie is looked at. Else by the session of a browser, which must prove for
+    whatever changes something that our own page sent it."""
+    if "authorization" not in connection.headers:
+        visit = services.browsers.visit(connection.scope)
+        if services.browsers.carries_session(visit):
+            token = services.browsers.token_of(visit)
+            if token is None:
+                raise SessionEnded(NOT_SIGNED_IN)
+            services.browsers.require_intent(visit, token)
+            return await services.admin.admit_session(operation, token)
+    secret = bearer_secret(connection.headers.get("authorization", ""), "sk-slip-admin-...")
+    return await services.admin.admit(operation, secret)
 
 
 async def require_known_parameters(connection: AnyConnection, handler: BaseRouteHandler) -> None:

@@ -31,6 +31,8 @@ Index(
     unique=True,
     postgresql_where=text("kind = 'member'"),
 )
+# People sign in to the console by their address, whichever organization they are of.
+Index("principals_member_email_idx", func.lower(principals.c.email), postgresql_where=text("kind = 'member'"))
 Index(
     "principals_name_key",
     principals.c.organization_id,

@@ -1,4 +1,4 @@
-"""Whose key this is."""
+"""Whose key or session this is."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from gateway.tenants.roles import Permission, PrincipalKind, Role
 
 
 class Me(msgspec.Struct, frozen=True, kw_only=True):
-    """The holder of the key that asks, and what it may do."""
+    """Who asks, and what they may do. key_id: of the admin key that asks; session_id: of the console's session."""
 
     id: UUID
-    key_id: UUID
+    key_id: UUID | None
+    session_id: UUID | None
     organization_id: UUID
     kind: PrincipalKind
     name: str
@@ -25,6 +26,6 @@ class Me(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def get_me(call: AdminCall) -> Me:
-    """Who the key belongs to and what its role allows."""
+    """Who the key or session belongs to and what its role allows."""
     principal = call.principal
     return Me(**msgspec.structs.asdict(principal), permissions=sorted(principal.permissions))

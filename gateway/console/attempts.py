@@ -1,0 +1,86 @@
+"""Attempts to sign in, counted before they are tried: of many at once none slips through between looking and counting.
+
+By e-mail address, whether anybody has it or not, so that a pause tells nothing; and by network, against one password
+that is tried on many addresses. After the first few each costs a pause, twice as long as the one before.
+"""
+
+from __future__ import annotations
+
+import hmac
+from datetime import timedelta
+from typing import Any
+
+import asyncpg
+import msgspec
+
+from contracts.errors import RateLimited
+
+FORGOTTEN = timedelta(hours=24)
+FIRST_PAUSE_S = 10.0
+MOST_DOUBLINGS = 20
+
+TAKE = """
+INSERT INTO gateway.console_attempts AS known (subject, failures, last_at, locked_until)
+VALUES ($1, 1, clock_timestamp(), clock_timestamp())
+    ON CONFLICT (subject) DO UPDATE
+   SET failures = CASE WHEN known.last_at < clock_timestamp() - $2::interval THEN 1 ELSE known.failures + 1 END,
+       last_at = clock_timestamp(),
+       locked_until = clock_timestamp() + CASE
+           WHEN known.last_at < clock_timestamp() - $2::interval OR known.failures + 1 < $3 THEN interval '0'
+           ELSE least($4 * power(2, least(known.failures + 1 - $3, $6)), $5) * interval '1 second' END
+ WHERE known.locked_until <= clock_timestamp()
+RETURNING true
+"""
+PAUSE = """
+SELECT extract(epoch FROM locked_until - clock_timestamp())::float8 FROM gateway.console_attempts WHERE subject = $1
+"""
+FORGET = "DELETE FROM gateway.console_attempts WHERE subject = $1"
+GIVE_BACK = "UPDATE gateway.console_attempts SET failures = greatest(failures - 1, 0) WHERE subject = $1"
+SWEEP = "DELETE FROM gateway.console_attempts WHERE last_at < now() - $1::interval"
+
+
+class Subject(msgspec.Struct, frozen=True):
+    """Whose attempts are counted together. free: how many may fail before the first pause."""
+
+    key: bytes
+    free: int
+
+    @staticmethod
+    def address(pepper: bytes, email: str) -> Subject:
+        """An e-mail address, known or not."""
+        return Subject(_keyed(pepper, "address", email.lower()), 5)
+
+    @staticmethod
+    def network(pepper: bytes, network: str) -> Subject:
+        """A network, with all who share it."""
+        return Subject(_keyed(pepper, "network", network), 25)
+
+
+async def take(connection: asyncpg.Connection[Any], subjects: list[Subject], longest_s: float) -> None:
+    """Count an attempt as failed. Outside any transaction: it stays, whatever comes. Raises RateLimited in a pause."""
+    for subject in subjects:
+        rest = (FORGOTTEN, subject.free, FIRST_PAUSE_S, longest_s, MOST_DOUBLINGS)
+        if not await connection.fetchval(TAKE, subject.key, *rest):
+            pause_s = max(1.0, await connection.fetchval(PAUSE, subject.key) or 0.0)
+            raise RateLimited(f"Too many attempts failed. Try again in {pause_s:.0f} s.", retry_after_s=pause_s)
+
+
+async def succeeded(connection: asyncpg.Connection[Any], address: Subject | None, network: Subject) -> None:
+    """The attempt was none that failed: the address begins anew, and the network has this one less.
+
+    address: None: several organizations have somebody of this address. What fails is then not forgotten: the owner of
+    one could sign in to it again and again, and try passwords of the other in between.
+    """
+    if address is not None:
+        await connection.execute(FORGET, address.key)
+    await connection.execute(GIVE_BACK, network.key)
+
+
+async def given_back(connection: asyncpg.Connection[Any], *subjects: Subject) -> None:
+    """Each has this one less."""
+    for subject in subjects:
+        await connection.execute(GIVE_BACK, subject.key)
+
+
+def _keyed(pepper: bytes, what: str, which: str) -> bytes:
+    return hmac.digest(pepper, f"console attempts:{what}:{which}".encode("utf-8", "replace"), "sha256")

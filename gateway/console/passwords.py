@@ -1,0 +1,104 @@
+"""Passwords: what one must be, and how it is kept: argon2id (RFC 9106) of an HMAC with the deployment's pepper, so that
+a stolen table alone can be guessed at by nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hmac
+import unicodedata
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from argon2 import PasswordHasher, profiles
+from argon2.exceptions import InvalidHashError, VerificationError
+
+from contracts.errors import InvalidField, ServiceError
+
+LEAST_CHARACTERS = 12
+THREADS = 2
+"""Each takes 64 MiB and a core for some tens of milliseconds."""
+MOST_WAITING = 64
+"""In line for a thread; who comes then is asked to come again."""
+NOBODYS = "a password that nobody has"
+
+ResultT = TypeVar("ResultT")
+
+
+def check(password: str, param: str, *known: str) -> None:
+    """The rules: long enough, and not what everybody would try first. known: the person's address and name.
+
+    Raises InvalidField. No rule says which characters: those make passwords that people write down (NIST SP 800-63B).
+    """
+    text = unicodedata.normalize("NFKC", password)
+    if len(text) < LEAST_CHARACTERS:
+        raise InvalidField(
+            f"Invalid value for '{param}': it has {len(text)} characters and needs {LEAST_CHARACTERS}; a few words in "
+            "a row are easy to keep.",
+            param=param,
+        )
+    if len(set(text.casefold())) < 5 or text.casefold() in {each.casefold() for each in known}:
+        raise InvalidField(
+            f"Invalid value for '{param}': it is the first that anybody would try; take a few words that do not belong "
+            "together.",
+            param=param,
+        )
+
+
+class Passwords:
+    """Makes and verifies hashes, on threads of its own: a flood of attempts takes no more than these."""
+
+    def __init__(self, pepper: bytes) -> None:
+        self._pepper = pepper
+        self._hasher = PasswordHasher.from_parameters(profiles.RFC_9106_LOW_MEMORY)
+        self._threads: ThreadPoolExecutor | None = None
+        self._waiting = 0
+        self._nobodys = ""
+
+    def start(self) -> None:
+        """Make the threads."""
+        self._threads = ThreadPoolExecutor(THREADS, "console-passwords")
+
+    def stop(self) -> None:
+        """What runs ends by itself. Idempotent."""
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)
+            self._threads = None
+
+    async def hash(self, password: str) -> str:
+        """What is stored. Raises ServiceError when too many wait."""
+        return await self._on_thread(lambda: self._hasher.hash(self._keyed(password)))
+
+    async def fits(self, stored: str | None, password: str) -> bool:
+        """Whether it is the password of this hash; None: of nobody's, which takes as long. Raises like `hash`."""
+        if stored is None and not self._nobodys:
+            self._nobodys = await self.hash(NOBODYS)
+        against = stored or self._nobodys
+        return await self._on_thread(lambda: self._verified(against, password)) and stored is not None
+
+    def outdated(self, stored: str) -> bool:
+        """Whether it was made by weaker parameters than those of now."""
+        return self._hasher.check_needs_rehash(stored)
+
+    def _verified(self, stored: str, password: str) -> bool:
+        try:
+            return self._hasher.verify(stored, self._keyed(password))
+        except (VerificationError, InvalidHashError):
+            return False
+
+    def _keyed(self, password: str) -> str:
+        text = unicodedata.normalize("NFKC", password).encode("utf-8", "surrogatepass")
+        return base64.b64encode(hmac.digest(self._pepper, b"console password:" + text, "sha256")).decode()
+
+    async def _on_thread(self, work: Callable[[], ResultT]) -> ResultT:
+        if self._threads is None:
+            raise ServiceError("This instance is shutting down; try again.", retry_after_s=1)
+        if self._waiting >= MOST_WAITING:
+            raise ServiceError("Too many people are signing in at this moment; try again.", retry_after_s=2)
+        self._waiting += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+        finally:
+            self._waiting -= 1

@@ -1,0 +1,43 @@
+"""The cookie a session lives in: its names, what a browser sent, and what it is told to keep. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from litestar.datastructures import Cookie
+
+NAME = "slipstream-session"
+HOST_PREFIX = "__Host-"
+"""Browsers take a cookie of such a name by TLS only, for the whole host and from nobody but the host itself, so that no
+neighbouring site can plant one."""
+
+
+def name_of(base: str, *, secure: bool) -> str:
+    """How a cookie is called."""
+    return HOST_PREFIX + base if secure else base
+
+
+def read(header: str, base: str, *, secure: bool) -> str | None:
+    """The value a browser sent. By TLS the prefixed name alone counts: the other may have been planted without it."""
+    wanted = name_of(base, secure=secure)
+    return next((value for name, value in _pairs(header) if name == wanted), None)
+
+
+def kept(base: str, value: str, *, secure: bool, max_age_s: int) -> Cookie:
+    """What a browser is told to keep for so long; 0: to forget."""
+    return Cookie(
+        key=name_of(base, secure=secure),
+        value=value,
+        path="/",
+        httponly=True,
+        samesite="lax",
+        secure=secure,
+        max_age=max_age_s,
+    )
+
+
+def _pairs(header: str) -> Iterator[tuple[str, str]]:
+    for part in header.split(";"):
+        name, equals, value = part.strip().partition("=")
+        if equals:
+            yield name, value

@@ -1,0 +1,102 @@
+"""Where a browser believes it is: the origin of a request, whether it came by TLS, from where, and from whose page."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from contracts.errors import ForeignPage
+from gateway.http.connections import Network, is_among, trusted_networks
+from gateway.sessions.config import ConsoleConfig
+
+SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+"""Methods that change nothing."""
+OWN = frozenset({"same-origin", "none"})
+"""Values of Sec-Fetch-Site: our own page, or somebody who typed the address."""
+IPV6_NETWORK_BITS = 64
+LONGEST_USER_AGENT = 400
+
+
+class Visit(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a browser's request before anybody is known by it."""
+
+    method: str
+    headers: Mapping[str, str]
+    """Names in lower case."""
+    origin: str
+    """Of our own pages, as that browser sees them: `https://slipstream.example.com`."""
+    network: str
+    """Where it comes from: its address, or an IPv6 client's /64."""
+
+    @property
+    def secure(self) -> bool:
+        """It came by TLS."""
+        return self.origin.startswith("https://")
+
+    @property
+    def user_agent(self) -> str:
+        """What the browser calls itself, shortened; without what a database cannot hold."""
+        text = self.headers.get("user-agent", "").replace("\0", "")
+        return text.encode("utf-8", "ignore").decode()[:LONGEST_USER_AGENT]
+
+    def require_own_page(self) -> None:
+        """Raises ForeignPage for a request that changes something and was sent by another site's page.
+
+        Browsers say where a request comes from by `Sec-Fetch-Site` and `Origin`, and no page can have them say
+        something else. A program that sends neither has no cookies that somebody else could use.
+        """
+        if self.method in SAFE:
+            return
+        site, origin = self.headers.get("sec-fetch-site"), self.headers.get("origin")
+        if site is not None and site not in OWN:
+            raise ForeignPage(f"This request was sent by a page of another site (Sec-Fetch-Site: {site[:40]!r}).")
+        if origin is not None and origin != self.origin:
+            raise ForeignPage(
+                f"This request was sent by a page of {origin[:200]!r}, and this is {self.origin!r}. Behind a proxy, "
+                "set gateway.console.public_url to the address that browsers use."
+            )
+
+
+class Site:
+    """This gateway as browsers find it, by its settings."""
+
+    def __init__(self, config: ConsoleConfig, *, tls: bool, trusted_proxies: tuple[str, ...] = ()) -> None:
+        """tls: the gateway itself ends it. Raises ConfigError when a proxy is no address."""
+        self._public_url = config.public_url
+        self._tls = tls
+        self._trusted: tuple[Network, ...] = tuple(trusted_networks(trusted_proxies))
+
+    def visit(self, scope: Mapping[str, Any]) -> Visit:
+        """What the ASGI scope of a request says."""
+        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        peer = (scope.get("client") or ("",))[0]
+        proxied = is_among(peer, self._trusted)
+        origin = self._public_url
+        if not origin:
+            told = headers.get("x-forwarded-proto", "").rpartition(",")[2].strip().lower() if proxied else ""
+            scheme = told if told in ("http", "https") else "https" if self._tls else "http"
+            origin = f"{scheme}://{headers.get('host', '').lower()}"
+        address = self._told_address(headers, peer) if proxied else peer
+        return Visit(method=scope["method"], headers=headers, origin=origin, network=_network(address))
+
+    def _told_address(self, headers: Mapping[str, str], peer: str) -> str:
+        """By X-Forwarded-For: the last one that is no proxy of ours; what stands before it anybody may have written."""
+        for told in reversed(headers.get("x-forwarded-for", "").split(",")):
+            if told.strip() and not is_among(told.strip(), self._trusted):
+                return told.strip()
+        return peer
+
+
+def _network(address: str) -> str:
+    try:
+        parsed = ipaddress.ip_address(address)
+    except ValueError:
+        return ""
+    if isinstance(parsed, ipaddress.IPv6Address):
+        if parsed.ipv4_mapped is not None:
+            return str(parsed.ipv4_mapped)
+        return str(ipaddress.ip_network((parsed, IPV6_NETWORK_BITS), strict=False))
+    return str(parsed)
