@@ -1,5 +1,6 @@
-import { Page } from "../../components/page";
+import { Navigate } from "@tanstack/react-router";
+import { useOrganizationId } from "../../shell/shell";
 
 export function Home() {
-  return <Page title="Home">Soon.</Page>;
+  return <Navigate to="/org/$organizationId" params={{ organizationId: useOrganizationId() }} replace />;
 }
