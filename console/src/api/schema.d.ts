@@ -696,7 +696,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Who the key belongs to and what its role allows.
+         * Who the key or session belongs to and what its role allows.
          * @description Any admin key.
          */
         get: operations["get_me"];
@@ -734,6 +734,29 @@ export interface paths {
          * @description Needs `members.write`.
          */
         patch: operations["update_member"];
+        trace?: never;
+    };
+    "/admin/v1/members/{member_id}/console-link": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Make the one-time link by which a member, who has no account of the console yet, makes one.
+         * @description Who opens it acts as that member: send it to nobody else. A member with an account is not given another password
+         *     this way, by nobody: remove the member and add them again, or have whoever runs the deployment reset it.
+         *
+         *     Needs `members.write`.
+         */
+        post: operations["create_console_link"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
         trace?: never;
     };
     "/admin/v1/models": {
@@ -2213,7 +2236,7 @@ export interface components {
             comparison: string;
             measured: string;
             /** @default 0 */
-            worst_difference: number;
+            worst_difference?: number;
         };
         /**
          * Arm
@@ -2319,20 +2342,20 @@ export interface components {
          */
         Canary: {
             /** @default false */
-            control: boolean;
+            control?: boolean;
             /** @default  */
-            control_pool: string;
+            control_pool?: string;
             /** @default null */
-            engine_model: string | null;
+            engine_model?: string | null;
             pool: string;
             /** @default  */
-            release: string;
+            release?: string;
             /** @default  */
-            salt: string;
+            salt?: string;
             /** @default 0 */
-            shadow_share: number;
+            shadow_share?: number;
             /** @default 0.01 */
-            share: number;
+            share?: number;
         };
         /**
          * Cascade
@@ -2340,25 +2363,25 @@ export interface components {
          */
         Cascade: {
             /** @default null */
-            approval: components["schemas"]["Approval"] | null;
+            approval?: components["schemas"]["Approval"] | null;
             /** @default 0.5 */
-            busy_after_s: number;
+            busy_after_s?: number;
             first: string;
             /** @default 256 */
-            max_first_tokens: number;
+            max_first_tokens?: number;
             /** @default 4096 */
-            max_prompt_tokens: number;
+            max_prompt_tokens?: number;
             /** @default 0.7 */
-            min_confidence: number;
+            min_confidence?: number;
             /** @default 0.02 */
-            quality_margin: number;
+            quality_margin?: number;
             /** @default 10 */
-            timeout_s: number;
+            timeout_s?: number;
             /**
              * @default busy
              * @enum {unknown}
              */
-            when: "always" | "busy";
+            when?: "always" | "busy";
         };
         /**
          * CascadeApproval
@@ -2423,6 +2446,15 @@ export interface components {
             suffix: string;
         };
         /**
+         * ConsoleLink
+         * @description url: shown now and never again; where this deployment does not know its own address
+         *         (`gateway.console.public_url`), it begins with the path. It opens once.
+         */
+        ConsoleLink: {
+            expires_at: string;
+            url: string;
+        };
+        /**
          * CounterSnapshot
          * @description One counter of one rule. remaining: what was left of the limit; of money in millionths.
          */
@@ -2472,7 +2504,7 @@ export interface components {
              * @default true
              * @enum {unknown}
              */
-            deleted: true;
+            deleted?: true;
             /** Format: uuid */
             id: string;
         };
@@ -2636,32 +2668,32 @@ export interface components {
          */
         FillInTheMiddle: {
             /** @default true */
-            healing: boolean;
+            healing?: boolean;
             /**
              * @default auto
              * @enum {unknown}
              */
-            lines: "auto" | "free" | "single";
+            lines?: "auto" | "free" | "single";
             /** @default 0 */
-            min_confidence: number;
+            min_confidence?: number;
             /**
              * @default parse
              * @enum {unknown}
              */
-            rendered: "parse" | "pass";
+            rendered?: "parse" | "pass";
             /** @default true */
-            reuse: boolean;
+            reuse?: boolean;
             /**
              * @default editors
              * @enum {unknown}
              */
-            rules: "all" | "editors";
+            rules?: "all" | "editors";
             /** @default true */
-            supersede: boolean;
+            supersede?: boolean;
             /** @default true */
-            warm_up: boolean;
+            warm_up?: boolean;
             /** @default true */
-            window: boolean;
+            window?: boolean;
         };
         /**
          * Fix
@@ -2902,9 +2934,9 @@ export interface components {
          */
         KvObjective: {
             /** @default 0.95 */
-            share: number;
+            share?: number;
             /** @default 60 */
-            within_s: number;
+            within_s?: number;
         };
         /**
          * Latency
@@ -2993,19 +3025,19 @@ export interface components {
          */
         Limits: {
             /** @default null */
-            input_tokens_per_minute: number | null;
+            input_tokens_per_minute?: number | null;
             /** @default null */
-            max_concurrency: number | null;
+            max_concurrency?: number | null;
             /** @default null */
-            money_micro_per_month: number | null;
+            money_micro_per_month?: number | null;
             /** @default null */
-            output_tokens_per_minute: number | null;
+            output_tokens_per_minute?: number | null;
             /** @default null */
-            requests_per_minute: number | null;
+            requests_per_minute?: number | null;
             /** @default null */
-            tokens_per_day: number | null;
+            tokens_per_day?: number | null;
             /** @default null */
-            tokens_per_minute: number | null;
+            tokens_per_minute?: number | null;
         };
         /**
          * Margins
@@ -3018,34 +3050,33 @@ export interface components {
          */
         Margins: {
             /** @default null */
-            alpha: number | null;
+            alpha?: number | null;
             /** @default null */
-            cold_requests: number | null;
+            cold_requests?: number | null;
             /** @default null */
-            error_margin: number | null;
+            error_margin?: number | null;
             /** @default null */
-            goodput_margin: number | null;
+            goodput_margin?: number | null;
             /** @default null */
-            least_units: number[] | null;
+            least_units?: number[] | null;
             /** @default null */
-            least_votes: number | null;
+            least_votes?: number | null;
             /** @default null */
-            most_units: number | null;
+            most_units?: number | null;
             /** @default null */
-            promotion_alpha: number | null;
+            promotion_alpha?: number | null;
             /** @default null */
-            tolerance: number | null;
+            tolerance?: number | null;
         };
         /**
          * Me
-         * @description The holder of the key that asks, and what it may do.
+         * @description Who asks, and what they may do. key_id: of the admin key that asks; session_id: of the console's session.
          */
         Me: {
             email: string | null;
             /** Format: uuid */
             id: string;
-            /** Format: uuid */
-            key_id: string;
+            key_id: string | null;
             kind: components["schemas"]["PrincipalKind"];
             name: string;
             operator: boolean;
@@ -3053,6 +3084,7 @@ export interface components {
             organization_id: string;
             permissions: components["schemas"]["Permission"][];
             role: components["schemas"]["Role"];
+            session_id: string | null;
         };
         /**
          * Member
@@ -3091,23 +3123,23 @@ export interface components {
          */
         Model: {
             /** @default [] */
-            aliases: string[];
+            aliases?: string[];
             /** @default null */
-            canary: components["schemas"]["Canary"] | null;
+            canary?: components["schemas"]["Canary"] | null;
             /** @default null */
-            cascade: components["schemas"]["Cascade"] | null;
+            cascade?: components["schemas"]["Cascade"] | null;
             context_tokens: number;
             /** @default 512 */
-            default_max_tokens: number;
+            default_max_tokens?: number;
             /** @default null */
-            engine_model: string | null;
+            engine_model?: string | null;
             /** @default {} */
-            fim: components["schemas"]["FillInTheMiddle"];
+            fim?: components["schemas"]["FillInTheMiddle"];
             name: string;
             pool: string;
             tier: components["schemas"]["Tier"];
             /** @default null */
-            tokenizer: string | null;
+            tokenizer?: string | null;
         };
         /**
          * ModelPrice
@@ -3140,7 +3172,7 @@ export interface components {
             /** @description an absolute path such as /srv/adapters/one */
             path: string;
             /** @default null */
-            project_id: string | null;
+            project_id?: string | null;
         };
         /**
          * NewAdminKey
@@ -3148,7 +3180,7 @@ export interface components {
          */
         NewAdminKey: {
             /** @default null */
-            expires_at: string | null;
+            expires_at?: string | null;
             /** @description text without control characters */
             name: string;
             /** Format: uuid */
@@ -3162,18 +3194,18 @@ export interface components {
         NewChange: {
             expected_ms: number;
             /** @default null */
-            made_at: string | null;
+            made_at?: string | null;
             metric: components["schemas"]["Metric"];
             /** @default null */
-            model: string | null;
+            model?: string | null;
             /** @description text without control characters */
             name: string;
             /** @default p95 */
-            statistic: components["schemas"]["Statistic"];
+            statistic?: components["schemas"]["Statistic"];
             /** @default null */
-            tier: components["schemas"]["Tier"] | null;
+            tier?: components["schemas"]["Tier"] | null;
             /** @default 86400 */
-            window_s: number;
+            window_s?: number;
         };
         /**
          * NewComparison
@@ -3184,11 +3216,11 @@ export interface components {
             /** @description text without control characters */
             baseline_pool: string;
             /** @default 1600 */
-            budget_items: number;
+            budget_items?: number;
             /** @description text without control characters */
             candidate_pool: string;
             /** @default null */
-            first_seed: number | null;
+            first_seed?: number | null;
             /** @description text without control characters */
             model: string;
             /**
@@ -3201,7 +3233,7 @@ export interface components {
              *       "power": 0.8
              *     }
              */
-            rule: components["schemas"]["Rule"];
+            rule?: components["schemas"]["Rule"];
             slices: string[];
         };
         /**
@@ -3210,11 +3242,11 @@ export interface components {
          */
         NewKey: {
             /** @default null */
-            expires_at: string | null;
+            expires_at?: string | null;
             /** @description text without control characters */
             name: string;
             /** @default null */
-            scopes: components["schemas"]["Scope"][] | null;
+            scopes?: components["schemas"]["Scope"][] | null;
         };
         /**
          * NewLimits
@@ -3223,19 +3255,19 @@ export interface components {
          */
         NewLimits: {
             /** @default null */
-            input_tokens_per_minute: number | null;
+            input_tokens_per_minute?: number | null;
             /** @default null */
-            max_concurrency: number | null;
+            max_concurrency?: number | null;
             /** @default null */
-            money_micro_per_month: number | null;
+            money_micro_per_month?: number | null;
             /** @default null */
-            output_tokens_per_minute: number | null;
+            output_tokens_per_minute?: number | null;
             /** @default null */
-            requests_per_minute: number | null;
+            requests_per_minute?: number | null;
             /** @default null */
-            tokens_per_day: number | null;
+            tokens_per_day?: number | null;
             /** @default null */
-            tokens_per_minute: number | null;
+            tokens_per_minute?: number | null;
         };
         /**
          * NewMember
@@ -3265,17 +3297,17 @@ export interface components {
          */
         NewPrice: {
             /** @default null */
-            cache_write_micro: number | null;
+            cache_write_micro?: number | null;
             /** @default null */
-            cached_input_micro: number | null;
+            cached_input_micro?: number | null;
             input_micro: number;
             /** @description text without control characters */
             model: string;
             output_micro: number;
             /** @default null */
-            valid_from: string | null;
+            valid_from?: string | null;
             /** @default null */
-            valid_until: string | null;
+            valid_until?: string | null;
         };
         /**
          * NewPriority
@@ -3285,9 +3317,9 @@ export interface components {
          */
         NewPriority: {
             /** @default null */
-            service_class: components["schemas"]["ServiceClass"] | null;
+            service_class?: components["schemas"]["ServiceClass"] | null;
             /** @default null */
-            share: number | null;
+            share?: number | null;
         };
         /**
          * NewProject
@@ -3295,11 +3327,11 @@ export interface components {
          */
         NewProject: {
             /** @default null */
-            models: string[] | null;
+            models?: string[] | null;
             /** @description text without control characters */
             name: string;
             /** @default null */
-            tiers: components["schemas"]["Tier"][] | null;
+            tiers?: components["schemas"]["Tier"][] | null;
         };
         /**
          * NewRelease
@@ -3313,17 +3345,17 @@ export interface components {
             /** @description text without control characters */
             candidate_pool: string;
             /** @default  */
-            control_pool: string;
+            control_pool?: string;
             /** @default null */
-            engine_model: string | null;
+            engine_model?: string | null;
             /** @default {} */
-            margins: components["schemas"]["Margins"];
+            margins?: components["schemas"]["Margins"];
             /** @description text without control characters */
             model: string;
             /** @default 100 */
-            shadow_least: number;
+            shadow_least?: number;
             /** @default 0.05 */
-            shadow_share: number;
+            shadow_share?: number;
             /**
              * @default {
              *       "budget_items": 1600,
@@ -3331,9 +3363,9 @@ export interface components {
              *       "margin": 0.02
              *     }
              */
-            slice_rule: components["schemas"]["SliceRule"];
+            slice_rule?: components["schemas"]["SliceRule"];
             /** @default [] */
-            slices: string[];
+            slices?: string[];
             stages?: number[];
         };
         /**
@@ -3343,13 +3375,13 @@ export interface components {
          */
         NewRun: {
             /** @default null */
-            first_seed: number | null;
+            first_seed?: number | null;
             /** @default 100 */
-            items: number;
+            items?: number;
             /** @description text without control characters */
             model: string;
             /** @default null */
-            pool: string | null;
+            pool?: string | null;
             slices: string[];
         };
         /**
@@ -3377,9 +3409,9 @@ export interface components {
              * @description text without control characters
              * @default
              */
-            description: string;
+            description?: string;
             /** @default null */
-            events: components["schemas"]["EventType"][] | null;
+            events?: components["schemas"]["EventType"][] | null;
             /** @description a URL such as https://hooks.acme.example/slipstream, http or https */
             url: string;
         };
@@ -3450,7 +3482,7 @@ export interface components {
              * @default list
              * @enum {unknown}
              */
-            object: "list";
+            object?: "list";
         };
         /**
          * Page[AdminKey]
@@ -3464,7 +3496,7 @@ export interface components {
              * @default list
              * @enum {unknown}
              */
-            object: "list";
+            object?: "list";
         };
         /**
          * Page[AuditEntry]
@@ -3478,7 +3510,7 @@ export interface components {
              * @default list
              * @enum {unknown}
              */
-            object: "list";
+            object?: "list";
         };
         /**
          * Page[AutocompleteTotals]
@@ -3492,7 +3524,7 @@ export interface components {
              * @default list
              * @enum {unknown}
              */
-            object: "list";
+            object?: "list";
         };
         /**
          * Page[Comparison]
@@ -3506,7 +3538,7 @@ export interface components {
              * @default list
              * @enum {unknown}
              */
-            object: "list";
+            object?: "list";
         };
         /**
          * Page[CompletionText]
@@ -3520,7 +3552,7 @@ export interface components {
              * @default list
              * @enum {unknown}
              */
-            object: "list";
+            object?: "list";
         };
         /**
          * Page[Delivery]
@@ -3534,7 +3566,7 @@ export interface components {
              * @default list
              * @enum {unknown}
              */
-            object: "list";
+            object?: "list";
         };
         /**
          * Page[EvalItem]
@@ -3548,7 +3580,7 @@ export interface components {
              * @default list
              * @enum {unknown}
              */
-            object: "list";
+            object?: "list";
         };
         /**
          * Page[ExpectedChange]
@@ -3562,7 +3594,7 @@ export interface components {
              * @default list
              * @enum {unknown}
              */
-            object: "list";
+            object?: "list";
         };
         /**
          * Page[FleetVersion]
@@ -3576,7 +3608,7 @@ export interface components {
              * @default list
              * @enum {unknown}
              */
-            object: "list";
+            object?: "list";
         };
         /**
          * Page[GoodputTotals]
@@ -3590,7 +3622,7 @@ export interface components {
              * @default list
              * @enum {unknown}
              */
-            object: "list";
+            object?: "list";
         };
         /**
          * Page[Key]
@@ -3604,7 +3636,7 @@ export interface components {
              * @default list
              * @enum {unknown}
              */
-            object: "list";
+            object?: "list";
         };
         /**
          * Page[Member]
@@ -3618,7 +3650,7 @@ export interface components {
              * @default list
              * @enum {unknown}
              */
-            object: "list";
+            object?: "list";
         };
         /**
          * Page[ModelPrice]
@@ -3632,7 +3664,7 @@ export interface components {
              * @default list
              * @enum {unknown}
              */
-            object: "list";
+            object?: "list";
         };
         /**
          * Page[Organization]
@@ -3646,7 +3678,7 @@ export interface components {
              * @default list
              * @enum {unknown}
              */
-            object: "list";
+            object?: "list";
         };
         /**
          * Page[PrefixDrop]
@@ -3660,7 +3692,7 @@ export interface components {
              * @default list
              * @enum {unknown}
              */
-            object: "list";
+            object?: "list";
         };
         /**
          * Page[PrefixShare]
@@ -3674,7 +3706,7 @@ export interface components {
              * @default list
              * @enum {unknown}
              */
-            object: "list";
+            object?: "list";
         };
         /**
          * Page[PrefixText]
@@ -3688,7 +3720,7 @@ export interface components {
              * @default list
              * @enum {unknown}
              */
-            object: "list";
+            object?: "list";
         };
         /**
          * Page[Project]
@@ -3702,7 +3734,7 @@ export interface components {
              * @default list
              * @enum {unknown}
              */
-            object: "list";
+            object?: "list";
         };
         /**
          * Page[ReconciledWindow]
@@ -3716,7 +3748,7 @@ export interface components {
              * @default list
              * @enum {unknown}
              */
-            object: "list";
+            object?: "list";
         };
         /**
          * Page[ReleaseStep]
@@ -3730,7 +3762,7 @@ export interface components {
              * @default list
              * @enum {unknown}
              */
-            object: "list";
+            object?: "list";
         };
         /**
          * Page[ReleaseSummary]
@@ -3744,7 +3776,7 @@ export interface components {
              * @default list
              * @enum {unknown}
              */
-            object: "list";
+            object?: "list";
         };
         /**
          * Page[RequestSummary]
@@ -3758,7 +3790,7 @@ export interface components {
              * @default list
              * @enum {unknown}
              */
-            object: "list";
+            object?: "list";
         };
         /**
          * Page[Run]
@@ -3772,7 +3804,7 @@ export interface components {
              * @default list
              * @enum {unknown}
              */
-            object: "list";
+            object?: "list";
         };
         /**
          * Page[ServiceAccount]
@@ -3786,7 +3818,7 @@ export interface components {
              * @default list
              * @enum {unknown}
              */
-            object: "list";
+            object?: "list";
         };
         /**
          * Page[UsageEvent]
@@ -3800,7 +3832,7 @@ export interface components {
              * @default list
              * @enum {unknown}
              */
-            object: "list";
+            object?: "list";
         };
         /**
          * Page[UsageTotals]
@@ -3814,7 +3846,7 @@ export interface components {
              * @default list
              * @enum {unknown}
              */
-            object: "list";
+            object?: "list";
         };
         /**
          * Page[UsageVerification]
@@ -3828,7 +3860,7 @@ export interface components {
              * @default list
              * @enum {unknown}
              */
-            object: "list";
+            object?: "list";
         };
         /**
          * Page[Webhook]
@@ -3842,7 +3874,7 @@ export interface components {
              * @default list
              * @enum {unknown}
              */
-            object: "list";
+            object?: "list";
         };
         /**
          * Part
@@ -3868,44 +3900,44 @@ export interface components {
          */
         Pool: {
             /** @default false */
-            abort_by_id: boolean;
+            abort_by_id?: boolean;
             /** @default  */
-            api_key_env: string;
+            api_key_env?: string;
             /** @default  */
-            api_key_file: string;
+            api_key_file?: string;
             /** @default true */
-            api_key_required: boolean;
+            api_key_required?: boolean;
             /** @default false */
-            cache_salt: boolean;
+            cache_salt?: boolean;
             /** @default false */
-            continuous_usage_stats: boolean;
+            continuous_usage_stats?: boolean;
             driver: string;
             /** @default  */
-            hardware: string;
+            hardware?: string;
             /** @default {} */
-            kv_objective: components["schemas"]["KvObjective"];
+            kv_objective?: components["schemas"]["KvObjective"];
             /** @default 0 */
-            max_adapters: number;
+            max_adapters?: number;
             /** @default 0 */
-            max_concurrency: number;
+            max_concurrency?: number;
             name: string;
             /** @default  */
-            prefill_pool: string;
+            prefill_pool?: string;
             /** @default 0 */
-            price_per_replica_hour: number;
+            price_per_replica_hour?: number;
             /** @default [] */
-            replicas: components["schemas"]["Replica"][];
+            replicas?: components["schemas"]["Replica"][];
             /** @default false */
-            request_priorities: boolean;
+            request_priorities?: boolean;
             /**
              * @default unified
              * @enum {unknown}
              */
-            role: "decode" | "prefill" | "unified";
+            role?: "decode" | "prefill" | "unified";
             /** @default  */
-            split_pool: string;
+            split_pool?: string;
             /** @default 1 */
-            tensor_parallel: number;
+            tensor_parallel?: number;
         };
         /**
          * PoolCost
@@ -4131,7 +4163,7 @@ export interface components {
          */
         ReleaseResumption: {
             /** @default 0 */
-            more_units: number;
+            more_units?: number;
             reason: string;
         };
         /**
@@ -4180,23 +4212,23 @@ export interface components {
          */
         Replica: {
             /** @default 0 */
-            bootstrap_port: number;
+            bootstrap_port?: number;
             /** @default 0 */
-            context_tokens: number;
+            context_tokens?: number;
             /** @default  */
-            hardware: string;
+            hardware?: string;
             id: string;
             /** @default  */
-            kv_events: string;
+            kv_events?: string;
             /** @default  */
-            kv_events_replay: string;
+            kv_events_replay?: string;
             /** @default false */
-            speculation: boolean;
+            speculation?: boolean;
             /** @default 1 */
-            speed: number;
+            speed?: number;
             url: string;
             /** @default 1 */
-            weight: number;
+            weight?: number;
         };
         /**
          * ReplicaWeight
@@ -4326,9 +4358,9 @@ export interface components {
          */
         Rotation: {
             /** @default false */
-            end_previous: boolean;
+            end_previous?: boolean;
             /** @default 86400 */
-            overlap_s: number;
+            overlap_s?: number;
         };
         /**
          * Rule
@@ -4336,17 +4368,17 @@ export interface components {
          */
         Rule: {
             /** @default 0.05 */
-            alpha: number;
+            alpha?: number;
             /** @default 0.05 */
-            correlation: number;
+            correlation?: number;
             /** @default null */
-            fail_alpha: number | null;
+            fail_alpha?: number | null;
             /** @default 200 */
-            first_look: number;
+            first_look?: number;
             /** @default 0.02 */
-            margin: number;
+            margin?: number;
             /** @default 0.8 */
-            power: number;
+            power?: number;
         };
         /**
          * Run
@@ -4476,11 +4508,11 @@ export interface components {
          */
         SliceRule: {
             /** @default 1600 */
-            budget_items: number;
+            budget_items?: number;
             /** @default 0.05 */
-            correlation: number;
+            correlation?: number;
             /** @default 0.02 */
-            margin: number;
+            margin?: number;
         };
         /**
          * SloReport
@@ -5834,6 +5866,31 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Member"];
+                };
+            };
+        };
+    };
+    create_console_link: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Send the same key again to get the first answer again, for 24 hours. */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                member_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ConsoleLink"];
                 };
             };
         };
