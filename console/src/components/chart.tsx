@@ -39,7 +39,8 @@ export function Chart({ label, times, series, kind = "lines", format, height = 2
   const theme = useTheme();
   const key = series.map((each) => `${each.label}${each.dashed ? "~" : ""}`).join("|");
   const data = useMemo(
-    () => [times, ...(kind === "bars" ? stack(series) : series.map((each) => each.values))] as uPlot.AlignedData,
+    () =>
+      [times, ...(kind === "bars" ? stack(series) : series.map((each) => each.values))] as uPlot.AlignedData,
     [times, series, kind],
   );
   const plot = useRef<uPlot | null>(null);
@@ -56,12 +57,21 @@ export function Chart({ label, times, series, kind = "lines", format, height = 2
         stroke,
         width: kind === "bars" ? 0 : 1.75,
         ...(each.dashed ? { dash: [5, 4] } : {}),
-        ...(kind === "bars" ? { fill: stroke, paths: uPlot.paths.bars?.({ size: [0.72, 60], radius: 0.08 }) as uPlot.Series.PathBuilder } : {}),
+        ...(kind === "bars"
+          ? {
+              fill: stroke,
+              paths: uPlot.paths.bars?.({ size: [0.72, 60], radius: 0.08 }) as uPlot.Series.PathBuilder,
+            }
+          : {}),
         points: { show: false },
         value: (_, value) => (value == null ? "–" : format(value)),
       };
     });
-    const axis = { stroke: colour("--ink-3"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false } };
+    const axis = {
+      stroke: colour("--ink-3"),
+      grid: { stroke: colour("--line"), width: 1 },
+      ticks: { show: false },
+    };
     const font = `12px ${colour("--sans")}`;
     // the top of the stack is drawn first, or it would cover the rest
     const order = kind === "bars" ? [...drawn.keys()].reverse() : [...drawn.keys()];
@@ -83,7 +93,9 @@ export function Chart({ label, times, series, kind = "lines", format, height = 2
       element,
     );
     plot.current = made;
-    const observer = new ResizeObserver(() => made.setSize({ width: Math.max(element.clientWidth, 120), height }));
+    const observer = new ResizeObserver(() =>
+      made.setSize({ width: Math.max(element.clientWidth, 120), height }),
+    );
     observer.observe(element);
     return () => {
       observer.disconnect();

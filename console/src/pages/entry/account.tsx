@@ -1,6 +1,13 @@
 import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
-import { changePassword, endOtherSessions, endSession, type OwnSession, readSessions } from "../../api/session";
+import { sentenceOf } from "../../api/error";
+import {
+  changePassword,
+  endOtherSessions,
+  endSession,
+  type OwnSession,
+  readSessions,
+} from "../../api/session";
 import { useAction } from "../../components/action";
 import { Badge } from "../../components/badge";
 import { Button } from "../../components/button";
@@ -9,7 +16,6 @@ import { Empty, ErrorNotice, Loading, Notice } from "../../components/notice";
 import { Card, Facts, Page } from "../../components/page";
 import { type Column, Table } from "../../components/table";
 import { Time } from "../../components/time";
-import { sentenceOf } from "../../api/error";
 import { useKeepSession, useMyself } from "../../shell/session";
 import { SecondFactor } from "./second-factor";
 
@@ -111,7 +117,12 @@ function Sessions() {
     },
     { id: "network", heading: "Network", value: (row) => row.network },
     { id: "method", heading: "Signed in by", value: (row) => row.method },
-    { id: "created_at", heading: "Since", value: (row) => row.created_at, cell: (row) => <Time at={row.created_at} /> },
+    {
+      id: "created_at",
+      heading: "Since",
+      value: (row) => row.created_at,
+      cell: (row) => <Time at={row.created_at} />,
+    },
     {
       id: "last_seen_at",
       heading: "Last seen",

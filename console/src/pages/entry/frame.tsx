@@ -2,7 +2,15 @@ import { type ReactNode, useEffect } from "react";
 import { Mark } from "../../components/icon";
 
 /** A page before one is signed in. */
-export function EntryFrame({ title, about, children }: { title: string; about?: ReactNode; children: ReactNode }) {
+export function EntryFrame({
+  title,
+  about,
+  children,
+}: {
+  title: string;
+  about?: ReactNode;
+  children: ReactNode;
+}) {
   useEffect(() => {
     document.title = `${title} · Slipstream`;
   }, [title]);

@@ -108,7 +108,10 @@ function Begin({ onClose, onCodes }: Steps) {
       onSubmit={() => confirm.mutate(code)}
       onClose={onClose}
     >
-      <p>Give your authenticator this key (time-based, six digits), or open the address on the device that has it.</p>
+      <p>
+        Give your authenticator this key (time-based, six digits), or open the address on the device that has
+        it.
+      </p>
       <div className="secret">
         <code>{begin.data.secret}</code>
         <CopyButton text={begin.data.secret} />

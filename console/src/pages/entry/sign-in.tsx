@@ -14,7 +14,8 @@ const route = getRouteApi("/sign-in");
 
 const REFUSALS: Record<string, string> = {
   access_denied: "The provider did not let you in.",
-  not_a_member: "You are signed in at the provider, but are no member of an organization here. Ask an administrator.",
+  not_a_member:
+    "You are signed in at the provider, but are no member of an organization here. Ask an administrator.",
 };
 
 export function SignIn() {
@@ -23,7 +24,10 @@ export function SignIn() {
   const keep = useKeepSession();
   const navigate = useNavigate();
   const [form, setForm] = useState({ email: "", password: "", totp: "", organization_id: "" });
-  const [asks, setAsks] = useState<{ totp: boolean; organization: boolean }>({ totp: false, organization: false });
+  const [asks, setAsks] = useState<{ totp: boolean; organization: boolean }>({
+    totp: false,
+    organization: false,
+  });
   const [error, setError] = useState<unknown>(null);
   const [busy, setBusy] = useState(false);
   const refusal = fragment("error");
@@ -55,7 +59,8 @@ export function SignIn() {
       );
       await navigate({ to: next, replace: true });
     } catch (thrown) {
-      if (thrown instanceof ApiError && thrown.code === "totp_required") setAsks((all) => ({ ...all, totp: true }));
+      if (thrown instanceof ApiError && thrown.code === "totp_required")
+        setAsks((all) => ({ ...all, totp: true }));
       if (thrown instanceof ApiError && thrown.param === "organization_id") {
         setAsks((all) => ({ ...all, organization: true }));
       }
@@ -74,7 +79,8 @@ export function SignIn() {
     <EntryFrame title="Sign in">
       {refusal && (
         <Notice tone="bad">
-          {REFUSALS[refusal] ?? `The provider's answer was refused (${refusal}). Try again, or use a password.`}
+          {REFUSALS[refusal] ??
+            `The provider's answer was refused (${refusal}). Try again, or use a password.`}
         </Notice>
       )}
       {methods.password && (
@@ -141,8 +147,8 @@ export function SignIn() {
         </a>
       )}
       <p className="quiet small">
-        No account yet? An administrator of your organization makes a link for you. Locked out of the first account? On the
-        gateway's machine: <code>slipstream console open</code>
+        No account yet? An administrator of your organization makes a link for you. Locked out of the first
+        account? On the gateway's machine: <code>slipstream console open</code>
       </p>
     </EntryFrame>
   );

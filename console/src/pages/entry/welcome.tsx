@@ -11,7 +11,11 @@ import { fragment } from "../../shell/links";
 import { useKeepSession } from "../../shell/session";
 import { EntryFrame } from "./frame";
 
-const TITLES = { first: "Welcome to Slipstream", invitation: "Join your organization", reset: "Choose a new password" };
+const TITLES = {
+  first: "Welcome to Slipstream",
+  invitation: "Join your organization",
+  reset: "Choose a new password",
+};
 
 export function Welcome() {
   const [token] = useState(() => fragment("token") ?? "");
@@ -88,7 +92,9 @@ export function Welcome() {
               value={form.email}
               onChange={change("email")}
             />
-            {name === null && <TextField label="Name" value={form.name} onChange={change("name")} autoComplete="name" />}
+            {name === null && (
+              <TextField label="Name" value={form.name} onChange={change("name")} autoComplete="name" />
+            )}
           </>
         ) : (
           <TextField label="Email" type="email" value={email} readOnly autoComplete="username" />

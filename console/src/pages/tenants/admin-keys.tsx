@@ -26,7 +26,9 @@ export function AdminKeys() {
   const search = route.useSearch();
   const navigate = route.useNavigate();
   const { can, account } = useMyself();
-  const [open, setOpen] = useState<{ what: "new" } | { what: "rotate" | "revoke"; key: AdminKey } | null>(null);
+  const [open, setOpen] = useState<{ what: "new" } | { what: "rotate" | "revoke"; key: AdminKey } | null>(
+    null,
+  );
   const list = useList(["admin-keys", organizationId, search], (cursor) =>
     read(
       api.GET("/admin/v1/organizations/{organization_id}/admin-keys", {
@@ -36,7 +38,9 @@ export function AdminKeys() {
   );
   const revoke = useAction(
     (id: string) =>
-      read(api.POST("/admin/v1/admin-keys/{admin_key_id}/revoke", { params: { path: { admin_key_id: id } } })),
+      read(
+        api.POST("/admin/v1/admin-keys/{admin_key_id}/revoke", { params: { path: { admin_key_id: id } } }),
+      ),
     { done: "The admin key is revoked.", then: () => setOpen(null) },
   );
   const writes = can("admin_keys.write", organizationId);
@@ -46,7 +50,13 @@ export function AdminKeys() {
     const rotates = mine || (writes && key.principal_kind === "service_account");
     return [
       ...(rotates
-        ? [{ label: "Rotate…", disabled: key.state !== "active", onSelect: () => setOpen({ what: "rotate", key }) }]
+        ? [
+            {
+              label: "Rotate…",
+              disabled: key.state !== "active",
+              onSelect: () => setOpen({ what: "rotate", key }),
+            },
+          ]
         : []),
       ...(writes
         ? [{ label: "Revoke…", tone: "bad" as const, onSelect: () => setOpen({ what: "revoke", key }) }]
@@ -61,7 +71,12 @@ export function AdminKeys() {
       cell: (row) => <span className="primary-cell">{row.name}</span>,
     },
     { id: "display", heading: "Key", value: (row) => row.display, cell: (row) => <code>{row.display}</code> },
-    { id: "state", heading: "State", value: (row) => row.state, cell: (row) => <StateBadge state={row.state} /> },
+    {
+      id: "state",
+      heading: "State",
+      value: (row) => row.state,
+      cell: (row) => <StateBadge state={row.state} />,
+    },
     { id: "principal_kind", heading: "Of a", value: (row) => row.principal_kind.replace("_", " ") },
     { id: "role", heading: "Role", value: (row) => row.role },
     {
@@ -70,7 +85,12 @@ export function AdminKeys() {
       value: (row) => row.last_used_at,
       cell: (row) => <Time at={row.last_used_at} />,
     },
-    { id: "expires_at", heading: "Ends", value: (row) => row.expires_at, cell: (row) => <Time at={row.expires_at} /> },
+    {
+      id: "expires_at",
+      heading: "Ends",
+      value: (row) => row.expires_at,
+      cell: (row) => <Time at={row.expires_at} />,
+    },
     {
       id: "actions",
       heading: "",
@@ -101,7 +121,9 @@ export function AdminKeys() {
         <TextFilter
           label="Owner's id"
           value={search.principal_id}
-          onChange={(principal_id) => void navigate({ search: (old) => ({ ...old, principal_id }), replace: true })}
+          onChange={(principal_id) =>
+            void navigate({ search: (old) => ({ ...old, principal_id }), replace: true })
+          }
         />
       </Filters>
       <Table
@@ -171,7 +193,10 @@ function NewAdminKey({ organizationId, onClose }: { organizationId: string; onCl
       ),
     { quiet: true },
   );
-  if (make.data) return <ShownOnce title={`Admin key ${make.data.key.name}`} secret={make.data.secret} onClose={onClose} />;
+  if (make.data)
+    return (
+      <ShownOnce title={`Admin key ${make.data.key.name}`} secret={make.data.secret} onClose={onClose} />
+    );
   return (
     <FormDialog
       title="New admin key"
@@ -182,9 +207,19 @@ function NewAdminKey({ organizationId, onClose }: { organizationId: string; onCl
       onSubmit={() => make.mutate(undefined)}
       onClose={onClose}
     >
-      <TextField label="Name" required autoFocus value={name} onChange={(event) => setName(event.currentTarget.value)} />
+      <TextField
+        label="Name"
+        required
+        autoFocus
+        value={name}
+        onChange={(event) => setName(event.currentTarget.value)}
+      />
       <SelectField label="Of" value={owner} onChange={(event) => setOwner(event.currentTarget.value)}>
-        {own ? <option value={account.member_id}>{account.name} (you)</option> : <option value="">Choose…</option>}
+        {own ? (
+          <option value={account.member_id}>{account.name} (you)</option>
+        ) : (
+          <option value="">Choose…</option>
+        )}
         {accounts.data?.data.map((each) => (
           <option key={each.id} value={each.id}>
             {each.name} ({each.role})

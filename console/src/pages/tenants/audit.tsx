@@ -28,9 +28,14 @@ export function Audit() {
     ...(until ? { until: `${until}T23:59:59.999Z` } : {}),
   };
   const list = useList(["audit", organizationId, query], (cursor) =>
-    read(api.GET("/admin/v1/audit", { params: { query: { limit: 100, cursor, organization_id: organizationId, ...query } } })),
+    read(
+      api.GET("/admin/v1/audit", {
+        params: { query: { limit: 100, cursor, organization_id: organizationId, ...query } },
+      }),
+    ),
   );
-  const set = (part: Partial<typeof search>) => void navigate({ search: (old) => ({ ...old, ...part }), replace: true });
+  const set = (part: Partial<typeof search>) =>
+    void navigate({ search: (old) => ({ ...old, ...part }), replace: true });
   const columns: Column<Entry>[] = [
     { id: "at", heading: "When", value: (row) => row.at, cell: (row) => <Time at={row.at} /> },
     {
@@ -68,7 +73,11 @@ export function Audit() {
           .join(", "),
       cell: (row) => {
         const fields = differences(row.before, row.after).map((each) => each.field);
-        return <span className="quiet small">{fields.length > 3 ? `${fields.length} fields` : fields.join(", ") || "–"}</span>;
+        return (
+          <span className="quiet small">
+            {fields.length > 3 ? `${fields.length} fields` : fields.join(", ") || "–"}
+          </span>
+        );
       },
     },
     {
@@ -77,20 +86,47 @@ export function Audit() {
       value: () => null,
       actions: true,
       cell: (row) => (
-        <Button size="small" kind="plain" aria-label={`Show change ${row.id}, ${row.action}`} onClick={() => setShown(row)}>
+        <Button
+          size="small"
+          kind="plain"
+          aria-label={`Show change ${row.id}, ${row.action}`}
+          onClick={() => setShown(row)}
+        >
           Show
         </Button>
       ),
     },
   ];
   return (
-    <Page title="Audit log" about="Every change, who made it, and what was before and after. Nothing in it can be altered unseen.">
+    <Page
+      title="Audit log"
+      about="Every change, who made it, and what was before and after. Nothing in it can be altered unseen."
+    >
       <Filters>
-        <TextFilter label="Action" placeholder="key.revoke" value={search.action} onChange={(action) => set({ action })} />
-        <TextFilter label="Subject’s id" value={search.subject_id} onChange={(subject_id) => set({ subject_id })} />
+        <TextFilter
+          label="Action"
+          placeholder="key.revoke"
+          value={search.action}
+          onChange={(action) => set({ action })}
+        />
+        <TextFilter
+          label="Subject’s id"
+          value={search.subject_id}
+          onChange={(subject_id) => set({ subject_id })}
+        />
         <TextFilter label="Actor’s id" value={search.actor_id} onChange={(actor_id) => set({ actor_id })} />
-        <TextFilter label="Since (UTC)" type="date" value={search.since} onChange={(value) => set({ since: value })} />
-        <TextFilter label="Until (UTC)" type="date" value={search.until} onChange={(value) => set({ until: value })} />
+        <TextFilter
+          label="Since (UTC)"
+          type="date"
+          value={search.since}
+          onChange={(value) => set({ since: value })}
+        />
+        <TextFilter
+          label="Until (UTC)"
+          type="date"
+          value={search.until}
+          onChange={(value) => set({ until: value })}
+        />
       </Filters>
       <Table
         label="Audit log"
@@ -119,9 +155,19 @@ function Change({ entry, onClose }: { entry: Entry; onClose: () => void }) {
           facts={[
             ["When", <FullTime key="at" at={entry.at} />],
             ["Who", `${entry.actor_name} (${entry.actor_kind.replace("_", " ")})`],
-            ["Subject", <span key="subject">{entry.subject_kind} <code>{entry.subject_id}</code></span>],
+            [
+              "Subject",
+              <span key="subject">
+                {entry.subject_kind} <code>{entry.subject_id}</code>
+              </span>,
+            ],
             ["Request", entry.request_id === null ? "none" : <code key="request">{entry.request_id}</code>],
-            ["Hash", <code key="hash" className="wrap">{entry.hash}</code>],
+            [
+              "Hash",
+              <code key="hash" className="wrap">
+                {entry.hash}
+              </code>,
+            ],
           ]}
         />
         {changed.length === 0 ? (

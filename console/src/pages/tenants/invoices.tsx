@@ -26,7 +26,10 @@ export function Invoices() {
         }),
       ),
   });
-  const number = (id: "requests" | "prompt_tokens" | "cached_tokens" | "completion_tokens", heading: string) => ({
+  const number = (
+    id: "requests" | "prompt_tokens" | "cached_tokens" | "completion_tokens",
+    heading: string,
+  ) => ({
     id,
     heading,
     right: true,
@@ -59,7 +62,10 @@ export function Invoices() {
     },
   ];
   return (
-    <Page title="Invoices" about="A calendar month (UTC), added up from every single request by project, key, model and price.">
+    <Page
+      title="Invoices"
+      about="A calendar month (UTC), added up from every single request by project, key, model and price."
+    >
       <Filters>
         <TextFilter
           label="Month"

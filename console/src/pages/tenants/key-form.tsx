@@ -41,7 +41,8 @@ export function NewKey({ projectId, onClose }: { projectId: string; onClose: () 
       ),
     { quiet: true },
   );
-  if (make.data) return <ShownOnce title={`Key ${make.data.key.name}`} secret={make.data.secret} onClose={onClose} />;
+  if (make.data)
+    return <ShownOnce title={`Key ${make.data.key.name}`} secret={make.data.secret} onClose={onClose} />;
   return (
     <FormDialog
       title="New key"
@@ -66,7 +67,15 @@ export function NewKey({ projectId, onClose }: { projectId: string; onClose: () 
 }
 
 /** A secret, this once. */
-export function ShownOnce({ title, secret, onClose }: { title: string; secret: string; onClose: () => void }) {
+export function ShownOnce({
+  title,
+  secret,
+  onClose,
+}: {
+  title: string;
+  secret: string;
+  onClose: () => void;
+}) {
   return (
     <Dialog title={title} onClose={onClose}>
       <div className="dialog-body">
@@ -96,8 +105,11 @@ export function Rotate({
 }) {
   const [overlap, setOverlap] = useState<Overlap>("1 day");
   const [ended, setEnded] = useState(false);
-  const make = useAction(() => rotate({ overlap_s: OVERLAPS_S[overlap], end_previous: ended }), { quiet: true });
-  if (make.data) return <ShownOnce title={`New secret of ${name}`} secret={make.data.secret} onClose={onClose} />;
+  const make = useAction(() => rotate({ overlap_s: OVERLAPS_S[overlap], end_previous: ended }), {
+    quiet: true,
+  });
+  if (make.data)
+    return <ShownOnce title={`New secret of ${name}`} secret={make.data.secret} onClose={onClose} />;
   return (
     <FormDialog
       title={`Rotate ${name}`}

@@ -43,7 +43,12 @@ export function KeyPage() {
           >
             Requests
           </Link>
-          <Link className="button" to="/org/$organizationId/usage" params={{ organizationId }} search={{ key_id: keyId }}>
+          <Link
+            className="button"
+            to="/org/$organizationId/usage"
+            params={{ organizationId }}
+            search={{ key_id: keyId }}
+          >
             Usage
           </Link>
           <KeyActions apiKey={key.data} organizationId={organizationId} />
@@ -60,7 +65,10 @@ export function KeyPage() {
               ["Last used", <Time key="used" at={key.data.last_used_at} />],
               ["Made", <Time key="made" at={key.data.created_at} />],
               ["Ends", <Time key="ends" at={key.data.expires_at} />],
-              ["Its earlier secret opens until", <Time key="old" at={key.data.previous_expires_at} none="none is open" />],
+              [
+                "Its earlier secret opens until",
+                <Time key="old" at={key.data.previous_expires_at} none="none is open" />,
+              ],
             ]}
           />
         </Card>

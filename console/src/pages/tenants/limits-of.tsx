@@ -21,7 +21,11 @@ type Rule = Schemas["LimitRule"];
 const CALLS = {
   organization: {
     rules: (id: string) =>
-      read(api.GET("/admin/v1/organizations/{organization_id}/limits", { params: { path: { organization_id: id } } })),
+      read(
+        api.GET("/admin/v1/organizations/{organization_id}/limits", {
+          params: { path: { organization_id: id } },
+        }),
+      ),
     counters: (id: string) =>
       read(
         api.GET("/admin/v1/organizations/{organization_id}/limits/counters", {
@@ -46,7 +50,9 @@ const CALLS = {
     rules: (id: string) =>
       read(api.GET("/admin/v1/projects/{project_id}/limits", { params: { path: { project_id: id } } })),
     counters: (id: string) =>
-      read(api.GET("/admin/v1/projects/{project_id}/limits/counters", { params: { path: { project_id: id } } })),
+      read(
+        api.GET("/admin/v1/projects/{project_id}/limits/counters", { params: { path: { project_id: id } } }),
+      ),
     put: (id: string, tier_name: string, body: Limits) =>
       read(
         api.PUT("/admin/v1/projects/{project_id}/limits/{tier_name}", {
@@ -62,15 +68,23 @@ const CALLS = {
       ),
   },
   key: {
-    rules: (id: string) => read(api.GET("/admin/v1/keys/{key_id}/limits", { params: { path: { key_id: id } } })),
+    rules: (id: string) =>
+      read(api.GET("/admin/v1/keys/{key_id}/limits", { params: { path: { key_id: id } } })),
     counters: (id: string) =>
       read(api.GET("/admin/v1/keys/{key_id}/limits/counters", { params: { path: { key_id: id } } })),
     put: (id: string, tier_name: string, body: Limits) =>
       read(
-        api.PUT("/admin/v1/keys/{key_id}/limits/{tier_name}", { params: { path: { key_id: id, tier_name } }, body }),
+        api.PUT("/admin/v1/keys/{key_id}/limits/{tier_name}", {
+          params: { path: { key_id: id, tier_name } },
+          body,
+        }),
       ),
     remove: (id: string, tier_name: string) =>
-      read(api.DELETE("/admin/v1/keys/{key_id}/limits/{tier_name}", { params: { path: { key_id: id, tier_name } } })),
+      read(
+        api.DELETE("/admin/v1/keys/{key_id}/limits/{tier_name}", {
+          params: { path: { key_id: id, tier_name } },
+        }),
+      ),
   },
 } satisfies Record<Level, unknown>;
 
@@ -169,7 +183,13 @@ export function LimitsOf({
                       </span>
                       <span
                         className="meter"
-                        data-tone={share !== null && share >= 1 ? "bad" : share !== null && share > 0.8 ? "warn" : undefined}
+                        data-tone={
+                          share !== null && share >= 1
+                            ? "bad"
+                            : share !== null && share > 0.8
+                              ? "warn"
+                              : undefined
+                        }
                         aria-hidden="true"
                       >
                         <i style={{ width: `${(share ?? 0) * 100}%` }} />
@@ -181,7 +201,9 @@ export function LimitsOf({
             </div>
           ))}
           {counters.data && !counters.data.money_counted && (
-            <p className="quiet small">What the budget has spent is being counted; it may be shown too low.</p>
+            <p className="quiet small">
+              What the budget has spent is being counted; it may be shown too low.
+            </p>
           )}
         </div>
       )}
@@ -228,8 +250,10 @@ function LimitForm({
   for (const { name } of COUNTERS) {
     const text = texts[name]?.trim() ?? "";
     if (text === "") continue;
-    const value = name === "money_micro_per_month" ? microOf(text) : /^\d{1,15}$/.test(text) ? Number(text) : null;
-    if (value === null) problems[name] = name === "money_micro_per_month" ? "An amount, such as 250.00." : "A whole number.";
+    const value =
+      name === "money_micro_per_month" ? microOf(text) : /^\d{1,15}$/.test(text) ? Number(text) : null;
+    if (value === null)
+      problems[name] = name === "money_micro_per_month" ? "An amount, such as 250.00." : "A whole number.";
     else body[name] = value;
   }
   const save = useAction(() => CALLS[level].put(subjectId, tier, body), {
@@ -248,7 +272,9 @@ function LimitForm({
       onSubmit={() => save.mutate(undefined)}
       onClose={onClose}
     >
-      <p className="quiet">What is empty is not limited by this rule. Of several rules the strictest holds.</p>
+      <p className="quiet">
+        What is empty is not limited by this rule. Of several rules the strictest holds.
+      </p>
       {rule === null && (
         <SelectField label="Tier" value={tier} onChange={(event) => setTier(event.currentTarget.value)}>
           <option value="all">all tiers together</option>

@@ -1,8 +1,8 @@
 import { useQuery } from "@tanstack/react-query";
 import { getRouteApi, Link } from "@tanstack/react-router";
 import { api, read, type Schemas } from "../../api/client";
-import { Filters } from "../../components/filters";
 import { SelectField } from "../../components/field";
+import { Filters } from "../../components/filters";
 import { Empty, ErrorNotice } from "../../components/notice";
 import { Card, Page } from "../../components/page";
 import { type Column, Table } from "../../components/table";
@@ -65,7 +65,10 @@ export function LimitsPage() {
             label="Key"
             value={key ?? ""}
             onChange={(event) =>
-              void navigate({ search: { project, key: event.currentTarget.value || undefined }, replace: true })
+              void navigate({
+                search: { project, key: event.currentTarget.value || undefined },
+                replace: true,
+              })
             }
           >
             <option value="">No key</option>
@@ -80,7 +83,9 @@ export function LimitsPage() {
       <div className="stack">
         <Holds organizationId={organizationId} project={project} apiKey={key} />
         <LimitsOf level="organization" subjectId={organizationId} organizationId={organizationId} />
-        {project && <LimitsOf key={project} level="project" subjectId={project} organizationId={organizationId} />}
+        {project && (
+          <LimitsOf key={project} level="project" subjectId={project} organizationId={organizationId} />
+        )}
         {key && <LimitsOf key={key} level="key" subjectId={key} organizationId={organizationId} />}
       </div>
     </Page>
@@ -98,12 +103,18 @@ function Holds({
   project: string | undefined;
   apiKey: string | undefined;
 }) {
-  const asked = [useRules("organization", organizationId), useRules("project", project), useRules("key", apiKey)];
+  const asked = [
+    useRules("organization", organizationId),
+    useRules("project", project),
+    useRules("key", apiKey),
+  ];
   const organization = useOrganization(organizationId);
   const error = asked.find((each) => each.error)?.error;
   if (error) return <ErrorNotice error={error} />;
   const rules = asked.flatMap((each) => each.data?.data ?? []);
-  const rows = TIERS.flatMap((tier): Row[] => effectiveLimits(rules, tier).map((each) => ({ ...each, tier })));
+  const rows = TIERS.flatMap((tier): Row[] =>
+    effectiveLimits(rules, tier).map((each) => ({ ...each, tier })),
+  );
   const columns: Column<Row>[] = [
     { id: "tier", heading: "Requests of", value: (row) => row.tier },
     { id: "counter", heading: "Counter", value: (row) => labelOf(row.counter) },
@@ -120,7 +131,9 @@ function Holds({
       value: (row) => `${row.from.level}, ${row.from.tier ?? "all tiers"}`,
       cell: (row) => (
         <span>
-          {row.from.level === "organization" ? `the organization ${organization.data?.name ?? ""}` : `the ${row.from.level}`}
+          {row.from.level === "organization"
+            ? `the organization ${organization.data?.name ?? ""}`
+            : `the ${row.from.level}`}
           <span className="quiet"> · {row.from.tier ?? "all tiers"}</span>
         </span>
       ),
@@ -129,7 +142,13 @@ function Holds({
   return (
     <Card
       title="What holds"
-      about={apiKey ? "For requests of this key." : project ? "For requests of this project." : "For every request of the organization."}
+      about={
+        apiKey
+          ? "For requests of this key."
+          : project
+            ? "For requests of this project."
+            : "For every request of the organization."
+      }
     >
       <Table
         label="Effective limits"

@@ -41,7 +41,10 @@ export function RoleField({ value, onChange }: { value: Role; onChange: (role: R
   );
 }
 
-type Open = { what: "add" } | { what: "change" | "remove"; member: Member } | { what: "link"; url: string; expires_at: string };
+type Open =
+  | { what: "add" }
+  | { what: "change" | "remove"; member: Member }
+  | { what: "link"; url: string; expires_at: string };
 
 export function Members() {
   const { organizationId } = route.useParams();
@@ -64,11 +67,17 @@ export function Members() {
   );
   const toggle = useAction(
     ({ id, disabled }: { id: string; disabled: boolean }) =>
-      read(api.PATCH("/admin/v1/members/{member_id}", { params: { path: { member_id: id } }, body: { disabled } })),
+      read(
+        api.PATCH("/admin/v1/members/{member_id}", {
+          params: { path: { member_id: id } },
+          body: { disabled },
+        }),
+      ),
     { done: (made) => (made.disabled_at ? `${made.name} is disabled.` : `${made.name} is enabled.`) },
   );
   const remove = useAction(
-    (id: string) => read(api.DELETE("/admin/v1/members/{member_id}", { params: { path: { member_id: id } } })),
+    (id: string) =>
+      read(api.DELETE("/admin/v1/members/{member_id}", { params: { path: { member_id: id } } })),
     { done: "The member and all their admin keys are removed.", then: () => setOpen(null) },
   );
   const writes = can("members.write", organizationId);
@@ -92,7 +101,12 @@ export function Members() {
       value: (row) => (row.disabled_at ? "disabled" : "active"),
       cell: (row) => <StateBadge state={row.disabled_at ? "disabled" : "active"} />,
     },
-    { id: "created_at", heading: "Added", value: (row) => row.created_at, cell: (row) => <Time at={row.created_at} /> },
+    {
+      id: "created_at",
+      heading: "Added",
+      value: (row) => row.created_at,
+      cell: (row) => <Time at={row.created_at} />,
+    },
     {
       id: "actions",
       heading: "",
@@ -120,7 +134,11 @@ export function Members() {
     </Button>
   );
   return (
-    <Page title="Members" about="People who may look at this organization, and what each may change." actions={add}>
+    <Page
+      title="Members"
+      about="People who may look at this organization, and what each may change."
+      actions={add}
+    >
       <Filters>
         <TextFilter
           label="Email"
@@ -148,7 +166,11 @@ export function Members() {
         }
       />
       {open?.what === "add" && (
-        <MemberForm organizationId={organizationId} onClose={() => setOpen(null)} onMade={(made) => link.mutate(made.id)} />
+        <MemberForm
+          organizationId={organizationId}
+          onClose={() => setOpen(null)}
+          onMade={(made) => link.mutate(made.id)}
+        />
       )}
       {open?.what === "change" && (
         <MemberForm organizationId={organizationId} member={open.member} onClose={() => setOpen(null)} />

@@ -24,7 +24,10 @@ export function useProjects(organizationId: string) {
 /** Keys of at most the 20 newest projects, or of one. */
 export function useKeys(organizationId: string, projectId: string | undefined, enabled: boolean) {
   const projects = useProjects(organizationId);
-  const ids = projectId === undefined ? (projects.data ?? []).slice(0, KEYS_OF_PROJECTS).map((each) => each.id) : [projectId];
+  const ids =
+    projectId === undefined
+      ? (projects.data ?? []).slice(0, KEYS_OF_PROJECTS).map((each) => each.id)
+      : [projectId];
   return useQuery({
     queryKey: ["keys", organizationId, "names", ids],
     staleTime: STALE_MS,
@@ -33,7 +36,11 @@ export function useKeys(organizationId: string, projectId: string | undefined, e
       (
         await Promise.all(
           ids.map((project_id) =>
-            read(api.GET("/admin/v1/projects/{project_id}/keys", { params: { path: { project_id }, query: { limit: 100 } } })),
+            read(
+              api.GET("/admin/v1/projects/{project_id}/keys", {
+                params: { path: { project_id }, query: { limit: 100 } },
+              }),
+            ),
           ),
         )
       ).flatMap((page) => page.data),

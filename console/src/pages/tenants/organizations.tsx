@@ -35,7 +35,10 @@ export function Organizations() {
           body: { disabled },
         }),
       ),
-    { done: (made) => (made.disabled_at ? `${made.name} is disabled.` : `${made.name} is enabled.`), then: () => setAsked(null) },
+    {
+      done: (made) => (made.disabled_at ? `${made.name} is disabled.` : `${made.name} is enabled.`),
+      then: () => setAsked(null),
+    },
   );
   const columns: Column<Organization>[] = [
     {
@@ -57,8 +60,18 @@ export function Organizations() {
       value: (row) => (row.disabled_at ? "disabled" : "enabled"),
       cell: (row) => <StateBadge state={row.disabled_at ? "disabled" : "enabled"} />,
     },
-    { id: "created_at", heading: "Made", value: (row) => row.created_at, cell: (row) => <Time at={row.created_at} /> },
-    { id: "id", heading: "Id", value: (row) => row.id, cell: (row) => <code className="small quiet">{row.id}</code> },
+    {
+      id: "created_at",
+      heading: "Made",
+      value: (row) => row.created_at,
+      cell: (row) => <Time at={row.created_at} />,
+    },
+    {
+      id: "id",
+      heading: "Id",
+      value: (row) => row.id,
+      cell: (row) => <code className="small quiet">{row.id}</code>,
+    },
     {
       id: "actions",
       heading: "",
@@ -126,7 +139,8 @@ export function Organizations() {
           onConfirm={() => change.mutate({ id: asked.id, disabled: true })}
           onClose={() => setAsked(null)}
         >
-          All its inference keys are refused within a second, and all its admin keys at once. It can be enabled again.
+          All its inference keys are refused within a second, and all its admin keys at once. It can be
+          enabled again.
         </Confirm>
       )}
     </Page>
@@ -153,7 +167,13 @@ function NewOrganization({ onClose }: { onClose: () => void }) {
       onSubmit={() => make.mutate({ name })}
       onClose={onClose}
     >
-      <TextField label="Name" required autoFocus value={name} onChange={(event) => setName(event.currentTarget.value)} />
+      <TextField
+        label="Name"
+        required
+        autoFocus
+        value={name}
+        onChange={(event) => setName(event.currentTarget.value)}
+      />
     </FormDialog>
   );
 }

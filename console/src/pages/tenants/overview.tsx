@@ -24,7 +24,8 @@ export function Overview() {
   const { organizationId } = route.useParams();
   const { can } = useMyself();
   const organization = useOrganization(organizationId);
-  if (organization.error) return <ErrorNotice error={organization.error} retry={() => void organization.refetch()} />;
+  if (organization.error)
+    return <ErrorNotice error={organization.error} retry={() => void organization.refetch()} />;
   return (
     <Page title={organization.data?.name ?? "Overview"} about="The last 24 hours.">
       <div className="stack">
@@ -88,12 +89,23 @@ function Traffic({ organizationId }: { organizationId: string }) {
         title="Requests by hour"
         about="Billed ones, by model, in UTC."
         actions={
-          <Link className="button" to="/org/$organizationId/usage" params={{ organizationId }} search={{ period: "24h" }}>
+          <Link
+            className="button"
+            to="/org/$organizationId/usage"
+            params={{ organizationId }}
+            search={{ period: "24h" }}
+          >
             Explore
           </Link>
         }
       >
-        <Chart label="Requests by hour" kind="bars" times={chart.times} series={chart.series} format={count} />
+        <Chart
+          label="Requests by hour"
+          kind="bars"
+          times={chart.times}
+          series={chart.series}
+          format={count}
+        />
       </Card>
     </>
   );
@@ -139,8 +151,18 @@ function Refused({ organizationId }: { organizationId: string }) {
               </Link>
             ),
           },
-          { id: "at", heading: "When", value: (row) => row.recorded_at, cell: (row) => <Time at={row.recorded_at} /> },
-          { id: "decision", heading: "Was", value: (row) => row.decision, cell: (row) => <StateBadge state={row.decision} /> },
+          {
+            id: "at",
+            heading: "When",
+            value: (row) => row.recorded_at,
+            cell: (row) => <Time at={row.recorded_at} />,
+          },
+          {
+            id: "decision",
+            heading: "Was",
+            value: (row) => row.decision,
+            cell: (row) => <StateBadge state={row.decision} />,
+          },
           { id: "model", heading: "Model", value: (row) => row.model },
           {
             id: "ttft",
@@ -161,7 +183,12 @@ function FirstSteps({ organizationId, projects = 0 }: { organizationId: string; 
       <Empty
         title={projects === 0 ? "Begin with a project" : "No requests in the last 24 hours"}
         action={
-          <Link className="button" data-kind="primary" to="/org/$organizationId/projects" params={{ organizationId }}>
+          <Link
+            className="button"
+            data-kind="primary"
+            to="/org/$organizationId/projects"
+            params={{ organizationId }}
+          >
             {projects === 0 ? "Make a project" : "To the projects"}
           </Link>
         }

@@ -42,7 +42,10 @@ export function Prices() {
       ),
     { done: "The price ends now.", then: () => setOpen(null) },
   );
-  const part = (id: "input_micro" | "cached_input_micro" | "cache_write_micro" | "output_micro", heading: string) => ({
+  const part = (
+    id: "input_micro" | "cached_input_micro" | "cache_write_micro" | "output_micro",
+    heading: string,
+  ) => ({
     id,
     heading,
     right: true,
@@ -67,7 +70,12 @@ export function Prices() {
     part("cache_write_micro", "Cache write"),
     part("output_micro", "Output"),
     { id: "currency", heading: "Currency", value: (row) => row.currency },
-    { id: "valid_from", heading: "From", value: (row) => row.valid_from, cell: (row) => <Time at={row.valid_from} /> },
+    {
+      id: "valid_from",
+      heading: "From",
+      value: (row) => row.valid_from,
+      cell: (row) => <Time at={row.valid_from} />,
+    },
     {
       id: "valid_until",
       heading: "Until",
@@ -84,9 +92,17 @@ export function Prices() {
           <ActionsMenu
             label={`Actions for the price of ${row.model}, version ${row.version}`}
             actions={[
-              ...(row.valid_until === null ? [{ label: "End now…", onSelect: () => setOpen({ what: "end", price: row }) }] : []),
+              ...(row.valid_until === null
+                ? [{ label: "End now…", onSelect: () => setOpen({ what: "end", price: row }) }]
+                : []),
               ...(new Date(row.valid_from) > new Date()
-                ? [{ label: "Remove…", tone: "bad" as const, onSelect: () => setOpen({ what: "remove", price: row }) }]
+                ? [
+                    {
+                      label: "Remove…",
+                      tone: "bad" as const,
+                      onSelect: () => setOpen({ what: "remove", price: row }),
+                    },
+                  ]
                 : []),
             ]}
           />
@@ -99,7 +115,11 @@ export function Prices() {
     </Button>
   );
   return (
-    <Page title="Prices" about="Of a million tokens, by model. A request costs what was valid when it arrived." actions={add}>
+    <Page
+      title="Prices"
+      about="Of a million tokens, by model. A request costs what was valid when it arrived."
+      actions={add}
+    >
       <Filters>
         <TextFilter
           label="Model"
@@ -180,11 +200,19 @@ function NewPrice({ onClose }: { onClose: () => void }) {
       submit="Make price"
       busy={make.isPending}
       error={make.error}
-      disabled={PARTS.some(([name, , needed]) => values[name] === null || (needed && values[name] === undefined))}
+      disabled={PARTS.some(
+        ([name, , needed]) => values[name] === null || (needed && values[name] === undefined),
+      )}
       onSubmit={() => make.mutate(undefined)}
       onClose={onClose}
     >
-      <TextField label="Model" required autoFocus value={model} onChange={(event) => setModel(event.currentTarget.value)} />
+      <TextField
+        label="Model"
+        required
+        autoFocus
+        value={model}
+        onChange={(event) => setModel(event.currentTarget.value)}
+      />
       {PARTS.map(([name, label, needed]) => (
         <TextField
           key={name}

@@ -68,7 +68,13 @@ export function ProjectForm({
       onSubmit={() => save.mutate(undefined)}
       onClose={onClose}
     >
-      <TextField label="Name" required autoFocus value={name} onChange={(event) => setName(event.currentTarget.value)} />
+      <TextField
+        label="Name"
+        required
+        autoFocus
+        value={name}
+        onChange={(event) => setName(event.currentTarget.value)}
+      />
       <TextField
         label="Models"
         hint="Names with commas between. Empty: every model, those that come later too."

@@ -36,7 +36,9 @@ export function ProjectPage() {
     ["keys", projectId, search],
     (cursor) =>
       read(
-        api.GET("/admin/v1/projects/{project_id}/keys", { params: { path, query: { limit: 100, cursor, ...search } } }),
+        api.GET("/admin/v1/projects/{project_id}/keys", {
+          params: { path, query: { limit: 100, cursor, ...search } },
+        }),
       ),
     { enabled: can("keys.read", organizationId) },
   );
@@ -66,7 +68,12 @@ export function ProjectPage() {
       ),
     },
     { id: "display", heading: "Key", value: (row) => row.display, cell: (row) => <code>{row.display}</code> },
-    { id: "state", heading: "State", value: (row) => row.state, cell: (row) => <StateBadge state={row.state} /> },
+    {
+      id: "state",
+      heading: "State",
+      value: (row) => row.state,
+      cell: (row) => <StateBadge state={row.state} />,
+    },
     { id: "scopes", heading: "Scopes", value: (row) => row.scopes?.join(", ") ?? "all" },
     {
       id: "last_used_at",
@@ -80,7 +87,12 @@ export function ProjectPage() {
       value: (row) => row.expires_at,
       cell: (row) => <Time at={row.expires_at} />,
     },
-    { id: "created_at", heading: "Made", value: (row) => row.created_at, cell: (row) => <Time at={row.created_at} /> },
+    {
+      id: "created_at",
+      heading: "Made",
+      value: (row) => row.created_at,
+      cell: (row) => <Time at={row.created_at} />,
+    },
     {
       id: "actions",
       heading: "",
@@ -107,13 +119,19 @@ export function ProjectPage() {
         <span className="row">
           <StateBadge state={project.data.disabled_at ? "disabled" : "enabled"} />
           <span>
-            Models: {project.data.models?.join(", ") ?? "all"} · Tiers: {project.data.tiers?.join(", ") ?? "all"}
+            Models: {project.data.models?.join(", ") ?? "all"} · Tiers:{" "}
+            {project.data.tiers?.join(", ") ?? "all"}
           </span>
         </span>
       }
       actions={
         <>
-          <Link className="button" to="/org/$organizationId/limits" params={{ organizationId }} search={{ project: projectId }}>
+          <Link
+            className="button"
+            to="/org/$organizationId/limits"
+            params={{ organizationId }}
+            search={{ project: projectId }}
+          >
             Limits
           </Link>
           <Link

@@ -51,7 +51,12 @@ export function Projects() {
     },
     { id: "models", heading: "Models", value: (row) => row.models?.join(", ") ?? "all" },
     { id: "tiers", heading: "Tiers", value: (row) => row.tiers?.join(", ") ?? "all" },
-    { id: "created_at", heading: "Made", value: (row) => row.created_at, cell: (row) => <Time at={row.created_at} /> },
+    {
+      id: "created_at",
+      heading: "Made",
+      value: (row) => row.created_at,
+      cell: (row) => <Time at={row.created_at} />,
+    },
   ];
   const add = can("projects.write", organizationId) && (
     <Button kind="primary" icon="plus" onClick={() => setMaking(true)}>

@@ -32,7 +32,8 @@ export function RequestPage() {
   const { organizationId, requestId } = route.useParams();
   const request = useQuery({
     queryKey: ["request", requestId],
-    queryFn: () => read(api.GET("/admin/v1/requests/{request_id}", { params: { path: { request_id: requestId } } })),
+    queryFn: () =>
+      read(api.GET("/admin/v1/requests/{request_id}", { params: { path: { request_id: requestId } } })),
   });
   const crumbs = [
     <Link key="requests" to="/org/$organizationId/requests" params={{ organizationId }}>
@@ -42,7 +43,11 @@ export function RequestPage() {
   if (request.error || !request.data) {
     return (
       <Page title="Request" crumbs={crumbs}>
-        {request.error ? <ErrorNotice error={request.error} retry={() => void request.refetch()} /> : <Loading />}
+        {request.error ? (
+          <ErrorNotice error={request.error} retry={() => void request.refetch()} />
+        ) : (
+          <Loading />
+        )}
       </Page>
     );
   }
@@ -53,7 +58,11 @@ export function RequestPage() {
     <Page title={found.request_id} crumbs={crumbs}>
       <div className="stack">
         {rule && <Why rule={rule} />}
-        {!rule && found.reason && <Notice tone="warn" title={found.error_code ?? "Not served"}>{found.reason}</Notice>}
+        {!rule && found.reason && (
+          <Notice tone="warn" title={found.error_code ?? "Not served"}>
+            {found.reason}
+          </Notice>
+        )}
         <div className="grid-2">
           <Card title="What happened">
             <Facts
@@ -61,7 +70,8 @@ export function RequestPage() {
                 [
                   "Was",
                   <span key="was" className="row">
-                    {found.decision && <StateBadge state={found.decision} />} {found.status ?? ""} {found.error_code ?? ""}
+                    {found.decision && <StateBadge state={found.decision} />} {found.status ?? ""}{" "}
+                    {found.error_code ?? ""}
                   </span>,
                 ],
                 ["When", found.recorded_at ? <FullTime key="at" at={found.recorded_at} /> : "–"],
@@ -76,7 +86,11 @@ export function RequestPage() {
                     <Link
                       key="key"
                       to="/org/$organizationId/projects/$projectId/keys/$keyId"
-                      params={{ organizationId: found.organization_id, projectId: found.project_id, keyId: found.key_id }}
+                      params={{
+                        organizationId: found.organization_id,
+                        projectId: found.project_id,
+                        keyId: found.key_id,
+                      }}
                     >
                       {found.key_id}
                     </Link>
@@ -136,8 +150,8 @@ function Why({ rule }: { rule: RefusingRule }) {
     <Notice tone="warn" title={`Limited by ${labelOf(counter).toLowerCase()} of the ${rule.level ?? "rule"}`}>
       <p>
         The limit is {shownLimit(counter, rule.limit)}
-        {rule.tier ? ` for ${rule.tier}` : ""}; {shownLimit(counter, rule.remaining ?? 0)} was left, and the request needed{" "}
-        {shownLimit(counter, rule.requested)}.{" "}
+        {rule.tier ? ` for ${rule.tier}` : ""}; {shownLimit(counter, rule.remaining ?? 0)} was left, and the
+        request needed {shownLimit(counter, rule.requested)}.{" "}
         {rule.frees_at ? (
           <>
             There is room again at <FullTime at={rule.frees_at} />.
@@ -197,8 +211,20 @@ const ATTEMPTS: Column<Attempt>[] = [
   { id: "engine", heading: "Engine", value: (row) => row.engine ?? "not told" },
   { id: "outcome", heading: "Outcome", value: (row) => row.outcome },
   { id: "finish", heading: "Finish", value: (row) => row.finish },
-  { id: "prompt_tokens", heading: "Input", right: true, value: (row) => row.prompt_tokens, cell: (row) => count(row.prompt_tokens) },
-  { id: "cached_tokens", heading: "From the cache", right: true, value: (row) => row.cached_tokens, cell: (row) => count(row.cached_tokens) },
+  {
+    id: "prompt_tokens",
+    heading: "Input",
+    right: true,
+    value: (row) => row.prompt_tokens,
+    cell: (row) => count(row.prompt_tokens),
+  },
+  {
+    id: "cached_tokens",
+    heading: "From the cache",
+    right: true,
+    value: (row) => row.cached_tokens,
+    cell: (row) => count(row.cached_tokens),
+  },
   {
     id: "completion_tokens",
     heading: "Output",

@@ -20,7 +20,8 @@ export function Requests() {
   const { organizationId } = route.useParams();
   const search = route.useSearch();
   const navigate = route.useNavigate();
-  const set = (part: Partial<typeof search>) => void navigate({ search: (old) => ({ ...old, ...part }), replace: true });
+  const set = (part: Partial<typeof search>) =>
+    void navigate({ search: (old) => ({ ...old, ...part }), replace: true });
   const status = search.status && /^[1-5]\d\d$/.test(search.status) ? Number(search.status) : undefined;
   const projects = useProjects(organizationId);
   const query = {
@@ -51,8 +52,18 @@ export function Requests() {
         </Link>
       ),
     },
-    { id: "recorded_at", heading: "When", value: (row) => row.recorded_at, cell: (row) => <Time at={row.recorded_at} /> },
-    { id: "decision", heading: "Was", value: (row) => row.decision, cell: (row) => <StateBadge state={row.decision} /> },
+    {
+      id: "recorded_at",
+      heading: "When",
+      value: (row) => row.recorded_at,
+      cell: (row) => <Time at={row.recorded_at} />,
+    },
+    {
+      id: "decision",
+      heading: "Was",
+      value: (row) => row.decision,
+      cell: (row) => <StateBadge state={row.decision} />,
+    },
     { id: "status", heading: "Status", right: true, value: (row) => row.status },
     { id: "error_code", heading: "Error", value: (row) => row.error_code },
     { id: "model", heading: "Model", value: (row) => row.model },
@@ -72,9 +83,15 @@ export function Requests() {
     },
   ];
   return (
-    <Page title="Requests" about="What happened to each request, refused ones included. Never what was in it.">
+    <Page
+      title="Requests"
+      about="What happened to each request, refused ones included. Never what was in it."
+    >
       <div className="stack">
-        <Card title="Why was a request limited, slow or wrong?" about="By its x-request-id, or the id of its answer.">
+        <Card
+          title="Why was a request limited, slow or wrong?"
+          about="By its x-request-id, or the id of its answer."
+        >
           <ById organizationId={organizationId} />
         </Card>
         <div>
@@ -82,12 +99,19 @@ export function Requests() {
             <SelectFilter
               label="Project"
               all="All"
-              options={projects.data?.map((each) => each.id) ?? (search.project_id ? [search.project_id] : [])}
+              options={
+                projects.data?.map((each) => each.id) ?? (search.project_id ? [search.project_id] : [])
+              }
               names={Object.fromEntries((projects.data ?? []).map((each) => [each.id, each.name]))}
               value={search.project_id}
               onChange={(project_id) => set({ project_id })}
             />
-            <TextFilter label="Status" placeholder="429" value={search.status} onChange={(value) => set({ status: value })} />
+            <TextFilter
+              label="Status"
+              placeholder="429"
+              value={search.status}
+              onChange={(value) => set({ status: value })}
+            />
             <TextFilter
               label="Error code"
               placeholder="rate_limit_exceeded"
@@ -120,7 +144,11 @@ function ById({ organizationId }: { organizationId: string }) {
   const go = (event: FormEvent) => {
     event.preventDefault();
     const requestId = id.trim();
-    if (requestId !== "") void navigate({ to: "/org/$organizationId/requests/$requestId", params: { organizationId, requestId } });
+    if (requestId !== "")
+      void navigate({
+        to: "/org/$organizationId/requests/$requestId",
+        params: { organizationId, requestId },
+      });
   };
   return (
     <form className="by-id" onSubmit={go}>

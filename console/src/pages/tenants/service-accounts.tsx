@@ -46,7 +46,9 @@ export function ServiceAccounts() {
   const remove = useAction(
     (id: string) =>
       read(
-        api.DELETE("/admin/v1/service-accounts/{service_account_id}", { params: { path: { service_account_id: id } } }),
+        api.DELETE("/admin/v1/service-accounts/{service_account_id}", {
+          params: { path: { service_account_id: id } },
+        }),
       ),
     { done: "The service account and its admin keys are removed.", then: () => setOpen(null) },
   );
@@ -77,7 +79,12 @@ export function ServiceAccounts() {
       value: (row) => (row.disabled_at ? "disabled" : "active"),
       cell: (row) => <StateBadge state={row.disabled_at ? "disabled" : "active"} />,
     },
-    { id: "created_at", heading: "Made", value: (row) => row.created_at, cell: (row) => <Time at={row.created_at} /> },
+    {
+      id: "created_at",
+      heading: "Made",
+      value: (row) => row.created_at,
+      cell: (row) => <Time at={row.created_at} />,
+    },
     {
       id: "actions",
       heading: "",
@@ -104,7 +111,11 @@ export function ServiceAccounts() {
     </Button>
   );
   return (
-    <Page title="Service accounts" about="Programs that administer: scripts, pipelines. Their admin keys have their role." actions={add}>
+    <Page
+      title="Service accounts"
+      about="Programs that administer: scripts, pipelines. Their admin keys have their role."
+      actions={add}
+    >
       <Filters>
         <TextFilter
           label="Name"
@@ -186,7 +197,13 @@ function AccountForm({
       onSubmit={() => save.mutate(undefined)}
       onClose={onClose}
     >
-      <TextField label="Name" required autoFocus value={name} onChange={(event) => setName(event.currentTarget.value)} />
+      <TextField
+        label="Name"
+        required
+        autoFocus
+        value={name}
+        onChange={(event) => setName(event.currentTarget.value)}
+      />
       <RoleField value={role} onChange={setRole} />
     </FormDialog>
   );

@@ -46,7 +46,9 @@ export function totalsOf(rows: Totals[], by: UsageGroup | undefined, figure: Fig
     sum.amount_micro += row.amount_micro;
     groups.set(group, sum);
   }
-  return [...groups.values()].sort((one, other) => other[figure] - one[figure] || one.group.localeCompare(other.group));
+  return [...groups.values()].sort(
+    (one, other) => other[figure] - one[figure] || one.group.localeCompare(other.group),
+  );
 }
 
 export const MOST_SERIES = 5;

@@ -7,7 +7,7 @@ import { Chart } from "../../components/chart";
 import { CheckField } from "../../components/field";
 import { Filters, SelectFilter, TextFilter } from "../../components/filters";
 import { Empty, ErrorNotice, Loading } from "../../components/notice";
-import { Card, type Figure as Stat, Page, Stats } from "../../components/page";
+import { Card, Page, type Figure as Stat, Stats } from "../../components/page";
 import { type Column, Table } from "../../components/table";
 import { amount } from "../../format/money";
 import { change, count, percent, short, signedPercent } from "../../format/number";
@@ -63,7 +63,8 @@ function useUsage({ organizationId, period, by, filters }: Asked, enabled = true
 }
 
 const show = (figure: Figure, value: number) => (figure === "amount_micro" ? amount(value) : count(value));
-const showShort = (figure: Figure, value: number) => (figure === "amount_micro" ? amount(value) : short(value));
+const showShort = (figure: Figure, value: number) =>
+  figure === "amount_micro" ? amount(value) : short(value);
 
 export function Usage() {
   const { organizationId } = route.useParams();
@@ -100,13 +101,13 @@ export function Usage() {
   };
   const groups = totalsOf(now.data ?? [], by, figure);
   const groupsBefore = totalsOf(then.data ?? [], by, figure);
+  // biome-ignore lint/correctness/useExhaustiveDependencies: names come from the two queries
   const chart = useMemo(() => {
     const drawn = seriesOf(now.data ?? [], by, figure, period, nameOf);
     if (!search.compare || !then.data) return drawn;
     const past = seriesOf(then.data, undefined, figure, earlier, () => "");
     const values = drawn.times.map((_, at) => past.series[0]?.values[at] ?? null);
     return { ...drawn, series: [...drawn.series, { label: "period before", values, dashed: true }] };
-    // biome-ignore lint/correctness/useExhaustiveDependencies: names come from the two queries
   }, [now.data, then.data, by, figure, period, earlier, search.compare, projects.data, keys.data]);
 
   const sum = totalsOf(now.data ?? [], undefined, figure)[0];
@@ -114,13 +115,29 @@ export function Usage() {
   const stat = (key: Figure): Stat => ({
     name: FIGURE_NAMES[key],
     value: sum ? show(key, sum[key]) : "0",
-    note: search.compare && then.data ? signedPercent(change(sumBefore?.[key] ?? 0, sum?.[key] ?? 0)) : undefined,
+    note:
+      search.compare && then.data ? signedPercent(change(sumBefore?.[key] ?? 0, sum?.[key] ?? 0)) : undefined,
   });
   return (
-    <Page title="Usage" about="What was billed, from the ledger’s totals. A request is here a few seconds after it ends.">
+    <Page
+      title="Usage"
+      about="What was billed, from the ledger’s totals. A request is here a few seconds after it ends."
+    >
       <Filters>
-        <SelectFilter label="Period" options={PERIODS} names={PERIOD_NAMES} value={name} onChange={(value) => set({ period: value })} />
-        <SelectFilter label="Show" options={USAGE_FIGURES} names={FIGURE_NAMES} value={figure} onChange={(value) => set({ figure: value })} />
+        <SelectFilter
+          label="Period"
+          options={PERIODS}
+          names={PERIOD_NAMES}
+          value={name}
+          onChange={(value) => set({ period: value })}
+        />
+        <SelectFilter
+          label="Show"
+          options={USAGE_FIGURES}
+          names={FIGURE_NAMES}
+          value={figure}
+          onChange={(value) => set({ figure: value })}
+        />
         <SelectFilter
           label="Group by"
           all="nothing"
@@ -137,8 +154,16 @@ export function Usage() {
           onChange={(value) => set({ project_id: value, key_id: undefined })}
         />
         <TextFilter label="Model" value={search.model} onChange={(value) => set({ model: value })} />
-        <SelectFilter label="Tier" all="All" options={TIERS} value={search.tier} onChange={(value) => set({ tier: value })} />
-        {search.key_id && <TextFilter label="Key’s id" value={search.key_id} onChange={(value) => set({ key_id: value })} />}
+        <SelectFilter
+          label="Tier"
+          all="All"
+          options={TIERS}
+          value={search.tier}
+          onChange={(value) => set({ tier: value })}
+        />
+        {search.key_id && (
+          <TextFilter label="Key’s id" value={search.key_id} onChange={(value) => set({ key_id: value })} />
+        )}
         <CheckField
           label="Compare with the period before"
           checked={search.compare ?? false}
@@ -163,12 +188,16 @@ export function Usage() {
           {groups.length === 0 ? (
             <Card>
               <Empty title="No usage in this period">
-                Choose a longer period or fewer filters. Make a key in a project and send a request: it shows here.
+                Choose a longer period or fewer filters. Make a key in a project and send a request: it shows
+                here.
               </Empty>
             </Card>
           ) : (
             <>
-              <Card title={`${FIGURE_NAMES[figure]} by ${period.bucket}`} about={`${PERIOD_NAMES[name]}, in UTC.`}>
+              <Card
+                title={`${FIGURE_NAMES[figure]} by ${period.bucket}`}
+                about={`${PERIOD_NAMES[name]}, in UTC.`}
+              >
                 <Chart
                   label={`${FIGURE_NAMES[figure]} by ${period.bucket}`}
                   kind={search.compare ? "lines" : "bars"}
@@ -199,7 +228,10 @@ function columnsOf(
   earlier: GroupTotals[] | null,
   figure: Figure,
 ): Column<GroupTotals>[] {
-  const counted = (id: "requests" | "prompt_tokens" | "cached_tokens" | "completion_tokens", heading: string) => ({
+  const counted = (
+    id: "requests" | "prompt_tokens" | "cached_tokens" | "completion_tokens",
+    heading: string,
+  ) => ({
     id,
     heading,
     right: true,
@@ -235,7 +267,8 @@ function columnsOf(
             value: was,
             cell: (row: GroupTotals) => (
               <>
-                {show(figure, was(row))} <span className="quiet">({signedPercent(change(was(row), row[figure]))})</span>
+                {show(figure, was(row))}{" "}
+                <span className="quiet">({signedPercent(change(was(row), row[figure]))})</span>
               </>
             ),
           } satisfies Column<GroupTotals>,

@@ -50,7 +50,8 @@ export function WebhookPage() {
     done: "A test event is on its way; it shows below.",
   });
   const toggle = useAction(
-    (disabled: boolean) => read(api.PATCH("/admin/v1/webhooks/{webhook_id}", { params: { path }, body: { disabled } })),
+    (disabled: boolean) =>
+      read(api.PATCH("/admin/v1/webhooks/{webhook_id}", { params: { path }, body: { disabled } })),
     { done: (made) => (made.disabled_at ? "The webhook is disabled." : "The webhook is enabled.") },
   );
   const rotate = useAction(() =>
@@ -71,9 +72,19 @@ export function WebhookPage() {
   const writes = can("webhooks.write", organizationId);
   const columns: Column<Delivery>[] = [
     { id: "type", heading: "Event", value: (row) => row.type, cell: (row) => <code>{row.type}</code> },
-    { id: "state", heading: "State", value: (row) => row.state, cell: (row) => <StateBadge state={row.state} /> },
+    {
+      id: "state",
+      heading: "State",
+      value: (row) => row.state,
+      cell: (row) => <StateBadge state={row.state} />,
+    },
     { id: "attempts", heading: "Attempts", right: true, value: (row) => row.attempts },
-    { id: "created_at", heading: "When", value: (row) => row.created_at, cell: (row) => <Time at={row.created_at} /> },
+    {
+      id: "created_at",
+      heading: "When",
+      value: (row) => row.created_at,
+      cell: (row) => <Time at={row.created_at} />,
+    },
     {
       id: "next_attempt_at",
       heading: "Next attempt",
@@ -156,7 +167,9 @@ export function WebhookPage() {
             list={deliveries}
             rowKey={(row) => row.id}
             csvName="deliveries"
-            empty={<Empty title="Nothing was sent yet">Send a test to see whether your address answers.</Empty>}
+            empty={
+              <Empty title="Nothing was sent yet">Send a test to see whether your address answers.</Empty>
+            }
           />
         </section>
       </div>

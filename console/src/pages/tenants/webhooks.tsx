@@ -16,7 +16,11 @@ import { ShownOnce } from "./key-form";
 
 type Webhook = Schemas["Webhook"];
 const route = getRouteApi("/signed/org/$organizationId/webhooks");
-const EVENTS = ["budget.threshold_reached", "budget.exhausted", "prefix.share_dropped"] as const satisfies Schemas["EventType"][];
+const EVENTS = [
+  "budget.threshold_reached",
+  "budget.exhausted",
+  "prefix.share_dropped",
+] as const satisfies Schemas["EventType"][];
 
 export function Webhooks() {
   const { organizationId } = route.useParams();
@@ -52,7 +56,12 @@ export function Webhooks() {
       value: (row) => (row.disabled_at ? "disabled" : "active"),
       cell: (row) => <StateBadge state={row.disabled_at ? "disabled" : "active"} />,
     },
-    { id: "created_at", heading: "Made", value: (row) => row.created_at, cell: (row) => <Time at={row.created_at} /> },
+    {
+      id: "created_at",
+      heading: "Made",
+      value: (row) => row.created_at,
+      cell: (row) => <Time at={row.created_at} />,
+    },
   ];
   const add = can("webhooks.write", organizationId) && (
     <Button kind="primary" icon="plus" onClick={() => setMaking(true)}>
@@ -60,7 +69,11 @@ export function Webhooks() {
     </Button>
   );
   return (
-    <Page title="Webhooks" about="Signed calls to your own address when something happens: budgets, caches. Tried again for a day." actions={add}>
+    <Page
+      title="Webhooks"
+      about="Signed calls to your own address when something happens: budgets, caches. Tried again for a day."
+      actions={add}
+    >
       <Table
         label="Webhooks"
         columns={columns}
@@ -94,7 +107,12 @@ export function WebhookForm({
   const save = useAction(
     async () => {
       if (webhook) {
-        await read(api.PATCH("/admin/v1/webhooks/{webhook_id}", { params: { path: { webhook_id: webhook.id } }, body }));
+        await read(
+          api.PATCH("/admin/v1/webhooks/{webhook_id}", {
+            params: { path: { webhook_id: webhook.id } },
+            body,
+          }),
+        );
         return null;
       }
       const made = await read(
@@ -107,7 +125,8 @@ export function WebhookForm({
     },
     { quiet: true, done: "The webhook is saved.", then: (secret) => secret === null && onClose() },
   );
-  if (save.data) return <ShownOnce title="The webhook’s signing secret" secret={save.data} onClose={onClose} />;
+  if (save.data)
+    return <ShownOnce title="The webhook’s signing secret" secret={save.data} onClose={onClose} />;
   return (
     <FormDialog
       title={webhook ? "Change the webhook" : "New webhook"}
@@ -131,7 +150,13 @@ export function WebhookForm({
         value={description}
         onChange={(event) => setDescription(event.currentTarget.value)}
       />
-      <ChoiceField legend="Events" all="all, those that come later too" options={EVENTS} chosen={events as never} onChange={setEvents} />
+      <ChoiceField
+        legend="Events"
+        all="all, those that come later too"
+        options={EVENTS}
+        chosen={events as never}
+        onChange={setEvents}
+      />
     </FormDialog>
   );
 }

@@ -1,1 +1,0 @@
-import{t as e}from"./page-wQEKxGR1.js";import{t}from"./index-BVOJYM07.js";var n=t();function r(){return(0,n.jsx)(e,{title:`Requests`,children:`Soon.`})}export{r as Requests};

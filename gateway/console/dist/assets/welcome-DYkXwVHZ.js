@@ -1,1 +1,0 @@
-import{t as e}from"./index-BVOJYM07.js";var t=e();function n(){return(0,t.jsx)(`p`,{children:`Soon.`})}export{n as Welcome};
