@@ -12,6 +12,7 @@ import contextlib
 import logging
 import os
 from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry
 
@@ -31,7 +32,6 @@ from gateway.autocomplete.store import EventStore
 from gateway.autocomplete.text_store import TextStore
 from gateway.config import GatewayConfig
 from gateway.console.console import Console
-from gateway.console.oidc.provider import Provider
 from gateway.db.engine import lazy_pool
 from gateway.desired.reports import Reporter
 from gateway.desired.store import DesiredStateStore, last_pools
@@ -68,6 +68,7 @@ from gateway.serving.request_spans import RequestSpans
 from gateway.serving.shadow_copies import Shadow
 from gateway.serving.trace import Traces
 from gateway.sessions.browsers import Browsers
+from gateway.sessions.config import OidcConfig
 from gateway.shadow.metrics import ShadowMetrics
 from gateway.shadow.sampling import ShadowSampler
 from gateway.shadow.store import PairStore
@@ -79,6 +80,9 @@ from router.client import RouterClient
 from telemetry.config import TracingConfig
 from telemetry.sampler import Sampler
 from telemetry.start import running_tracing
+
+if TYPE_CHECKING:
+    from gateway.console.oidc.provider import Provider
 
 REFUSED_PAUSE_S = 1.0
 LONGEST_REFUSED_PAUSE_S = 30.0
@@ -195,8 +199,7 @@ async def running_services(
             tls=bool(config.tls.certificate_file),
             trusted_proxies=config.connections.trusted_proxies,
         )
-        provider = Provider(config.console.oidc, os.environ) if config.console.oidc.issuer else None
-        console = Console(admin, browsers, config.console, place.pepper, provider)
+        console = Console(admin, browsers, config.console, place.pepper, _provider(config.console.oidc))
         console.start()
         stack.push_async_callback(console.stop)
         reporter = Reporter(pool, place.instance, config.desired.timeout_s)
@@ -264,6 +267,14 @@ async def running_services(
             },
             replicas=lambda: router.replicas,
         )
+
+
+def _provider(config: OidcConfig) -> Provider | None:
+    if not config.issuer:
+        return None
+    from gateway.console.oidc.provider import Provider  # which takes a quarter of a second
+
+    return Provider(config, os.environ)
 
 
 def _sampler(config: TracingConfig) -> Sampler:

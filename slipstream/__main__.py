@@ -16,6 +16,7 @@ from slipstream.commands.audit_stream import audit_stream
 from slipstream.commands.autocomplete import autocomplete
 from slipstream.commands.changes import changes
 from slipstream.commands.config import config
+from slipstream.commands.console import console
 from slipstream.commands.diagnose import diagnose
 from slipstream.commands.engines import engines
 from slipstream.commands.evals import evals
@@ -81,6 +82,7 @@ for command in (
     projects,
     members,
     admin_keys,
+    console,
     limits,
     adapters,
     prices,

@@ -21,10 +21,11 @@ def render(
     *,
     key_held: bool,
     admin_key: str | None = None,
+    console_link: str | None = None,
     make_key: str = "slipstream keys create",
 ) -> str:
-    """The block. key, admin_key: secrets that were just made. key_held: there is a key from an earlier start. make_key:
-    the command that makes one."""
+    """The block. key, admin_key: secrets that were just made. key_held: there is a key from an earlier start.
+    console_link: just made, or its path. make_key: the command that makes a key."""
     by_name = {pool.name: pool for pool in pools}
     lines = [f"{'Slipstream is up':<{LABEL_COLUMNS + VALUE_COLUMNS}}{url}      (Ctrl-C stops it)"]
     lines += [
@@ -41,6 +42,9 @@ def render(
         lines.append(_line("your key", "none yet", f"make one: {make_key}"))
     if admin_key is not None:
         lines.append(_line("admin key", admin_key, f"for {url}/admin/v1; shown once"))
+    if console_link is not None:
+        link = console_link if "://" in console_link else f"{url}{console_link}"
+        lines.append(_line("console", link, "opens once; make yourself an account"))
     attempt = _try(url, models, key)
     if attempt:
         lines.append(_line("try", attempt, ""))

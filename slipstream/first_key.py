@@ -1,4 +1,6 @@
-"""The keys a newcomer gets: made when everything already runs, so that a start that failed has not used them up."""
+"""The keys a newcomer gets, and the way into the console: made when everything already runs, so that a start that
+failed has not used them up.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +20,14 @@ OWNER_KEY = "first"
 
 
 class FirstKey(msgspec.Struct, frozen=True):
-    """secret, admin_secret: only on the first start. held: there are keys from earlier starts."""
+    """secret, admin_secret: only on the first start. held: there are keys from earlier starts. console_link: opens the
+    console once, while nobody has an account there and no earlier link waits; its path where the deployment does not
+    know its own address."""
 
     secret: str | None
     held: bool
     admin_secret: str | None = None
+    console_link: str | None = None
 
 
 async def make_first_key(settings: Settings) -> FirstKey:
@@ -30,13 +35,15 @@ async def make_first_key(settings: Settings) -> FirstKey:
 
     Safe from several processes at once: one of them gets the secrets. Raises ConfigError when it is out of reach.
     """
+    from gateway.admin.resources.console_links import first_link
     from slipstream.administration import administration
 
     async with administration(settings, COMMAND) as call:
         secret = await _demo_key(call)
         admin_secret = await _owner_key(call)
+        link = await first_link(call, again=False) if settings.gateway.console.enabled else None
         held = await call.connection.fetchval("SELECT EXISTS (SELECT FROM gateway.api_keys)")
-    return FirstKey(secret, held=held, admin_secret=admin_secret)
+    return FirstKey(secret, held=held, admin_secret=admin_secret, console_link=None if link is None else link.url)
 
 
 async def _demo_key(call: AdminCall) -> str | None:

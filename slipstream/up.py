@@ -147,6 +147,7 @@ class Up:
             key.secret,
             key_held=key.held,
             admin_key=key.admin_secret,
+            console_link=key.console_link,
             make_key=command("keys create"),
         )
 

@@ -13,6 +13,7 @@ from gateway.admin.config import WebhooksConfig
 from gateway.admin.idempotency import FORGET, KEPT
 from gateway.admin.webhooks.delivery import WebhookDelivery
 from gateway.admin.webhooks.queue import check_shares
+from gateway.console.upkeep import forget_console
 from gateway.db.engine import FAILURES, connect
 
 DELIVER = "webhooks.deliver"
@@ -48,6 +49,7 @@ async def _sweep(database_url: str, pepper: bytes, config: WebhooksConfig) -> No
         connection: asyncpg.Connection = await connect(database_url, name="slipstream-sweep")
         try:
             await connection.execute(FORGET, KEPT)
+            await forget_console(connection)
         finally:
             await connection.close()
     except FAILURES as error:

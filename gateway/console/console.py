@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import asyncpg
 from litestar.datastructures import Cookie
@@ -12,12 +12,14 @@ from litestar.datastructures import Cookie
 from contracts.errors import SessionEnded
 from gateway.admin.api import AdminApi
 from gateway.admin.principal import NOT_SIGNED_IN
-from gateway.console.oidc.provider import Provider
 from gateway.console.passwords import Passwords
 from gateway.sessions.browsers import Browsers
 from gateway.sessions.config import ConsoleConfig
 from gateway.sessions.site import Visit
 from gateway.sessions.token import SessionToken
+
+if TYPE_CHECKING:
+    from gateway.console.oidc.provider import Provider
 
 ResultT = TypeVar("ResultT")
 

@@ -13,6 +13,7 @@ from gateway.admin.call import AdminCall
 from gateway.admin.sealed import seal
 from gateway.console import passwords, second_factor
 from gateway.console.accounts import Account, by_id, of_session
+from gateway.console.attempts import given_back
 from gateway.console.console import ConsoleCall
 from gateway.console.schema import (
     ConsoleSession,
@@ -106,6 +107,7 @@ async def confirm_totp(call: ConsoleCall, body: TotpConfirmation) -> TotpConfirm
             await connection.execute(CONFIRM, now.id, _hashed(call, now, codes))
             _changed(admin, now, "authenticator")
             await renew(call, connection)
+        await given_back(connection, *subjects(call, account.email))
 
     await call.work(confirm)
     return TotpConfirmed(recovery_codes=codes, session=await show(call, account))
@@ -126,6 +128,7 @@ async def disable_totp(call: ConsoleCall, body: TotpDisabling) -> ConsoleSession
             await connection.execute(FORGET, now.id)
             _changed(admin, now, "no authenticator")
             await renew(call, connection)
+        await given_back(connection, *subjects(call, account.email))
 
     await call.work(disable)
     return await show(call, account)

@@ -23,15 +23,16 @@ INDEX = "index.html"
 HASHED = "assets/"
 """What lies there has a digest of its content in its name: what a name means never changes."""
 COMPRESSED_FROM_BYTES = 512
+# What is text is sent as UTF-8.
 TYPES: Mapping[str, str] = {
-    ".css": "text/css; charset=utf-8",
-    ".html": "text/html; charset=utf-8",
+    ".css": "text/css",
+    ".html": "text/html",
     ".ico": "image/x-icon",
-    ".js": "text/javascript; charset=utf-8",
+    ".js": "text/javascript",
     ".json": "application/json",
     ".png": "image/png",
     ".svg": "image/svg+xml",
-    ".txt": "text/plain; charset=utf-8",
+    ".txt": "text/plain",
     ".webmanifest": "application/manifest+json",
     ".woff2": "font/woff2",
 }

@@ -42,7 +42,6 @@ RENEW = "UPDATE gateway.console_sessions SET token_hash = $2 WHERE token_hash = 
 END = "DELETE FROM gateway.console_sessions WHERE token_hash = $1 RETURNING id"
 END_ONE = "DELETE FROM gateway.console_sessions WHERE id = $1 AND account_id = $2 RETURNING id"
 END_ALL = "DELETE FROM gateway.console_sessions WHERE account_id = $1 AND token_hash IS DISTINCT FROM $2 RETURNING id"
-SWEEP = "DELETE FROM gateway.console_sessions WHERE expires_at < now()"
 LIVE = """
 SELECT id, method, network, user_agent, created_at, last_seen_at, expires_at,
        last_seen_at + $2::interval AS idle_expires_at, token_hash = $3 AS current
@@ -163,6 +162,8 @@ async def end_all(
 ) -> int:
     """End an account's sessions, and how many there were; but: not this one."""
     rows = await connection.fetch(END_ALL, account.id, None if but is None else but.hash)
+    if not rows:
+        return 0
     admin.audit(
         "console_session.delete",
         account.id,

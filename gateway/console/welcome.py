@@ -33,13 +33,13 @@ from gateway.tenants.roles import PrincipalKind, Role
 
 NO_LINK = "This link was used already, has expired, or never was one; ask for another."
 LINK = """
-SELECT kind, principal_id, expires_at, coalesce(member.email, '') AS email, coalesce(member.name, '') AS name,
+SELECT link.kind, principal_id, link.expires_at, coalesce(member.email, '') AS email, coalesce(member.name, '') AS name,
        organizations.name AS organization, organizations.id AS organization_id
-  FROM gateway.console_links
+  FROM gateway.console_links AS link
   LEFT JOIN gateway.principals AS member ON member.id = principal_id
   JOIN gateway.organizations
     ON CASE WHEN principal_id IS NULL THEN organizations.operator ELSE organizations.id = member.organization_id END
- WHERE hash = $1 AND expires_at > now() AND member.disabled_at IS NULL AND organizations.disabled_at IS NULL
+ WHERE hash = $1 AND link.expires_at > now() AND member.disabled_at IS NULL AND organizations.disabled_at IS NULL
 """
 USE = "DELETE FROM gateway.console_links WHERE hash = $1 RETURNING id"
 ONE_FIRST = "SELECT pg_advisory_xact_lock(hashtext('slipstream console first'))"

@@ -34,7 +34,8 @@ from tests.slipstream.shell import Shell
 
 READING = frozenset({
     "adapters list", "admin-keys list", "audit list", "audit verify", "audit-stream", "autocomplete stats",
-    "config check", "changes list", "config show", "diagnose", "fleet diff", "fleet versions", "models list",
+    "config check", "console accounts list",
+    "changes list", "config show", "diagnose", "fleet diff", "fleet versions", "models list",
     "models show", "plan", "pools list", "pools show",
     "engines render", "evals list", "evals show",
     "keys list", "limits list", "logs", "lsp", "members list", "organizations list", "prefix",
@@ -78,6 +79,9 @@ STEPS: tuple[Step, ...] = (
     ("admin-keys create", ("--organization", "acme", "--email", "ann@example.com"), {"admin_key.create"}),
     ("admin-keys create", (), {"organization.create", "member.create", "admin_key.create"}),
     ("admin-keys revoke", ("{admin_key}",), {"admin_key.revoke"}),
+    ("console open", ("--no-browser",), {"console_link.create"}),
+    ("console link", ("bob@example.com",), {"member.create", "console_link.create"}),
+    ("console accounts reset", ("{account}", "--totp"), {"console_account.reset", "console_link.create"}),
     ("members remove", ("ann@example.com", "--organization", "acme"), {"member.delete"}),
     ("keys rotate", ("{key}",), {"key.rotate"}),
     ("keys revoke", ("one",), {"key.revoke"}),
@@ -152,6 +156,10 @@ IDS = {
     """,
     "{change}": "SELECT id::text FROM gateway.changes",
     "{comparison}": "SELECT id::text FROM evals.comparisons",
+    "{account}": """
+        INSERT INTO gateway.console_accounts (principal_id, password_hash)
+        SELECT id, 'x' FROM gateway.principals WHERE email = 'bob@example.com' RETURNING principal_id::text
+    """,
     "{admin_key}": "SELECT display FROM gateway.admin_keys ORDER BY created_at LIMIT 1",
 }
 

@@ -26,6 +26,7 @@ VALUES ($1, $2, $3, now() + $4 * interval '1 second') RETURNING expires_at
 """
 HAS_ACCOUNT = "SELECT EXISTS (SELECT FROM gateway.console_accounts WHERE principal_id = $1)"
 SOMEBODY_HAS = "SELECT EXISTS (SELECT FROM gateway.console_accounts)"
+WAITS = "SELECT EXISTS (SELECT FROM gateway.console_links WHERE kind = 'first' AND expires_at > now())"
 OPERATING = "SELECT id FROM gateway.organizations WHERE operator"
 
 
@@ -82,9 +83,12 @@ async def reset_account(call: AdminCall, member_id: UUID, *, totp: bool) -> Cons
     return await _made(call, "reset", member_id, member.organization_id)
 
 
-async def first_link(call: AdminCall) -> ConsoleLink | None:
-    """The link by which the first owner of a deployment comes in; None when somebody has an account."""
+async def first_link(call: AdminCall, *, again: bool) -> ConsoleLink | None:
+    """The link by which the first owner of a deployment comes in; None when somebody has an account. again: also while
+    an earlier one waits to be used, which then opens nothing any more."""
     if await call.connection.fetchval(SOMEBODY_HAS):
+        return None
+    if not again and await call.connection.fetchval(WAITS):
         return None
     return await _made(call, "first", None, await call.connection.fetchval(OPERATING))
 

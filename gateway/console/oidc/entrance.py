@@ -16,7 +16,7 @@ from gateway.admin.transaction import recorded
 from gateway.audit.log import Actor
 from gateway.console.accounts import Account, by_id
 from gateway.console.console import ConsoleCall
-from gateway.console.oidc.provider import Identity
+from gateway.console.oidc.identity import Identity
 from gateway.console.schema import SignInMethod
 from gateway.console.sessions import acting, begin
 from gateway.sessions.config import GroupRole

@@ -12,6 +12,7 @@ import hmac
 import logging
 import secrets
 import time
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -21,7 +22,10 @@ from gateway.admin.sealed import seal, unseal
 from gateway.console.console import ConsoleCall
 from gateway.console.oidc.destination import own
 from gateway.console.oidc.entrance import NoEntrance, enter
-from gateway.console.oidc.provider import IdentityRefused, Provider, ProviderUnavailable
+from gateway.console.oidc.identity import IdentityRefused, ProviderUnavailable
+
+if TYPE_CHECKING:
+    from gateway.console.oidc.provider import Provider
 
 COOKIE = "slipstream-oidc"
 CALLBACK = "/console/api/oidc/callback"

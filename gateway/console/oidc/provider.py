@@ -18,6 +18,7 @@ from joserfc.errors import JoseError
 from joserfc.jwk import KeySet
 
 from contracts.errors import ConfigError
+from gateway.console.oidc.identity import Identity, IdentityRefused, ProviderUnavailable
 from gateway.sessions.config import OidcConfig
 
 DISCOVERY = "/.well-known/openid-configuration"
@@ -27,24 +28,6 @@ ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES
 """Asymmetric ones: with the others the secret that both have would sign."""
 LEEWAY_S = 60
 LOCAL = ("127.0.0.1", "::1", "localhost")
-
-
-class ProviderUnavailable(Exception):
-    """It does not answer, or not as a provider does."""
-
-
-class IdentityRefused(Exception):
-    """What came back is no proof of who somebody is."""
-
-
-class Identity(msgspec.Struct, frozen=True, kw_only=True):
-    """Who somebody is, as the provider has proved. email: verified ones only."""
-
-    issuer: str
-    subject: str
-    email: str | None
-    name: str | None
-    groups: tuple[str, ...]
 
 
 class Description(msgspec.Struct, frozen=True, kw_only=True):

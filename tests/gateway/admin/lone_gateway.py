@@ -36,16 +36,23 @@ class LoneGateway(msgspec.Struct, frozen=True):
 
 @contextlib.asynccontextmanager
 async def lone_gateway(
-    database_url: str, valkey_url: str, *, pepper: bytes | None = None, descriptors: int = 0, **settings: str
+    database_url: str,
+    valkey_url: str,
+    *,
+    pepper: bytes | None = None,
+    descriptors: int = 0,
+    port: int = 0,
+    **settings: str,
 ) -> AsyncIterator[LoneGateway]:
-    """Started and serving. descriptors: its hard limit of open files, when not 0. settings: more environment."""
+    """Started and serving. descriptors: its hard limit of open files, when not 0. port: 0: a free one.
+    settings: more environment."""
     folder = Path(tempfile.mkdtemp(prefix="slip-"))
     data = DataFolder(folder / "d")
     data.prepare()
     if pepper is not None:
         data.pepper_file.write_bytes(pepper)
         data.pepper_file.chmod(0o600)
-    port = free_port()
+    port = port or free_port()
     environment = {
         **plain_environment(),
         "SLIPSTREAM_LOCAL__DATABASE_URL": database_url,

@@ -76,7 +76,7 @@ class Browser:
         sent |= {name.replace("_", "-"): value for name, value in headers.items()}
         data = None if body is None else msgspec.json.encode(body)
         if data is not None:
-            sent["content-type"] = "application/json"
+            sent.setdefault("content-type", "application/json")
         given = {name: value for name, value in sent.items() if value is not None}
         async with self.session.request(
             method, self.url + path, data=data, headers=given, allow_redirects=False

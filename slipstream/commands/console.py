@@ -1,0 +1,154 @@
+"""`slipstream console`: the way into the console for who has a shell on the deployment's machine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from slipstream.commands.members import ROLES
+from slipstream.commands.options import Deployment, deployment_options, running_settings
+
+if TYPE_CHECKING:
+    from gateway.admin.resources.console_links import ConsoleLink
+
+ACCOUNTS = """
+SELECT member.id, member.email, member.role, organizations.name AS organization,
+       member.disabled_at IS NOT NULL OR organizations.disabled_at IS NOT NULL AS disabled,
+       account.password_hash IS NOT NULL AS password, account.totp_confirmed_at IS NOT NULL AS totp,
+       account.oidc_issuer IS NOT NULL AS oidc,
+       (SELECT max(last_seen_at) FROM gateway.console_sessions WHERE account_id = account.id) AS last_seen_at
+  FROM gateway.console_accounts AS account
+  JOIN gateway.principals AS member ON member.id = account.principal_id
+  JOIN gateway.organizations ON organizations.id = member.organization_id
+ WHERE $1::uuid IS NULL OR organizations.id = $1
+ ORDER BY account.created_at DESC, account.id LIMIT 1000
+"""
+OF_OPERATOR = "Id or name. Default: the one that operates the deployment."
+
+
+@click.group()
+def console() -> None:
+    """Open the console, and let people into it."""
+
+
+@console.command(name="open")
+@deployment_options
+@click.option("--browser/--no-browser", default=True, show_default=True, help="Start a browser, or print the address.")
+def open_command(deployment: Deployment, browser: bool) -> None:
+    """Open the console. While nobody has an account, by a one-time link that makes the first owner's."""
+    from gateway.admin.call import AdminCall
+    from gateway.admin.resources.console_links import first_link
+    from slipstream.administration import administer
+    from slipstream.tenants import ensure_operating_organization
+
+    async def work(call: AdminCall) -> ConsoleLink | None:
+        await ensure_operating_organization(call)
+        return await first_link(call, again=True)
+
+    link = administer(deployment, work)
+    address = _address(deployment, "/console/" if link is None else link.url)
+    print(address)
+    if browser:
+        click.launch(address)
+
+
+@console.command()
+@deployment_options
+@click.option("--organization", help=OF_OPERATOR)
+@click.option("--role", type=click.Choice(ROLES), default="owner", show_default=True, help="Of a new member.")
+@click.option("--name", help="Of a new member. Default: the e-mail address.")
+@click.argument("email", required=False)
+def link(deployment: Deployment, organization: str | None, role: str, name: str | None, email: str | None) -> None:
+    """Print a one-time link by which EMAIL makes an account, added as a member when new.
+
+    Without EMAIL, while nobody has an account: the link of the first start, once more.
+    """
+    from gateway.admin.call import AdminCall
+    from gateway.admin.resources.console_links import create_console_link, first_link
+    from gateway.admin.resources.members import NewMember, create_member
+    from slipstream.administration import administer, converted
+    from slipstream.tenants import ensure_operating_organization, organization_named
+
+    async def work(call: AdminCall) -> ConsoleLink | None:
+        if organization is None:
+            found = await ensure_operating_organization(call)
+        else:
+            found = await organization_named(call.connection, organization)
+        if email is None:
+            return await first_link(call, again=True)
+        member_id = await call.connection.fetchval(
+            "SELECT id FROM gateway.principals WHERE organization_id = $1 AND lower(email) = lower($2)", found, email
+        )
+        if member_id is None:
+            body = converted({"email": email, "name": name or email, "role": role}, NewMember)
+            member_id = (await create_member(call, found, body)).id
+        return await create_console_link(call, member_id)
+
+    made = administer(deployment, work)
+    if made is None:
+        raise click.UsageError("Somebody has an account already: say for whom the link shall be, by an e-mail address.")
+    _show(deployment, made)
+
+
+@console.group()
+def accounts() -> None:
+    """List accounts of the console, and mend them."""
+
+
+@accounts.command(name="list")
+@deployment_options
+@click.option("--organization", help="Id or name. Default: all.")
+def list_command(deployment: Deployment, organization: str | None) -> None:
+    """List accounts, newest first."""
+    import asyncpg
+
+    from gateway.admin.call import AdminCall
+    from slipstream.administration import administer
+    from slipstream.tenants import organization_named
+
+    async def work(call: AdminCall) -> list[asyncpg.Record]:
+        found = None if organization is None else await organization_named(call.connection, organization)
+        rows: list[asyncpg.Record] = await call.connection.fetch(ACCOUNTS, found)
+        return rows
+
+    print(f"{'e-mail':<32}{'organization':<20}{'role':<11}{'signs in by':<24}{'state':<10}last seen")
+    for each in administer(deployment, work):
+        ways = {"password": each["password"], "authenticator": each["totp"], "provider": each["oidc"]}
+        by = ", ".join(way for way, used in ways.items() if used)
+        seen = each["last_seen_at"].isoformat(timespec="minutes") if each["last_seen_at"] else "-"
+        state = "disabled" if each["disabled"] else "active"
+        print(f"{each['email']:<32}{each['organization']:<20}{each['role']:<11}{by:<24}{state:<10}{seen}")
+
+
+@accounts.command()
+@deployment_options
+@click.option("--organization", help=OF_OPERATOR)
+@click.option("--totp", is_flag=True, help="Forget the authenticator too: for somebody who lost it.")
+@click.argument("which")
+def reset(deployment: Deployment, organization: str | None, totp: bool, which: str) -> None:
+    """End all sessions of WHICH (a member's id or e-mail address), and print a one-time link to a new password."""
+    from gateway.admin.call import AdminCall
+    from gateway.admin.resources.console_links import reset_account
+    from slipstream.administration import administer
+    from slipstream.tenants import administered_organization, member_named
+
+    async def work(call: AdminCall) -> ConsoleLink:
+        found = await administered_organization(call.connection, organization)
+        return await reset_account(call, await member_named(call.connection, found, which), totp=totp)
+
+    _show(deployment, administer(deployment, work))
+
+
+def _show(deployment: Deployment, made: ConsoleLink) -> None:
+    click.echo(f"opens once, until {made.expires_at.isoformat(timespec='minutes')}", err=True)
+    print(_address(deployment, made.url))
+
+
+def _address(deployment: Deployment, url: str) -> str:
+    """url: with or without the deployment's own address before it."""
+    from slipstream.processes import public_url
+
+    settings = running_settings(*deployment)
+    base = settings.gateway.console.public_url or public_url(settings)
+    return url if "://" in url else f"{base}{url}"
