@@ -146,8 +146,8 @@ export function ChatPlayground() {
                 {generation && generation.toolCalls.length > 0 && (
                   <div className="stack-tight">
                     {generation.toolCalls.map((call, place) => (
-                      // biome-ignore lint/suspicious/noArrayIndexKey: calls are only added
                       <CodeBlock
+                        // biome-ignore lint/suspicious/noArrayIndexKey: calls are only added
                         key={place}
                         label={`Call of ${call.name}`}
                         code={`${call.name}(${call.arguments})`}

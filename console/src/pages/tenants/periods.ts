@@ -56,7 +56,7 @@ export function periodOf(name: PeriodName, now: Date): Period {
 }
 
 /** As long, and just before. The month's: the same days of the month before. */
-export function before(name: PeriodName, period: Period): Period {
+export function periodBefore(name: PeriodName, period: Period): Period {
   if (name === "month" || name === "last-month") {
     const start = monthOf(period.start, -1);
     const end = new Date(

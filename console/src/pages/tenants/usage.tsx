@@ -14,7 +14,7 @@ import { change, count, percent, short, signedPercent } from "../../format/numbe
 import { PERIODS, TIERS, USAGE_FIGURES, USAGE_GROUPS } from "../../shell/choices";
 import { useMyself } from "../../shell/session";
 import { useKeys, useProjects } from "./names";
-import { before, PERIOD_NAMES, type Period, periodOf } from "./periods";
+import { PERIOD_NAMES, type Period, periodBefore, periodOf } from "./periods";
 import { type Figure, type GroupTotals, seriesOf, totalsOf, type UsageGroup } from "./usage-series";
 
 const route = getRouteApi("/signed/org/$organizationId/usage");
@@ -79,7 +79,7 @@ export function Usage() {
   // the day moves on; the hour does within "24h"
   const hour = Math.floor(Date.now() / 3_600_000);
   const period = useMemo(() => periodOf(name, new Date(hour * 3_600_000)), [name, hour]);
-  const earlier = useMemo(() => before(name, period), [name, period]);
+  const earlier = useMemo(() => periodBefore(name, period), [name, period]);
   const filters = {
     ...(search.project_id ? { project_id: search.project_id } : {}),
     ...(search.key_id ? { key_id: search.key_id } : {}),
