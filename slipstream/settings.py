@@ -179,5 +179,6 @@ def load(path: Path | None, overrides: Mapping[str, Any] | None = None) -> Setti
         pool.check_names()
         pool.check_api_key()
     loaded.slo.check()
+    loaded.gateway.console.check()
     loaded.evals.check()
     return loaded

@@ -26,8 +26,8 @@ from gateway.wire.errors import EVERY_OPERATION, ErrorBody
 REFUSALS = {
     **EVERY_OPERATION,
     400: "The request cannot be understood: `error.param` names the field.",
-    401: "No admin key, or one that opens nothing.",
-    403: "The role does not allow it, or the tenant is disabled.",
+    401: "No admin key and no session, or one that opens nothing.",
+    403: "The role does not allow it, the tenant is disabled, or a session's request was not sent by our own page.",
     404: "There is no such thing, or it is another organization's.",
     409: "It contradicts what there is, or the Idempotency-Key was used otherwise.",
     413: "The body is too large.",
@@ -119,7 +119,7 @@ async def _answer(
         arguments=arguments,
     )
     answer = await admin.run(operation, asked)
-    headers = {"x-request-id": asked.request_id, "cache-control": "no-store"}
+    headers = {"x-request-id": asked.request_id, "cache-control": "no-store", "x-content-type-options": "nosniff"}
     if answer.version is not None:
         headers["etag"] = f'"{answer.version}"'
     if answer.replayed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections.abc import Awaitable, Callable
 from typing import Any, get_type_hints
@@ -11,16 +12,20 @@ import msgspec
 from litestar import Response
 from litestar.handlers import HTTPRouteHandler
 
-from contracts.errors import InvalidField, NotFound
+from contracts.errors import AuthError, InvalidField, InvalidLink, LimitError, NotFound
 from gateway.admin.operation import IN_QUERY, query_of
 from gateway.admin.request import BoundedRequest
 from gateway.console import own_account, sessions, sign_in, welcome
 from gateway.console.console import Console, ConsoleCall
 from gateway.console.oidc import flow
+from gateway.http.client_connection import SCOPE_KEY
+from gateway.http.disconnect import ClientGone, ClientWatch
 from gateway.metering.journal.request_id import mint
+from gateway.sessions.site import Visit
 from gateway.wire.config import RequestConfig
 
 PREFIX = "/console/api"
+SENT = {"cache-control": "no-store", "referrer-policy": "no-referrer", "x-content-type-options": "nosniff"}
 Service = Callable[..., Awaitable[Any]]
 
 
@@ -92,14 +97,24 @@ def console_routes(limits: RequestConfig) -> list[HTTPRouteHandler]:
 def _route(operation: ConsoleOperation, limits: RequestConfig) -> HTTPRouteHandler:
     async def handle(request: BoundedRequest) -> Response[bytes]:
         console: Console = request.app.state.services.console
+        visit = console.browsers.visit(request.scope)
+        try:
+            return await answer(request, console, visit)
+        except (AuthError, InvalidLink, LimitError):  # as for keys: strangers are told so at a pace
+            with contextlib.suppress(ClientGone):
+                async with ClientWatch(request.scope[SCOPE_KEY]):  # type: ignore[literal-required]
+                    await request.app.state.shares.refused(visit.network)
+            raise
+
+    async def answer(request: BoundedRequest, console: Console, visit: Visit) -> Response[bytes]:
         if not console.config.enabled:
             raise NotFound("There is no console here (gateway.console.enabled).")
-        call = ConsoleCall(console, console.browsers.visit(request.scope), mint())
-        call.visit.require_own_page()  # before a body is waited for
+        call = ConsoleCall(console, visit, mint())
+        visit.require_own_page()  # before a body is waited for
         if operation.signed_in:
             call.require_session()
         result = await operation.service(call, **await _arguments(operation, request))
-        headers = {"x-request-id": call.request_id, "cache-control": "no-store"}
+        headers = {"x-request-id": call.request_id, **SENT}
         if operation.redirects:
             return Response(b"", status_code=302, headers={**headers, "location": result}, cookies=call.cookies)
         body = msgspec.json.encode(result)

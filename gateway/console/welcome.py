@@ -81,6 +81,9 @@ async def preview_link(call: ConsoleCall, body: LinkPreviewed) -> LinkPreview:
 async def welcome(call: ConsoleCall, body: Welcome) -> ConsoleSession:
     """Use a one-time link: give the account a password, and sign in. The link opens nothing any more.
 
+    Where the account's authenticator is in force, nobody is signed in by the link: sign in by the new password and a
+    code.
+
     A link of the first start makes the owner of the operating organization too, of the `email` and `name` given.
     """
     call.visit.require_own_page()
@@ -107,10 +110,15 @@ async def welcome(call: ConsoleCall, body: Welcome) -> ConsoleSession:
             )
             if link.kind is LinkKind.RESET:
                 await end_all(connection, admin, account, None)
-            await begin(call, connection, admin, account, SignInMethod.LINK)
+            if not account.totp:
+                await begin(call, connection, admin, account, SignInMethod.LINK)
         return account
 
-    return await show(call, await call.work(use))
+    account = await call.work(use)
+    if account.totp:  # a link takes the place of a password, not of the authenticator
+        call.forget()
+        return await show(call, None)
+    return await show(call, account)
 
 
 async def _link(call: ConsoleCall, token: str) -> Link:

@@ -13,6 +13,7 @@ LINES = (
     "Base URL for clients: this address and /v1, with an API key from whoever runs it.",
 )
 LINKS = (
+    ("/console", "the console, for people who administer it"),
     ("/openapi.json", "what can be asked"),
     ("/admin/v1/openapi.json", "the API of administrators, who have keys of their own"),
     ("/readyz", "whether it serves now"),

@@ -77,7 +77,7 @@ class ConsoleConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if self.public_url and not _is_origin(self.public_url):
             raise ConfigError(
                 f"gateway.console.public_url: {self.public_url!r} is no address of a site; write "
-                "https://slipstream.example.com, without a path",
+                "https://slipstream.example.com, in small letters and without a path",
                 param="gateway.console.public_url",
             )
         if self.secure_cookies == "always" and self.public_url.startswith("http://"):
@@ -118,7 +118,8 @@ class ConsoleConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def _is_origin(url: str) -> bool:
     parts = urlsplit(url)
-    return parts.scheme in ("http", "https") and bool(parts.netloc) and url == f"{parts.scheme}://{parts.netloc}"
+    bare = f"{parts.scheme}://{parts.netloc}".lower()  # as browsers send it in `Origin`
+    return parts.scheme in ("http", "https") and bool(parts.netloc) and url == bare
 
 
 def _is_address(url: str) -> bool:

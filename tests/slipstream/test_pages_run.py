@@ -19,6 +19,7 @@ GUIDES = ROOT / "docs" / "guides"
 PAGES = (ROOT / "README.md", *sorted(GUIDES.glob("*.md")))
 ON_ONE_DEPLOYMENT = (
     "customers.md",
+    "console.md",
     "editors.md",
     "diagnose.md",
     "monitoring.md",

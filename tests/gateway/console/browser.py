@@ -19,8 +19,10 @@ from gateway.auth.keys import ADMIN_PREFIX, mint
 from gateway.console.passwords import Passwords
 from gateway.sessions.token import link_hash
 from gateway.tenants.roles import Role
+from tests.deployment import free_port
 
 PASSWORD = "four words in a row"
+PEPPER = b"9f86d081884c7d659a2feaa0c55ad015"
 COUNTER = itertools.count(1)
 
 
@@ -111,12 +113,14 @@ class Browser:
 class Town:
     """The operating organization and two tenants, `ours` and `theirs`."""
 
-    def __init__(self, url: str, pepper: bytes, database: asyncpg.Connection[Any]) -> None:
-        self.url = url
-        self.pepper = pepper
+    def __init__(self, database: asyncpg.Connection[Any]) -> None:
+        self.url = ""
+        """Of the gateway, once there is one."""
+        self.pepper = PEPPER
+        self.provider_port = free_port()
         self.database = database
         self.organizations: dict[str, UUID] = {}
-        self.passwords = Passwords(pepper)
+        self.passwords = Passwords(PEPPER)
         self._hash = ""
 
     async def found(self) -> None:

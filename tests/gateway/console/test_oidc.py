@@ -13,7 +13,6 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit, urlunsplit
 from uuid import uuid4
 
-import asyncpg
 import msgspec
 import pytest
 
@@ -21,14 +20,12 @@ from gateway.console.oidc.identity import ProviderUnavailable
 from gateway.console.oidc.provider import Provider
 from gateway.sessions.config import OidcConfig
 from gateway.tenants.roles import Role
-from infra.local.folders import APPLICATION_ROLE
-from infra.local.postgres import create_database
 from tests.deployment import free_port
-from tests.gateway.admin.lone_gateway import lone_gateway
+from tests.gateway.admin.lone_gateway import LoneGateway
 from tests.gateway.console.browser import Answer, Browser, Town
 
 PROVIDER = Path(__file__).parent / "provider"
-START, SESSION = "/console/api/oidc/start", "/console/api/session"
+START, CALLBACK, SESSION = "/console/api/oidc/start", "/console/api/oidc/callback", "/console/api/session"
 GUARD_S = 60.0
 PEOPLE: dict[str, dict[str, object]] = {
     "ada": {"email": "ada@example.com", "email_verified": True, "name": "Ada", "groups": ["everybody", "platform"]},
@@ -55,10 +52,10 @@ def require_node() -> str:
 
 
 @contextlib.asynccontextmanager
-async def provider_for(redirect_uri: str) -> AsyncIterator[str]:
+async def provider_for(redirect_uri: str, port: int = 0) -> AsyncIterator[str]:
     """Its issuer."""
     process = await asyncio.create_subprocess_exec(
-        require_node(), "provider.mjs", redirect_uri, msgspec.json.encode(PEOPLE).decode(),
+        require_node(), "provider.mjs", redirect_uri, str(port), msgspec.json.encode(PEOPLE).decode(),
         cwd=PROVIDER, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
     )  # fmt: skip
     assert process.stdout is not None
@@ -74,35 +71,10 @@ async def provider_for(redirect_uri: str) -> AsyncIterator[str]:
 
 
 @pytest.fixture(scope="module")
-async def sso(postgres_server: Path, _migrated_template: str, valkey_url: str) -> AsyncIterator[Town]:
-    """A deployment whose people come by a provider."""
-    require_node()
-    await create_database(postgres_server, "test_console_oidc", _migrated_template)
-    database_url = f"postgresql://{APPLICATION_ROLE}@/test_console_oidc?host={postgres_server}"
-    database = await asyncpg.connect(database_url)
-    town = Town("", b"", database)
-    await town.found()
-    groups = [
-        {"group": "tenants", "role": "viewer", "organization": str(town.organizations["ours"])},
-        {"group": "accounts", "role": "billing"},
-        {"group": "platform", "role": "admin"},
-    ]
-    port = free_port()
-    async with provider_for(f"http://127.0.0.1:{port}/console/api/oidc/callback") as issuer:
-        settings = {
-            "GATEWAY__CONSOLE__OIDC__ISSUER": issuer,
-            "GATEWAY__CONSOLE__OIDC__CLIENT_ID": "slipstream",
-            "GATEWAY__CONSOLE__OIDC__CLIENT_SECRET_ENV": "OIDC_SECRET",
-            "GATEWAY__CONSOLE__OIDC__GROUPS": msgspec.json.encode(groups).decode(),
-        }
-        environment = {f"SLIPSTREAM_{name}": value for name, value in settings.items()}
-        async with lone_gateway(
-            database_url, valkey_url, port=port, **environment, OIDC_SECRET="of-the-test"
-        ) as gateway:
-            town.url = f"http://127.0.0.1:{port}"
-            town.pepper = gateway.pepper
-            yield town
-    await database.close()
+async def sso(town: Town) -> AsyncIterator[Town]:
+    """With the provider that the gateway's settings name."""
+    async with provider_for(f"{town.url}{CALLBACK}", town.provider_port):
+        yield town
 
 
 class Journey:
@@ -298,7 +270,9 @@ async def test_a_provider_that_is_away_or_another_is_said() -> None:
         await refused(issuer.replace("127.0.0.1", "localhost"))  # it says another name of itself
 
 
-async def test_where_there_is_no_provider_there_is_no_way_to_one(town: Town) -> None:
+async def test_where_there_is_no_provider_there_is_no_way_to_one(town: Town, other_gateway: LoneGateway) -> None:
     async with town.browser() as browser:
-        for path in (START, f"/console/api/oidc/callback?state={uuid4()}&code=x"):
-            assert (await browser.ask("GET", path)).status == 404
+        there = browser.at(other_gateway.url)
+        assert (await there.ask("GET", SESSION)).body["methods"]["oidc"] is None
+        for path in (START, f"{CALLBACK}?state={uuid4()}&code=x"):
+            assert (await there.ask("GET", path)).status == 404

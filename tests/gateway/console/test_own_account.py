@@ -184,6 +184,18 @@ async def test_an_authenticator_is_disabled_by_password_and_code_only(town: Town
         assert (await browser.sign_in(email)).status == 200
 
 
+async def test_a_reset_does_not_go_round_the_authenticator(town: Town) -> None:
+    async with town.signed_in() as browser, town.browser() as elsewhere:
+        email = await email_of(browser)
+        own = await enrolled(browser)
+        member_id = await town.database.fetchval("SELECT id FROM gateway.principals WHERE email = $1", email)
+        body = {"token": await town.link("reset", member_id), "password": NEW}
+        assert (await elsewhere.ask("POST", WELCOME, body)).signed_in is None
+        assert "slipstream-session" not in elsewhere.cookies
+        assert (await elsewhere.sign_in(email, NEW)).code == "totp_required"
+        assert (await elsewhere.sign_in(email, NEW, totp=own.recovery[0])).status == 200
+
+
 async def test_guesses_at_a_code_are_held_back_like_those_at_a_password(town: Town) -> None:
     async with town.signed_in() as browser, town.browser() as elsewhere:
         email = await email_of(browser)

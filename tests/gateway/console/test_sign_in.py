@@ -17,7 +17,8 @@ async def test_who_signs_in_is_told_who_they_are_and_what_they_may(town: Town) -
     email = await town.account(Role.DEVELOPER)
     async with town.browser() as browser:
         nobody = await browser.ask("GET", "/console/api/session")
-        assert nobody.body == {"signed_in": None, "methods": {"password": True, "oidc": None}}
+        provider = {"name": "single sign-on", "start": "/console/api/oidc/start"}
+        assert nobody.body == {"signed_in": None, "methods": {"password": True, "oidc": provider}}
         signed_in = (await browser.sign_in(email.upper())).signed_in
         assert signed_in["account"]["email"] == email
         assert signed_in["organization"] == {"id": str(town.organizations["ours"]), "name": "ours"}

@@ -1,13 +1,13 @@
 // A provider of identities: `oidc-provider`, certified by the OpenID Foundation, with people of the test's own.
 //
-// argv: the redirect URI, then JSON of people by name: {"ada": {"email": …, "email_verified": …, "groups": […]}}.
-// Says its issuer as the first line, when it listens. `/sign-in-as/NAME?uid=…` answers its questions.
+// argv: the redirect URI, the port or 0, and JSON of people by name: {"ada": {"email": …, "email_verified": …, "groups": […]}}.
+// Says its issuer as the first line, when it listens. `as=NAME` behind the address of its question answers it.
 import http from "node:http";
 import Provider from "oidc-provider";
 
-const [redirectUri, people] = [process.argv[2], JSON.parse(process.argv[3])];
+const [redirectUri, port, people] = [process.argv[2], Number(process.argv[3]), JSON.parse(process.argv[4])];
 const server = http.createServer((request, response) => handle(request, response));
-server.listen(0, "127.0.0.1", () => {
+server.listen(port, "127.0.0.1", () => {
   const issuer = `http://127.0.0.1:${server.address().port}`;
   const provider = new Provider(issuer, {
     clients: [
