@@ -126,7 +126,7 @@ function AccountMenu() {
   return (
     <Menu
       trigger={
-        <button type="button" className="switcher" aria-label={`Account of ${account.email}`}>
+        <button type="button" className="switcher">
           <span className="switcher-mark" aria-hidden="true">
             {account.email.slice(0, 1).toUpperCase()}
           </span>
@@ -135,6 +135,7 @@ function AccountMenu() {
             <small>
               {role} in {organization.name}
             </small>
+            <span className="visually-hidden">Account, appearance, sign out</span>
           </span>
           <Icon name="updown" />
         </button>

@@ -18,7 +18,6 @@ export function Switcher({ organizationId }: { organizationId: string }) {
         <button
           type="button"
           className="switcher"
-          aria-label={`Organization ${name}. Switch organization or project`}
         >
           <span className="switcher-mark" aria-hidden="true">
             {name.slice(0, 1).toUpperCase()}
@@ -26,6 +25,7 @@ export function Switcher({ organizationId }: { organizationId: string }) {
           <span>
             <b>{name}</b>
             <small>{organization.data?.operator ? "operates this deployment" : "organization"}</small>
+            <span className="visually-hidden">Switch organization or project</span>
           </span>
           <Icon name="updown" />
         </button>
