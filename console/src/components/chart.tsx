@@ -81,11 +81,12 @@ export function Chart({ label, times, series, kind = "lines", format, height = 2
         height,
         series: [{}, ...order.map((place) => drawn[place] as uPlot.Series)],
         axes: [
-          { ...axis, font, grid: { show: false } },
-          { ...axis, font, size: 74, values: (_, ticks) => ticks.map((tick) => format(tick)) },
+          { ...axis, font, grid: { show: false }, values: (_, ticks) => ticks.map(tick) },
+          { ...axis, font, size: 74, values: (_, ticks) => ticks.map((value) => format(value)) },
         ],
         scales: { y: { range: (_, __, most) => [0, most > 0 ? most * 1.08 : 1] } },
         legend: { show: false },
+        tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "UTC"),
         cursor: { points: { show: false }, drag: { x: false, y: false } },
         hooks: { setCursor: [(self) => tell(self, element, label, series, times, format)] },
       },
@@ -124,6 +125,16 @@ export function Chart({ label, times, series, kind = "lines", format, height = 2
       )}
     </figure>
   );
+}
+
+const TICK_DAY = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", timeZone: "UTC" });
+
+/** A moment below the axis, in UTC: the day at midnight, else the time. */
+function tick(seconds: number): string {
+  const at = new Date(seconds * 1000);
+  return at.getUTCHours() === 0 && at.getUTCMinutes() === 0
+    ? TICK_DAY.format(at)
+    : at.toISOString().slice(11, 16);
 }
 
 /** Under the pointer: when, and what each was. */

@@ -15,10 +15,7 @@ export function Switcher({ organizationId }: { organizationId: string }) {
   return (
     <Popover.Root open={open} onOpenChange={setOpen}>
       <Popover.Trigger asChild>
-        <button
-          type="button"
-          className="switcher"
-        >
+        <button type="button" className="switcher">
           <span className="switcher-mark" aria-hidden="true">
             {name.slice(0, 1).toUpperCase()}
           </span>

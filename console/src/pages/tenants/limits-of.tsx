@@ -146,7 +146,9 @@ export function LimitsOf({
         <Empty title="Not limited here">
           {level === "organization" && !writes
             ? "Whoever runs this deployment sets an organization's limits."
-            : "The rules above it hold alone."}
+            : level === "organization"
+              ? "Set a limit to bound what the organization may use as a whole."
+              : "The rules above it hold alone."}
         </Empty>
       ) : (
         <div className="stack">
