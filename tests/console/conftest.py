@@ -69,5 +69,5 @@ async def owner(browser: Browser, deployed: Deployment) -> AsyncIterator[Console
         await page.get_by_label("The password again").fill(PASSWORD)
         await console.expect_no_faults("welcome")
         await page.get_by_role("button", name="Begin").click()
-        await page.get_by_role("heading", level=1).wait_for()
+        await page.wait_for_url("**/console/org/**")
         yield console

@@ -1,5 +1,5 @@
-import { getRouteApi, Navigate, useNavigate } from "@tanstack/react-router";
-import { type FormEvent, useState } from "react";
+import { getRouteApi, useRouter } from "@tanstack/react-router";
+import { type FormEvent, useEffect, useState } from "react";
 import { ApiError, sentenceOf } from "../../api/error";
 import { signIn } from "../../api/session";
 import { Button } from "../../components/button";
@@ -22,7 +22,12 @@ export function SignIn() {
   const next = safeNext(route.useSearch().next);
   const session = useConsoleSession();
   const keep = useKeepSession();
-  const navigate = useNavigate();
+  const router = useRouter();
+  const signedIn = session.data?.signed_in != null;
+  // the address with its filters, as it was asked for
+  useEffect(() => {
+    if (signedIn) router.history.replace(`/console${next}`);
+  }, [signedIn, next, router]);
   const [form, setForm] = useState({ email: "", password: "", totp: "", organization_id: "" });
   const [asks, setAsks] = useState<{ totp: boolean; organization: boolean }>({
     totp: false,
@@ -40,7 +45,7 @@ export function SignIn() {
       </main>
     );
   }
-  if (session.data.signed_in) return <Navigate to={next} replace />;
+  if (signedIn) return <Loading label="Loading the console" />;
   const { methods } = session.data;
 
   const submit = async (event: FormEvent) => {
@@ -57,7 +62,6 @@ export function SignIn() {
           ...(organization_id === "" ? {} : { organization_id }),
         }),
       );
-      await navigate({ to: next, replace: true });
     } catch (thrown) {
       if (thrown instanceof ApiError && thrown.code === "totp_required")
         setAsks((all) => ({ ...all, totp: true }));
