@@ -150,7 +150,7 @@ async def test_chat_streams_in_the_playground_and_tells_its_tokens(owner: Consol
     await owner.page.get_by_role("link", name="Chat").click()
     await owner.page.get_by_role("button", name="Make a key").click()
     await owner.page.get_by_role("combobox", name="Model").get_by_text("fake").wait_for(state="attached")
-    await owner.page.get_by_label("Message").fill("it's me")
+    await owner.page.get_by_label("Message", exact=True).fill("it's me")
     await owner.page.get_by_role("button", name="Send").click()
     await owner.page.get_by_text(re.compile("^Ended by")).wait_for()
     assert re.search(r"of \d+ in", await owner.page.locator("dt:has-text('Tokens') + dd").inner_text())
@@ -245,6 +245,7 @@ async def sign_in(console: Console) -> None:
     """As the first owner."""
     await console.page.goto(f"{console.url}/console/")
     await fill_in(console)
+    await console.page.wait_for_url("**/console/org/**")
     await console.settled()
 
 

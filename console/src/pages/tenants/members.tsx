@@ -63,7 +63,10 @@ export function Members() {
   const link = useAction(
     (id: string) =>
       read(api.POST("/admin/v1/members/{member_id}/console-link", { params: { path: { member_id: id } } })),
-    { then: (made) => setOpen({ what: "link", ...made }) },
+    {
+      then: (made) =>
+        setOpen({ what: "link", url: new URL(made.url, location.origin).href, expires_at: made.expires_at }),
+    },
   );
   const toggle = useAction(
     ({ id, disabled }: { id: string; disabled: boolean }) =>

@@ -24,7 +24,7 @@ const FIGURE_NAMES: Record<Figure, string> = {
   prompt_tokens: "Input tokens",
   completion_tokens: "Output tokens",
 };
-const FRESH_EVERY_MS = 10_000;
+const FRESH_EVERY_MS = 3_000;
 
 interface Asked {
   organizationId: string;
