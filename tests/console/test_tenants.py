@@ -102,9 +102,7 @@ async def test_a_limit_refuses_and_the_request_tells_why(
     await owner.go(f"/org/{acme}/requests")
     await owner.page.get_by_label("Request’s id").fill(refused)
     # the record of a request is written a moment after its answer
-    await owner.page.wait_for_function(
-        "id => fetch(`/admin/v1/requests/${id}`).then(answer => answer.ok)", arg=refused
-    )
+    await owner.page.wait_for_function("id => fetch(`/admin/v1/requests/${id}`).then(answer => answer.ok)", arg=refused)
     await owner.page.get_by_role("button", name="Find out").click()
     await owner.page.get_by_text("Limited by requests per minute of the key").wait_for()
     await owner.expect_no_faults("a refused request")
