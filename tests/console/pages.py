@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from playwright.async_api import Browser, Page
+from playwright.async_api import Browser, Page, expect
 
 from tests.deployment import ROOT
 
@@ -35,7 +35,7 @@ class Console:
     async def settled(self) -> None:
         """Until the page has a heading and no skeleton."""
         await self.page.get_by_role("heading", level=1).wait_for()
-        await self.page.wait_for_function("document.querySelector('.skeleton') === null")
+        await expect(self.page.locator(".skeleton")).to_have_count(0)
 
     async def heading(self) -> str:
         """The page's."""
