@@ -193,6 +193,7 @@ ABSENT = frozenset(
 OF_STRUCT: dict[tuple[str, str], Any] = {
     ("Adapter", "name"): "support",
     ("ConsoleLink", "url"): "https://slipstream.example.com/console/#/welcome?token=Jx1vM0c9s3lqk7TfYw2b5dRzN8hPaEuG",
+    ("Methods", "password"): True,
     ("SignIn", "totp"): "492817",
     ("TotpEnrolment", "secret"): "JBSWY3DPEHPK3PXPJBSWY3DPEHPK3PXP",
     ("Priority", "share"): 200,

@@ -24,9 +24,9 @@ TEMPLATE = "#/components/schemas/{name}"
 DESCRIPTION = """Organizations, projects, keys, members, limits, usage, prices, webhooks, the fleet and the audit log.
 
 Send an admin key as `Authorization: Bearer sk-slip-admin-…`. A page of the console sends its session's cookie instead,
-and with every request but GET the session's `X-CSRF-Token` (`GET /console/api/session`). Inference keys are refused here, and admin keys by
-inference. POSTs may carry an `Idempotency-Key`. Lists are pages: pass `next_cursor` as `cursor`. What belongs to
-another organization is not found (404)."""
+and with every request but GET the session's `X-CSRF-Token` (`GET /console/api/session`). Inference keys are refused
+here, and admin keys by inference. POSTs may carry an `Idempotency-Key`. Lists are pages: pass `next_cursor` as
+`cursor`. What belongs to another organization is not found (404)."""
 
 
 @dataclass
