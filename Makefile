@@ -11,7 +11,7 @@ WORKERS ?= 2
 # LOCKED=1 make test installs exactly what requirements/dev-cpu.lock names, hashes checked.
 
 .DEFAULT_GOAL := help
-.PHONY: help up test test-billing test-sglang test-vllm check format bench nightly docs lock clean
+.PHONY: help up test test-billing test-sglang test-vllm check format bench nightly docs console console-types lock clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -57,6 +57,12 @@ docs: $(DEV)  ## write docs/reference, Grafana's boards and what commands print 
 	$(BIN)/python -m slipstream.reference docs/reference
 	$(BIN)/python -m infra.grafana
 	$(BIN)/python -m slipstream.printed_page docs/guides/plan.md docs/guides/launch-engines.md
+
+console: $(DEV)  ## check, test and build the console into gateway/console/dist (Node of the virtual environment)
+	PATH="$(CURDIR)/$(BIN):$$PATH" console/build.sh $(ARGS)
+
+console-types: $(DEV)  ## the console's types of the admin API anew
+	PATH="$(CURDIR)/$(BIN):$$PATH" console/openapi/generate.sh
 
 lock: $(DEV)  ## renew requirements/*.lock, the hash-pinned dependencies of CI and deployments
 	$(PIP) --quiet 'uv>=0.9,<1'

@@ -44,7 +44,7 @@ class MsgspecSchemas(OpenAPISchemaPlugin):
     """Litestar's schemas of parameters and bodies, written by msgspec; remembers the types for `components`."""
 
     def __init__(self) -> None:
-        self._kinds: list[Any] = []
+        self._kinds: list[tuple[Any, Documented | None, dict[str, Any]]] = []
 
     def is_plugin_supported_field(self, field_definition: FieldDefinition) -> bool:
         """Every one."""
@@ -54,17 +54,22 @@ class MsgspecSchemas(OpenAPISchemaPlugin):
         """Of the type that is documented, without null: a parameter is there or not."""
         documented = next((each for each in field_definition.metadata if isinstance(each, Documented)), None)
         kind = field_definition.raw if documented is None else documented.kind
-        self._kinds.append(kind)
-        (document,), _ = msgspec.json.schema_components([kind], ref_template=TEMPLATE)
-        if documented is not None:
-            document = _without_null(document)
-            if documented.default is not None:
-                document["default"] = msgspec.to_builtins(documented.default)
+        document: dict[str, Any] = {}
+        self._kinds.append((kind, documented, document))
         return MsgspecSchema(document=document)
 
     def components(self) -> dict[str, Any]:
-        """All structs and enumerations that were asked for, by name."""
-        return msgspec.json.schema_components(self._kinds, ref_template=TEMPLATE)[1]
+        """All structs and enumerations that were asked for, by name; fills the schemas that were given out.
+
+        At once, for two types of one name are told apart by their modules only where msgspec is asked for both.
+        """
+        kinds = [kind for kind, _, _ in self._kinds]
+        documents, components = msgspec.json.schema_components(kinds, ref_template=TEMPLATE)
+        for (_, documented, given_out), document in zip(self._kinds, documents, strict=True):
+            given_out.update(document if documented is None else _without_null(document))
+            if documented is not None and documented.default is not None:
+                given_out["default"] = msgspec.to_builtins(documented.default)
+        return components
 
 
 def admin_document() -> bytes:

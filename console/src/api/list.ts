@@ -1,0 +1,63 @@
+/** Lists of the admin API come in pages; these read them one after the other, or all up to a bound. */
+import { useInfiniteQuery } from "@tanstack/react-query";
+import { useMemo } from "react";
+
+export interface ApiPage<Row> {
+  data: Row[];
+  has_more: boolean;
+  next_cursor: string | null;
+}
+
+export interface List<Row> {
+  rows: Row[];
+  loading: boolean;
+  error: unknown;
+  hasMore: boolean;
+  loadingMore: boolean;
+  loadMore: () => void;
+  reload: () => void;
+}
+
+/** A list that grows as one scrolls. fetchPage: asks for one page of at most 100. */
+export function useList<Row>(
+  key: readonly unknown[],
+  fetchPage: (cursor: string | undefined) => Promise<ApiPage<Row>>,
+  options: { enabled?: boolean; refetchEveryMs?: number } = {},
+): List<Row> {
+  const query = useInfiniteQuery({
+    queryKey: key,
+    queryFn: ({ pageParam }) => fetchPage(pageParam),
+    initialPageParam: undefined as string | undefined,
+    getNextPageParam: (page) => page.next_cursor ?? undefined,
+    enabled: options.enabled ?? true,
+    refetchInterval: options.refetchEveryMs ?? false,
+  });
+  const rows = useMemo(() => query.data?.pages.flatMap((page) => page.data) ?? [], [query.data]);
+  return {
+    rows,
+    loading: query.isPending && (options.enabled ?? true),
+    error: query.error,
+    hasMore: query.hasNextPage,
+    loadingMore: query.isFetchingNextPage,
+    loadMore: () => void query.fetchNextPage(),
+    reload: () => void query.refetch(),
+  };
+}
+
+/** Every row, for charts and sums. Raises where there are more than `most`. */
+export async function readAll<Row>(
+  fetchPage: (cursor: string | undefined) => Promise<ApiPage<Row>>,
+  most = 5000,
+): Promise<Row[]> {
+  const rows: Row[] = [];
+  let cursor: string | undefined;
+  do {
+    const page = await fetchPage(cursor);
+    rows.push(...page.data);
+    cursor = page.next_cursor ?? undefined;
+    if (rows.length > most) {
+      throw new Error(`There are more than ${most} rows. Choose a shorter period or fewer groups.`);
+    }
+  } while (cursor !== undefined);
+  return rows;
+}

@@ -1,0 +1,160 @@
+/** Lines or stacked bars over time, drawn by uPlot on a canvas; what they show is also in the table beside them. */
+import { useEffect, useMemo, useRef } from "react";
+import uPlot from "uplot";
+import "uplot/dist/uPlot.min.css";
+import { useTheme } from "../shell/theme";
+
+export interface Series {
+  label: string;
+  /** Aligned to `times`; null: nothing known. */
+  values: (number | null)[];
+  dashed?: boolean;
+}
+
+interface ChartProps {
+  label: string;
+  /** Seconds since 1970. */
+  times: number[];
+  series: Series[];
+  kind?: "lines" | "bars";
+  format: (value: number) => string;
+  height?: number;
+}
+
+const SERIES_COLOURS = 6;
+
+/** Sums from the first series up, so that bars stand on each other. */
+export function stack(series: Series[]): (number | null)[][] {
+  const sums: number[] = [];
+  return series.map(({ values }) =>
+    values.map((value, at) => {
+      sums[at] = (sums[at] ?? 0) + (value ?? 0);
+      return sums[at] ?? 0;
+    }),
+  );
+}
+
+export function Chart({ label, times, series, kind = "lines", format, height = 240 }: ChartProps) {
+  const frame = useRef<HTMLDivElement>(null);
+  const theme = useTheme();
+  const key = series.map((each) => `${each.label}${each.dashed ? "~" : ""}`).join("|");
+  const data = useMemo(
+    () =>
+      [times, ...(kind === "bars" ? stack(series) : series.map((each) => each.values))] as uPlot.AlignedData,
+    [times, series, kind],
+  );
+  const plot = useRef<uPlot | null>(null);
+  // biome-ignore lint/correctness/useExhaustiveDependencies: new values are given to the plot below, without another plot
+  useEffect(() => {
+    const element = frame.current;
+    if (element === null) return;
+    const style = getComputedStyle(document.documentElement);
+    const colour = (name: string) => style.getPropertyValue(name).trim();
+    const drawn = series.map((each, place): uPlot.Series => {
+      const stroke = colour(`--series-${(place % SERIES_COLOURS) + 1}`);
+      return {
+        label: each.label,
+        stroke,
+        width: kind === "bars" ? 0 : 1.75,
+        ...(each.dashed ? { dash: [5, 4] } : {}),
+        ...(kind === "bars"
+          ? {
+              fill: stroke,
+              paths: uPlot.paths.bars?.({ size: [0.72, 60], radius: 0.08 }) as uPlot.Series.PathBuilder,
+            }
+          : {}),
+        points: { show: false },
+        value: (_, value) => (value == null ? "–" : format(value)),
+      };
+    });
+    const axis = {
+      stroke: colour("--ink-3"),
+      grid: { stroke: colour("--line"), width: 1 },
+      ticks: { show: false },
+    };
+    const font = `12px ${colour("--sans")}`;
+    // the top of the stack is drawn first, or it would cover the rest
+    const order = kind === "bars" ? [...drawn.keys()].reverse() : [...drawn.keys()];
+    const made = new uPlot(
+      {
+        width: Math.max(element.clientWidth, 120),
+        height,
+        series: [{}, ...order.map((place) => drawn[place] as uPlot.Series)],
+        axes: [
+          { ...axis, font, grid: { show: false }, values: (_, ticks) => ticks.map(tick) },
+          { ...axis, font, size: 74, values: (_, ticks) => ticks.map((value) => format(value)) },
+        ],
+        scales: { y: { range: (_, __, most) => [0, most > 0 ? most * 1.08 : 1] } },
+        legend: { show: false },
+        tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "UTC"),
+        cursor: { points: { show: false }, drag: { x: false, y: false } },
+        hooks: { setCursor: [(self) => tell(self, element, label, series, times, format)] },
+      },
+      [data[0], ...order.map((place) => data[place + 1])] as uPlot.AlignedData,
+      element,
+    );
+    plot.current = made;
+    const observer = new ResizeObserver(() =>
+      made.setSize({ width: Math.max(element.clientWidth, 120), height }),
+    );
+    observer.observe(element);
+    return () => {
+      observer.disconnect();
+      made.destroy();
+      plot.current = null;
+    };
+  }, [key, kind, theme, height]);
+  useEffect(() => {
+    const rest = data.slice(1);
+    if (kind === "bars") rest.reverse();
+    plot.current?.setData([data[0], ...rest] as uPlot.AlignedData);
+  }, [data, kind]);
+  return (
+    <figure className="chart">
+      <div ref={frame} role="img" aria-label={`${label}. The numbers are in the table.`} />
+      <output className="chart-readout small quiet" aria-hidden="true" />
+      {series.length > 1 && (
+        <ul className="legend">
+          {series.map((each, place) => (
+            <li key={each.label}>
+              <span className="swatch" data-series={(place % SERIES_COLOURS) + 1} />
+              {each.label}
+            </li>
+          ))}
+        </ul>
+      )}
+    </figure>
+  );
+}
+
+const TICK_DAY = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", timeZone: "UTC" });
+
+/** A moment below the axis, in UTC: the day at midnight, else the time. */
+function tick(seconds: number): string {
+  const at = new Date(seconds * 1000);
+  return at.getUTCHours() === 0 && at.getUTCMinutes() === 0
+    ? TICK_DAY.format(at)
+    : at.toISOString().slice(11, 16);
+}
+
+/** Under the pointer: when, and what each was. */
+function tell(
+  plot: uPlot,
+  element: HTMLElement,
+  label: string,
+  series: Series[],
+  times: number[],
+  format: (value: number) => string,
+): void {
+  const output = element.parentElement?.querySelector("output");
+  if (!output) return;
+  const at = plot.cursor.idx;
+  const time = at == null ? undefined : times[at];
+  if (at == null || time === undefined) {
+    output.textContent = label;
+    return;
+  }
+  const when = new Date(time * 1000).toISOString().slice(0, 16).replace("T", " ");
+  const values = series.map((each) => `${each.label}: ${format(each.values[at] ?? 0)}`);
+  output.textContent = `${when} UTC · ${values.join(" · ")}`;
+}

@@ -1,0 +1,129 @@
+/** Dialogs on the browser's own `<dialog>`: it holds the focus, closes by Escape and makes the rest inert. */
+import { type FormEvent, type ReactNode, useEffect, useId, useRef, useState } from "react";
+import { sentenceOf } from "../api/error";
+import { Button, IconButton } from "./button";
+import { TextField } from "./field";
+import { Notice } from "./notice";
+
+interface DialogProps {
+  title: string;
+  onClose: () => void;
+  wide?: boolean;
+  children: ReactNode;
+}
+
+/** Open as long as it is rendered; the focus goes back to where it came from. */
+export function Dialog({ title, onClose, wide, children }: DialogProps) {
+  const ref = useRef<HTMLDialogElement>(null);
+  const id = useId();
+  useEffect(() => {
+    const dialog = ref.current;
+    const before = document.activeElement;
+    dialog?.showModal();
+    return () => {
+      dialog?.close();
+      if (before instanceof HTMLElement && before.isConnected) before.focus();
+    };
+  }, []);
+  return (
+    <dialog
+      ref={ref}
+      className="dialog"
+      data-size={wide ? "wide" : undefined}
+      aria-labelledby={id}
+      onCancel={(event) => {
+        event.preventDefault();
+        onClose();
+      }}
+    >
+      <div className="dialog-head">
+        <h2 id={id}>{title}</h2>
+        <IconButton icon="close" label="Close" onClick={onClose} />
+      </div>
+      {children}
+    </dialog>
+  );
+}
+
+interface FormDialogProps extends DialogProps {
+  submit: string;
+  onSubmit: () => void;
+  busy: boolean;
+  error?: unknown;
+  danger?: boolean;
+  disabled?: boolean;
+}
+
+export function FormDialog({
+  submit,
+  onSubmit,
+  busy,
+  error,
+  danger,
+  disabled,
+  children,
+  ...dialog
+}: FormDialogProps) {
+  return (
+    <Dialog {...dialog}>
+      <form
+        onSubmit={(event: FormEvent) => {
+          event.preventDefault();
+          onSubmit();
+        }}
+      >
+        <div className="dialog-body">
+          {children}
+          {error != null && <Notice tone="bad">{sentenceOf(error)}</Notice>}
+        </div>
+        <div className="dialog-foot">
+          <Button onClick={dialog.onClose}>Cancel</Button>
+          <Button type="submit" kind={danger ? "danger-solid" : "primary"} busy={busy} disabled={disabled}>
+            {submit}
+          </Button>
+        </div>
+      </form>
+    </Dialog>
+  );
+}
+
+interface ConfirmProps {
+  title: string;
+  children: ReactNode;
+  action: string;
+  /** What has to be typed first, for what cannot be undone. */
+  typed?: string;
+  busy: boolean;
+  error?: unknown;
+  onConfirm: () => void;
+  onClose: () => void;
+}
+
+export function Confirm({ title, children, action, typed, busy, error, onConfirm, onClose }: ConfirmProps) {
+  const [text, setText] = useState("");
+  return (
+    <FormDialog
+      title={title}
+      submit={action}
+      danger
+      busy={busy}
+      error={error}
+      disabled={typed !== undefined && text !== typed}
+      onSubmit={onConfirm}
+      onClose={onClose}
+    >
+      <div>{children}</div>
+      {typed !== undefined && (
+        <TextField
+          label={
+            <>
+              Type <code>{typed}</code> to go on
+            </>
+          }
+          value={text}
+          onChange={(event) => setText(event.currentTarget.value)}
+        />
+      )}
+    </FormDialog>
+  );
+}

@@ -1,0 +1,86 @@
+import { describe, expect, it } from "vitest";
+import { csv } from "./csv";
+import { amount, microOf, money } from "./money";
+import { change, count, duration, milliseconds, percent, short, signedPercent } from "./number";
+import { relative, utcDay, utcMonth } from "./time";
+
+describe("numbers", () => {
+  it("groups thousands and says nothing of nothing", () => {
+    expect(count(1234567)).toBe("1,234,567");
+    expect(count(null)).toBe("–");
+  });
+  it("shortens from ten thousand on", () => {
+    expect(short(9_999)).toBe("9,999");
+    expect(short(1_234_567)).toBe("1.2M");
+  });
+  it.each([
+    [0.123, "0.12 ms"],
+    [12.34, "12.3 ms"],
+    [240.4, "240 ms"],
+    [1234, "1.23 s"],
+    [90_000, "1 min 30 s"],
+  ])("%s ms is %s", (ms, text) => expect(milliseconds(ms)).toBe(text));
+  it.each([
+    [0, "0 s"],
+    [59, "59 s"],
+    [3600, "1 h"],
+    [86_400, "1 day"],
+    [200_000, "2 days 7 h"],
+  ])("%s s is %s", (seconds, text) => expect(duration(seconds)).toBe(text));
+  it("tells a change as a share of what was before", () => {
+    expect(signedPercent(change(100, 125))).toBe("+25.0 %");
+    expect(signedPercent(change(100, 50))).toBe("−50.0 %");
+    expect(signedPercent(change(0, 50))).toBe("new");
+    expect(percent(0.1234)).toBe("12.3 %");
+  });
+});
+
+describe("money", () => {
+  it.each([
+    [0, "0.00"],
+    [1_234, "0.001234"],
+    [1_200, "0.0012"],
+    [1_234_567, "1.23"],
+    [1_234_567_890_000, "1,234,567.89"],
+    [-2_500_000, "−2.50"],
+  ])("%s millionths are %s", (micro, text) => expect(amount(micro)).toBe(text));
+  it("names the currency", () => expect(money(2_500_000, "EUR")).toBe("2.50 EUR"));
+  it("reads what it writes, to the millionth", () => {
+    expect(microOf("12.5")).toBe(12_500_000);
+    expect(microOf("0.000001")).toBe(1);
+    expect(microOf("0.1234567")).toBeNull();
+    expect(microOf("-1")).toBeNull();
+    expect(microOf("1e3")).toBeNull();
+  });
+});
+
+describe("times", () => {
+  const now = new Date("2026-11-23T04:00:00Z");
+  it.each([
+    ["2026-11-23T03:59:55Z", "just now"],
+    ["2026-11-23T03:57:00Z", "3 minutes ago"],
+    ["2026-11-22T04:00:00Z", "yesterday"],
+    ["2026-11-25T04:00:00Z", "in 2 days"],
+  ])("%s is %s", (at, text) => expect(relative(at, now)).toBe(text));
+  it("cuts days and months in UTC", () => {
+    expect(utcDay(new Date("2026-11-30T23:59:59Z"))).toBe("2026-11-30");
+    expect(utcMonth(new Date("2026-11-30T23:59:59Z"))).toBe("2026-11");
+  });
+});
+
+describe("CSV", () => {
+  it("quotes what has to be, and doubles quotes", () => {
+    expect(
+      csv(
+        ["a", "b"],
+        [
+          ['x "y"', "1,5"],
+          [null, 3],
+        ],
+      ),
+    ).toBe('a,b\r\n"x ""y""","1,5"\r\n,3\r\n');
+  });
+  it("lets no name be a formula of a spreadsheet", () => {
+    expect(csv(["name"], [["=HYPERLINK(1)"], [-5]])).toBe("name\r\n'=HYPERLINK(1)\r\n-5\r\n");
+  });
+});

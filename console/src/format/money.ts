@@ -1,0 +1,28 @@
+/** Money is counted in millionths of the deployment's currency; nothing is rounded away before it is shown. */
+
+/** 1_234_567 → "1.23 USD"; a part of a cent keeps its digits: 1_234 → "0.001234 USD". */
+export function money(micro: number | null | undefined, currency = ""): string {
+  if (micro == null) return "–";
+  const unit = currency === "" ? "" : ` ${currency}`;
+  return `${amount(micro)}${unit}`;
+}
+
+/** Without its currency. */
+export function amount(micro: number): string {
+  const sign = micro < 0 ? "−" : "";
+  const size = Math.abs(micro);
+  if (size === 0) return "0.00";
+  const digits = size >= 100_000 ? 2 : 6;
+  const [whole = "0", part = ""] = (size / 1_000_000).toFixed(digits).split(".");
+  return `${sign}${whole.replace(/\B(?=(\d{3})+$)/g, ",")}.${digits === 6 ? part.replace(/0+$/, "").padEnd(2, "0") : part}`;
+}
+
+/** A price per million tokens: micro per million tokens is money per million. */
+export const pricePerMillion = money;
+
+/** "12.50" → 12_500_000. null for what is no amount of at most six decimals. */
+export function microOf(text: string): number | null {
+  const match = /^(\d{1,9})(?:\.(\d{1,6}))?$/.exec(text.trim());
+  if (match === null) return null;
+  return Number(match[1]) * 1_000_000 + Number((match[2] ?? "").padEnd(6, "0"));
+}

@@ -1,0 +1,11 @@
+import { expect, it } from "vitest";
+import { safeNext } from "./next";
+
+it.each(["https://evil.example/", "//evil.example", "/\\evil.example", "javascript:alert(1)", "evil"])(
+  "%s is no page of the console",
+  (next) => expect(safeNext(next)).toBe("/"),
+);
+
+it("a page of the console is gone to with its filters", () => {
+  expect(safeNext("/org/1/usage?by=model")).toBe("/org/1/usage?by=model");
+});

@@ -1,0 +1,4 @@
+/** The operators' destinations. */
+import type { Destination } from "../../shell/navigation";
+
+export const OPERATIONS: Destination[] = [];

@@ -1,0 +1,243 @@
+import { type FormEvent, useRef, useState } from "react";
+import { sentenceOf } from "../../api/error";
+import { Button } from "../../components/button";
+import { CodeBlock } from "../../components/copy";
+import { SelectField, TextArea, TextField } from "../../components/field";
+import { Notice } from "../../components/notice";
+import { Card, Page } from "../../components/page";
+import { type Generation, generate, NOTHING } from "./generation";
+import { KeyCard, useModels, usePlaygroundKey } from "./key";
+import { Measured } from "./measured";
+import { SameCall } from "./same-call";
+
+interface Turn {
+  role: "user" | "assistant";
+  content: string;
+}
+
+interface Options {
+  model: string;
+  system: string;
+  temperature: string;
+  maxTokens: string;
+  tools: string;
+  schema: string;
+}
+
+/** Text that has to be JSON, or nothing. */
+function parsed(text: string): { value?: unknown; problem?: string } {
+  if (text.trim() === "") return {};
+  try {
+    return { value: JSON.parse(text) };
+  } catch (error) {
+    return { problem: error instanceof Error ? error.message : "This is not JSON." };
+  }
+}
+
+export function chatBody(options: Options, turns: Turn[]): Record<string, unknown> {
+  const tools = parsed(options.tools).value;
+  const schema = parsed(options.schema).value;
+  return {
+    model: options.model,
+    messages: [...(options.system.trim() ? [{ role: "system", content: options.system }] : []), ...turns],
+    ...(options.temperature.trim() ? { temperature: Number(options.temperature) } : {}),
+    ...(options.maxTokens.trim() ? { max_tokens: Number(options.maxTokens) } : {}),
+    ...(tools === undefined ? {} : { tools }),
+    ...(schema === undefined
+      ? {}
+      : { response_format: { type: "json_schema", json_schema: { name: "answer", strict: true, schema } } }),
+    stream: true,
+    stream_options: { include_usage: true },
+  };
+}
+
+export function ChatPlayground() {
+  const key = usePlaygroundKey();
+  const models = useModels(key);
+  const [options, setOptions] = useState<Options>({
+    model: "",
+    system: "",
+    temperature: "",
+    maxTokens: "256",
+    tools: "",
+    schema: "",
+  });
+  const [turns, setTurns] = useState<Turn[]>([]);
+  const [question, setQuestion] = useState("");
+  const [generation, setGeneration] = useState<Generation | null>(null);
+  const [error, setError] = useState<unknown>(null);
+  const abort = useRef<AbortController | null>(null);
+  const model = options.model || models.data?.find((each) => each.includes("chat")) || models.data?.[0] || "";
+  const problems = { tools: parsed(options.tools).problem, schema: parsed(options.schema).problem };
+  const running = generation?.running ?? false;
+  const asked: Turn[] = question.trim() ? [...turns, { role: "user", content: question }] : turns;
+  const body = chatBody({ ...options, model }, asked);
+  const change = (name: keyof Options) => (event: { currentTarget: { value: string } }) => {
+    const value = event.currentTarget.value;
+    setOptions((all) => ({ ...all, [name]: value }));
+  };
+  const send = async (event: FormEvent) => {
+    event.preventDefault();
+    if (key === null || question.trim() === "" || running) return;
+    setError(null);
+    setTurns(asked);
+    setQuestion("");
+    setGeneration(NOTHING);
+    abort.current = new AbortController();
+    let newest: Generation = NOTHING;
+    const follow = (each: Generation) => {
+      newest = each;
+      setGeneration(each);
+    };
+    try {
+      await generate("/v1/chat/completions", key, body, abort.current.signal, follow);
+    } catch (thrown) {
+      if (!(thrown instanceof DOMException && thrown.name === "AbortError")) setError(thrown);
+      setGeneration({ ...newest, running: false });
+    }
+    if (newest.text !== "") setTurns([...asked, { role: "assistant", content: newest.text }]);
+  };
+  const answering = generation !== null && running;
+  return (
+    <Page
+      title="Chat playground"
+      about="Ask a model as an application would, and watch where the time and the money go."
+    >
+      <div className="stack">
+        <KeyCard />
+        <div className="play">
+          <div className="stack">
+            <Card
+              title="Conversation"
+              actions={
+                turns.length > 0 &&
+                !running && (
+                  <Button
+                    size="small"
+                    onClick={() => {
+                      setTurns([]);
+                      setGeneration(null);
+                    }}
+                  >
+                    Start anew
+                  </Button>
+                )
+              }
+            >
+              <div className="stack">
+                <ol className="turns" aria-live="polite" aria-busy={running}>
+                  {turns.map((turn, place) => (
+                    // biome-ignore lint/suspicious/noArrayIndexKey: turns are only added
+                    <li key={place} data-role={turn.role}>
+                      <b>{turn.role === "user" ? "You" : model}</b>
+                      <p>{turn.content}</p>
+                    </li>
+                  ))}
+                  {answering && (
+                    <li data-role="assistant">
+                      <b>{model}</b>
+                      <p>
+                        {generation.text}
+                        <span className="caret" aria-hidden="true" />
+                      </p>
+                    </li>
+                  )}
+                </ol>
+                {generation && generation.toolCalls.length > 0 && (
+                  <div className="stack-tight">
+                    {generation.toolCalls.map((call, place) => (
+                      <CodeBlock
+                        // biome-ignore lint/suspicious/noArrayIndexKey: calls are only added
+                        key={place}
+                        label={`Call of ${call.name}`}
+                        code={`${call.name}(${call.arguments})`}
+                      />
+                    ))}
+                  </div>
+                )}
+                {error != null && <Notice tone="bad">{sentenceOf(error)}</Notice>}
+                <form className="stack-tight" onSubmit={(event) => void send(event)}>
+                  <TextArea
+                    label="Message"
+                    rows={3}
+                    value={question}
+                    placeholder={key === null ? "Choose a key first" : "Ask something. Ctrl+Enter sends it."}
+                    onChange={(event) => setQuestion(event.currentTarget.value)}
+                    onKeyDown={(event) => {
+                      if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) void send(event);
+                    }}
+                  />
+                  <div className="row">
+                    <Button
+                      type="submit"
+                      kind="primary"
+                      icon="play"
+                      disabled={
+                        key === null ||
+                        model === "" ||
+                        running ||
+                        question.trim() === "" ||
+                        Boolean(problems.tools ?? problems.schema)
+                      }
+                    >
+                      Send
+                    </Button>
+                    {running && (
+                      <Button icon="stop" onClick={() => abort.current?.abort()}>
+                        Stop
+                      </Button>
+                    )}
+                    {generation?.finish && <span className="quiet small">Ended by {generation.finish}</span>}
+                  </div>
+                </form>
+              </div>
+            </Card>
+            {generation && <Measured generation={generation} model={model} />}
+            <SameCall kind="chat" path="/v1/chat/completions" body={body} />
+          </div>
+          <Card title="Options">
+            <div className="stack">
+              <SelectField label="Model" value={model} onChange={change("model")}>
+                {models.data?.map((each) => <option key={each}>{each}</option>) ?? (
+                  <option value="">Choose a key first</option>
+                )}
+              </SelectField>
+              <TextArea label="System message" rows={2} value={options.system} onChange={change("system")} />
+              <TextField
+                label="Temperature"
+                inputMode="decimal"
+                placeholder="the model’s"
+                value={options.temperature}
+                onChange={change("temperature")}
+              />
+              <TextField
+                label="Output tokens at most"
+                inputMode="numeric"
+                value={options.maxTokens}
+                onChange={change("maxTokens")}
+              />
+              <TextArea
+                label="Tools (JSON)"
+                rows={3}
+                spellCheck={false}
+                placeholder='[{"type": "function", "function": {"name": "…", "parameters": {}}}]'
+                error={problems.tools}
+                value={options.tools}
+                onChange={change("tools")}
+              />
+              <TextArea
+                label="JSON schema of the answer"
+                rows={3}
+                spellCheck={false}
+                placeholder='{"type": "object", "properties": {}}'
+                error={problems.schema}
+                value={options.schema}
+                onChange={change("schema")}
+              />
+            </div>
+          </Card>
+        </div>
+      </div>
+    </Page>
+  );
+}

@@ -1,0 +1,121 @@
+/** One call of the public API, streamed, and what is measured of it here. */
+import { EventSourceParserStream } from "eventsource-parser/stream";
+import { ApiError } from "../../api/error";
+
+export interface Usage {
+  prompt_tokens: number;
+  completion_tokens: number;
+  prompt_tokens_details?: { cached_tokens?: number } | null;
+}
+
+export interface ToolCall {
+  name: string;
+  arguments: string;
+}
+
+export interface Generation {
+  text: string;
+  toolCalls: ToolCall[];
+  finish: string | null;
+  requestId: string | null;
+  /** Of this browser's clock: from sending to the first text. */
+  ttftMs: number | null;
+  elapsedMs: number;
+  /** Chunks with text, until the engine's count is known. */
+  pieces: number;
+  usage: Usage | null;
+  running: boolean;
+}
+
+export const NOTHING: Generation = {
+  text: "",
+  toolCalls: [],
+  finish: null,
+  requestId: null,
+  ttftMs: null,
+  elapsedMs: 0,
+  pieces: 0,
+  usage: null,
+  running: true,
+};
+
+interface Chunk {
+  choices?: {
+    delta?: {
+      content?: string | null;
+      tool_calls?: { index: number; function?: { name?: string; arguments?: string } }[];
+    };
+    text?: string;
+    finish_reason?: string | null;
+  }[];
+  usage?: Usage | null;
+  error?: { message?: string; code?: string };
+}
+
+/** What a chunk adds. at: milliseconds since the request was sent. Raises where the chunk is an error. */
+export function taken(before: Generation, chunk: Chunk, at: number): Generation {
+  if (chunk.error) throw new Error(chunk.error.message ?? "The stream broke off with an error.");
+  const choice = chunk.choices?.[0];
+  const text = choice?.delta?.content ?? choice?.text ?? "";
+  const toolCalls = [...before.toolCalls];
+  for (const part of choice?.delta?.tool_calls ?? []) {
+    const call = toolCalls[part.index] ?? { name: "", arguments: "" };
+    toolCalls[part.index] = {
+      name: call.name + (part.function?.name ?? ""),
+      arguments: call.arguments + (part.function?.arguments ?? ""),
+    };
+  }
+  const came = text !== "" || (choice?.delta?.tool_calls?.length ?? 0) > 0;
+  return {
+    ...before,
+    text: before.text + text,
+    toolCalls,
+    finish: choice?.finish_reason ?? before.finish,
+    ttftMs: before.ttftMs ?? (came ? at : null),
+    elapsedMs: at,
+    pieces: before.pieces + (came ? 1 : 0),
+    usage: chunk.usage ?? before.usage,
+  };
+}
+
+/** Output tokens a second after the first; null before there are two. */
+export function tokensPerSecond({ usage, pieces, ttftMs, elapsedMs }: Generation): number | null {
+  const tokens = usage?.completion_tokens ?? pieces;
+  if (ttftMs === null || tokens < 2 || elapsedMs <= ttftMs) return null;
+  return ((tokens - 1) / (elapsedMs - ttftMs)) * 1000;
+}
+
+/** Send it and follow the stream. onChange: with every piece. Raises ApiError where it is refused. */
+export async function generate(
+  path: string,
+  key: string,
+  body: unknown,
+  signal: AbortSignal,
+  onChange: (generation: Generation) => void,
+): Promise<Generation> {
+  const began = performance.now();
+  const response = await fetch(path, {
+    method: "POST",
+    credentials: "omit",
+    headers: { Authorization: `Bearer ${key}`, "Content-Type": "application/json" },
+    body: JSON.stringify(body),
+    signal,
+  });
+  if (!response.ok || response.body === null) {
+    throw ApiError.of(response, await response.json().catch(() => undefined));
+  }
+  let generation: Generation = { ...NOTHING, requestId: response.headers.get("x-request-id") };
+  const events = response.body
+    .pipeThrough(new TextDecoderStream() as ReadableWritablePair<string, Uint8Array<ArrayBuffer>>)
+    .pipeThrough(new EventSourceParserStream())
+    .getReader();
+  for (;;) {
+    const { done, value } = await events.read();
+    if (done || value.data === "[DONE]") break;
+    generation = taken(generation, JSON.parse(value.data) as Chunk, performance.now() - began);
+    onChange(generation);
+  }
+  generation = { ...generation, running: false };
+  onChange(generation);
+  return generation;
+}

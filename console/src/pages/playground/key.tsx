@@ -1,0 +1,143 @@
+/** The key that the playground sends: pasted, or made for an hour. It stays in memory and goes with the page. */
+import { useQuery, useQueryClient } from "@tanstack/react-query";
+import { useState } from "react";
+import { api, read } from "../../api/client";
+import { ApiError } from "../../api/error";
+import { useAction } from "../../components/action";
+import { Badge } from "../../components/badge";
+import { Button } from "../../components/button";
+import { SelectField, TextField } from "../../components/field";
+import { Notice } from "../../components/notice";
+import { Card } from "../../components/page";
+import { useMyself } from "../../shell/session";
+import { useOrganizationId } from "../../shell/shell";
+import { useProjects } from "../tenants/names";
+
+const KEY = ["playground", "key"] as const;
+const LIFE_MS = 3_600_000;
+
+export function usePlaygroundKey(): string | null {
+  const kept = useQuery<string | null>({
+    queryKey: KEY,
+    queryFn: () => null,
+    enabled: false,
+    staleTime: Number.POSITIVE_INFINITY,
+    gcTime: Number.POSITIVE_INFINITY,
+  });
+  return kept.data ?? null;
+}
+
+/** The models that the key opens. */
+export function useModels(key: string | null) {
+  return useQuery({
+    queryKey: ["playground", "models", key],
+    enabled: key !== null,
+    retry: false,
+    queryFn: async () => {
+      const response = await fetch("/v1/models", {
+        headers: { Authorization: `Bearer ${key}` },
+        credentials: "omit",
+      });
+      const body = await response.json().catch(() => undefined);
+      if (!response.ok) throw ApiError.of(response, body);
+      return (body as { data: { id: string }[] }).data.map((each) => each.id);
+    },
+  });
+}
+
+export function KeyCard() {
+  const key = usePlaygroundKey();
+  const queries = useQueryClient();
+  const organizationId = useOrganizationId();
+  const { can } = useMyself();
+  const projects = useProjects(organizationId);
+  const [pasted, setPasted] = useState("");
+  const [project, setProject] = useState("");
+  const models = useModels(key);
+  const put = (value: string | null) => queries.setQueryData(KEY, value);
+  const enabled = (projects.data ?? []).filter((each) => !each.disabled_at);
+  const chosen = project || enabled[0]?.id;
+  const make = useAction(
+    (project_id: string) =>
+      read(
+        api.POST("/admin/v1/projects/{project_id}/keys", {
+          params: { path: { project_id } },
+          body: { name: "playground", expires_at: new Date(Date.now() + LIFE_MS).toISOString() },
+        }),
+      ),
+    {
+      done: "The key ends in an hour. Its usage is the project’s.",
+      stale: ["keys"],
+      then: (made) => put(made.secret),
+    },
+  );
+  if (key !== null) {
+    return (
+      <Card>
+        <div className="row-apart">
+          <span className="row">
+            <Badge tone="good">key</Badge> <code>{key.slice(0, 14)}…</code>
+            {models.error && <span className="field-error">{models.error.message}</span>}
+          </span>
+          <Button size="small" onClick={() => put(null)}>
+            Use another key
+          </Button>
+        </div>
+      </Card>
+    );
+  }
+  return (
+    <Card
+      title="A key to play with"
+      about="It is kept in memory only: it is gone when this page is loaded again."
+    >
+      <div className="grid-2">
+        {can("keys.write", organizationId) && (
+          <form
+            className="stack-tight"
+            onSubmit={(event) => {
+              event.preventDefault();
+              if (chosen) make.mutate(chosen);
+            }}
+          >
+            <SelectField
+              label="Make one that ends in an hour, in"
+              value={chosen ?? ""}
+              onChange={(event) => setProject(event.currentTarget.value)}
+            >
+              {enabled.map((each) => (
+                <option key={each.id} value={each.id}>
+                  {each.name}
+                </option>
+              ))}
+            </SelectField>
+            <div>
+              <Button type="submit" kind="primary" disabled={!chosen} busy={make.isPending}>
+                Make a key
+              </Button>
+            </div>
+            {projects.data?.length === 0 && <Notice>Make a project first: keys belong to one.</Notice>}
+          </form>
+        )}
+        <form
+          className="stack-tight"
+          onSubmit={(event) => {
+            event.preventDefault();
+            if (pasted.trim() !== "") put(pasted.trim());
+          }}
+        >
+          <TextField
+            label="Or use a key you have"
+            type="password"
+            placeholder="sk-slip-…"
+            value={pasted}
+            onChange={(event) => setPasted(event.currentTarget.value)}
+          />
+          <div>
+            <Button type="submit">Use it</Button>
+          </div>
+        </form>
+      </div>
+    </Card>
+  );
+}

@@ -1,0 +1,75 @@
+/** What a generation measured, while it runs and after. */
+import { useQuery } from "@tanstack/react-query";
+import { Link } from "@tanstack/react-router";
+import { api, read } from "../../api/client";
+import { Stats } from "../../components/page";
+import { money } from "../../format/money";
+import { count, milliseconds } from "../../format/number";
+import { useMyself } from "../../shell/session";
+import { useOrganizationId } from "../../shell/shell";
+import { Waterfall } from "../tenants/waterfall";
+import { type Generation, tokensPerSecond } from "./generation";
+import { costMicro, priceNow } from "./price";
+
+const TRACE_RETRIES = 12;
+const TRACE_RETRY_MS = 700;
+
+export function Measured({ generation, model }: { generation: Generation; model: string }) {
+  const { can } = useMyself();
+  const organizationId = useOrganizationId();
+  const prices = useQuery({
+    queryKey: ["prices", "playground", model],
+    queryFn: () => read(api.GET("/admin/v1/prices", { params: { query: { model, limit: 100 } } })),
+    staleTime: 60_000,
+    enabled: can("prices.read"),
+  });
+  const requestId = generation.requestId;
+  const trace = useQuery({
+    queryKey: ["request", requestId],
+    enabled: !generation.running && requestId !== null && can("requests.read"),
+    // the record of a request is written a moment after its answer
+    retry: TRACE_RETRIES,
+    retryDelay: TRACE_RETRY_MS,
+    queryFn: () =>
+      read(api.GET("/admin/v1/requests/{request_id}", { params: { path: { request_id: requestId ?? "" } } })),
+  });
+  const price = priceNow(prices.data?.data ?? [], model, new Date());
+  const speed = tokensPerSecond(generation);
+  const { usage } = generation;
+  return (
+    <div className="stack-tight">
+      <Stats
+        figures={[
+          { name: "First token", value: milliseconds(generation.ttftMs), note: "in this browser" },
+          { name: "Speed", value: speed === null ? "–" : speed.toFixed(1), note: "tokens/s" },
+          {
+            name: "Tokens",
+            value: count(usage?.completion_tokens ?? generation.pieces),
+            note: usage
+              ? `of ${count(usage.prompt_tokens)} in, ${count(usage.prompt_tokens_details?.cached_tokens ?? 0)} cached`
+              : "so far",
+          },
+          {
+            name: "Price",
+            value: price ? money(Math.round(costMicro(price, generation))) : "–",
+            note: price ? (usage ? price.currency : `${price.currency}, output so far`) : "no price",
+          },
+        ]}
+      />
+      {trace.data && (
+        <>
+          <Waterfall phases={trace.data.phases_ms} />
+          <p className="small quiet">
+            Billed {money(trace.data.amount_micro)} · request{" "}
+            <Link
+              to="/org/$organizationId/requests/$requestId"
+              params={{ organizationId, requestId: trace.data.request_id }}
+            >
+              {trace.data.request_id}
+            </Link>
+          </p>
+        </>
+      )}
+    </div>
+  );
+}

@@ -1,0 +1,71 @@
+import { execFileSync } from "node:child_process";
+import { describe, expect, it } from "vitest";
+import { NOTHING, taken, tokensPerSecond } from "./generation";
+import { costMicro } from "./price";
+import { curl, python, pythonValue } from "./snippets";
+
+const body = {
+  model: "m",
+  messages: [{ role: "user", content: 'it\'s "quoted"\nand\\so $HOME `x`' }],
+  stream: true,
+  stop: null,
+};
+
+describe("the same call", () => {
+  it("is one argument to a shell, whatever the text holds", () => {
+    const command = curl("http://h", "/v1/chat/completions", body);
+    const told = execFileSync("sh", ["-c", command.replace(/^curl/, "printf '%s\\n---\\n'")], {
+      encoding: "utf8",
+    });
+    const parts = told.split("\n---\n");
+    expect(JSON.parse(parts[parts.indexOf("-d") + 1] ?? "")).toEqual(body);
+    expect(command).toContain("$SLIPSTREAM_API_KEY");
+  });
+  it("is what Python reads", () => {
+    const told = execFileSync("python3", ["-c", `import json; print(json.dumps(${pythonValue(body)}))`], {
+      encoding: "utf8",
+    });
+    expect(JSON.parse(told)).toEqual(body);
+    const source = python("http://h", "chat", body);
+    execFileSync("python3", ["-c", "import ast, sys; ast.parse(sys.stdin.read())"], { input: source });
+    expect(source).not.toContain("sk-slip-");
+  });
+});
+
+describe("a stream", () => {
+  const chunks = [
+    { choices: [{ delta: {} }] },
+    { choices: [{ delta: { content: "Hel" } }] },
+    { choices: [{ delta: { content: "lo" }, finish_reason: "stop" }] },
+    {
+      choices: [],
+      usage: { prompt_tokens: 10, completion_tokens: 11, prompt_tokens_details: { cached_tokens: 4 } },
+    },
+  ];
+  const end = chunks.reduce((all, chunk, at) => taken(all, chunk, (at + 1) * 100), NOTHING);
+  it("counts the first token from the first text, not from the role", () => {
+    expect(end.text).toBe("Hello");
+    expect(end.ttftMs).toBe(200);
+    expect(end.finish).toBe("stop");
+  });
+  it("has the engine's count in the end", () => {
+    expect(tokensPerSecond(end)).toBeCloseTo(50);
+    const price = {
+      input_micro: 1_000_000,
+      cached_input_micro: 100_000,
+      output_micro: 2_000_000,
+    } as Parameters<typeof costMicro>[0];
+    expect(costMicro(price, end)).toBeCloseTo(6 * 1 + 4 * 0.1 + 11 * 2);
+  });
+  it("puts a tool's call together", () => {
+    const calls = [
+      { choices: [{ delta: { tool_calls: [{ index: 0, function: { name: "add", arguments: "" } }] } }] },
+      { choices: [{ delta: { tool_calls: [{ index: 0, function: { arguments: '{"a":' } }] } }] },
+      { choices: [{ delta: { tool_calls: [{ index: 0, function: { arguments: "1}" } }] } }] },
+    ].reduce((all, chunk) => taken(all, chunk, 1), NOTHING);
+    expect(calls.toolCalls).toEqual([{ name: "add", arguments: '{"a":1}' }]);
+  });
+  it("ends with the error that came in it", () => {
+    expect(() => taken(NOTHING, { error: { message: "engine lost" } }, 1)).toThrow("engine lost");
+  });
+});

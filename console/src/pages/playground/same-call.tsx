@@ -1,0 +1,45 @@
+import { useState } from "react";
+import { CodeBlock } from "../../components/copy";
+import { Card } from "../../components/page";
+import { curl, python } from "./snippets";
+
+/** The same call from a shell and from a program. */
+export function SameCall({
+  kind,
+  path,
+  body,
+}: {
+  kind: "chat" | "completions";
+  path: string;
+  body: Record<string, unknown>;
+}) {
+  const [language, setLanguage] = useState<"curl" | "python">("curl");
+  const code = language === "curl" ? curl(location.origin, path, body) : python(location.origin, kind, body);
+  return (
+    <Card title="The same call">
+      <div className="tabs" role="tablist" aria-label="Language">
+        {(["curl", "python"] as const).map((each) => (
+          <button
+            key={each}
+            type="button"
+            role="tab"
+            className="tab"
+            aria-selected={language === each}
+            tabIndex={language === each ? 0 : -1}
+            onClick={() => setLanguage(each)}
+            onKeyDown={(event) => {
+              if (event.key !== "ArrowLeft" && event.key !== "ArrowRight") return;
+              setLanguage(each === "curl" ? "python" : "curl");
+              const other =
+                event.currentTarget.parentElement?.querySelector<HTMLElement>('[aria-selected="false"]');
+              other?.focus();
+            }}
+          >
+            {each === "curl" ? "curl" : "Python"}
+          </button>
+        ))}
+      </div>
+      <CodeBlock code={code} label={language === "curl" ? "As a curl command" : "As Python"} />
+    </Card>
+  );
+}

@@ -1,0 +1,54 @@
+/** The same call as a shell command and as Python. The key is read from the environment: a snippet is copied about. */
+
+function shellQuoted(text: string): string {
+  return `'${text.replaceAll("'", `'\\''`)}'`;
+}
+
+export function curl(origin: string, path: string, body: unknown): string {
+  return [
+    `curl ${shellQuoted(`${origin}${path}`)} \\`,
+    `  -H "Authorization: Bearer $SLIPSTREAM_API_KEY" \\`,
+    `  -H "Content-Type: application/json" \\`,
+    `  --no-buffer \\`,
+    `  -d ${shellQuoted(JSON.stringify(body, null, 2))}`,
+  ].join("\n");
+}
+
+/** A value as Python writes it. */
+export function pythonValue(value: unknown, indent = 0): string {
+  const inner = " ".repeat(indent + 4);
+  const outer = " ".repeat(indent);
+  if (value === null || value === undefined) return "None";
+  if (value === true) return "True";
+  if (value === false) return "False";
+  if (Array.isArray(value)) {
+    if (value.length === 0) return "[]";
+    return `[\n${value.map((each) => `${inner}${pythonValue(each, indent + 4)},\n`).join("")}${outer}]`;
+  }
+  if (typeof value === "object") {
+    const entries = Object.entries(value);
+    if (entries.length === 0) return "{}";
+    return `{\n${entries
+      .map(([name, each]) => `${inner}${JSON.stringify(name)}: ${pythonValue(each, indent + 4)},\n`)
+      .join("")}${outer}}`;
+  }
+  return JSON.stringify(value);
+}
+
+export function python(origin: string, kind: "chat" | "completions", body: Record<string, unknown>): string {
+  const call = kind === "chat" ? "client.chat.completions.create" : "client.completions.create";
+  const piece = kind === "chat" ? 'chunk.choices[0].delta.content or ""' : "chunk.choices[0].text";
+  return [
+    "import os",
+    "",
+    "from openai import OpenAI",
+    "",
+    `client = OpenAI(base_url=${JSON.stringify(`${origin}/v1`)}, api_key=os.environ["SLIPSTREAM_API_KEY"])`,
+    `stream = ${call}(`,
+    ...Object.entries(body).map(([name, value]) => `    ${name}=${pythonValue(value, 4)},`),
+    ")",
+    "for chunk in stream:",
+    "    if chunk.choices:",
+    `        print(${piece}, end="", flush=True)`,
+  ].join("\n");
+}

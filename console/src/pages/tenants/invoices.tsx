@@ -1,0 +1,107 @@
+import { useQuery } from "@tanstack/react-query";
+import { getRouteApi } from "@tanstack/react-router";
+import { api, read, type Schemas } from "../../api/client";
+import { Filters, TextFilter } from "../../components/filters";
+import { Empty, ErrorNotice, Loading } from "../../components/notice";
+import { Page, Stats } from "../../components/page";
+import { type Column, Table } from "../../components/table";
+import { amount, money } from "../../format/money";
+import { count } from "../../format/number";
+import { utcMonth } from "../../format/time";
+
+type Line = Schemas["InvoiceLine"];
+const route = getRouteApi("/signed/org/$organizationId/invoices");
+
+export function Invoices() {
+  const { organizationId } = route.useParams();
+  const search = route.useSearch();
+  const navigate = route.useNavigate();
+  const month = search.month ?? utcMonth(new Date());
+  const invoice = useQuery({
+    queryKey: ["invoice", organizationId, month],
+    queryFn: () =>
+      read(
+        api.GET("/admin/v1/organizations/{organization_id}/invoices/{month_name}", {
+          params: { path: { organization_id: organizationId, month_name: month } },
+        }),
+      ),
+  });
+  const number = (
+    id: "requests" | "prompt_tokens" | "cached_tokens" | "completion_tokens",
+    heading: string,
+  ) => ({
+    id,
+    heading,
+    right: true,
+    value: (row: Line) => row[id],
+    cell: (row: Line) => count(row[id]),
+  });
+  const columns: Column<Line>[] = [
+    { id: "project", heading: "Project", value: (row) => row.project ?? row.project_id },
+    { id: "key", heading: "Key", value: (row) => row.key ?? row.key_id },
+    { id: "model", heading: "Model", value: (row) => row.model },
+    { id: "tier", heading: "Tier", value: (row) => row.tier },
+    number("requests", "Requests"),
+    number("prompt_tokens", "Input tokens"),
+    number("cached_tokens", "From the cache"),
+    number("completion_tokens", "Output tokens"),
+    {
+      id: "price",
+      heading: "Price (in / out, a million)",
+      right: true,
+      value: (row) => row.price_version,
+      cell: (row) =>
+        row.input_micro === null ? "none" : `${amount(row.input_micro)} / ${amount(row.output_micro ?? 0)}`,
+    },
+    {
+      id: "amount",
+      heading: "Amount",
+      right: true,
+      value: (row) => row.amount_micro / 1_000_000,
+      cell: (row) => amount(row.amount_micro),
+    },
+  ];
+  return (
+    <Page
+      title="Invoices"
+      about="A calendar month (UTC), added up from every single request by project, key, model and price."
+    >
+      <Filters>
+        <TextFilter
+          label="Month"
+          type="month"
+          value={month}
+          onChange={(value) => void navigate({ search: { month: value }, replace: true })}
+        />
+      </Filters>
+      {invoice.error ? (
+        <ErrorNotice error={invoice.error} retry={() => void invoice.refetch()} />
+      ) : !invoice.data ? (
+        <Loading />
+      ) : (
+        <div className="stack">
+          <Stats
+            figures={[
+              { name: "Amount", value: amount(invoice.data.amount_micro), note: invoice.data.currency },
+              { name: "Requests", value: count(invoice.data.requests) },
+              { name: "Lines", value: count(invoice.data.lines.length) },
+              {
+                name: "Rounding",
+                value: invoice.data.rounding_micro,
+                note: `millionths of ${invoice.data.currency}`,
+              },
+            ]}
+          />
+          <Table
+            label={`Invoice of ${month}, ${money(invoice.data.amount_micro, invoice.data.currency)}`}
+            columns={columns}
+            list={invoice.data.lines}
+            rowKey={(row) => `${row.key_id} ${row.model} ${row.tier} ${row.price_version}`}
+            csvName={`invoice ${month}`}
+            empty={<Empty title="Nothing was billed in this month">Choose another month.</Empty>}
+          />
+        </div>
+      )}
+    </Page>
+  );
+}

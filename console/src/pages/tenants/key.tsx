@@ -1,0 +1,79 @@
+import { useQuery } from "@tanstack/react-query";
+import { getRouteApi, Link } from "@tanstack/react-router";
+import { api, read } from "../../api/client";
+import { StateBadge } from "../../components/badge";
+import { ErrorNotice, Loading } from "../../components/notice";
+import { Card, Facts, Page } from "../../components/page";
+import { Time } from "../../components/time";
+import { KeyActions } from "./key-actions";
+import { LimitsOf } from "./limits-of";
+
+const route = getRouteApi("/signed/org/$organizationId/projects/$projectId/keys/$keyId");
+
+export function KeyPage() {
+  const { organizationId, projectId, keyId } = route.useParams();
+  const key = useQuery({
+    queryKey: ["key", keyId],
+    queryFn: () => read(api.GET("/admin/v1/keys/{key_id}", { params: { path: { key_id: keyId } } })),
+  });
+  if (key.error) return <ErrorNotice error={key.error} retry={() => void key.refetch()} />;
+  if (!key.data) return <Loading />;
+  return (
+    <Page
+      title={key.data.name}
+      crumbs={[
+        <Link key="projects" to="/org/$organizationId/projects" params={{ organizationId }}>
+          Projects
+        </Link>,
+        <Link
+          key="project"
+          to="/org/$organizationId/projects/$projectId"
+          params={{ organizationId, projectId }}
+        >
+          Keys
+        </Link>,
+      ]}
+      actions={
+        <>
+          <Link
+            className="button"
+            to="/org/$organizationId/requests"
+            params={{ organizationId }}
+            search={{ key_id: keyId }}
+          >
+            Requests
+          </Link>
+          <Link
+            className="button"
+            to="/org/$organizationId/usage"
+            params={{ organizationId }}
+            search={{ key_id: keyId }}
+          >
+            Usage
+          </Link>
+          <KeyActions apiKey={key.data} organizationId={organizationId} />
+        </>
+      }
+    >
+      <div className="stack">
+        <Card>
+          <Facts
+            facts={[
+              ["Key", <code key="display">{key.data.display}</code>],
+              ["State", <StateBadge key="state" state={key.data.state} />],
+              ["Scopes", key.data.scopes?.join(", ") ?? "all"],
+              ["Last used", <Time key="used" at={key.data.last_used_at} />],
+              ["Made", <Time key="made" at={key.data.created_at} />],
+              ["Ends", <Time key="ends" at={key.data.expires_at} />],
+              [
+                "Its earlier secret opens until",
+                <Time key="old" at={key.data.previous_expires_at} none="none is open" />,
+              ],
+            ]}
+          />
+        </Card>
+        <LimitsOf level="key" subjectId={keyId} organizationId={organizationId} />
+      </div>
+    </Page>
+  );
+}

@@ -1,0 +1,202 @@
+import { useQuery } from "@tanstack/react-query";
+import { getRouteApi, Link } from "@tanstack/react-router";
+import { useMemo } from "react";
+import { api, read } from "../../api/client";
+import { readAll } from "../../api/list";
+import { StateBadge } from "../../components/badge";
+import { Chart } from "../../components/chart";
+import { Empty, ErrorNotice, Loading } from "../../components/notice";
+import { Card, Page, Stats } from "../../components/page";
+import { Table } from "../../components/table";
+import { Time } from "../../components/time";
+import { amount } from "../../format/money";
+import { count, milliseconds, percent, short } from "../../format/number";
+import { useMyself } from "../../shell/session";
+import { useOrganization } from "../../shell/shell";
+import { useProjects } from "./names";
+import { periodOf } from "./periods";
+import { seriesOf, totalsOf } from "./usage-series";
+
+const route = getRouteApi("/signed/org/$organizationId");
+const FRESH_EVERY_MS = 10_000;
+
+export function Overview() {
+  const { organizationId } = route.useParams();
+  const { can } = useMyself();
+  const organization = useOrganization(organizationId);
+  if (organization.error)
+    return <ErrorNotice error={organization.error} retry={() => void organization.refetch()} />;
+  return (
+    <Page title={organization.data?.name ?? "Overview"} about="The last 24 hours.">
+      <div className="stack">
+        {can("usage.read", organizationId) && <Traffic organizationId={organizationId} />}
+        {can("requests.read", organizationId) && <Refused organizationId={organizationId} />}
+        {!can("usage.read", organizationId) && <FirstSteps organizationId={organizationId} />}
+      </div>
+    </Page>
+  );
+}
+
+function Traffic({ organizationId }: { organizationId: string }) {
+  const hour = Math.floor(Date.now() / 3_600_000);
+  const period = useMemo(() => periodOf("24h", new Date(hour * 3_600_000)), [hour]);
+  const projects = useProjects(organizationId);
+  const usage = useQuery({
+    queryKey: ["usage", organizationId, "overview", period.start.toISOString()],
+    refetchInterval: FRESH_EVERY_MS,
+    queryFn: () =>
+      readAll((cursor) =>
+        read(
+          api.GET("/admin/v1/organizations/{organization_id}/usage", {
+            params: {
+              path: { organization_id: organizationId },
+              query: {
+                limit: 100,
+                cursor,
+                start: period.start.toISOString(),
+                end: period.end.toISOString(),
+                bucket: "hour",
+                group_by: ["model"],
+              },
+            },
+          }),
+        ),
+      ),
+  });
+  const chart = useMemo(
+    () => seriesOf(usage.data ?? [], "model", "requests", period, (model) => model),
+    [usage.data, period],
+  );
+  if (usage.error) return <ErrorNotice error={usage.error} retry={() => void usage.refetch()} />;
+  if (!usage.data) return <Loading lines={8} />;
+  const sum = totalsOf(usage.data, undefined, "requests")[0];
+  if (!sum) return <FirstSteps organizationId={organizationId} projects={projects.data?.length ?? 0} />;
+  return (
+    <>
+      <Stats
+        figures={[
+          { name: "Requests", value: short(sum.requests) },
+          { name: "Input tokens", value: short(sum.prompt_tokens) },
+          {
+            name: "From the cache",
+            value: sum.prompt_tokens > 0 ? percent(sum.cached_tokens / sum.prompt_tokens) : "–",
+          },
+          { name: "Output tokens", value: short(sum.completion_tokens) },
+          { name: "Cost", value: amount(sum.amount_micro) },
+        ]}
+      />
+      <Card
+        title="Requests by hour"
+        about="Billed ones, by model, in UTC."
+        actions={
+          <Link
+            className="button"
+            to="/org/$organizationId/usage"
+            params={{ organizationId }}
+            search={{ period: "24h" }}
+          >
+            Explore
+          </Link>
+        }
+      >
+        <Chart
+          label="Requests by hour"
+          kind="bars"
+          times={chart.times}
+          series={chart.series}
+          format={count}
+        />
+      </Card>
+    </>
+  );
+}
+
+function Refused({ organizationId }: { organizationId: string }) {
+  const requests = useQuery({
+    queryKey: ["requests", organizationId, "newest"],
+    refetchInterval: FRESH_EVERY_MS,
+    queryFn: () =>
+      read(
+        api.GET("/admin/v1/organizations/{organization_id}/requests", {
+          params: { path: { organization_id: organizationId }, query: { limit: 8 } },
+        }),
+      ),
+  });
+  if (!requests.data || requests.data.data.length === 0) return null;
+  return (
+    <section className="stack-tight">
+      <div className="row-apart">
+        <h2>Newest requests</h2>
+        <Link to="/org/$organizationId/requests" params={{ organizationId }}>
+          All requests
+        </Link>
+      </div>
+      <Table
+        label="Newest requests"
+        list={requests.data.data}
+        rowKey={(row) => row.request_id}
+        empty={null}
+        columns={[
+          {
+            id: "request_id",
+            heading: "Request",
+            value: (row) => row.request_id,
+            cell: (row) => (
+              <Link
+                className="mono"
+                to="/org/$organizationId/requests/$requestId"
+                params={{ organizationId, requestId: row.request_id }}
+              >
+                {row.request_id}
+              </Link>
+            ),
+          },
+          {
+            id: "at",
+            heading: "When",
+            value: (row) => row.recorded_at,
+            cell: (row) => <Time at={row.recorded_at} />,
+          },
+          {
+            id: "decision",
+            heading: "Was",
+            value: (row) => row.decision,
+            cell: (row) => <StateBadge state={row.decision} />,
+          },
+          { id: "model", heading: "Model", value: (row) => row.model },
+          {
+            id: "ttft",
+            heading: "First token",
+            right: true,
+            value: (row) => row.ttft_ms,
+            cell: (row) => milliseconds(row.ttft_ms),
+          },
+        ]}
+      />
+    </section>
+  );
+}
+
+function FirstSteps({ organizationId, projects = 0 }: { organizationId: string; projects?: number }) {
+  return (
+    <Card>
+      <Empty
+        title={projects === 0 ? "Begin with a project" : "No requests in the last 24 hours"}
+        action={
+          <Link
+            className="button"
+            data-kind="primary"
+            to="/org/$organizationId/projects"
+            params={{ organizationId }}
+          >
+            {projects === 0 ? "Make a project" : "To the projects"}
+          </Link>
+        }
+      >
+        {projects === 0
+          ? "A project holds keys. A key opens the API, which speaks OpenAI’s: point any of its clients here."
+          : "Send one with a key of a project, or try a model in the playground. It shows here a few seconds later."}
+      </Empty>
+    </Card>
+  );
+}

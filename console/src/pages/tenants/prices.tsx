@@ -1,0 +1,233 @@
+import { getRouteApi } from "@tanstack/react-router";
+import { useState } from "react";
+import { api, read, type Schemas } from "../../api/client";
+import { useList } from "../../api/list";
+import { useAction } from "../../components/action";
+import { Badge } from "../../components/badge";
+import { Button } from "../../components/button";
+import { Confirm, FormDialog } from "../../components/dialog";
+import { TextField } from "../../components/field";
+import { Filters, TextFilter } from "../../components/filters";
+import { ActionsMenu } from "../../components/menu";
+import { Empty } from "../../components/notice";
+import { Page } from "../../components/page";
+import { type Column, Table } from "../../components/table";
+import { Time } from "../../components/time";
+import { amount, microOf } from "../../format/money";
+import { useMyself } from "../../shell/session";
+
+type Price = Schemas["ModelPrice"];
+const route = getRouteApi("/signed/prices");
+
+export function Prices() {
+  const search = route.useSearch();
+  const navigate = route.useNavigate();
+  const { canOperate } = useMyself();
+  const [open, setOpen] = useState<{ what: "new" } | { what: "remove" | "end"; price: Price } | null>(null);
+  const list = useList(["prices", search], (cursor) =>
+    read(api.GET("/admin/v1/prices", { params: { query: { limit: 100, cursor, ...search } } })),
+  );
+  const remove = useAction(
+    (price_version: string) =>
+      read(api.DELETE("/admin/v1/prices/{price_version}", { params: { path: { price_version } } })),
+    { done: "The price is removed.", then: () => setOpen(null) },
+  );
+  const end = useAction(
+    (price_version: string) =>
+      read(
+        api.PATCH("/admin/v1/prices/{price_version}", {
+          params: { path: { price_version } },
+          body: { valid_until: new Date().toISOString() },
+        }),
+      ),
+    { done: "The price ends now.", then: () => setOpen(null) },
+  );
+  const part = (
+    id: "input_micro" | "cached_input_micro" | "cache_write_micro" | "output_micro",
+    heading: string,
+  ) => ({
+    id,
+    heading,
+    right: true,
+    value: (row: Price) => row[id] / 1_000_000,
+    cell: (row: Price) => amount(row[id]),
+  });
+  const writes = canOperate("prices.write");
+  const columns: Column<Price>[] = [
+    {
+      id: "model",
+      heading: "Model",
+      value: (row) => row.model,
+      cell: (row) => (
+        <span className="row">
+          <span className="primary-cell">{row.model}</span>
+          {!row.served && <Badge tone="warn">not served</Badge>}
+        </span>
+      ),
+    },
+    part("input_micro", "Input"),
+    part("cached_input_micro", "Input from the cache"),
+    part("cache_write_micro", "Cache write"),
+    part("output_micro", "Output"),
+    { id: "currency", heading: "Currency", value: (row) => row.currency },
+    {
+      id: "valid_from",
+      heading: "From",
+      value: (row) => row.valid_from,
+      cell: (row) => <Time at={row.valid_from} />,
+    },
+    {
+      id: "valid_until",
+      heading: "Until",
+      value: (row) => row.valid_until,
+      cell: (row) => <Time at={row.valid_until} none="further notice" />,
+    },
+    {
+      id: "actions",
+      heading: "",
+      value: () => null,
+      actions: true,
+      cell: (row) =>
+        writes && (
+          <ActionsMenu
+            label={`Actions for the price of ${row.model}, version ${row.version}`}
+            actions={[
+              ...(row.valid_until === null
+                ? [{ label: "End now…", onSelect: () => setOpen({ what: "end", price: row }) }]
+                : []),
+              ...(new Date(row.valid_from) > new Date()
+                ? [
+                    {
+                      label: "Remove…",
+                      tone: "bad" as const,
+                      onSelect: () => setOpen({ what: "remove", price: row }),
+                    },
+                  ]
+                : []),
+            ]}
+          />
+        ),
+    },
+  ];
+  const add = writes && (
+    <Button kind="primary" icon="plus" onClick={() => setOpen({ what: "new" })}>
+      New price
+    </Button>
+  );
+  return (
+    <Page
+      title="Prices"
+      about="Of a million tokens, by model. A request costs what was valid when it arrived."
+      actions={add}
+    >
+      <Filters>
+        <TextFilter
+          label="Model"
+          value={search.model}
+          onChange={(model) => void navigate({ search: { model }, replace: true })}
+        />
+      </Filters>
+      <Table
+        label="Prices"
+        columns={columns}
+        list={list}
+        rowKey={(row) => String(row.version)}
+        csvName="prices"
+        empty={
+          <Empty title="No prices" action={add}>
+            Requests for a model without a price cost nothing.
+          </Empty>
+        }
+      />
+      {open?.what === "new" && <NewPrice onClose={() => setOpen(null)} />}
+      {open?.what === "remove" && (
+        <Confirm
+          title="Remove this price?"
+          action="Remove"
+          busy={remove.isPending}
+          onConfirm={() => remove.mutate(String(open.price.version))}
+          onClose={() => setOpen(null)}
+        >
+          It is not valid yet, so that no request has cost it.
+        </Confirm>
+      )}
+      {open?.what === "end" && (
+        <Confirm
+          title={`End the price of ${open.price.model}?`}
+          action="End now"
+          busy={end.isPending}
+          onConfirm={() => end.mutate(String(open.price.version))}
+          onClose={() => setOpen(null)}
+        >
+          Requests that arrive from now on cost nothing, unless another price is valid.
+        </Confirm>
+      )}
+    </Page>
+  );
+}
+
+const PARTS = [
+  ["input_micro", "Input", true],
+  ["output_micro", "Output", true],
+  ["cached_input_micro", "Input from the cache", false],
+  ["cache_write_micro", "Cache write", false],
+] as const;
+
+function NewPrice({ onClose }: { onClose: () => void }) {
+  const [model, setModel] = useState("");
+  const [texts, setTexts] = useState<Record<string, string>>({});
+  const values = Object.fromEntries(
+    PARTS.map(([name]) => [name, texts[name]?.trim() ? microOf(texts[name]) : undefined]),
+  );
+  const make = useAction(
+    () =>
+      read(
+        api.POST("/admin/v1/prices", {
+          body: {
+            model,
+            input_micro: values.input_micro ?? 0,
+            output_micro: values.output_micro ?? 0,
+            ...(values.cached_input_micro == null ? {} : { cached_input_micro: values.cached_input_micro }),
+            ...(values.cache_write_micro == null ? {} : { cache_write_micro: values.cache_write_micro }),
+          },
+        }),
+      ),
+    { quiet: true, done: (made) => made.warning ?? "The price is valid from now on.", then: onClose },
+  );
+  return (
+    <FormDialog
+      title="New price"
+      submit="Make price"
+      busy={make.isPending}
+      error={make.error}
+      disabled={PARTS.some(
+        ([name, , needed]) => values[name] === null || (needed && values[name] === undefined),
+      )}
+      onSubmit={() => make.mutate(undefined)}
+      onClose={onClose}
+    >
+      <TextField
+        label="Model"
+        required
+        autoFocus
+        value={model}
+        onChange={(event) => setModel(event.currentTarget.value)}
+      />
+      {PARTS.map(([name, label, needed]) => (
+        <TextField
+          key={name}
+          label={`${label}, of a million tokens`}
+          inputMode="decimal"
+          required={needed}
+          hint={needed ? undefined : "Empty: a tenth of the input for the cache, the input’s for writing it."}
+          error={values[name] === null ? "An amount of at most six decimals." : null}
+          value={texts[name] ?? ""}
+          onChange={(event) => {
+            const value = event.currentTarget.value;
+            setTexts((all) => ({ ...all, [name]: value }));
+          }}
+        />
+      ))}
+    </FormDialog>
+  );
+}

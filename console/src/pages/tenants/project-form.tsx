@@ -1,0 +1,94 @@
+import { useNavigate } from "@tanstack/react-router";
+import { useState } from "react";
+import { api, read, type Schemas } from "../../api/client";
+import { useAction } from "../../components/action";
+import { FormDialog } from "../../components/dialog";
+import { CheckField, ChoiceField, TextField } from "../../components/field";
+import { TIERS } from "../../shell/choices";
+import { useMyself } from "../../shell/session";
+
+type Project = Schemas["Project"];
+
+/** A new project, or changes of one. */
+export function ProjectForm({
+  organizationId,
+  project,
+  onClose,
+}: {
+  organizationId: string;
+  project?: Project;
+  onClose: () => void;
+}) {
+  const navigate = useNavigate();
+  const { organization } = useMyself();
+  const [name, setName] = useState(project?.name ?? "");
+  const [models, setModels] = useState(project?.models?.join(", ") ?? "");
+  const [tiers, setTiers] = useState<Schemas["Tier"][] | null>(project?.tiers ?? null);
+  const [reviews, setReviews] = useState(project?.allow_reviews ?? false);
+  const named = models
+    .split(",")
+    .map((each) => each.trim())
+    .filter(Boolean);
+  const body = { name, models: named.length === 0 ? null : named, tiers };
+  const save = useAction(
+    () =>
+      project === undefined
+        ? read(
+            api.POST("/admin/v1/organizations/{organization_id}/projects", {
+              params: { path: { organization_id: organizationId } },
+              body,
+            }),
+          )
+        : read(
+            api.PATCH("/admin/v1/projects/{project_id}", {
+              params: { path: { project_id: project.id } },
+              body: { ...body, ...(reviews === project.allow_reviews ? {} : { allow_reviews: reviews }) },
+            }),
+          ),
+    {
+      quiet: true,
+      done: (made) => (project ? `${made.name} is changed.` : `${made.name} is made. Make its first key.`),
+      then: (made) => {
+        onClose();
+        if (!project) {
+          void navigate({
+            to: "/org/$organizationId/projects/$projectId",
+            params: { organizationId, projectId: made.id },
+          });
+        }
+      },
+    },
+  );
+  return (
+    <FormDialog
+      title={project ? `Change ${project.name}` : "New project"}
+      submit={project ? "Save" : "Make project"}
+      busy={save.isPending}
+      error={save.error}
+      onSubmit={() => save.mutate(undefined)}
+      onClose={onClose}
+    >
+      <TextField
+        label="Name"
+        required
+        autoFocus
+        value={name}
+        onChange={(event) => setName(event.currentTarget.value)}
+      />
+      <TextField
+        label="Models"
+        hint="Names with commas between. Empty: every model, those that come later too."
+        value={models}
+        onChange={(event) => setModels(event.currentTarget.value)}
+      />
+      <ChoiceField legend="Tiers" all="all tiers" options={TIERS} chosen={tiers} onChange={setTiers} />
+      {project && organizationId === organization.id && (
+        <CheckField
+          label="Its requests may be reviewed: people compare a candidate's answers with the served ones."
+          checked={reviews}
+          onChange={(event) => setReviews(event.currentTarget.checked)}
+        />
+      )}
+    </FormDialog>
+  );
+}

@@ -1,0 +1,248 @@
+import { useQuery } from "@tanstack/react-query";
+import { getRouteApi, Link } from "@tanstack/react-router";
+import { api, read, type Schemas } from "../../api/client";
+import { Badge, StateBadge } from "../../components/badge";
+import { ErrorNotice, Loading, Notice } from "../../components/notice";
+import { Card, Facts, Page } from "../../components/page";
+import { type Column, Table } from "../../components/table";
+import { FullTime } from "../../components/time";
+import { money } from "../../format/money";
+import { count, milliseconds } from "../../format/number";
+import { labelOf } from "./limit-names";
+import { shownLimit } from "./limits-of";
+import { Waterfall } from "./waterfall";
+
+type Attempt = Schemas["Attempt"];
+const route = getRouteApi("/signed/org/$organizationId/requests/$requestId");
+
+/** What a 429 says of the rule that refused, as traces keep it. */
+interface RefusingRule {
+  level?: string;
+  subject_id?: string;
+  tier?: string | null;
+  counter?: string;
+  limit?: number;
+  remaining?: number | null;
+  requested?: number;
+  frees_in_ms?: number | null;
+  frees_at?: string | null;
+}
+
+export function RequestPage() {
+  const { organizationId, requestId } = route.useParams();
+  const request = useQuery({
+    queryKey: ["request", requestId],
+    queryFn: () =>
+      read(api.GET("/admin/v1/requests/{request_id}", { params: { path: { request_id: requestId } } })),
+  });
+  const crumbs = [
+    <Link key="requests" to="/org/$organizationId/requests" params={{ organizationId }}>
+      Requests
+    </Link>,
+  ];
+  if (request.error || !request.data) {
+    return (
+      <Page title="Request" crumbs={crumbs}>
+        {request.error ? (
+          <ErrorNotice error={request.error} retry={() => void request.refetch()} />
+        ) : (
+          <Loading />
+        )}
+      </Page>
+    );
+  }
+  const found = request.data;
+  const rule = found.rule as RefusingRule | null;
+  const latency = found.latency;
+  return (
+    <Page title={found.request_id} crumbs={crumbs}>
+      <div className="stack">
+        {rule && <Why rule={rule} />}
+        {!rule && found.reason && (
+          <Notice tone="warn" title={found.error_code ?? "Not served"}>
+            {found.reason}
+          </Notice>
+        )}
+        <div className="grid-2">
+          <Card title="What happened">
+            <Facts
+              facts={[
+                [
+                  "Was",
+                  <span key="was" className="row">
+                    {found.decision && <StateBadge state={found.decision} />} {found.status ?? ""}{" "}
+                    {found.error_code ?? ""}
+                  </span>,
+                ],
+                ["When", found.recorded_at ? <FullTime key="at" at={found.recorded_at} /> : "–"],
+                ["Endpoint", found.endpoint ?? "–"],
+                ["Model", `${found.model ?? "–"}${found.tier ? ` (${found.tier})` : ""}`],
+                ["Class", found.service_class ?? "–"],
+                ["Cost", money(found.amount_micro)],
+                ["Client’s id", found.client_request_id ?? "none"],
+                [
+                  "Key",
+                  found.project_id && found.key_id ? (
+                    <Link
+                      key="key"
+                      to="/org/$organizationId/projects/$projectId/keys/$keyId"
+                      params={{
+                        organizationId: found.organization_id,
+                        projectId: found.project_id,
+                        keyId: found.key_id,
+                      }}
+                    >
+                      {found.key_id}
+                    </Link>
+                  ) : (
+                    "–"
+                  ),
+                ],
+                ["Answered by the generation of", found.served_from ?? "its own"],
+              ]}
+            />
+          </Card>
+          <Card title="How its tokens came">
+            {latency ? (
+              <Facts
+                facts={[
+                  ["First token", milliseconds(latency.ttft_ms)],
+                  ["Each further token", milliseconds(latency.tpot_ms)],
+                  ["Longest gap", milliseconds(latency.itl_max_ms)],
+                  ["Gaps over 100 ms", count(latency.gaps_over_100ms)],
+                  ["Client took no more for", milliseconds(latency.client_stall_ms)],
+                  ["Engine’s queue", milliseconds(latency.engine_queue_ms)],
+                  ["Engine’s prefill", milliseconds(latency.engine_prefill_ms)],
+                  [
+                    "Input",
+                    `${count(latency.prompt_tokens)} tokens (${latency.length ?? "–"}), ${count(latency.cached_tokens)} from the cache`,
+                  ],
+                  ["Output", `${count(latency.completion_tokens)} tokens`],
+                ]}
+              />
+            ) : (
+              <p className="quiet">No record was kept of it.</p>
+            )}
+          </Card>
+        </div>
+        <Card title="Where the time went" about={`${milliseconds(found.total_ms)} in all.`}>
+          <Waterfall phases={found.phases_ms} />
+        </Card>
+        {found.counters && found.counters.length > 0 && <Counters counters={found.counters} />}
+        {found.attempts.length > 0 && (
+          <Table
+            label="Attempts"
+            columns={ATTEMPTS}
+            list={found.attempts}
+            rowKey={(row) => String(row.attempt)}
+            csvName={`attempts of ${found.request_id}`}
+            empty={null}
+          />
+        )}
+      </div>
+    </Page>
+  );
+}
+
+function Why({ rule }: { rule: RefusingRule }) {
+  const counter = rule.counter ?? "";
+  return (
+    <Notice tone="warn" title={`Limited by ${labelOf(counter).toLowerCase()} of the ${rule.level ?? "rule"}`}>
+      <p>
+        The limit is {shownLimit(counter, rule.limit)}
+        {rule.tier ? ` for ${rule.tier}` : ""}; {shownLimit(counter, rule.remaining ?? 0)} was left, and the
+        request needed {shownLimit(counter, rule.requested)}.{" "}
+        {rule.frees_at ? (
+          <>
+            There is room again at <FullTime at={rule.frees_at} />.
+          </>
+        ) : rule.frees_in_ms != null ? (
+          `There was room again ${milliseconds(rule.frees_in_ms)} later.`
+        ) : (
+          ""
+        )}
+      </p>
+    </Notice>
+  );
+}
+
+interface CounterState {
+  level?: string;
+  tier?: string | null;
+  counter?: string;
+  limit?: number;
+  remaining?: number;
+}
+
+function Counters({ counters }: { counters: CounterState[] }) {
+  return (
+    <Card title="Where the counters stood">
+      <Table
+        label="Counters"
+        list={counters.map((each, place) => ({ ...each, place }))}
+        rowKey={(row) => String(row.place)}
+        columns={[
+          { id: "level", heading: "Of the", value: (row) => row.level },
+          { id: "tier", heading: "Tier", value: (row) => row.tier ?? "all tiers" },
+          { id: "counter", heading: "Counter", value: (row) => labelOf(row.counter ?? "") },
+          {
+            id: "limit",
+            heading: "Limit",
+            right: true,
+            value: (row) => row.limit,
+            cell: (row) => shownLimit(row.counter ?? "", row.limit),
+          },
+          {
+            id: "remaining",
+            heading: "Was left",
+            right: true,
+            value: (row) => row.remaining,
+            cell: (row) => shownLimit(row.counter ?? "", row.remaining),
+          },
+        ]}
+        empty={null}
+      />
+    </Card>
+  );
+}
+
+const ATTEMPTS: Column<Attempt>[] = [
+  { id: "attempt", heading: "Attempt", right: true, value: (row) => row.attempt },
+  { id: "engine", heading: "Engine", value: (row) => row.engine ?? "not told" },
+  { id: "outcome", heading: "Outcome", value: (row) => row.outcome },
+  { id: "finish", heading: "Finish", value: (row) => row.finish },
+  {
+    id: "prompt_tokens",
+    heading: "Input",
+    right: true,
+    value: (row) => row.prompt_tokens,
+    cell: (row) => count(row.prompt_tokens),
+  },
+  {
+    id: "cached_tokens",
+    heading: "From the cache",
+    right: true,
+    value: (row) => row.cached_tokens,
+    cell: (row) => count(row.cached_tokens),
+  },
+  {
+    id: "completion_tokens",
+    heading: "Output",
+    right: true,
+    value: (row) => row.completion_tokens,
+    cell: (row) => count(row.completion_tokens),
+  },
+  {
+    id: "billed",
+    heading: "Billed",
+    value: (row) => (row.billed ? "yes" : "no"),
+    cell: (row) => <Badge tone={row.billed ? "accent" : undefined}>{row.billed ? "yes" : "no"}</Badge>,
+  },
+  {
+    id: "amount_micro",
+    heading: "Cost",
+    right: true,
+    value: (row) => row.amount_micro / 1_000_000,
+    cell: (row) => money(row.amount_micro),
+  },
+];

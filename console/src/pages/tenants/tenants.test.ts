@@ -1,0 +1,138 @@
+import { describe, expect, it } from "vitest";
+import { differences } from "./audit-difference";
+import { effectiveLimits, type LimitRule } from "./effective";
+import { moments, periodBefore, periodOf } from "./periods";
+import { seriesOf, type Totals, totalsOf } from "./usage-series";
+
+describe("what a change changed", () => {
+  it("names fields that differ, nested ones with dots, and no others", () => {
+    expect(
+      differences(
+        { name: "a", limits: { rpm: 1, tpm: 2 }, models: ["x"] },
+        { name: "a", limits: { rpm: 5, tpm: 2 }, models: ["x", "y"] },
+      ),
+    ).toEqual([
+      { field: "limits.rpm", before: 1, after: 5, kind: "changed" },
+      { field: "models", before: ["x"], after: ["x", "y"], kind: "changed" },
+    ]);
+  });
+  it("tells what was made and what was removed", () => {
+    expect(differences(null, { name: "a", end: null })).toEqual([
+      { field: "name", before: null, after: "a", kind: "added" },
+    ]);
+    expect(differences({ name: "a" }, null)[0]?.kind).toBe("removed");
+  });
+  it("tells false and zero from nothing", () => {
+    expect(differences({ disabled: false }, { disabled: true })[0]?.kind).toBe("changed");
+    expect(differences({ count: 0 }, {})[0]?.kind).toBe("removed");
+  });
+});
+
+const NO_LIMITS = {};
+function rule(
+  level: LimitRule["level"],
+  tier: LimitRule["tier"],
+  limits: Partial<LimitRule["limits"]>,
+): LimitRule {
+  return { level, tier, subject_id: "s", limits: { ...NO_LIMITS, ...limits } as LimitRule["limits"] };
+}
+
+describe("what holds of several rules", () => {
+  const rules = [
+    rule("organization", null, { requests_per_minute: 100, tokens_per_day: 10 }),
+    rule("project", "chat", { requests_per_minute: 20 }),
+    rule("project", "autocomplete", { requests_per_minute: 5 }),
+    rule("key", null, { requests_per_minute: 50 }),
+  ];
+  it("is the strictest of those for the tier and for all", () => {
+    const chat = effectiveLimits(rules, "chat");
+    expect(chat.map(({ counter, limit, from }) => [counter, limit, from.level])).toEqual([
+      ["requests_per_minute", 20, "project"],
+      ["tokens_per_day", 10, "organization"],
+    ]);
+    expect(effectiveLimits(rules, "autocomplete")[0]?.limit).toBe(5);
+  });
+  it("takes zero for a limit", () => {
+    expect(
+      effectiveLimits([...rules, rule("key", "chat", { requests_per_minute: 0 })], "chat")[0]?.limit,
+    ).toBe(0);
+  });
+});
+
+describe("periods", () => {
+  const now = new Date("2026-03-15T10:20:00Z");
+  it("are whole days up to tonight, or whole hours", () => {
+    expect(periodOf("7d", now)).toEqual({
+      start: new Date("2026-03-09T00:00:00Z"),
+      end: new Date("2026-03-16T00:00:00Z"),
+      bucket: "day",
+    });
+    expect(periodOf("24h", now).start).toEqual(new Date("2026-03-14T11:00:00Z"));
+    expect(moments(periodOf("24h", now))).toHaveLength(24);
+  });
+  it("are compared with as long before, a month with the same days of the one before", () => {
+    const month = periodOf("month", now);
+    expect(periodBefore("month", month)).toEqual({
+      start: new Date("2026-02-01T00:00:00Z"),
+      end: new Date("2026-02-16T00:00:00Z"),
+      bucket: "day",
+    });
+    const last = periodOf("last-month", now);
+    expect(periodBefore("last-month", last)).toEqual({
+      start: new Date("2026-01-01T00:00:00Z"),
+      end: new Date("2026-02-01T00:00:00Z"),
+      bucket: "day",
+    });
+  });
+});
+
+function row(day: string, model: string, requests: number): Totals {
+  return {
+    hour: null,
+    day,
+    model,
+    organization_id: null,
+    project_id: null,
+    key_id: null,
+    tier: null,
+    requests,
+    prompt_tokens: 0,
+    cached_tokens: 0,
+    cache_write_tokens: 0,
+    completion_tokens: 0,
+    reasoning_tokens: 0,
+    amount_micro: 0,
+  };
+}
+
+describe("usage", () => {
+  const period = periodOf("7d", new Date("2026-03-15T10:00:00Z"));
+  it("adds up to the rows, whatever it is grouped by", () => {
+    const rows = ["a", "b", "c", "d", "e", "f", "g"].flatMap((model, at) => [
+      row("2026-03-10", model, at + 1),
+      row("2026-03-12", model, 10),
+    ]);
+    const sum = rows.reduce((all, each) => all + each.requests, 0);
+    for (const by of [undefined, "model"] as const) {
+      const { series } = seriesOf(rows, by, "requests", period, (group) => group);
+      expect(series.flatMap((each) => each.values).reduce<number>((all, each) => all + (each ?? 0), 0)).toBe(
+        sum,
+      );
+      expect(totalsOf(rows, by, "requests").reduce((all, each) => all + each.requests, 0)).toBe(sum);
+    }
+    expect(seriesOf(rows, "model", "requests", period, (group) => group).series.at(-1)?.label).toBe(
+      "all others",
+    );
+  });
+  it("has a zero where there was nothing", () => {
+    const { times, series } = seriesOf(
+      [row("2026-03-10", "a", 4)],
+      undefined,
+      "requests",
+      period,
+      () => "all",
+    );
+    expect(times).toHaveLength(7);
+    expect(series[0]?.values).toEqual([0, 4, 0, 0, 0, 0, 0]);
+  });
+});

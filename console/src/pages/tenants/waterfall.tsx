@@ -1,0 +1,27 @@
+/** Phases of a request, one after the other. */
+import { milliseconds } from "../../format/number";
+
+export function Waterfall({ phases }: { phases: Record<string, number> }) {
+  const names = Object.keys(phases);
+  if (names.length === 0) return <p className="quiet">No phases were measured.</p>;
+  const total = names.reduce((sum, name) => sum + (phases[name] ?? 0), 0) || 1;
+  let begin = 0;
+  return (
+    <ol className="waterfall">
+      {names.map((name) => {
+        const ms = phases[name] ?? 0;
+        const left = (begin / total) * 100;
+        begin += ms;
+        return (
+          <li key={name}>
+            <span>{name.replaceAll("_", " ")}</span>
+            <span className="waterfall-lane" aria-hidden="true">
+              <i style={{ left: `${left}%`, width: `max(${(ms / total) * 100}%, 2px)` }} />
+            </span>
+            <span className="number">{milliseconds(ms)}</span>
+          </li>
+        );
+      })}
+    </ol>
+  );
+}

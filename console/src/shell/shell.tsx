@@ -1,0 +1,182 @@
+/** What stands around every page of somebody signed in. */
+import { useQuery } from "@tanstack/react-query";
+import { Link, Outlet, useNavigate, useParams, useRouterState } from "@tanstack/react-router";
+import { useEffect, useState } from "react";
+import { api, read } from "../api/client";
+import { signOut } from "../api/session";
+import { IconButton } from "../components/button";
+import { Icon, Mark } from "../components/icon";
+import { Menu, MenuItem, MenuLabel, MenuLine } from "../components/menu";
+import { useToasts } from "../components/toasts";
+import { Boundary } from "./boundary";
+import { type Destination, NAVIGATION } from "./navigation";
+import { useKeepSession, useMyself } from "./session";
+import { Switcher } from "./switcher";
+import { type Choice, choose, useChoice } from "./theme";
+
+const KEPT_ORGANIZATION = "slipstream.organization";
+
+/** The organization that is looked at: the address's, else the one looked at last, else one's own. */
+export function useOrganizationId(): string {
+  const myself = useMyself();
+  const params = useParams({ strict: false }) as { organizationId?: string };
+  const kept = myself.operator ? sessionStorage.getItem(KEPT_ORGANIZATION) : null;
+  const id = params.organizationId ?? kept ?? myself.organization.id;
+  useEffect(() => sessionStorage.setItem(KEPT_ORGANIZATION, id), [id]);
+  return id;
+}
+
+export function Shell() {
+  const [open, setOpen] = useState(false);
+  const place = useRouterState({ select: (state) => state.location.pathname });
+  // biome-ignore lint/correctness/useExhaustiveDependencies: on a phone the menu closes when one has gone somewhere
+  useEffect(() => setOpen(false), [place]);
+  useEffect(() => {
+    if (!open) return;
+    const close = (event: KeyboardEvent) => event.key === "Escape" && setOpen(false);
+    addEventListener("keydown", close);
+    return () => removeEventListener("keydown", close);
+  }, [open]);
+  const organizationId = useOrganizationId();
+  return (
+    <>
+      <a className="skip-link" href="#main">
+        Skip to the page
+      </a>
+      {/* biome-ignore lint/a11y/noStaticElementInteractions: a click beside the open menu closes it, as Escape does */}
+      {/* biome-ignore lint/a11y/useKeyWithClickEvents: Escape is heard above */}
+      <div
+        className="shell"
+        data-menu={open ? "open" : undefined}
+        onClick={(event) => event.target === event.currentTarget && setOpen(false)}
+      >
+        <header className="topbar">
+          <IconButton icon="menu" label="Menu" aria-expanded={open} onClick={() => setOpen(true)} />
+          <Link to="/" className="brand">
+            <Mark /> Slipstream
+          </Link>
+        </header>
+        <aside className="sidebar" aria-label="Sidebar">
+          <Link to="/" className="brand">
+            <Mark /> Slipstream
+          </Link>
+          <Switcher organizationId={organizationId} />
+          <Navigation organizationId={organizationId} />
+          <div className="sidebar-foot">
+            <AccountMenu />
+          </div>
+        </aside>
+        <main className="main" id="main" tabIndex={-1}>
+          <div className="main-inner">
+            <Boundary key={place}>
+              <Outlet />
+            </Boundary>
+          </div>
+        </main>
+      </div>
+    </>
+  );
+}
+
+function Navigation({ organizationId }: { organizationId: string }) {
+  const { can, operator } = useMyself();
+  const seen = (each: Destination) =>
+    (!each.operator || operator) && (each.needs === undefined || can(each.needs));
+  return (
+    <nav aria-label="Main">
+      {NAVIGATION.map((section) => ({ ...section, destinations: section.destinations.filter(seen) }))
+        .filter((section) => section.destinations.length > 0)
+        .map((section) => (
+          <div className="nav-group" key={section.label}>
+            <h2>{section.label}</h2>
+            <ul>
+              {section.destinations.map((each) => (
+                <li key={each.to}>
+                  <Link
+                    className="nav-link"
+                    // biome-ignore lint/suspicious/noExplicitAny: the list is data, the router's types are of literals
+                    to={each.to as any}
+                    params={{ organizationId } as never}
+                    activeOptions={{ exact: each.to === "/org/$organizationId", includeSearch: false }}
+                  >
+                    <Icon name={each.icon} />
+                    {each.label}
+                  </Link>
+                </li>
+              ))}
+            </ul>
+          </div>
+        ))}
+    </nav>
+  );
+}
+
+const CHOICES: [Choice, string][] = [
+  ["system", "Same as the system"],
+  ["light", "Light"],
+  ["dark", "Dark"],
+];
+
+function AccountMenu() {
+  const { account, role, organization } = useMyself();
+  const keep = useKeepSession();
+  const navigate = useNavigate();
+  const choice = useChoice();
+  const { fail } = useToasts();
+  return (
+    <Menu
+      trigger={
+        <button type="button" className="switcher">
+          <span className="switcher-mark" aria-hidden="true">
+            {account.email.slice(0, 1).toUpperCase()}
+          </span>
+          <span>
+            <b>{account.name || account.email}</b>
+            <small>
+              {role} in {organization.name}
+            </small>
+            <span className="visually-hidden">Account, appearance, sign out</span>
+          </span>
+          <Icon name="updown" />
+        </button>
+      }
+    >
+      <MenuItem asChild className="menu-item">
+        <Link to="/account">Account and sessions</Link>
+      </MenuItem>
+      <MenuLine />
+      <MenuLabel className="menu-label">Appearance</MenuLabel>
+      {CHOICES.map(([value, label]) => (
+        <MenuItem key={value} className="menu-item" onSelect={() => choose(value)}>
+          {label}
+          {choice === value && <Icon name="check" />}
+        </MenuItem>
+      ))}
+      <MenuLine />
+      <MenuItem
+        className="menu-item"
+        onSelect={() =>
+          void signOut().then((session) => {
+            keep(session);
+            void navigate({ to: "/sign-in" });
+          }, fail)
+        }
+      >
+        Sign out
+      </MenuItem>
+    </Menu>
+  );
+}
+
+/** One organization, by its id. */
+export function useOrganization(organizationId: string) {
+  return useQuery({
+    queryKey: ["organization", organizationId],
+    queryFn: () =>
+      read(
+        api.GET("/admin/v1/organizations/{organization_id}", {
+          params: { path: { organization_id: organizationId } },
+        }),
+      ),
+  });
+}

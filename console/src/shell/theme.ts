@@ -1,0 +1,44 @@
+/** Light or dark: the system's choice until somebody makes another, which this browser remembers. */
+import { useSyncExternalStore } from "react";
+
+export type Choice = "system" | "light" | "dark";
+
+const KEPT = "slipstream.theme";
+const system = matchMedia("(prefers-color-scheme: dark)");
+const listeners = new Set<() => void>();
+
+export function chosen(): Choice {
+  const kept = localStorage.getItem(KEPT);
+  return kept === "light" || kept === "dark" ? kept : "system";
+}
+
+export function applyTheme(): void {
+  const choice = chosen();
+  const dark = choice === "dark" || (choice === "system" && system.matches);
+  document.documentElement.dataset.theme = dark ? "dark" : "light";
+  for (const listener of listeners) listener();
+}
+
+export function choose(choice: Choice): void {
+  if (choice === "system") localStorage.removeItem(KEPT);
+  else localStorage.setItem(KEPT, choice);
+  applyTheme();
+}
+
+function subscribe(listener: () => void): () => void {
+  listeners.add(listener);
+  system.addEventListener("change", applyTheme);
+  return () => {
+    listeners.delete(listener);
+    if (listeners.size === 0) system.removeEventListener("change", applyTheme);
+  };
+}
+
+export function useChoice(): Choice {
+  return useSyncExternalStore(subscribe, chosen);
+}
+
+/** For canvases, which CSS does not paint. */
+export function useTheme(): string {
+  return useSyncExternalStore(subscribe, () => document.documentElement.dataset.theme ?? "light");
+}

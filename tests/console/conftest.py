@@ -1,0 +1,73 @@
+"""A deployment on a fake engine, and a real Chromium that somebody is signed in with."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+from collections.abc import AsyncIterator
+
+import pytest
+from playwright.async_api import Browser, async_playwright
+
+from tests.console.pages import Console, seen_by
+from tests.deployment import ROOT, Deployment, deployment, fake_fleet
+from tests.fakes.process import fake_engine
+
+TOKEN = "deployment-token-of-the-console"
+ARGUMENTS = [
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync",
+]  # fmt: skip
+EMAIL, PASSWORD = "ada@acme.example", "four words in a row"
+LINK = re.compile(r"http://\S+/console/#/welcome\?token=\S+")
+
+
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    """Its path; without one the tests skip, or fail where TEST_CHROMIUM is `required`."""
+    found = shutil.which("chromium")
+    if found is None:
+        assert os.environ.get("TEST_CHROMIUM") != "required", "TEST_CHROMIUM=required: apt-get install chromium"
+        pytest.skip("no Chromium: apt-get install chromium")
+    return found
+
+
+@pytest.fixture(scope="session")
+async def browser(chromium: str) -> AsyncIterator[Browser]:
+    """Headless."""
+    async with async_playwright() as driver:
+        started = await driver.chromium.launch(executable_path=chromium, args=ARGUMENTS)
+        yield started
+        await started.close()
+
+
+@pytest.fixture(scope="session")
+async def deployed(chromium: str) -> AsyncIterator[Deployment]:
+    """A gateway, a worker and a router in front of a fake engine that serves `fake`."""
+    async with fake_engine(token=TOKEN) as engine:
+        environment = {
+            **fake_fleet(engine.url, tokenizer=str(ROOT / "models" / "slipstream-chat"), context_tokens=20_000),
+            "SLIPSTREAM_WORKER__ROLLUP_EVERY_S": "2",
+        }
+        async with deployment(environment=environment, token=TOKEN) as running:
+            yield running
+
+
+@pytest.fixture(scope="session")
+async def owner(browser: Browser, deployed: Deployment) -> AsyncIterator[Console]:
+    """The first account, made by the link of the first start."""
+    link = LINK.search(deployed.output)
+    assert link is not None, deployed.output
+    async with contextlib.AsyncExitStack() as stack:
+        console = await stack.enter_async_context(seen_by(browser, deployed.url))
+        page = console.page
+        await page.goto(link.group())
+        await page.get_by_label("Email").fill(EMAIL)
+        await page.get_by_label("Password", exact=True).fill(PASSWORD)
+        await page.get_by_label("The password again").fill(PASSWORD)
+        await console.expect_no_faults("welcome")
+        await page.get_by_role("button", name="Begin").click()
+        await page.wait_for_url("**/console/org/**")
+        yield console

@@ -1,0 +1,81 @@
+"""One window of the console: what it complained about, and what axe finds on its pages."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from playwright.async_api import Browser, Page, expect
+
+from tests.deployment import ROOT
+
+AXE = ROOT / "console" / "node_modules" / "axe-core" / "axe.min.js"
+GRAVE = ("serious", "critical")
+TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
+
+
+@dataclass
+class Console:
+    """A page, the deployment's address, and what the page wrote to its console as errors."""
+
+    page: Page
+    url: str
+    complaints: list[str] = field(default_factory=list)
+    expected: tuple[str, ...] = ("Failed to load resource",)
+    """Of refusals that a test brings about; the browser notes each."""
+
+    async def go(self, path: str) -> None:
+        """To an address below /console, until its heading stands and nothing loads any more."""
+        await self.page.goto(f"{self.url}/console{path}")
+        await self.settled()
+
+    async def settled(self) -> None:
+        """Until the page has a heading and no skeleton."""
+        await self.page.get_by_role("heading", level=1).wait_for()
+        await expect(self.page.locator(".skeleton")).to_have_count(0)
+
+    async def heading(self) -> str:
+        """The page's."""
+        return await self.page.get_by_role("heading", level=1).inner_text()
+
+    async def expect_no_faults(self, name: str, *, pictures: Path | None = None) -> None:
+        """axe finds nothing serious, in light and in dark; nothing was refused by the content security policy."""
+        for theme in ("light", "dark"):
+            await self.page.evaluate("theme => { document.documentElement.dataset.theme = theme }", theme)
+            if AXE.exists():
+                found = await self._axe()
+                assert not found, f"{name}, {theme}: {found}"
+            if pictures is not None:
+                await self.page.screenshot(path=pictures / f"{name}-{theme}.png")
+        await self.page.evaluate("document.documentElement.dataset.theme = 'light'")
+        bad = [each for each in self.complaints if not each.startswith(self.expected)]
+        assert not bad, f"{name}: {bad}"
+
+    async def _axe(self) -> list[str]:
+        # run by the debugger's own evaluation: the policy would refuse a script element
+        await self.page.evaluate(AXE.read_text())
+        found: dict[str, Any] = await self.page.evaluate(
+            "tags => axe.run(document, {runOnly: {type: 'tag', values: tags}})", TAGS
+        )
+        return [
+            f"{each['id']}: {node['html'][:160]} ({node.get('failureSummary', '')[:200]})"
+            for each in found["violations"]
+            if each["impact"] in GRAVE
+            for node in each["nodes"]
+        ]
+
+
+@contextlib.asynccontextmanager
+async def seen_by(browser: Browser, url: str, *, width: int = 1360, height: int = 860) -> AsyncIterator[Console]:
+    """A window of its own: cookies and storage are its own too."""
+    context = await browser.new_context(viewport={"width": width, "height": height}, reduced_motion="reduce")
+    context.set_default_timeout(15_000)
+    page = await context.new_page()
+    console = Console(page, url)
+    page.on("console", lambda each: console.complaints.append(each.text) if each.type == "error" else None)
+    page.on("pageerror", lambda each: console.complaints.append(str(each)))
+    yield console
+    await context.close()

@@ -1,0 +1,256 @@
+"""A tenant's way through the console in a real browser: organization, project, key, use, usage, limit, why, rotate,
+revoke; then every page, which axe finds nothing serious on.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+
+import aiohttp
+import pytest
+from playwright.async_api import Browser
+
+from tests.console.conftest import EMAIL, PASSWORD
+from tests.console.pages import Console, seen_by
+from tests.deployment import Deployment
+
+SECRET = re.compile(r"sk-slip-[0-9A-Za-z]{38}")
+ORGANIZATION = re.compile(r"/org/([0-9a-f-]{36})")
+HOSTILE = '<img src=x onerror="window.struck = true">'
+
+
+@pytest.fixture(scope="session")
+async def acme(owner: Console) -> str:
+    """A new organization's id, made in the console."""
+    await owner.go("/organizations")
+    await owner.page.get_by_role("button", name="New organization").first.click()
+    dialog = owner.page.get_by_role("dialog")
+    await dialog.get_by_label("Name").fill("acme")
+    await dialog.get_by_role("button", name="Make organization").click()
+    await owner.page.wait_for_url(ORGANIZATION)
+    await owner.page.get_by_role("heading", name="acme", level=1).wait_for()
+    found = ORGANIZATION.search(owner.page.url)
+    assert found is not None
+    return found.group(1)
+
+
+@pytest.fixture(scope="session")
+async def project(owner: Console, acme: str) -> str:
+    """Its project's address below /console."""
+    await owner.go(f"/org/{acme}/projects")
+    await owner.page.get_by_role("button", name="New project").first.click()
+    dialog = owner.page.get_by_role("dialog")
+    await dialog.get_by_label("Name").fill("backend")
+    await dialog.get_by_role("button", name="Make project").click()
+    await owner.page.get_by_role("heading", name="backend", level=1).wait_for()
+    return owner.page.url.split("/console")[1]
+
+
+@pytest.fixture(scope="session")
+async def key(owner: Console, project: str) -> str:
+    """A key's secret, as it is shown once."""
+    await owner.go(project)
+    await owner.page.get_by_role("button", name="New key").first.click()
+    dialog = owner.page.get_by_role("dialog")
+    await dialog.get_by_label("Name").fill("staging")
+    await dialog.get_by_role("button", name="Make key").click()
+    shown = owner.page.get_by_text(SECRET)
+    await shown.wait_for()
+    secret = await shown.inner_text()
+    await owner.page.get_by_role("button", name="I have kept it").click()
+    assert not SECRET.search(await owner.page.content()), "it is shown once"
+    return secret
+
+
+@pytest.fixture
+async def http() -> AsyncIterator[aiohttp.ClientSession]:
+    """An application that uses the API."""
+    async with aiohttp.ClientSession() as session:
+        yield session
+
+
+async def asked(http: aiohttp.ClientSession, url: str, key: str) -> tuple[int, str]:
+    """One request; its status and id."""
+    body = {"model": "fake", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 8}
+    async with http.post(f"{url}/v1/chat/completions", json=body, headers={"Authorization": f"Bearer {key}"}) as answer:
+        await answer.read()
+        return answer.status, answer.headers["x-request-id"]
+
+
+async def test_what_a_key_used_shows_on_the_open_page(
+    owner: Console, acme: str, key: str, http: aiohttp.ClientSession
+) -> None:
+    await owner.go(f"/org/{acme}/usage?by=key&figure=requests")
+    await owner.page.get_by_text("No usage in this period").wait_for()
+    status, _ = await asked(http, owner.url, key)
+    assert status == 200
+    await owner.page.get_by_role("cell", name="staging").wait_for()
+    assert await owner.page.locator("dt:has-text('Requests') + dd").inner_text() == "1"
+
+
+async def test_a_limit_refuses_and_the_request_tells_why(
+    owner: Console, acme: str, project: str, key: str, http: aiohttp.ClientSession
+) -> None:
+    await owner.go(project)
+    await owner.page.get_by_role("link", name="staging").click()
+    await owner.page.get_by_role("button", name="Set a limit").click()
+    dialog = owner.page.get_by_role("dialog")
+    await dialog.get_by_label("Requests per minute").fill("1")
+    await dialog.get_by_role("button", name="Save").click()
+    await owner.page.get_by_text("The limit holds now").wait_for()
+    statuses = [await asked(http, owner.url, key) for _ in range(3)]
+    refused = next(request_id for status, request_id in statuses if status == 429)
+    await owner.go(f"/org/{acme}/requests")
+    await owner.page.get_by_label("Request’s id").fill(refused)
+    # the record of a request is written a moment after its answer
+    await owner.page.wait_for_function("id => fetch(`/admin/v1/requests/${id}`).then(answer => answer.ok)", arg=refused)
+    await owner.page.get_by_role("button", name="Find out").click()
+    await owner.page.get_by_text("Limited by requests per minute of the key").wait_for()
+    await owner.expect_no_faults("a refused request")
+
+
+async def test_a_rotated_key_opens_with_both_secrets_and_a_revoked_one_with_none(
+    owner: Console, project: str, key: str, http: aiohttp.ClientSession
+) -> None:
+    await owner.go(project)
+    await owner.page.get_by_role("button", name="Actions for staging").click()
+    await owner.page.get_by_role("menuitem", name="Rotate…").click()
+    await owner.page.get_by_role("button", name="Make a new secret").click()
+    shown = owner.page.get_by_text(SECRET)
+    await shown.wait_for()
+    new = await shown.inner_text()
+    await owner.page.get_by_role("button", name="I have kept it").click()
+    assert new != key
+    for secret in (key, new):  # 429: it is limited, not refused
+        assert (await asked(http, owner.url, secret))[0] in (200, 429)
+    await owner.page.get_by_role("button", name="Actions for staging").click()
+    await owner.page.get_by_role("menuitem", name="Revoke…").click()
+    await owner.page.get_by_role("dialog").get_by_role("button", name="Revoke").click()
+    await owner.page.get_by_role("cell", name="revoked").wait_for()
+    await owner.page.wait_for_function(
+        "key => fetch('/v1/models', {headers: {authorization: `Bearer ${key}`}}).then(answer => answer.status == 401)",
+        arg=new,
+    )
+
+
+async def test_the_audit_log_shows_what_changed(owner: Console, acme: str, key: str) -> None:
+    await owner.go(f"/org/{acme}/audit")
+    await owner.page.get_by_role("button", name=re.compile("project.create")).click()
+    dialog = owner.page.get_by_role("dialog")
+    assert await dialog.get_by_role("row", name=re.compile("^name added")).get_by_role("cell").all_inner_texts() == [
+        "name added",
+        "–",
+        "backend",
+    ]
+
+
+async def test_chat_streams_in_the_playground_and_tells_its_tokens(owner: Console, acme: str, project: str) -> None:
+    await owner.go(f"/org/{acme}")
+    await owner.page.get_by_role("link", name="Chat").click()
+    await owner.page.get_by_role("button", name="Make a key").click()
+    await owner.page.get_by_role("combobox", name="Model").get_by_text("fake").wait_for(state="attached")
+    await owner.page.get_by_label("Message", exact=True).fill("it's me")
+    await owner.page.get_by_role("button", name="Send").click()
+    await owner.page.get_by_text(re.compile("^Ended by")).wait_for()
+    assert re.search(r"of \d+ in", await owner.page.locator("dt:has-text('Tokens') + dd").inner_text())
+    await owner.page.get_by_role("link", name=re.compile("^req_")).wait_for()
+    await owner.expect_no_faults("chat after an answer")
+
+
+async def test_a_hostile_name_is_text_on_every_page_that_shows_it(owner: Console, acme: str) -> None:
+    await owner.go(f"/org/{acme}/projects")
+    await owner.page.get_by_role("button", name="New project").first.click()
+    dialog = owner.page.get_by_role("dialog")
+    await dialog.get_by_label("Name").fill(HOSTILE)
+    await dialog.get_by_role("button", name="Make project").click()
+    await owner.page.get_by_role("heading", name=HOSTILE, level=1).wait_for()
+    for path in ("projects", "audit", "limits", "usage"):
+        await owner.go(f"/org/{acme}/{path}")
+        assert await owner.page.evaluate("window.struck") is None
+
+
+async def test_every_page_is_usable_in_light_and_dark(owner: Console, acme: str, project: str) -> None:
+    pages = (
+        "projects", "members", "service-accounts", "admin-keys", "limits", "usage", "invoices", "requests", "webhooks",
+        "audit",
+    )  # fmt: skip
+    addresses = [f"/org/{acme}", *(f"/org/{acme}/{name}" for name in pages), project]
+    for path in (*addresses, "/organizations", "/prices", "/account", "/playground/chat", "/playground/autocomplete"):
+        await owner.go(path)
+        assert await owner.heading()
+        await owner.expect_no_faults(path)
+
+
+async def test_a_phone_shows_the_menu_on_demand_and_scrolls_down_only(
+    browser: Browser, owner: Console, deployed: Deployment, acme: str
+) -> None:
+    async with seen_by(browser, deployed.url, width=390, height=844) as phone:
+        await sign_in(phone)
+        for path in (f"/org/{acme}", f"/org/{acme}/projects", f"/org/{acme}/usage", "/playground/chat", "/account"):
+            await phone.go(path)
+            wide = await phone.page.evaluate("document.documentElement.scrollWidth")
+            assert wide <= 390, f"{path} is {wide} pixels wide"
+            assert not await phone.page.get_by_role("link", name="Audit log").is_visible()
+        await phone.page.get_by_role("button", name="Menu").click()
+        await phone.page.get_by_role("link", name="Audit log").wait_for()
+        await phone.page.keyboard.press("Escape")
+        await phone.page.get_by_role("link", name="Audit log").wait_for(state="hidden")
+        await phone.expect_no_faults("phone")
+
+
+async def test_a_developer_of_the_organization_sees_what_the_role_allows(
+    browser: Browser, owner: Console, deployed: Deployment, acme: str
+) -> None:
+    await owner.go(f"/org/{acme}/members")
+    await owner.page.get_by_role("button", name="Add member").first.click()
+    dialog = owner.page.get_by_role("dialog")
+    await dialog.get_by_label("Email").fill("dev@acme.example")
+    await dialog.get_by_label("Name").fill("Dev")
+    await dialog.get_by_label("Role").select_option("developer")
+    await dialog.get_by_role("button", name="Add", exact=True).click()
+    link = owner.page.get_by_text(re.compile(r"#/welcome\?token="))
+    await link.wait_for()
+    async with seen_by(browser, deployed.url) as console:
+        page = console.page
+        await page.goto(await link.inner_text())
+        await page.get_by_label("Password", exact=True).fill("another four words here")
+        await page.get_by_label("The password again").fill("another four words here")
+        await page.get_by_role("button", name="Begin").click()
+        await page.get_by_role("heading", name="acme", level=1).wait_for()
+        names = await page.get_by_role("navigation", name="Main").get_by_role("link").all_inner_texts()
+        assert "Projects" in names
+        assert not {"Admin keys", "Webhooks", "Audit log", "Organizations"} & set(names)
+        await console.go(f"/org/{acme}/projects")
+        assert await page.get_by_role("button", name="New project").count() == 0
+        await console.expect_no_faults("projects, as a developer")
+
+
+async def test_signing_in_leads_back_and_never_elsewhere(
+    browser: Browser, owner: Console, deployed: Deployment, acme: str
+) -> None:
+    async with seen_by(browser, deployed.url) as console:
+        await console.page.goto(f"{deployed.url}/console/org/{acme}/usage?by=model")
+        await console.page.get_by_role("heading", name="Sign in").wait_for()
+        await console.expect_no_faults("sign in")
+        await fill_in(console)
+        await console.page.wait_for_url(f"**/console/org/{acme}/usage?by=model")
+    async with seen_by(browser, deployed.url) as console:
+        await console.page.goto(f"{deployed.url}/console/sign-in?next=//evil.example/")
+        await fill_in(console)
+        await console.page.wait_for_url(re.compile(re.escape(deployed.url) + "/console/org/"))
+
+
+async def sign_in(console: Console) -> None:
+    """As the first owner."""
+    await console.page.goto(f"{console.url}/console/")
+    await fill_in(console)
+    await console.page.wait_for_url("**/console/org/**")
+    await console.settled()
+
+
+async def fill_in(console: Console) -> None:
+    """The form of the sign-in page."""
+    await console.page.get_by_label("Email").fill(EMAIL)
+    await console.page.get_by_label("Password").fill(PASSWORD)
+    await console.page.get_by_role("button", name="Sign in").click()
