@@ -10,7 +10,7 @@ branch_labels = None
 depends_on = None
 
 SUMS = ("requests", "prompt_tokens", "cached_tokens", "cache_write_tokens", "completion_tokens", "reasoning_tokens",
-        "amount_micro")  # fmt: skip
+        "amount_micro", "draft_tokens", "accepted_draft_tokens")  # fmt: skip
 OWNERS = "organization_id, project_id, key_id, model, tier"
 HOUR = "date_trunc('hour', requested_at, 'UTC')"
 ADDED = ", ".join(f"sum({name})" for name in SUMS)

@@ -37,7 +37,7 @@ async def test_totals_are_told_apart_and_put_together(empty_postgres_url: str) -
         await asyncio.to_thread(roll_up, url)
         apart, together = await told(pool, f"{OWNERS}, adapter"), await told(pool, OWNERS, summed=True)
         assert {each["adapter"] for each in apart} == {"", "support", "legal"}
-    before = ScriptDirectory(str(Path(run.__file__).parent)).get_revision("0032").down_revision
+    before = ScriptDirectory(str(Path(run.__file__).parent)).get_revision("0031").down_revision
     assert isinstance(before, str)
     await asyncio.to_thread(run.downgrade, url, before)
     async with asyncpg.create_pool(url, min_size=1, max_size=1) as pool:

@@ -2828,7 +2828,7 @@ export interface components {
          * @description By what totals are told apart.
          * @enum {unknown}
          */
-        Group: "key" | "model" | "organization" | "project" | "tier";
+        Group: "adapter" | "key" | "model" | "organization" | "project" | "tier";
         /**
          * Invoice
          * @description A month. requests and amounts: of all lines; in millionths of the currency.
@@ -3934,9 +3934,11 @@ export interface components {
              * @enum {unknown}
              */
             role?: "decode" | "prefill" | "unified";
+            /** @default {} */
+            speculation?: components["schemas"]["SpeculationRule"];
             /** @default  */
             split_pool?: string;
-            /** @default 1 */
+            /** @default 0 */
             tensor_parallel?: number;
         };
         /**
@@ -4536,6 +4538,23 @@ export interface components {
             window: string;
         };
         /**
+         * SpeculationRule
+         * @description When the engines of a pool draft: at low load, where checking drafts is nearly free, and not at the peak, where
+         *         it takes from other streams what it gives to one.
+         */
+        SpeculationRule: {
+            /** @default 30 */
+            dwell_s?: number;
+            /** @default false */
+            governed?: boolean;
+            /** @default 32 */
+            off_above_running?: number;
+            /** @default 16 */
+            on_below_running?: number;
+            /** @default 0.25 */
+            other_weight?: number;
+        };
+        /**
          * StageEvidence
          * @description What a stage has consumed: steps, and the requests of both arms in them.
          */
@@ -4636,15 +4655,19 @@ export interface components {
          * UsageTotals
          * @description What was billed of requests that arrived in one hour or on one day (UTC). What it is not grouped by is null.
          *
-         *         prompt_tokens include the cached and the written ones, completion_tokens the reasoning ones. amount_micro:
-         *         millionths of the deployment's currency.
+         *         prompt_tokens include the cached and the written ones, completion_tokens the reasoning ones. draft_tokens: guessed
+         *         ahead by engines that tell of it, and accepted_draft_tokens those of them that were right; they are part of no other
+         *         count. amount_micro: millionths of the deployment's currency.
          */
         UsageTotals: {
+            accepted_draft_tokens: number;
+            adapter: string | null;
             amount_micro: number;
             cache_write_tokens: number;
             cached_tokens: number;
             completion_tokens: number;
             day: string | null;
+            draft_tokens: number;
             hour: string | null;
             key_id: string | null;
             model: string | null;
@@ -6834,6 +6857,7 @@ export interface operations {
                 key_id?: string;
                 model?: string;
                 tier?: components["schemas"]["Tier"];
+                adapter?: string;
                 bucket?: components["schemas"]["gateway.admin.resources.usage.Bucket"];
                 group_by?: components["schemas"]["Group"][];
             };
@@ -6867,6 +6891,7 @@ export interface operations {
                 key_id?: string;
                 model?: string;
                 tier?: components["schemas"]["Tier"];
+                adapter?: string;
                 billed?: boolean;
             };
             header?: never;
@@ -8051,6 +8076,7 @@ export interface operations {
                 key_id?: string;
                 model?: string;
                 tier?: components["schemas"]["Tier"];
+                adapter?: string;
                 bucket?: components["schemas"]["gateway.admin.resources.usage.Bucket"];
                 group_by?: components["schemas"]["Group"][];
             };

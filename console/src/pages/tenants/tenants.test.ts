@@ -102,6 +102,9 @@ function row(day: string, model: string, requests: number): Totals {
     completion_tokens: 0,
     reasoning_tokens: 0,
     amount_micro: 0,
+    draft_tokens: 0,
+    accepted_draft_tokens: 0,
+    adapter: null,
   };
 }
 
