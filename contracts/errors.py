@@ -58,6 +58,7 @@ and nowhere else; `docs/reference/errors.md` is generated from this file.
         ├── Draining                draining
         ├── PreparationTimeout      preparation_timeout
         ├── EngineFailed            engine_failed
+        │   └── TransferFailed
         ├── EngineTimeout           engine_timeout
         ├── AdapterUnavailable      adapter_unavailable
         ├── HandedOver              handed_over

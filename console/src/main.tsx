@@ -7,7 +7,7 @@ import { Toasts } from "./components/toasts";
 import { router } from "./router";
 import { moveLink } from "./shell/links";
 import { SESSION_KEY } from "./shell/session";
-import { applyTheme } from "./shell/theme";
+import { followTheme } from "./shell/theme";
 
 const RETRIES = 2;
 
@@ -33,7 +33,7 @@ queries.getQueryCache().subscribe((event) => {
     void queries.invalidateQueries({ queryKey: SESSION_KEY });
 });
 
-applyTheme();
+followTheme();
 moveLink();
 const root = document.getElementById("root");
 if (root === null) throw new Error("index.html has no #root");

@@ -49,8 +49,8 @@ async def test_a_first_start_makes_one_owner_and_says_so_in_the_log(fresh_postgr
     try:
         rows = await connection.fetch("SELECT action, actor_kind, after FROM gateway.audit_log ORDER BY id")
         assert sorted(row["action"] for row in rows) == [
-            "admin_key.create", "key.create", "member.create", "organization.create", "organization.create",
-            "project.create",
+            "admin_key.create", "console_link.create", "key.create", "member.create", "organization.create",
+            "organization.create", "project.create",
         ]  # fmt: skip
         assert {row["actor_kind"] for row in rows} == {"command"}
         assert not [row for row in rows if secret in row["after"] or admin in row["after"]]

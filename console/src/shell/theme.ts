@@ -12,7 +12,7 @@ export function chosen(): Choice {
   return kept === "light" || kept === "dark" ? kept : "system";
 }
 
-export function applyTheme(): void {
+function applyTheme(): void {
   const choice = chosen();
   const dark = choice === "dark" || (choice === "system" && system.matches);
   document.documentElement.dataset.theme = dark ? "dark" : "light";
@@ -25,13 +25,15 @@ export function choose(choice: Choice): void {
   applyTheme();
 }
 
+/** Paint by the choice, and again whenever the system's changes. */
+export function followTheme(): void {
+  applyTheme();
+  system.addEventListener("change", applyTheme);
+}
+
 function subscribe(listener: () => void): () => void {
   listeners.add(listener);
-  system.addEventListener("change", applyTheme);
-  return () => {
-    listeners.delete(listener);
-    if (listeners.size === 0) system.removeEventListener("change", applyTheme);
-  };
+  return () => listeners.delete(listener);
 }
 
 export function useChoice(): Choice {
