@@ -116,7 +116,8 @@ class AdaptedFleet:
         self._most = most
         self._kv_events = kv_events
         self._token = token
-        config = RouterConfig(port=0, control_port=0, probe_timeout_s=30.0)
+        # on a busy machine a first token may be seconds late: no place is sooner than one that need not load
+        config = RouterConfig(port=0, control_port=0, probe_timeout_s=30.0, adapter_load_s=600.0)
         self.router = RouterServer(config, RouterTokens(token, "reader"), self.connections, drivers.get)
         self.loader = AdapterLoader(self.connections, GatewayMetrics(CollectorRegistry()), 60.0)
 
