@@ -259,6 +259,16 @@ def test_it_is_told_to_whoever_asks() -> None:
     assert 'slipstream_router_speculation_switches_total{pool="pool"} 1.0' in shown
 
 
+def test_drafts_that_engines_tell_of_with_their_load_are_counted_by_pool() -> None:
+    core = Core(governed("tensorrt_llm", r1=True, r2=False))
+    for _ in range(2):
+        core.polled("r1", draft_tokens=9, accepted_draft_tokens=4)
+    core.polled("r2")
+    shown = generate_latest(RouterMetrics(core.core).registry).decode()
+    assert 'slipstream_router_draft_tokens_total{pool="pool"} 18.0' in shown
+    assert 'slipstream_router_accepted_draft_tokens_total{pool="pool"} 8.0' in shown
+
+
 @pytest.mark.parametrize(
     ("driver", "said"),
     [("vllm", "driver vllm offers no way"), ("openai", "driver openai offers no way"), ("embedded", "as each engine")],
