@@ -42,7 +42,7 @@ READING = frozenset({
     "quantization calibrate", "quantization export", "quantization gate", "quantization sensitivity",
     "requests list", "requests show",
     "reviews list", "reviews next", "router explain", "router replay", "router watch", "shadow", "simulate", "slo",
-    "status", "top", "usage invoice",
+    "status", "top", "usage drafts", "usage invoice",
     "usage verify", "webhooks deliveries", "webhooks list", "workload",
     "releases list", "releases replay", "releases show", "releases watch",
 })  # fmt: skip
