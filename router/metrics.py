@@ -68,6 +68,13 @@ OF_POOLS: tuple[tuple[str, str, Callable[[PoolState], float]], ...] = (
         "Requests that engines threw out of memory, to compute them again, where their load reports count them.",
         lambda one: one.retractions,
     ),
+    (
+        "draft_tokens_total",
+        "Tokens that engines guessed ahead, where their load reports tell of it and their answers do not"
+        " (TensorRT-LLM).",
+        lambda one: one.draft_tokens,
+    ),
+    ("accepted_draft_tokens_total", "Of these, those that were right.", lambda one: one.accepted_draft_tokens),
 )
 OF_GOVERNORS: tuple[tuple[str, str, Callable[[SpeculationGovernor], float]], ...] = (
     (

@@ -93,10 +93,15 @@ class Load(msgspec.Struct, frozen=True):
     """Part of a step that it keeps from its oldest prompt for those behind, the shortest of them first; 0: prompts are
     computed in the order in which they came."""
 
+    draft_tokens: int = 0
+    """Guessed ahead and checked since the report before, where reports tell of it and answers do not."""
+    accepted_draft_tokens: int = 0
+    """Of these, those that were right."""
+
     def __post_init__(self) -> None:
         counts = (
             self.running, self.waiting, self.used_tokens, self.capacity_tokens, self.max_running, self.retracted,
-            self.step_tokens,
+            self.step_tokens, self.draft_tokens, self.accepted_draft_tokens,
         )  # fmt: skip
         if not all(0 <= count <= MOST_COUNTED for count in counts) or not 0 <= self.share_behind <= 1:
             raise EngineFailed("The engine's load report has a number that cannot be.")

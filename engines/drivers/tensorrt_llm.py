@@ -84,7 +84,7 @@ class TensorRTLLMDriver(Driver):
         return EngineRequest("GET", "/metrics")
 
     def parse_load(self, body: bytes) -> Load | None:
-        """Of the last iteration; None where there was none since."""
+        """Of the last iteration, and the drafts of all since the report before; None where there was none."""
         try:
             iterations: list[JsonObject] = msgspec.json.decode(body)
             if not iterations:
@@ -92,12 +92,15 @@ class TensorRTLLMDriver(Driver):
             last = iterations[-1]
             kv: JsonObject = last.get("kvCacheStats") or {}
             block = int(kv.get("tokensPerBlock") or 0)
+            drafting: list[JsonObject] = [one.get("specDecodingStats") or {} for one in iterations]
             return Load(
                 running=int(last["numActiveRequests"]),
                 waiting=int(last["numQueuedRequests"]),
                 used_tokens=int(kv.get("usedNumBlocks") or 0) * block,
                 capacity_tokens=int(kv.get("maxNumBlocks") or 0) * block,
                 max_running=int(last.get("maxNumActiveRequests") or 0),
+                draft_tokens=sum(int(one.get("numDraftTokens") or 0) for one in drafting),
+                accepted_draft_tokens=sum(int(one.get("numAcceptedTokens") or 0) for one in drafting),
             )
         except (msgspec.DecodeError, KeyError, TypeError, ValueError, AttributeError, IndexError):
             raise EngineFailed("The engine's load report cannot be read.") from None

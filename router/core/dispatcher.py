@@ -395,6 +395,8 @@ class Dispatcher:
         replica.probed(event.healthy, event.detail, event.load, self.config.failure_threshold, now, token_s)
         if event.load is not None:
             pool.retracted(replica.retracted(event.load.retracted))
+            pool.draft_tokens += event.load.draft_tokens
+            pool.accepted_draft_tokens += event.load.accepted_draft_tokens
         pool.govern(now)
         if replica.health is Health.UNHEALTHY and was is not Health.UNHEALTHY:
             # what died comes back empty; what was only unreachable is learnt again from its first answers

@@ -122,6 +122,9 @@ class PoolState:
         """Factor on expected growth: up when an engine ran out of memory, slowly down while none does."""
         self.retractions = 0
         """Requests that its engines threw out of memory."""
+        self.draft_tokens = 0
+        """Guessed ahead by its engines, where their load reports tell of it."""
+        self.accepted_draft_tokens = 0
         self._prompt_tokens = 0.0
         self._prompt_blocks = 0.0
         self._ring: Ring | None = None

@@ -133,6 +133,25 @@ def test_priorities_keep_their_order_between_its_bounds(one: int, other: int) ->
     assert unit_priority(0) == 0.5
 
 
+def test_drafts_of_every_iteration_since_the_last_report_are_added_up() -> None:
+    iterations: list[dict[str, object]] = [
+        {
+            "numActiveRequests": 2,
+            "numQueuedRequests": 0,
+            "specDecodingStats": {"numDraftTokens": 8, "numAcceptedTokens": 5},
+        },
+        {"numActiveRequests": 3, "numQueuedRequests": 1},
+        {
+            "numActiveRequests": 1,
+            "numQueuedRequests": 0,
+            "specDecodingStats": {"numDraftTokens": 4, "numAcceptedTokens": 1},
+        },
+    ]
+    load = drivers.get("tensorrt_llm").parse_load(msgspec.json.encode(iterations))
+    assert load is not None
+    assert (load.running, load.draft_tokens, load.accepted_draft_tokens) == (1, 12, 6)
+
+
 async def test_load_is_that_of_the_last_iteration_and_told_once(server: tuple[FakeTensorRTLLM, str]) -> None:
     fake, url = server
     driver = TensorRTLLMDriver()

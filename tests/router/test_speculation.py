@@ -17,7 +17,9 @@ from contracts.speculation import SpeculationRule, Way
 from router import explain
 from router.control import messages as control
 from router.core.decisions import Granted
+from router.core.record import Record
 from router.core.speculation import SAMPLE_S, WINDOW_S, SpeculationGovernor, Switch
+from router.core.split import Costs, SplitChoice
 from router.metrics import RouterMetrics
 from router.protocol import messages
 from tests.router.core_driver import Core
@@ -257,6 +259,24 @@ def test_it_is_told_to_whoever_asks() -> None:
     shown = generate_latest(RouterMetrics(loaded.core.core).registry).decode()
     assert 'slipstream_router_speculation_on{pool="pool"} 0.0' in shown
     assert 'slipstream_router_speculation_switches_total{pool="pool"} 1.0' in shown
+
+
+def test_drafts_that_engines_tell_of_with_their_load_are_counted_by_pool() -> None:
+    core = Core(governed("tensorrt_llm", r1=True, r2=False))
+    for _ in range(2):
+        core.polled("r1", draft_tokens=9, accepted_draft_tokens=4)
+    core.polled("r2")
+    shown = generate_latest(RouterMetrics(core.core).registry).decode()
+    assert 'slipstream_router_draft_tokens_total{pool="pool"} 18.0' in shown
+    assert 'slipstream_router_accepted_draft_tokens_total{pool="pool"} 8.0' in shown
+
+
+def test_a_record_crosses_the_control_service_as_it_is() -> None:
+    """Also that of a request which was split, whose message had no place for it."""
+    choice = SplitChoice(True, "the pair costs less", Costs(1.0, 2.0, 3.0, 4.0))
+    for split in (choice, None):
+        record = Record("r", "l", 0, "m", "p", "prefix", "o", 1, 0, 0.0, 0.0, split=split, speculation="on")
+        assert control.record(control.decision(record)) == record
 
 
 @pytest.mark.parametrize(
