@@ -433,10 +433,6 @@ class EngineFailed(ServiceError):
     code = "engine_failed"
 
 
-class TransferFailed(EngineFailed):
-    """A prompt's keys and values did not come from the prefill engine of a pair, and its decode engine said so."""
-
-
 class EngineTimeout(ServiceError):
     """The engine did not answer in time."""
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import msgspec
 
-from contracts.errors import AdapterUnavailable, EngineFailed, SlipstreamError, TransferFailed, UnsupportedField
+from contracts.errors import AdapterUnavailable, EngineFailed, SlipstreamError, UnsupportedField
 from contracts.generation import Generation, TextPrompt
 from engines.drivers.base import Capabilities, Driver, EngineRequest, Load
 from engines.drivers.counters import EngineCounts, EngineStages, sums_of_page
-from engines.drivers.error_bodies import MAX_SENTENCE, RETRY_AFTER_S, engine_error, error_body
+from engines.drivers.error_bodies import MAX_SENTENCE, RETRY_AFTER_S, TransferFailed, engine_error, error_body
 from engines.drivers.openai_body import JsonObject, engine_body, path_of
 
 _PROMPT, _CACHED, _GENERATED = _COUNTERS = (

@@ -13,10 +13,10 @@ from typing import NamedTuple
 import msgspec
 import pytest
 
-from contracts.errors import EngineFailed, EngineRefused, SlipstreamError, TransferFailed
+from contracts.errors import EngineFailed, EngineRefused, SlipstreamError
 from contracts.generation import Bootstrap, ChatPrompt, Generation
 from contracts.lease import Engine
-from engines.drivers.error_bodies import event_error, usage_of
+from engines.drivers.error_bodies import TransferFailed, event_error, usage_of
 from engines.http.engine_connections import EngineConnections
 from engines.http.keys import OneKey
 from gateway.serving.prefill import bootstrap
