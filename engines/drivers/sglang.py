@@ -40,9 +40,9 @@ NOT_LOADED = ("LoRA adapters are not loaded", "LoRA adapter that has never been 
 """In what is said of a request with an adapter that the engine does not hold."""
 PAIR_FAILED = ("Decode handshake failed", "Decode transfer failed")
 """How that begins which a decode engine says of a prompt that did not come (`disaggregation/decode.py`)."""
-DECODE_FAILED = ("HiCache", "Decode instance could be dead", "Aborted by AbortReq", "Duplicate decode bootstrap room")
+DECODE_FAILED = ("HiCache", "Decode instance could be dead", "Duplicate decode bootstrap room")
 """In such a message, where it is the decode engine's own doing; any other names the prefill engine, or nobody: the
-sending is the prefill engine's."""
+sending is the prefill engine's. `Aborted by AbortReq` is among those: so it tells of a prefill engine that is gone."""
 
 
 def _load_message(body: bytes) -> str:
