@@ -121,10 +121,10 @@ async def test_requests_at_once_meet_in_rooms_of_their_own(pair: Pair) -> None:
     assert texts[0] == texts[2] != texts[1] == texts[3]
 
 
-async def test_a_request_without_a_room_is_refused(pair: Pair) -> None:
-    for engine in (pair.prefill, pair.decode):
-        error = await failure(engine, ask(CHAT))
-        assert isinstance(error, EngineRefused), error
+@pytest.mark.parametrize("role", ["decode", "prefill"])
+async def test_a_request_without_a_room_is_refused(pair: Pair, role: str) -> None:
+    error = await failure(getattr(pair, role), ask(CHAT))
+    assert isinstance(error, EngineRefused), error
 
 
 async def test_one_whose_prompt_never_comes_waits_and_is_ended_by_its_id(pair: Pair) -> None:
@@ -140,11 +140,12 @@ async def test_one_whose_prompt_never_comes_waits_and_is_ended_by_its_id(pair: P
     await pair.decode.idle()
 
 
-async def test_each_half_answers_its_part_of_our_requests(pair: Pair) -> None:
-    for engine, tokens in ((pair.decode, 8), (pair.prefill, 1)):
-        events = await engine.events(msgspec.structs.replace(ask(CHAT), bootstrap=FAKE))
-        assert finishes(events) == ["length"]
-        assert usage_of(events[-2]["usage"]).completion_tokens == tokens
+@pytest.mark.parametrize(("role", "tokens"), [("decode", 8), ("prefill", 1)])
+async def test_each_half_answers_its_part_of_our_requests(pair: Pair, role: str, tokens: int) -> None:
+    engine: Client = getattr(pair, role)
+    events = await engine.events(msgspec.structs.replace(ask(CHAT), bootstrap=FAKE))
+    assert finishes(events) == ["length"]
+    assert usage_of(events[-2]["usage"]).completion_tokens == tokens
 
 
 async def test_a_prefill_engine_that_is_gone_is_what_the_decode_engine_tells(pair: Pair) -> None:
