@@ -1,5 +1,5 @@
 """SGLang's HTTP dialect, as version 0.5.23 speaks it. Every statement here is held by a test in `tests/sglang`:
-of adapters only where there is an accelerator, of pairs by none.
+of adapters, and of what pairs hand over, only where there is an accelerator.
 """
 
 from __future__ import annotations
