@@ -58,7 +58,6 @@ and nowhere else; `docs/reference/errors.md` is generated from this file.
         ├── Draining                draining
         ├── PreparationTimeout      preparation_timeout
         ├── EngineFailed            engine_failed
-        │   └── TransferFailed
         ├── EngineTimeout           engine_timeout
         ├── AdapterUnavailable      adapter_unavailable
         ├── HandedOver              handed_over
@@ -474,10 +473,6 @@ class EngineFailed(ServiceError):
     """The engine broke off. Before the first token the request may be retried; after it, it may not."""
 
     code = "engine_failed"
-
-
-class TransferFailed(EngineFailed):
-    """A prompt's keys and values did not come from the prefill engine of a pair, and its decode engine said so."""
 
 
 class EngineTimeout(ServiceError):

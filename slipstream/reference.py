@@ -256,7 +256,7 @@ def _labels_of(metric: Metric, registry: CollectorRegistry) -> Iterable[str]:
 def _tree(kind: type[SlipstreamError], depth: int = 0) -> Iterator[type[SlipstreamError]]:
     """The kinds that clients meet: all but the root and the groups below it, also one that has a kind of its own."""
     children = [child for child in kind.__subclasses__() if child.__module__ == errors.__name__]
-    if (depth > 1 or not children) and "code" in vars(kind):  # without a code of its own it is told as the one above
+    if depth > 1 or not children:
         yield kind
     for child in children:
         yield from _tree(child, depth + 1)

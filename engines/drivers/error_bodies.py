@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from contracts.errors import ContextTooLong, EngineFailed, EngineRefused, Overloaded, SlipstreamError, TransferFailed
+from contracts.errors import ContextTooLong, EngineFailed, EngineRefused, Overloaded, SlipstreamError
 from contracts.usage import Usage
 
 RETRY_AFTER_S = 1.0
@@ -85,6 +85,10 @@ _INTERNAL = re.compile(
     r"|has no attribute|NoneType|<class '|can only concatenate"
     r"|(?:un|not )(?:hashable|subscriptable|iterable|callable)|jinja"
 )
+
+
+class TransferFailed(EngineFailed):
+    """A prompt's keys and values did not come from the prefill engine of a pair, and its decode engine said so."""
 
 
 class ErrorBody(msgspec.Struct, frozen=True):

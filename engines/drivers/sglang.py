@@ -1,5 +1,5 @@
 """SGLang's HTTP dialect, as version 0.5.23 speaks it. Every statement here is held by a test in `tests/sglang`:
-of pairs by none.
+of what pairs hand over, only where there is an accelerator.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from typing import Any
 
 import msgspec
 
-from contracts.errors import AdapterUnavailable, EngineFailed, SlipstreamError, TransferFailed, UnsupportedField
+from contracts.errors import AdapterUnavailable, EngineFailed, SlipstreamError, UnsupportedField
 from contracts.generation import Generation, TextPrompt
 from engines.drivers.base import Capabilities, Driver, EngineRequest, Load
 from engines.drivers.counters import EngineCounts, EngineStages, sums_of_page
-from engines.drivers.error_bodies import MAX_SENTENCE, RETRY_AFTER_S, engine_error, error_body
+from engines.drivers.error_bodies import MAX_SENTENCE, RETRY_AFTER_S, TransferFailed, engine_error, error_body
 from engines.drivers.openai_body import JsonObject, engine_body, path_of
 
 _PROMPT, _CACHED, _GENERATED = _COUNTERS = (
@@ -40,9 +40,9 @@ NOT_LOADED = ("LoRA adapters are not loaded", "LoRA adapter that has never been 
 """In what is said of a request with an adapter that the engine does not hold."""
 PAIR_FAILED = ("Decode handshake failed", "Decode transfer failed")
 """How that begins which a decode engine says of a prompt that did not come (`disaggregation/decode.py`)."""
-DECODE_FAILED = ("HiCache", "Decode instance could be dead", "Aborted by AbortReq", "Duplicate decode bootstrap room")
+DECODE_FAILED = ("HiCache", "Decode instance could be dead", "Duplicate decode bootstrap room")
 """In such a message, where it is the decode engine's own doing; any other names the prefill engine, or nobody: the
-sending is the prefill engine's."""
+sending is the prefill engine's. `Aborted by AbortReq` is among those: so it tells of a prefill engine that is gone."""
 
 
 def _load_message(body: bytes) -> str:

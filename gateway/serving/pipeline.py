@@ -28,13 +28,13 @@ from contracts.errors import (
     RouterUnavailable,
     ServiceError,
     SlipstreamError,
-    TransferFailed,
 )
 from contracts.lease import Engine, Lease
 from contracts.phases import Phase
 from contracts.service_class import yields
 from contracts.usage import Finish, Usage
 from engines.drivers.base import Driver
+from engines.drivers.error_bodies import TransferFailed
 from engines.http.engine_connections import EngineConnections, Opening
 from gateway.config import GatewayConfig
 from gateway.http.disconnect import ClientGone, ClientWatch, Disconnectable
