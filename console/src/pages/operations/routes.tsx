@@ -1,4 +1,4 @@
-/** The operators' pages, below `/console/operations`. A page:
+/** The operators' pages, below `/console/operations`. A page, in its group's `routes.tsx`:
  *
  *     const fleet = createRoute({
  *       getParentRoute: () => signedRoute,
@@ -7,4 +7,8 @@
  *       component: lazyRouteComponent(() => import("./fleet"), "Fleet"),
  *     });
  */
-export const operationsRoutes = [] as const;
+import { overviewRoutes } from "./overview/routes";
+import { qualityRoutes } from "./quality/routes";
+import { servingRoutes } from "./serving/routes";
+
+export const operationsRoutes = [...overviewRoutes, ...servingRoutes, ...qualityRoutes] as const;

@@ -1,0 +1,2 @@
+/** Operators' pages of the deployment as a whole. */
+export const overviewRoutes = [] as const;
