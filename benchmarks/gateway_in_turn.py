@@ -41,15 +41,19 @@ class Side:
 
     def __init__(self, engine: FakeEngineProcess, gateway_pid: int, client: Client) -> None:
         self._engine = engine
-        self._pid = gateway_pid
+        self.pid = gateway_pid
         self._client = client
         self.request_us: list[float] = []
         self.token_us: list[float] = []
 
     def cpu_us(self) -> float:
         """Of the gateway so far, all threads."""
-        tasks = Path(f"/proc/{self._pid}/task").glob("*/schedstat")
+        tasks = Path(f"/proc/{self.pid}/task").glob("*/schedstat")
         return sum(int(task.read_text().split()[0]) for task in tasks) / 1e3
+
+    def thread_us(self, thread: int) -> float:
+        """CPU of one of its threads so far."""
+        return int(Path(f"/proc/{self.pid}/task/{thread}/schedstat").read_text().split()[0]) / 1e3
 
     async def ask(self, requests: int) -> None:
         """One-token streams, eight at a time."""
