@@ -1,12 +1,13 @@
 """What tracing costs a gateway: nothing traced against one request in a hundred, then against every one.
 
-`python -m benchmarks.tracing_overhead [--rounds 600] [--requests 60]`. A deployment of this tree stands in front of a
-fake engine, and a collector takes its spans. Two processes of one program differ by some percent for as long as they
-live, which is more than is asked about here: so it is one gateway, whose making of spans is switched off and on
-between blocks of requests (`switched_tracing/`). CPU is by nanoseconds from /proc/PID/task/*/schedstat. The thread that
-sends spans does so whenever five seconds are over, in whichever block: all its time is put down to the requests of the
-blocks with tracing. The last line is JSON: the cost of a request over that of tracing off, as the median of the rounds'
-ratios, with the bounds of its 95 % confidence interval.
+`python -m benchmarks.tracing_overhead [--rounds 600] [--requests 64] [--stream-rounds 150]`. Of requests for one token,
+which are the least a gateway can be asked for, and of streams of 64 tokens, 5 ms apart, as a short answer is. A
+deployment of this tree stands in front of a fake engine, and a collector takes its spans. Two processes of one program
+differ by some percent for as long as they live, which is more than is asked about here: so it is one gateway, whose
+making of spans is switched off and on between blocks of requests (`switched_tracing/`). CPU is by nanoseconds from
+/proc/PID/task/*/schedstat. The thread that sends spans does so whenever five seconds are over, in whichever block: all
+its time is put down to the requests of the blocks with tracing. The last line is JSON: the cost of a request over that
+of tracing off, as the median of the rounds' ratios, with the bounds of its 95 % confidence interval.
 """
 
 from __future__ import annotations
@@ -18,17 +19,21 @@ import os
 import signal
 import statistics
 import tempfile
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import msgspec
 import uvloop
 
 from benchmarks.gateway_in_turn import HERE, WARM_UP, Side, side
+from benchmarks.gateway_overhead import closed_loop
 from benchmarks.paired_ratio import compared
 from tests.fakes.collector import collector
 
 SWITCH = Path(__file__).parent / "switched_tracing"
 GUARD_S = 30
+Load = Callable[[Side, int], Awaitable[None]]
+STREAM_TOKENS, SPACING_S, STREAMS = 64, 0.005, 32
 
 
 class Tracing:
@@ -53,8 +58,14 @@ class Tracing:
         return self._gateway.thread_us(self.sender)
 
 
-async def ratios(percent: int, rounds: int, requests: int) -> dict[str, object]:
-    """With that many requests of a hundred traced."""
+async def streams(gateway: Side, requests: int) -> None:
+    """Short answers, as an engine generates them."""
+    await gateway.engine.control(ttft_s=0.0, inter_token_s=SPACING_S, tokens=STREAM_TOKENS)
+    await closed_loop(gateway.client, requests, STREAMS, STREAM_TOKENS)
+
+
+async def ratios(percent: int, rounds: int, requests: int, load: Load) -> dict[str, object]:
+    """With that many requests of a hundred traced. load: asks for so many."""
     async with contextlib.AsyncExitStack() as stack:
         there = stack.enter_context(collector())
         said = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "said"
@@ -66,7 +77,7 @@ async def ratios(percent: int, rounds: int, requests: int) -> dict[str, object]:
         }
         gateway = await stack.enter_async_context(side(HERE, settings))
         tracing = Tracing(gateway, said)
-        await gateway.ask(WARM_UP)
+        await load(gateway, WARM_UP)
         await tracing.switch("off")
         await tracing.switch("on")
         cost_us: dict[str, list[float]] = {"on": [], "off": []}
@@ -74,7 +85,7 @@ async def ratios(percent: int, rounds: int, requests: int) -> dict[str, object]:
         for _ in range(rounds):
             for state in order:
                 before = gateway.cpu_us() - tracing.sender_us()
-                await gateway.ask(requests)
+                await load(gateway, requests)
                 cost_us[state].append((gateway.cpu_us() - tracing.sender_us() - before) / requests)
                 if state == order[0]:
                     await tracing.switch(order[1])
@@ -87,10 +98,12 @@ async def ratios(percent: int, rounds: int, requests: int) -> dict[str, object]:
     sending = sending_us / off_us
     print(f"{percent:>3} %: {off_us:.0f} us a request without, {making - 1:+.2%} making, {sending:+.2%} sending spans")
     return {
-        f"ratio_at_{percent}_percent": round(making + sending, 4),
-        f"ratio_at_{percent}_percent_ci95": [round(bound + sending, 4) for bound in bounds],
-        f"rounds_at_{percent}_percent": rounds,
-        f"spans_at_{percent}_percent": spans,
+        "percent": percent,
+        "ratio": round(making + sending, 4),
+        "ci95": [round(bound + sending, 4) for bound in bounds],
+        "request_us": round(off_us),
+        "rounds": rounds,
+        "spans": spans,
     }
 
 
@@ -98,10 +111,17 @@ async def main() -> None:
     """Parse, run, print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=600, help="with one in a hundred traced; a tenth of it with all")
-    parser.add_argument("--requests", type=int, default=60)
+    parser.add_argument("--stream-rounds", type=int, default=150)
+    parser.add_argument("--requests", type=int, default=64)
     arguments = parser.parse_args()
-    line = await ratios(1, arguments.rounds, arguments.requests)
-    line |= await ratios(100, max(1, arguments.rounds // 10), arguments.requests)
+    line: dict[str, object] = {}
+    loads: tuple[tuple[str, Load, int], ...] = (
+        ("one_token", Side.ask, arguments.rounds),
+        ("stream", streams, arguments.stream_rounds),
+    )
+    for name, load, rounds in loads:
+        for percent, so_many in ((1, rounds), (100, max(1, rounds // 10))):
+            line[f"{name}_{percent}_percent"] = await ratios(percent, so_many, arguments.requests, load)
     line |= {"requests": arguments.requests, "load": round(os.getloadavg()[0], 1)}
     print(msgspec.json.encode(line).decode())
 
