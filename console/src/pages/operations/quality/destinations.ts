@@ -4,4 +4,15 @@ import type { Destination } from "../../../shell/navigation";
 export const QUALITY: Destination[] = [
   { label: "Releases", icon: "release", to: "/operations/releases", needs: "releases.read", operator: true },
   { label: "Evals", icon: "evals", to: "/operations/evals", needs: "evals.read", operator: true },
+  { label: "Reviews", icon: "review", to: "/operations/reviews", needs: "reviews.vote", operator: true },
+  { label: "Shadow", icon: "copy", to: "/operations/shadow", needs: "requests.read", operator: true },
+  { label: "Cascades", icon: "request", to: "/operations/cascades", needs: "fleet.read", operator: true },
+  { label: "Changes", icon: "slo", to: "/operations/changes", needs: "requests.read", operator: true },
+  {
+    label: "Reconciliation",
+    icon: "scale",
+    to: "/operations/reconciliation",
+    needs: "reconciliation.read",
+    operator: true,
+  },
 ];

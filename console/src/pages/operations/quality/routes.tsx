@@ -1,6 +1,6 @@
 /** Operators' pages of what is served next and how good it is. */
 import { createRoute, lazyRouteComponent } from "@tanstack/react-router";
-import { oneOf, searchOf, text } from "../../../shell/search";
+import { flag, oneOf, searchOf, text } from "../../../shell/search";
 import { signedRoute } from "../../../shell/signed-route";
 import { BELOW, EVAL_VIEWS, JOB_STATUSES, MOVED, RELEASE_STATES } from "./choices";
 
@@ -42,5 +42,44 @@ const evalComparison = createRoute({
   validateSearch: searchOf((raw) => ({ slice: text(raw, "slice"), moved: oneOf(raw, "moved", MOVED) })),
   component: lazyRouteComponent(() => import("./eval-comparison"), "EvalComparison"),
 });
+const reviews = createRoute({
+  getParentRoute: () => signedRoute,
+  path: "/operations/reviews",
+  validateSearch: searchOf((raw) => ({ model: text(raw, "model"), release: text(raw, "release") })),
+  component: lazyRouteComponent(() => import("./reviews"), "Reviews"),
+});
+const reconciliation = createRoute({
+  getParentRoute: () => signedRoute,
+  path: "/operations/reconciliation",
+  validateSearch: searchOf((raw) => ({ replica: text(raw, "replica"), drift: flag(raw, "drift") })),
+  component: lazyRouteComponent(() => import("./reconciliation"), "Reconciliation"),
+});
+const changes = createRoute({
+  getParentRoute: () => signedRoute,
+  path: "/operations/changes",
+  component: lazyRouteComponent(() => import("./changes"), "Changes"),
+});
+const shadow = createRoute({
+  getParentRoute: () => signedRoute,
+  path: "/operations/shadow",
+  validateSearch: searchOf((raw) => ({ model: text(raw, "model"), release: text(raw, "release") })),
+  component: lazyRouteComponent(() => import("./shadow"), "Shadow"),
+});
+const cascades = createRoute({
+  getParentRoute: () => signedRoute,
+  path: "/operations/cascades",
+  component: lazyRouteComponent(() => import("./cascades"), "Cascades"),
+});
 
-export const qualityRoutes = [releases, release, evals, evalRun, evalComparison] as const;
+export const qualityRoutes = [
+  releases,
+  release,
+  evals,
+  evalRun,
+  evalComparison,
+  reviews,
+  reconciliation,
+  changes,
+  shadow,
+  cascades,
+] as const;
