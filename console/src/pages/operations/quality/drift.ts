@@ -21,12 +21,34 @@ export function adviceOn(window: Window, now: Date = new Date()): string {
   return "The ledger lacks tokens and nothing is uncertain: does somebody ask the engine past the gateways? Is a gateway’s journal unshipped?";
 }
 
+/** Tokens that engines counted beyond the ledger, and that they did not: neither makes up for the other. */
+export interface Apart {
+  plus: number;
+  minus: number;
+}
+
+export const ALIKE: Apart = { plus: 0, minus: 0 };
+export const added = (apart: Apart, drift: number): Apart => ({
+  plus: apart.plus + Math.max(drift, 0),
+  minus: apart.minus + Math.min(drift, 0),
+});
+const sizeOf = (apart: Apart) => apart.plus - apart.minus;
+
+/** "+120 −40". */
+export function apartTold({ plus, minus }: Apart): string {
+  if (plus === 0 && minus === 0) return "0";
+  return [plus, minus]
+    .filter((each) => each !== 0)
+    .map(signed)
+    .join(" ");
+}
+
 export interface EngineDrift {
   replica_id: string;
   windows: number;
   drifting: number;
-  prompt_drift: number;
-  completion_drift: number;
+  prompt: Apart;
+  completion: Apart;
   engine_tokens: number;
   last_until: string;
 }
@@ -39,8 +61,8 @@ export function byEngine(windows: Window[]): EngineDrift[] {
       replica_id: window.replica_id,
       windows: 0,
       drifting: 0,
-      prompt_drift: 0,
-      completion_drift: 0,
+      prompt: ALIKE,
+      completion: ALIKE,
       engine_tokens: 0,
       last_until: window.window_until,
     };
@@ -48,13 +70,13 @@ export function byEngine(windows: Window[]): EngineDrift[] {
       ...known,
       windows: known.windows + 1,
       drifting: known.drifting + (drifts(window) ? 1 : 0),
-      prompt_drift: known.prompt_drift + window.prompt_drift,
-      completion_drift: known.completion_drift + window.completion_drift,
+      prompt: added(known.prompt, window.prompt_drift),
+      completion: added(known.completion, window.completion_drift),
       engine_tokens: known.engine_tokens + window.engine_prompt_tokens + window.engine_completion_tokens,
       last_until: known.last_until > window.window_until ? known.last_until : window.window_until,
     });
   }
-  const size = (each: EngineDrift) => Math.abs(each.prompt_drift) + Math.abs(each.completion_drift);
+  const size = (each: EngineDrift) => sizeOf(each.prompt) + sizeOf(each.completion);
   return [...found.values()].sort(
     (one, other) => size(other) - size(one) || one.replica_id.localeCompare(other.replica_id),
   );

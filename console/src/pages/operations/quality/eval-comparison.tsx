@@ -303,7 +303,6 @@ function WhatMoved({ comparison, slices }: { comparison: Comparison; slices: Sli
     {
       id: "seed",
       heading: "Item",
-      right: true,
       value: (row) => row.seed,
       cell: (row) => (
         <button type="button" className="link-button" onClick={() => setShown(row)}>
@@ -340,7 +339,9 @@ function WhatMoved({ comparison, slices }: { comparison: Comparison; slices: Sli
   return (
     <section>
       <h2>What moved</h2>
-      <p className="quiet small">Items that both pools answered, with other scores; the losses first.</p>
+      <p className="quiet small under-heading">
+        Items that both pools answered, with other scores; the losses first.
+      </p>
       <Filters>
         <SelectFilter
           label="Slice"

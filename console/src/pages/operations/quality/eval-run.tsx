@@ -230,7 +230,6 @@ function itemColumns(show: (item: EvalItem) => void): Column<EvalItem>[] {
     {
       id: "seed",
       heading: "Item",
-      right: true,
       value: (row) => row.seed,
       cell: (row) => (
         <button type="button" className="link-button" onClick={() => show(row)}>

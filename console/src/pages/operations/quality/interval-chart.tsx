@@ -98,29 +98,29 @@ export function IntervalChart({ label, points, bounds, format, domain }: Interva
         {bounds.map((bound) => (
           <g key={bound.label} className="interval-bound" data-quiet={bound.quiet || undefined}>
             <line x1={LEFT} x2={width - RIGHT} y1={y(bound.value)} y2={y(bound.value)} />
-            {!bound.quiet && (
-              <text x={width - RIGHT} y={y(bound.value) - 4} textAnchor="end">
-                {bound.label}
-              </text>
-            )}
           </g>
         ))}
         {first && (
-          <text
-            className="interval-tick"
-            x={x(0)}
-            y={HEIGHT - 6}
-            textAnchor={ordered.length > 1 ? "start" : "middle"}
-          >
+          <text className="interval-tick" x={x(0)} y={HEIGHT - 6} textAnchor="middle">
             {DAY.format(new Date(first.at))}
           </text>
         )}
         {last && ordered.length > 1 && (
-          <text className="interval-tick" x={width - RIGHT} y={HEIGHT - 6} textAnchor="end">
+          <text className="interval-tick" x={x(ordered.length - 1)} y={HEIGHT - 6} textAnchor="middle">
             {DAY.format(new Date(last.at))}
           </text>
         )}
       </svg>
+      <ul className="legend">
+        {bounds
+          .filter((bound) => !bound.quiet)
+          .map((bound) => (
+            <li key={bound.label}>
+              <span className="bound-swatch" />
+              {bound.label}
+            </li>
+          ))}
+      </ul>
     </div>
   );
 }

@@ -11,7 +11,18 @@ import { Page, Stats } from "../../../components/page";
 import { type Column, Table } from "../../../components/table";
 import { Time } from "../../../components/time";
 import { count } from "../../../format/number";
-import { adviceOn, byEngine, drifts, type EngineDrift, signed, type Window } from "./drift";
+import {
+  ALIKE,
+  type Apart,
+  added,
+  adviceOn,
+  apartTold,
+  byEngine,
+  drifts,
+  type EngineDrift,
+  signed,
+  type Window,
+} from "./drift";
 import "./quality.css";
 
 type Verification = Schemas["UsageVerification"];
@@ -49,11 +60,11 @@ export function Reconciliation() {
             { name: "Windows that differ", value: count(drifting), note: loaded },
             {
               name: "Prompt tokens apart",
-              value: signed(engines.reduce((sum, each) => sum + each.prompt_drift, 0)),
+              value: apartTold(windows.rows.reduce((sum, each) => added(sum, each.prompt_drift), ALIKE)),
             },
             {
               name: "Completion tokens apart",
-              value: signed(engines.reduce((sum, each) => sum + each.completion_drift, 0)),
+              value: apartTold(windows.rows.reduce((sum, each) => added(sum, each.completion_drift), ALIKE)),
             },
             { name: "Last compared", value: <Time at={windows.rows[0]?.checked_at} none="not yet" /> },
             {
@@ -97,7 +108,7 @@ export function Reconciliation() {
               onChange={(replica) => void navigate({ search: (old) => ({ ...old, replica }), replace: true })}
             />
             <SelectFilter
-              label="Windows"
+              label="Show"
               all="All"
               options={["differ", "agree"] as const}
               value={search.drift === undefined ? undefined : search.drift ? "differ" : "agree"}
@@ -160,6 +171,20 @@ function Drift({ tokens }: { tokens: number }) {
   );
 }
 
+function ApartBadge({ apart }: { apart: Apart }) {
+  return (
+    <span className="row-right">
+      {apart.plus === 0 && apart.minus === 0 ? (
+        <span className="quiet">0</span>
+      ) : (
+        [apart.plus, apart.minus]
+          .filter((each) => each !== 0)
+          .map((each) => <Drift key={each} tokens={each} />)
+      )}
+    </span>
+  );
+}
+
 function engineColumns(choose: (replica: string) => void): Column<EngineDrift>[] {
   return [
     {
@@ -197,15 +222,15 @@ function engineColumns(choose: (replica: string) => void): Column<EngineDrift>[]
       id: "prompt_drift",
       heading: "Prompt apart",
       right: true,
-      value: (row) => row.prompt_drift,
-      cell: (row) => <Drift tokens={row.prompt_drift} />,
+      value: (row) => apartTold(row.prompt),
+      cell: (row) => <ApartBadge apart={row.prompt} />,
     },
     {
       id: "completion_drift",
       heading: "Completion apart",
       right: true,
-      value: (row) => row.completion_drift,
-      cell: (row) => <Drift tokens={row.completion_drift} />,
+      value: (row) => apartTold(row.completion),
+      cell: (row) => <ApartBadge apart={row.completion} />,
     },
     {
       id: "last_until",
@@ -231,7 +256,7 @@ const WINDOWS: Column<Window>[] = [
     heading: "Window",
     value: (row) => row.window_from,
     cell: (row) => (
-      <span title={`${row.window_from} to ${row.window_until}`}>
+      <span className="nowrap-cell" title={`${row.window_from} to ${row.window_until}`}>
         {row.window_from.slice(0, 10)} {row.window_from.slice(11, 16)}–{row.window_until.slice(11, 16)} UTC
       </span>
     ),

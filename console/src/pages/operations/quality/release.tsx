@@ -182,6 +182,17 @@ function Standing({ release }: { release: Release }) {
   }
 }
 
+/** What may be asked for beyond the judge's defaults; the others are shown by their own names. */
+const MARGINS: Record<string, { name: string; share: boolean }> = {
+  tolerance: { name: "Latency may be longer by", share: true },
+  error_margin: { name: "Failures may be more by", share: true },
+  goodput_margin: { name: "Missed objectives may be more by", share: true },
+  alpha: { name: "A good one is rolled back, at most", share: true },
+  promotion_alpha: { name: "A worse one gets all traffic, at most", share: true },
+  cold_requests: { name: "A stage’s first requests left out", share: false },
+  least_votes: { name: "Reviewers’ votes it needs", share: false },
+};
+
 /** What it is judged by. */
 function Judged({ release }: { release: Release }) {
   const policy = policyOf(release);
@@ -192,7 +203,12 @@ function Judged({ release }: { release: Release }) {
           .map((q, at) => `p${Number((100 * q).toPrecision(4))} ${milliseconds(values[at])}`)
           .join(" · ")
       : "not judged";
-  const margins = Object.entries(release.margins as Record<string, unknown>);
+  const margins = Object.entries(release.margins as Record<string, number>).flatMap(
+    ([name, value]): [string, React.ReactNode][] => {
+      const told = MARGINS[name];
+      return told ? [[told.name, told.share ? percent(value) : count(value)]] : [];
+    },
+  );
   return (
     <Card title="What it is judged by" about="Fixed when it begins, so that no arm’s data moves it.">
       <Facts
@@ -245,13 +261,7 @@ function Judged({ release }: { release: Release }) {
               </>
             ),
           ],
-          ...margins.map(
-            ([name, value]) =>
-              [name.replaceAll("_", " "), Array.isArray(value) ? value.join(", ") : String(value)] as [
-                string,
-                React.ReactNode,
-              ],
-          ),
+          ...margins,
           ["Started", <FullTime key="started" at={release.created_at} />],
           ["Id", <code key="id">{release.id}</code>],
         ]}

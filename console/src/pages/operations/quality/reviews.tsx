@@ -136,11 +136,16 @@ export function Reviews() {
                   <Button
                     key={each.choice}
                     kind={each.choice === "left" || each.choice === "right" ? "primary" : undefined}
+                    aria-keyshortcuts={byKeys ? each.key : undefined}
                     disabled={busy}
                     onClick={() => choose(each.choice)}
                   >
                     {each.label}
-                    {byKeys && <kbd>{each.key}</kbd>}
+                    {byKeys && (
+                      <span aria-hidden="true">
+                        <kbd>{each.key}</kbd>
+                      </span>
+                    )}
                   </Button>
                 ))}
               </fieldset>
