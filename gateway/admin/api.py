@@ -31,6 +31,7 @@ from gateway.admin.unknown_keys import UnknownKeys
 from gateway.auth import keys
 from gateway.db.engine import FAILURES, borrow, close, lazy_pool
 from gateway.evals.startable import NoSlices, SliceCheck
+from gateway.router_view.live_fleet import FleetReader, NoFleetReader
 from gateway.sessions.config import ConsoleConfig
 from gateway.sessions.token import SessionToken
 from gateway.wire.errors import body_of, status_of
@@ -94,9 +95,11 @@ class AdminApi:
         counters: CounterReader | None = None,
         slices: SliceCheck | None = None,
         console: ConsoleConfig | None = None,
+        router: FleetReader | None = None,
     ) -> None:
         """counters: where limits are counted; None: nowhere, and asking for them is refused. slices: those that there
-        are; None: none. console: whose sessions are admitted; None: the default's."""
+        are; None: none. console: whose sessions are admitted; None: the default's. router: who can ask it; None: nobody
+        can."""
         self._url = url
         self._pepper = pepper
         self._config = config
@@ -104,6 +107,7 @@ class AdminApi:
         self._counters = counters or NoCounterReader()
         self._slices = slices or NoSlices()
         self._console = console or ConsoleConfig()
+        self._router = router or NoFleetReader()
         self._unknown = UnknownKeys()
         self._places = ReadPlaces(config.connections, config.organization_reports)
         self._pool: asyncpg.Pool[Any] | None = None
@@ -180,6 +184,7 @@ class AdminApi:
             self._slices,
             if_match=if_match,
             console=self._console,
+            router=self._router,
         )
 
     async def run(self, operation: Operation, request: AdminRequest) -> AdminAnswer:
