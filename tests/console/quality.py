@@ -58,7 +58,11 @@ async def put_candidate(database: asyncpg.Connection, old_url: str, new_url: str
 
 async def put_comparisons(database: asyncpg.Connection, seed: int = 7) -> list[UUID]:
     """Four comparisons of `old` and `new` that are done, a day apart, the newest last."""
-    choose = random.Random(seed)
+    async with database.transaction():  # else a worker would begin them
+        return await _put_comparisons(database, random.Random(seed))
+
+
+async def _put_comparisons(database: asyncpg.Connection, choose: random.Random) -> list[UUID]:
     made = []
     for day in range(4, 0, -1):
         comparison_id = await evals_store.queue_comparison(
@@ -93,15 +97,16 @@ async def _answered(
 ) -> list[PairedItem]:
     """Two hundred items of a slice, answered by both."""
     version = await database.fetchval(SLICE_VERSION, name)
-    paired = []
+    paired, rows = [], []
     for seed in range(200):
         baseline = float(choose.random() < 0.9)
         candidate = 0.0 if choose.random() < worse else baseline
         cluster = f"What is the capital of number {seed % 40}?"
         for run, score in ((found.baseline_run, baseline), (found.candidate_run, candidate)):
             answer = f"It is city {seed}." if score else "I do not know."
-            await database.execute(ITEM, run, name, seed, cluster, answer, score, choose.uniform(200, 900))
+            rows.append((run, name, seed, cluster, answer, score, choose.uniform(200, 900)))
         paired.append(PairedItem(name, cluster, baseline, candidate))
+    await database.executemany(ITEM, rows)
     for run in (found.baseline_run, found.candidate_run):
         await database.execute(
             "UPDATE evals.run_slices SET slice_version_id = $3 WHERE run_id = $1 AND slice = $2", run, name, version

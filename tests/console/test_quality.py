@@ -118,7 +118,9 @@ async def test_a_release_is_started_watched_held_resumed_and_rolled_back(
     await page.get_by_role("row", name=re.compile("harm Failures sessions with a fault")).wait_for()
     await served(database, release, load, 200)
     track = page.get_by_role("list", name="Stages")
-    await expect(track.get_by_role("listitem").first).to_contain_text(re.compile(r"candidate 2\d\d of 2,000"), timeout=SERVED_S * 1_000)
+    await expect(track.get_by_role("listitem").first).to_contain_text(
+        re.compile(r"candidate 2\d\d of 2,000"), timeout=SERVED_S * 1_000
+    )
     await owner.expect_no_faults("a running release", pictures=pictures)
 
     await by_hand(owner, "Hold", "the big customer has its demo")

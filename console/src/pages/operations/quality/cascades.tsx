@@ -60,7 +60,7 @@ export function Cascades() {
       heading: "Quality budget",
       right: true,
       value: (row) => row.cascade?.quality_margin ?? 0.02,
-      cell: (row) => points(row.cascade?.quality_margin ?? 0.02, 1),
+      cell: (row) => points(row.cascade?.quality_margin ?? 0.02, 1).replace("+", ""),
     },
     {
       id: "approval",
@@ -168,7 +168,7 @@ function Approve({ model, models, onClose }: { model: Model; models: Model[]; on
       {found.data && passed.length === 0 ? (
         <Notice tone="warn" title="No comparison has passed">
           Compare {model.pool} with {pool ?? "the small model’s pool"} as {model.name}, by a margin of{" "}
-          {points(model.cascade?.quality_margin ?? 0.02, 1)} or less.{" "}
+          {points(model.cascade?.quality_margin ?? 0.02, 1).replace("+", "")} or less.{" "}
           <Link to="/operations/evals" search={{ view: "comparisons", model: model.name }}>
             Comparisons of {model.name}
           </Link>
@@ -181,7 +181,8 @@ function Approve({ model, models, onClose }: { model: Model; models: Model[]; on
         >
           {passed.map((each) => (
             <option key={each.id} value={each.id}>
-              {absolute(each.ended_at ?? each.created_at)}, margin {points(each.rule.margin ?? 0.02, 1)}
+              {absolute(each.ended_at ?? each.created_at)}, margin{" "}
+              {points(each.rule.margin ?? 0.02, 1).replace("+", "")}
             </option>
           ))}
         </SelectField>

@@ -6,8 +6,8 @@ export const QUALITY: Destination[] = [
   { label: "Evals", icon: "evals", to: "/operations/evals", needs: "evals.read", operator: true },
   { label: "Reviews", icon: "review", to: "/operations/reviews", needs: "reviews.vote", operator: true },
   { label: "Shadow", icon: "copy", to: "/operations/shadow", needs: "requests.read", operator: true },
-  { label: "Cascades", icon: "request", to: "/operations/cascades", needs: "fleet.read", operator: true },
-  { label: "Changes", icon: "slo", to: "/operations/changes", needs: "requests.read", operator: true },
+  { label: "Cascades", icon: "cascade", to: "/operations/cascades", needs: "fleet.read", operator: true },
+  { label: "Changes", icon: "change", to: "/operations/changes", needs: "requests.read", operator: true },
   {
     label: "Reconciliation",
     icon: "scale",

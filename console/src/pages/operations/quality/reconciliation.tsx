@@ -340,7 +340,11 @@ const VERIFICATIONS: Column<Verification>[] = [
     id: "days",
     heading: "Days",
     value: (row) => row.from_day,
-    cell: (row) => `${row.from_day} until ${row.until_day}`,
+    cell: (row) => (
+      <span className="nowrap-cell">
+        {row.from_day} until {row.until_day}
+      </span>
+    ),
   },
   { id: "rows", heading: "Totals", right: true, value: (row) => row.rows, cell: (row) => count(row.rows) },
   {

@@ -100,8 +100,11 @@ export function ReleaseEvidence({
   );
 }
 
+/** The test of harm that has counted most; all sessions count in that of first requests, which tells nothing. */
 function firstOf(tests: Test[]): Test | undefined {
-  return [...tests].sort((one, other) => (last(other.candidate) ?? 0) - (last(one.candidate) ?? 0))[0];
+  const counted = (test: Test) => (last(test.candidate) ?? 0) + (last(test.control) ?? 0);
+  const telling = tests.filter((test) => test.kind === "harm" && test.test !== "first requests");
+  return telling.sort((one, other) => counted(other) - counted(one))[0] ?? tests[0];
 }
 
 function Towards({ kind, evidence, times }: { kind: Test["kind"]; evidence: Evidence; times: number[] }) {
@@ -199,7 +202,7 @@ function power(log10e: number | null | undefined) {
   if (log10e == null) return <span className="quiet">–</span>;
   return (
     <>
-      10<sup>{log10e.toFixed(1).replace("-", "−")}</sup>
+      10<sup>{(Math.round(log10e * 10) / 10 || 0).toFixed(1).replace("-", "−")}</sup>
     </>
   );
 }

@@ -77,15 +77,16 @@ export function ReleasePage() {
             {
               name: "Stage",
               value: `${found.stage + 1} of ${found.stages.length}`,
-              note: stageName(found.stages[found.stage] ?? 0),
+              note: (
+                <>
+                  {stageName(found.stages[found.stage] ?? 0)}, {hasEnded(found.state) ? "ended" : "since"}{" "}
+                  <Time at={found.ended_at ?? found.stage_began_at} />
+                </>
+              ),
             },
             {
               name: "Requests counted",
               value: count(found.consumed.reduce((sum, each) => sum + each.requests, 0)),
-            },
-            {
-              name: hasEnded(found.state) ? "Ended" : "In this stage since",
-              value: <Time at={found.ended_at ?? found.stage_began_at} />,
             },
           ]}
         />
