@@ -84,7 +84,7 @@ export function Chart({ label, times, series, kind = "lines", format, height = 2
         height,
         series: [{}, ...order.map((place) => drawn[place] as uPlot.Series)],
         axes: [
-          { ...axis, font, grid: { show: false }, values: (_, ticks) => ticks.map((at) => tick(at, ticks)) },
+          { ...axis, font, grid: { show: false }, values: (_, ticks) => labels(ticks) },
           { ...axis, font, size: 74, values: (_, ticks) => ticks.map((value) => format(value)) },
         ],
         scales: { y: { range: (_, __, most) => [0, most > 0 ? most * 1.08 : 1] } },
@@ -136,6 +136,12 @@ export function Chart({ label, times, series, kind = "lines", format, height = 2
 }
 
 const TICK_DAY = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", timeZone: "UTC" });
+
+/** Below the axis, each once: parts of a second are not told. */
+function labels(ticks: number[]): string[] {
+  const told = ticks.map((at) => tick(at, ticks));
+  return told.map((label, place) => (label === told[place - 1] ? "" : label));
+}
 
 /** A moment below the axis, in UTC: the day at midnight, else the time, with seconds where minutes are too far apart. */
 function tick(seconds: number, ticks: number[]): string {

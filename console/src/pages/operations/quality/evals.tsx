@@ -114,7 +114,7 @@ function Runs({ filters, writes }: { filters: Asked; writes: boolean }) {
       id: "pool",
       heading: "Pool",
       value: (row) => row.pool,
-      cell: (row) => row.pool ?? <span className="quiet">as routed</span>,
+      cell: (row) => row.pool ?? <span className="quiet nowrap-cell">as routed</span>,
     },
     {
       id: "why",
@@ -123,7 +123,11 @@ function Runs({ filters, writes }: { filters: Asked; writes: boolean }) {
         row.night ? `the night of ${row.night}` : row.arm ? `a comparison, as ${row.arm}` : "hand",
       cell: (row) =>
         row.comparison_id ? (
-          <Link to="/operations/evals/comparisons/$comparisonId" params={{ comparisonId: row.comparison_id }}>
+          <Link
+            className="nowrap-cell"
+            to="/operations/evals/comparisons/$comparisonId"
+            params={{ comparisonId: row.comparison_id }}
+          >
             a comparison, as {row.arm}
           </Link>
         ) : row.night ? (

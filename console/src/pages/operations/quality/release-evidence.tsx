@@ -26,16 +26,19 @@ const KINDS = {
 
 export function ReleaseEvidence({
   evidence,
+  began,
   check,
   onCheck,
 }: {
   evidence: Evidence;
+  /** When nothing was counted yet. */
+  began: string;
   check: string | undefined;
   onCheck: (check: string | undefined) => void;
 }) {
   const times = useMemo(
-    () => evidence.looks.map((look) => new Date(look.at).getTime() / 1000),
-    [evidence.looks],
+    () => [began, ...evidence.looks.map((look) => look.at)].map((at) => new Date(at).getTime() / 1000),
+    [began, evidence.looks],
   );
   if (evidence.looks.length === 0)
     return (
@@ -71,8 +74,8 @@ export function ReleaseEvidence({
             label={`${metricName(chosen.metric)}, ${chosen.test}: candidate and control`}
             times={times}
             series={[
-              { label: "candidate", values: chosen.candidate },
-              { label: "control", values: chosen.control, dashed: true },
+              { label: "candidate", values: [0, ...chosen.candidate] },
+              { label: "control", values: [0, ...chosen.control], dashed: true },
             ]}
             format={count}
           />
@@ -93,7 +96,9 @@ export function ReleaseEvidence({
         foot={
           evidence.looks.length < evidence.looks_in_all
             ? `${count(evidence.looks.length)} of ${count(evidence.looks_in_all)} looks are drawn`
-            : `${count(evidence.looks.length)} looks`
+            : evidence.looks.length === 1
+              ? "1 look"
+              : `${count(evidence.looks.length)} looks`
         }
       />
     </>
@@ -114,8 +119,8 @@ function Towards({ kind, evidence, times }: { kind: Test["kind"]; evidence: Evid
       each.values.some((value) => value !== null),
     );
     return [
-      ...found.slice(0, 5).map((each) => ({ label: metricName(each.metric), values: each.values })),
-      { label: KINDS[kind].bound, values: Array.from({ length: looks }, () => 1), dashed: true },
+      ...found.slice(0, 5).map((each) => ({ label: metricName(each.metric), values: [0, ...each.values] })),
+      { label: KINDS[kind].bound, values: Array.from({ length: looks + 1 }, () => 1), dashed: true },
     ];
   }, [evidence, kind]);
   return (

@@ -97,6 +97,7 @@ export function ReleasePage() {
         ) : (
           <ReleaseEvidence
             evidence={evidence.data}
+            began={found.moves.find((move) => move.event === "begin")?.at ?? found.created_at}
             check={search.check}
             onCheck={(check) => void navigate({ search: { check }, replace: true, resetScroll: false })}
           />

@@ -51,7 +51,9 @@ export function Reviews() {
   );
   const busy = vote.isPending || next.isFetching;
   const choose = (choice: Vote["choice"]) => {
-    if (review !== null && !busy) vote.mutate({ id: review.id, choice });
+    if (review === null || busy) return;
+    // its texts may be gone by now: then there is another pair
+    vote.mutate({ id: review.id, choice }, { onError: () => void next.refetch() });
   };
   useEffect(() => {
     if (!byKeys) return;
