@@ -35,6 +35,7 @@ from gateway.admin.resources import (
     releases,
     requests,
     reviews,
+    serving,
     shadow,
     slo,
     usage,
@@ -226,6 +227,7 @@ CONTROLLERS = (
     controller("/slo", report(slo.get_slo_of_all, Can.USAGE_READ, operator_only=True)),
     controller("/slo/goodput", report(slo.get_goodput_of_all, Can.USAGE_READ, operator_only=True)),
     controller("/slo/pools", report(slo.get_pool_costs, Can.USAGE_READ, operator_only=True)),
+    controller("/serving", report(serving.get_serving, Can.USAGE_READ, operator_only=True)),
     controller(
         "/prices",
         get(prices.list_prices, Can.PRICES_READ),
