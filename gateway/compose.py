@@ -190,7 +190,16 @@ async def running_services(
             config.tokenizing, JsonBounds(config.requests.max_depth, config.requests.max_values), cascade_metrics
         )
         stack.callback(catalog.close)
-        admin = AdminApi(place.database_url, place.pepper, config.admin, catalog, limiter, slices, config.console)
+        admin = AdminApi(
+            place.database_url,
+            place.pepper,
+            config.admin,
+            catalog,
+            limiter,
+            slices,
+            config.console,
+            replicas=lambda: router.replicas,
+        )
         await admin.start()
         stack.push_async_callback(admin.stop)
         browsers = Browsers(

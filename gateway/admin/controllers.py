@@ -7,6 +7,7 @@ from litestar.di import Provide
 from litestar.handlers import HTTPRouteHandler
 
 from gateway.admin.api import AdminApi
+from gateway.admin.events.route import events_route
 from gateway.admin.operation import Operation, delete, get, patch, post, put, report
 from gateway.admin.request import BoundedRequest, require_known_parameters, require_permission
 from gateway.admin.resources import (
@@ -306,7 +307,7 @@ def admin_operations(limits: RequestConfig) -> Router:
     """All operations, below /admin/v1. limits: what a body may hold, as of the inference endpoints."""
     return Router(
         path=PREFIX,
-        route_handlers=CONTROLLERS,
+        route_handlers=[*CONTROLLERS, events_route()],
         guards=[require_permission, require_known_parameters],
         dependencies={"admin": Provide(provide_admin)},
         request_class=BoundedRequest,

@@ -23,13 +23,13 @@ SELECT {ARRIVED} AS at, tier, coalesce(model, '') AS model, coalesce(pool, '') A
   FROM gateway.request_traces
  CROSS JOIN LATERAL (VALUES {_MEASURED}) AS measured (measure, value_ms)
  WHERE tier IS NOT NULL AND value_ms IS NOT NULL
-"""
+"""  # noqa: S608
 """A row for each value of each request, open for more conditions on `request_id`."""
 FILL_MINUTES = f"""
 INSERT INTO gateway.serving_minutes (at, tier, model, pool, {_NAMES})
 SELECT minute, tier, model, pool, {_SUMS}
   FROM gateway.slo_minutes WHERE minute >= %(begin)s AND minute < %(end)s GROUP BY 1, 2, 3, 4
-"""
+"""  # noqa: S608
 FILL_LATENCIES = f"""
 INSERT INTO gateway.latency_minutes (at, tier, model, pool, measure, buckets, counts)
 SELECT at, tier, model, pool, measure, array_agg(bucket ORDER BY bucket), array_agg(requests ORDER BY bucket)
@@ -38,12 +38,12 @@ SELECT at, tier, model, pool, measure, array_agg(bucket ORDER BY bucket), array_
           FROM ({MEASURED} AND request_id >= %(first)s AND request_id < %(past)s) AS measured
          GROUP BY 1, 2, 3, 4, 5, 6) AS bucketed
  GROUP BY 1, 2, 3, 4, 5
-"""
+"""  # noqa: S608
 FILL_HOURS = f"""
 INSERT INTO gateway.serving_hours (at, tier, model, pool, {_NAMES})
 SELECT date_trunc('hour', at, 'UTC'), tier, model, pool, {_SUMS}
   FROM gateway.serving_minutes WHERE at >= %(begin)s AND at < %(end)s GROUP BY 1, 2, 3, 4
-"""
+"""  # noqa: S608
 FILL_HOURLY_LATENCIES = """
 INSERT INTO gateway.latency_hours (at, tier, model, pool, measure, buckets, counts)
 SELECT hour, tier, model, pool, measure, array_agg(bucket ORDER BY bucket), array_agg(requests ORDER BY bucket)
@@ -74,9 +74,9 @@ def redo_hours(connection: Connection, minutes: Iterable[datetime]) -> None:
 def forget(connection: Connection, days: int) -> None:
     """Delete what is older. Raises psycopg.Error."""
     for table in (*MINUTELY, *HOURLY):
-        connection.execute(f"DELETE FROM gateway.{table} WHERE at < now() - make_interval(days => %s)", (days,))
+        connection.execute(f"DELETE FROM gateway.{table} WHERE at < now() - make_interval(days => %s)", (days,))  # noqa: S608
 
 
 def _clear(connection: Connection, tables: Iterable[str], begin: datetime, end: datetime) -> None:
     for table in tables:
-        connection.execute(f"DELETE FROM gateway.{table} WHERE at >= %s AND at < %s", (begin, end))
+        connection.execute(f"DELETE FROM gateway.{table} WHERE at >= %s AND at < %s", (begin, end))  # noqa: S608

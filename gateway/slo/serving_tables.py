@@ -10,7 +10,8 @@ from gateway.db.tables import metadata
 from gateway.slo.tables import COUNTS
 
 BASE = 1.05
-"""Bucket b of a histogram holds milliseconds above BASE^(b-1) and up to BASE^b (DDSketch's layout, Masson et al. 2019)."""
+"""Bucket b of a histogram holds milliseconds above BASE^(b-1) and up to BASE^b: DDSketch's layout (Masson et al.,
+2019)."""
 WITHIN = (BASE - 1) / (BASE + 1)
 """How far, relatively, a bucket's middle is from any value in it at most."""
 MEASURES = {"ttft": "ttft_ms", "tpot": "tpot_ms", "gap": "itl_max_ms"}

@@ -170,15 +170,15 @@ class _Figures:
     async def counts(self, connection: asyncpg.Connection[Any]) -> list[asyncpg.Record]:
         """Raises InvalidField for more than can be told at once."""
         sums = ", ".join(f"sum({name})::bigint AS {name}" for name in COUNTS)
-        rows = await connection.fetch(
-            f"SELECT {self._chosen}, {sums} FROM gateway.serving_{self._every} WHERE {self._where}"
+        rows: list[asyncpg.Record] = await connection.fetch(
+            f"SELECT {self._chosen}, {sums} FROM gateway.serving_{self._every} WHERE {self._where}"  # noqa: S608
             f" GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4 LIMIT {MOST_ROWS + 1}",
             *self._values,
         )
         if len(rows) > MOST_ROWS:
             raise InvalidField(
-                f"Invalid value for 'group_by': these are more than {MOST_ROWS} figures, which is the most that is told "
-                "at once; ask for a shorter period, a larger bucket, or one model.",
+                f"Invalid value for 'group_by': these are more than {MOST_ROWS} figures, the most that is told at "
+                "once; ask for a shorter period, a larger bucket, or one model.",
                 param="group_by",
             )
         return rows
@@ -186,13 +186,13 @@ class _Figures:
     async def exact(self, connection: asyncpg.Connection[Any]) -> bool:
         """Whether all of the period's requests are still there, and few enough to look at each."""
         rolled_up = await connection.fetchval(
-            f"SELECT coalesce(sum(requests), 0) FROM gateway.serving_{self._every} WHERE at >= $1 AND at < $2",
+            f"SELECT coalesce(sum(requests), 0) FROM gateway.serving_{self._every} WHERE at >= $1 AND at < $2",  # noqa: S608
             *self._values[:2],
         )
         if rolled_up > EXACT_MOST:
             return False
         there = await connection.fetchval(
-            "SELECT count(*) FROM (SELECT FROM gateway.request_traces WHERE tier IS NOT NULL"
+            "SELECT count(*) FROM (SELECT FROM gateway.request_traces WHERE tier IS NOT NULL"  # noqa: S608
             f" AND request_id >= $1 AND request_id < $2 LIMIT {EXACT_MOST + 1}) AS found",
             *self._ids,
         )
@@ -200,20 +200,21 @@ class _Figures:
 
     async def of_requests(self, connection: asyncpg.Connection[Any]) -> list[asyncpg.Record]:
         """Percentiles of the requests themselves: `found` has three values of each measure."""
-        return await connection.fetch(
+        rows: list[asyncpg.Record] = await connection.fetch(
             f"""
             SELECT {self._chosen}, measure, count(*) AS requests,
                    percentile_disc(ARRAY[{", ".join(map(str, PERCENTILES))}]) WITHIN GROUP (ORDER BY value_ms) AS found
               FROM ({MEASURED} AND request_id >= $6 AND request_id < $7) AS measured
-             WHERE {self._where} GROUP BY 1, 2, 3, 4, 5""",
+             WHERE {self._where} GROUP BY 1, 2, 3, 4, 5""",  # noqa: S608
             *self._values,
             *self._ids,
         )
+        return rows
 
     async def of_histograms(self, connection: asyncpg.Connection[Any]) -> list[asyncpg.Record]:
         """The same of histograms: `found` has buckets."""
         found = ", ".join(f"min(bucket) FILTER (WHERE upto >= {part} * requests)" for part in PERCENTILES)
-        return await connection.fetch(
+        rows: list[asyncpg.Record] = await connection.fetch(
             f"""
             WITH added AS (
                 SELECT {self._chosen}, measure, bucket, sum(each) AS of_bucket
@@ -225,9 +226,10 @@ class _Figures:
                   FROM added WINDOW whole AS (PARTITION BY at, tier, model, pool, measure)
             )
             SELECT at, tier, model, pool, measure, requests::bigint AS requests, ARRAY[{found}] AS found
-              FROM ranked GROUP BY at, tier, model, pool, measure, requests""",
+              FROM ranked GROUP BY at, tier, model, pool, measure, requests""",  # noqa: S608
             *self._values,
         )
+        return rows
 
 
 async def get_serving(call: AdminCall, query: ServingQuery) -> ServingSeries:
