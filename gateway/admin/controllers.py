@@ -159,6 +159,7 @@ CONTROLLERS = (
     priorities_at("/projects/{project_id}/priorities", Level.PROJECT, "a project's"),
     priorities_at("/keys/{key_id}/priorities", Level.KEY, "a key's own"),
     controller("/organizations/{organization_id}/requests", get(requests.list_requests, Can.REQUESTS_READ)),
+    controller("/requests", report(requests.list_requests_of_all, Can.REQUESTS_READ, operator_only=True)),
     controller("/requests/{request_id}", get(requests.get_request, Can.REQUESTS_READ)),
     controller(
         "/organizations/{organization_id}/webhooks",
