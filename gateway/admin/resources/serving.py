@@ -30,6 +30,7 @@ EXACT_MOST = 20_000
 """Requests of a period whose percentiles are made of the requests themselves."""
 MOST_ROWS = 5_000
 LONGEST = {"minute": timedelta(hours=12), "hour": timedelta(days=32), "day": timedelta(days=400)}
+HOUR = timedelta(hours=1)
 MICROSECOND = timedelta(microseconds=1)
 GROUPS = ("tier", "model", "pool")
 PERCENTILES = (0.5, 0.95, 0.99)
@@ -128,7 +129,7 @@ class ServingSeries(Struct, frozen=True, kw_only=True):
     """Figures of a period, in order of time."""
 
     start: datetime
-    """Rounded down to a whole bucket; for `all` to an hour."""
+    """Rounded down to a whole bucket; for `all` to a minute, of more than 12 hours to an hour."""
     end: datetime
     """Rounded up."""
     added_up_until: datetime | None
@@ -155,11 +156,11 @@ class ServingQuery(Query, frozen=True, kw_only=True):
 class _Figures:
     """One question, in SQL: both roll-ups and the traces have the columns at, tier, model and pool."""
 
-    def __init__(self, query: ServingQuery, begin: datetime, end: datetime) -> None:
+    def __init__(self, query: ServingQuery, begin: datetime, end: datetime, length: timedelta) -> None:
         self._query = query
         self._values = (begin, end, query.tier, query.model, query.pool)
         self._ids = (first_at(begin.timestamp()), first_at(end.timestamp()))
-        self._every = "minutes" if query.bucket is ServingBucket.MINUTE else "hours"
+        self._every = "minutes" if length < HOUR else "hours"
         at = "NULL::timestamptz" if query.bucket is ServingBucket.ALL else f"date_trunc('{query.bucket}', at, 'UTC')"
         columns = [f"{name if name in query.group_by else 'NULL::text'} AS {name}" for name in GROUPS]
         self._chosen = ", ".join((f"{at} AS at", *columns))
@@ -238,8 +239,8 @@ async def get_serving(call: AdminCall, query: ServingQuery) -> ServingSeries:
     By minute, hour or day in order of time, or in one, grouped as asked. Percentiles are those of the requests
     themselves where the period has 20,000 of them at most and their traces are all there, else of histograms.
     """
-    begin, end = _period(query)
-    figures = _Figures(query, begin, end)
+    begin, end, length = _period(query)
+    figures = _Figures(query, begin, end, length)
     last_run = await fetchval(call.connection, LAST_RUN)
     until = None if last_run is None else end_of(last_run.astimezone(UTC))
     rows = await figures.counts(call.connection)
@@ -254,7 +255,7 @@ async def get_serving(call: AdminCall, query: ServingQuery) -> ServingSeries:
         added_up_until=until,
         percentiles=PercentileKind.EXACT if exact else PercentileKind.HISTOGRAM,
         percentiles_within=0.0 if exact else WITHIN,
-        data=[_told(row, percentiles, _seconds(query.bucket, row["at"], begin, end, until)) for row in rows],
+        data=[_told(row, percentiles, _seconds(row["at"], length, begin, end, until)) for row in rows],
     )
 
 
@@ -287,19 +288,20 @@ def _share(part: float, whole: float) -> float | None:
     return part / whole if whole else None
 
 
-def _seconds(
-    bucket: ServingBucket, at: datetime | None, begin: datetime, end: datetime, until: datetime | None
-) -> float:
-    since, past = (begin, end) if at is None else (max(at, begin), min(at + _length(bucket), end))
+def _seconds(at: datetime | None, length: timedelta, begin: datetime, end: datetime, until: datetime | None) -> float:
+    since, past = (begin, end) if at is None else (max(at, begin), min(at + length, end))
     return max(0.0, (min(past, until or past) - since).total_seconds())
 
 
-def _length(bucket: ServingBucket) -> timedelta:
-    return timedelta(**{f"{'hour' if bucket is ServingBucket.ALL else bucket.value}s": 1})
+def _length(bucket: ServingBucket, period: timedelta) -> timedelta:
+    """Of a bucket; of all in one, what it is added up from."""
+    if bucket is ServingBucket.ALL:
+        bucket = ServingBucket.MINUTE if period <= LONGEST["minute"] else ServingBucket.HOUR
+    return timedelta(**{f"{bucket.value}s": 1})
 
 
-def _period(query: ServingQuery) -> tuple[datetime, datetime]:
-    """In UTC, of whole buckets. Raises InvalidField."""
+def _period(query: ServingQuery) -> tuple[datetime, datetime, timedelta]:
+    """In UTC, of whole buckets, and a bucket's length. Raises InvalidField."""
     end = datetime.now(UTC) if query.end is None else moment(query.end, "end")
     begin = end - timedelta(days=1) if query.start is None else moment(query.start, "start")
     if begin >= end:
@@ -310,8 +312,8 @@ def _period(query: ServingQuery) -> tuple[datetime, datetime]:
             f"Invalid value for 'bucket': a {query.bucket}'s figures are told for {_told_length(longest)} at most.",
             param="bucket",
         )
-    length = _length(query.bucket)
-    return _floor(begin, length), _floor(end - MICROSECOND, length) + length
+    length = _length(query.bucket, end - begin)
+    return _floor(begin, length), _floor(end - MICROSECOND, length) + length, length
 
 
 def _floor(at: datetime, length: timedelta) -> datetime:
