@@ -40,29 +40,33 @@ class Side:
     """One checkout's deployment."""
 
     def __init__(self, engine: FakeEngineProcess, gateway_pid: int, client: Client) -> None:
-        self._engine = engine
-        self._pid = gateway_pid
-        self._client = client
+        self.engine = engine
+        self.pid = gateway_pid
+        self.client = client
         self.request_us: list[float] = []
         self.token_us: list[float] = []
 
     def cpu_us(self) -> float:
         """Of the gateway so far, all threads."""
-        tasks = Path(f"/proc/{self._pid}/task").glob("*/schedstat")
+        tasks = Path(f"/proc/{self.pid}/task").glob("*/schedstat")
         return sum(int(task.read_text().split()[0]) for task in tasks) / 1e3
+
+    def thread_us(self, thread: int) -> float:
+        """CPU of one of its threads so far."""
+        return int(Path(f"/proc/{self.pid}/task/{thread}/schedstat").read_text().split()[0]) / 1e3
 
     async def ask(self, requests: int) -> None:
         """One-token streams, eight at a time."""
-        await self._engine.control(ttft_s=0.0, inter_token_s=0.0, tokens=TOKENS)
+        await self.engine.control(ttft_s=0.0, inter_token_s=0.0, tokens=TOKENS)
         before = self.cpu_us()
-        await closed_loop(self._client, requests, 8)
+        await closed_loop(self.client, requests, 8)
         self.request_us.append((self.cpu_us() - before) / requests)
 
     async def stream(self, streams: int) -> None:
         """So many streams at once."""
-        await self._engine.control(ttft_s=0.02, inter_token_s=SPACING_S, tokens=TOKENS)
+        await self.engine.control(ttft_s=0.02, inter_token_s=SPACING_S, tokens=TOKENS)
         before = self.cpu_us()
-        await paced(self._client, streams, 1)
+        await paced(self.client, streams, 1)
         self.token_us.append(((self.cpu_us() - before) / streams - self.request_us[-1]) / TOKENS)
 
 

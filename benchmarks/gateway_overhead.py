@@ -131,12 +131,12 @@ def prompts_of(tokenizer: Tokenizer, tokens: int) -> list[str]:
     return made
 
 
-async def closed_loop(client: Client, requests: int, workers: int) -> None:
-    """One-token streams, `workers` at a time."""
+async def closed_loop(client: Client, requests: int, workers: int, tokens: int = 1) -> None:
+    """Streams of so many tokens, `workers` at a time."""
 
     async def one() -> None:
         for _ in range(requests // workers):
-            await client.stream(1)
+            await client.stream(tokens)
 
     await asyncio.gather(*(one() for _ in range(workers)))
 

@@ -1,10 +1,13 @@
-"""What tracing costs a gateway: off against one request in a hundred sampled, then off against all.
+"""What tracing costs a gateway: nothing traced against one request in a hundred, then against every one.
 
-`python -m benchmarks.tracing_overhead [--rounds 200] [--requests 100]`. Two deployments of this tree at a time stand in
-front of fake engines and are asked in turn; a collector takes their spans. CPU is each gateway process' own, by
-nanoseconds from /proc/PID/task/*/schedstat, from one round's beginning to the next one's: spans are sent while the
-other is asked too. The last line is JSON: the cost of a request over that of tracing off, as the median of the rounds'
-ratios, with the bounds of its 95 % confidence interval.
+`python -m benchmarks.tracing_overhead [--rounds 600] [--requests 64] [--stream-rounds 150]`. Of requests for one token,
+which are the least a gateway can be asked for, and of streams of 64 tokens, 5 ms apart, as a short answer is. A
+deployment of this tree stands in front of a fake engine, and a collector takes its spans. Two processes of one program
+differ by some percent for as long as they live, which is more than is asked about here: so it is one gateway, whose
+making of spans is switched off and on between blocks of requests (`switched_tracing/`). CPU is by nanoseconds from
+/proc/PID/task/*/schedstat. The thread that sends spans does so whenever five seconds are over, in whichever block: all
+its time is put down to the requests of the blocks with tracing. The last line is JSON: the cost of a request over that
+of tracing off, as the median of the rounds' ratios, with the bounds of its 95 % confidence interval.
 """
 
 from __future__ import annotations
@@ -13,56 +16,112 @@ import argparse
 import asyncio
 import contextlib
 import os
+import signal
 import statistics
+import tempfile
+from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import msgspec
 import uvloop
 
-from benchmarks.gateway_in_turn import HERE, WARM_UP, side
+from benchmarks.gateway_in_turn import HERE, WARM_UP, Side, side
+from benchmarks.gateway_overhead import closed_loop
 from benchmarks.paired_ratio import compared
 from tests.fakes.collector import collector
 
-Costs = dict[str, list[float]]
+SWITCH = Path(__file__).parent / "switched_tracing"
+GUARD_S = 30
+Load = Callable[[Side, int], Awaitable[None]]
+STREAM_TOKENS, SPACING_S, STREAMS = 64, 0.005, 32
 
 
-async def cost_us(ratio: str, rounds: int, requests: int) -> tuple[Costs, int]:
-    """A request's CPU with tracing off and with this share sampled, by round; and how many spans were sent."""
+class Tracing:
+    """A gateway's, from without."""
+
+    def __init__(self, gateway: Side, said: Path) -> None:
+        self._gateway = gateway
+        self._said = said
+        self.sender = 0
+        """Id of the thread that sends spans."""
+
+    async def switch(self, to: str) -> None:
+        """To "on" or "off"; returns when it is so."""
+        os.kill(self._gateway.pid, signal.SIGUSR2)
+        async with asyncio.timeout(GUARD_S):
+            while not self._said.exists() or not self._said.read_text().startswith(f"{to} "):  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+        self.sender = int(self._said.read_text().split()[1])
+
+    def sender_us(self) -> float:
+        """CPU of sending so far."""
+        return self._gateway.thread_us(self.sender)
+
+
+async def streams(gateway: Side, requests: int) -> None:
+    """Short answers, as an engine generates them."""
+    await gateway.engine.control(ttft_s=0.0, inter_token_s=SPACING_S, tokens=STREAM_TOKENS)
+    await closed_loop(gateway.client, requests, STREAMS, STREAM_TOKENS)
+
+
+async def ratios(percent: int, rounds: int, requests: int, load: Load) -> dict[str, object]:
+    """With that many requests of a hundred traced. load: asks for so many."""
     async with contextlib.AsyncExitStack() as stack:
         there = stack.enter_context(collector())
-        settings = {"SLIPSTREAM_TRACING__OTLP_ENDPOINT": there.url, "SLIPSTREAM_TRACING__SAMPLE_RATIO": ratio}
-        sides = {
-            "off": await stack.enter_async_context(side(HERE, {})),
-            "on": await stack.enter_async_context(side(HERE, settings)),
+        said = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "said"
+        settings = {
+            "SLIPSTREAM_TRACING__OTLP_ENDPOINT": there.url,
+            "SLIPSTREAM_TRACING__SAMPLE_RATIO": str(percent / 100),
+            "PYTHONPATH": str(SWITCH),
+            "SWITCHED_TRACING": str(said),
         }
-        for each in sides.values():
-            await each.ask(WARM_UP)
-        costs: Costs = {name: [] for name in sides}
-        order = list(sides.values())
+        gateway = await stack.enter_async_context(side(HERE, settings))
+        tracing = Tracing(gateway, said)
+        await load(gateway, WARM_UP)
+        await tracing.switch("off")
+        await tracing.switch("on")
+        cost_us: dict[str, list[float]] = {"on": [], "off": []}
+        sent_before_us, order = tracing.sender_us(), ["on", "off"]
         for _ in range(rounds):
-            before = {name: each.cpu_us() for name, each in sides.items()}
+            for state in order:
+                before = gateway.cpu_us() - tracing.sender_us()
+                await load(gateway, requests)
+                cost_us[state].append((gateway.cpu_us() - tracing.sender_us() - before) / requests)
+                if state == order[0]:
+                    await tracing.switch(order[1])
             order.reverse()
-            for each in order:
-                await each.ask(requests)
-            for name, each in sides.items():
-                costs[name].append((each.cpu_us() - before[name]) / requests)
         await asyncio.to_thread(there.wait_for, "place")
-        return costs, len(there.spans)
+        sending_us = (tracing.sender_us() - sent_before_us) / (rounds * requests)
+        spans = len(there.spans)
+    off_us = statistics.median(cost_us["off"])
+    making, *bounds = compared(cost_us["off"], cost_us["on"])
+    sending = sending_us / off_us
+    print(f"{percent:>3} %: {off_us:.0f} us a request without, {making - 1:+.2%} making, {sending:+.2%} sending spans")
+    return {
+        "percent": percent,
+        "ratio": round(making + sending, 4),
+        "ci95": [round(bound + sending, 4) for bound in bounds],
+        "request_us": round(off_us),
+        "rounds": rounds,
+        "spans": spans,
+    }
 
 
 async def main() -> None:
     """Parse, run, print."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=200, help="with one in a hundred sampled; a fifth of it with all")
-    parser.add_argument("--requests", type=int, default=100)
+    parser.add_argument("--rounds", type=int, default=600, help="with one in a hundred traced; a tenth of it with all")
+    parser.add_argument("--stream-rounds", type=int, default=150)
+    parser.add_argument("--requests", type=int, default=64)
     arguments = parser.parse_args()
     line: dict[str, object] = {}
-    for percent, rounds in ((1, arguments.rounds), (100, max(1, arguments.rounds // 5))):
-        costs, spans = await cost_us(str(percent / 100), rounds, arguments.requests)
-        for name, each in costs.items():
-            print(f"{percent:>3} %, {name:<3} {statistics.median(each):8.1f} us a request", flush=True)
-        ratio, *interval = compared(costs["off"], costs["on"])
-        line |= {f"ratio_at_{percent}_percent": ratio, f"ratio_at_{percent}_percent_ci95": interval}
-        line |= {f"rounds_at_{percent}_percent": rounds, f"spans_at_{percent}_percent": spans}
+    loads: tuple[tuple[str, Load, int], ...] = (
+        ("one_token", Side.ask, arguments.rounds),
+        ("stream", streams, arguments.stream_rounds),
+    )
+    for name, load, rounds in loads:
+        for percent, so_many in ((1, rounds), (100, max(1, rounds // 10))):
+            line[f"{name}_{percent}_percent"] = await ratios(percent, so_many, arguments.requests, load)
     line |= {"requests": arguments.requests, "load": round(os.getloadavg()[0], 1)}
     print(msgspec.json.encode(line).decode())
 

@@ -55,6 +55,7 @@ from gateway.observability.metrics import GatewayMetrics
 from gateway.prefixes.observer import PrefixObserver
 from gateway.prefixes.store import PrefixSamples
 from gateway.prefixes.template import PrefixDigests
+from gateway.router_view.control_client import RouterControl
 from gateway.services import Services
 from gateway.serving.access_log import AccessLog
 from gateway.serving.cascade import Cascades
@@ -190,6 +191,8 @@ async def running_services(
             config.tokenizing, JsonBounds(config.requests.max_depth, config.requests.max_values), cascade_metrics
         )
         stack.callback(catalog.close)
+        control = RouterControl(place.router_control_address, place.reader_token)
+        stack.push_async_callback(control.stop)
         admin = AdminApi(
             place.database_url,
             place.pepper,
@@ -198,6 +201,7 @@ async def running_services(
             limiter,
             slices,
             config.console,
+            control if place.router_control_address else None,
             replicas=lambda: router.replicas,
         )
         await admin.start()

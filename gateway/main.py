@@ -49,6 +49,10 @@ class InstanceConfig(msgspec.Struct, frozen=True, kw_only=True):
     """What engines of pools without a key of their own are sent."""
     router_token: str
     """What the router knows gateways by."""
+    router_control_address: str = ""
+    """`host:port` of its control service; empty: none is known."""
+    reader_token: str = ""
+    """What lets questions be asked there."""
     pepper: bytes
     models: tuple[Model, ...] = ()
     pools: tuple[Pool, ...] = ()

@@ -14,6 +14,9 @@ class RouterClientConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True
 
     address: str = "127.0.0.1:8100"
     """Host and port of the router, or `unix:` and the path of its socket."""
+    control_address: str = ""
+    """Host and port of the router's control service, which operators are told the fleet's state by. Empty: that of this
+    machine (`router.control_port`)."""
     patience_s: Annotated[float, msgspec.Meta(ge=0, le=60)] = 1.0
     """How long an ask waits for the router to come back before it fails; never longer than its own deadline."""
     answer_margin_s: Seconds = 1.0

@@ -46,7 +46,7 @@ async def running_tracing(
 
     from telemetry.collector_session import CollectorSession
     from telemetry.span_queue import SpanQueue
-    from telemetry.tracing import Tracing
+    from telemetry.tracing import FinishedSpans, Tracing
 
     endpoint, certificate = _endpoint(config), _certificate(config)
     exporter = OTLPSpanExporter(
@@ -62,8 +62,8 @@ async def running_tracing(
         "service.version": version("slipstream"),
         "service.instance.id": instance or str(os.getpid()),
     }
-    queue = SpanQueue(exporter, config.queue_spans, SpanMetrics(registry), endpoint)
-    tracing = Tracing(queue, resource)
+    metrics, make = SpanMetrics(registry), FinishedSpans(resource).of
+    tracing = Tracing(SpanQueue(exporter, make, config.queue_spans, metrics, endpoint))
     try:
         yield tracing
     finally:

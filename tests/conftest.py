@@ -111,11 +111,15 @@ def data_folder() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session")
-async def sglang() -> AsyncIterator[SGLangServer]:
-    """The chat model behind the real SGLang, for tests marked `sglang`; tests/sglang/server.py says what it needs."""
+async def sglang(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SGLangServer]:
+    """The chat model, with a template that writes tools, behind the real SGLang, for tests marked `sglang`;
+    tests/sglang/server.py says what it needs."""
     if settings() is None:
         pytest.skip("SLIPSTREAM_TEST_SGLANG_VENV and SLIPSTREAM_TEST_SGLANG_SERVE are not set")
-    async with sglang_server(MODELS / "slipstream-chat", "tiny", "engine-token") as server:
+    from tests.sglang.fleet import with_tools_template
+
+    folder = with_tools_template(MODELS / "slipstream-chat", tmp_path_factory.mktemp("model"))
+    async with sglang_server(folder, "tiny", "engine-token") as server:
         yield server
 
 

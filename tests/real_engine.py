@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import re
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -17,6 +18,8 @@ from engines.drivers.error_bodies import event_error, usage_of
 from engines.http.engine_connections import EngineConnections
 from engines.http.engine_stream import EngineStream
 
+GUARD_S = 180.0
+"""Against hanging for ever, not a measure: a busy machine may take seconds for a step."""
 _numbers = itertools.count(1)
 _TOKENS = re.compile(rb'"completion_tokens":[1-9]')
 
@@ -85,7 +88,7 @@ class RealEngine:
     async def fetch(self, request: EngineRequest | None) -> tuple[int, bytes]:
         """A small request's status and body."""
         assert request is not None
-        return await self.connections.fetch(self.url, request, 30)
+        return await self.connections.fetch(self.url, request, GUARD_S)
 
     async def load(self) -> Load:
         """What it reports now."""
@@ -95,17 +98,15 @@ class RealEngine:
 
     async def idle(self) -> None:
         """Return once nothing runs or waits there."""
-        await self.until_load(running=0, waiting=0)
+        await self.until_load(lambda load: not load.running + load.waiting)
 
-    async def until_load(self, **counts: int) -> Load:
-        """The first report that says so."""
-        async with asyncio.timeout(60):
-            while True:
-                load = await self.load()
-                if all(getattr(load, name) == count for name, count in counts.items()):
-                    return load
-                # another process's state: there is nothing to wait on but asking again
+    async def until_load(self, holds: Callable[[Load], bool]) -> Load:
+        """The first report that is so."""
+        async with asyncio.timeout(GUARD_S):
+            # another process's state: there is nothing to wait on but asking again
+            while not holds(load := await self.load()):  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
+        return load
 
 
 async def read_all(stream: EngineStream) -> bytes:

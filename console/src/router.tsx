@@ -1,6 +1,7 @@
 /** Every address of the console. Pages are loaded when they are first gone to. */
 import { createRoute, createRouter, lazyRouteComponent } from "@tanstack/react-router";
 import { operationsRoutes } from "./pages/operations/routes";
+import { LOOKS } from "./pages/operations/serving/choices";
 import {
   DELIVERY_STATES,
   KEY_STATES,
@@ -150,6 +151,21 @@ const audit = createRoute({
   })),
   component: lazyRouteComponent(() => import("./pages/tenants/audit"), "Audit"),
 });
+const prefixes = createRoute({
+  getParentRoute: () => signedRoute,
+  path: "/org/$organizationId/prefixes",
+  validateSearch: searchOf((raw) => ({ model: text(raw, "model"), template: text(raw, "template") })),
+  component: lazyRouteComponent(() => import("./pages/tenants/prefixes"), "Prefixes"),
+});
+const diagnosis = createRoute({
+  getParentRoute: () => signedRoute,
+  path: "/org/$organizationId/diagnosis",
+  validateSearch: searchOf((raw) => ({
+    look: oneOf(raw, "look", LOOKS),
+    tier: oneOf(raw, "tier", TIERS),
+  })),
+  component: lazyRouteComponent(() => import("./pages/tenants/diagnosis"), "Diagnosis"),
+});
 const prices = createRoute({
   getParentRoute: () => signedRoute,
   path: "/prices",
@@ -189,6 +205,8 @@ const routes = rootRoute.addChildren([
     webhooks,
     webhookPage,
     audit,
+    prefixes,
+    diagnosis,
     prices,
     chatPlayground,
     autocompletePlayground,

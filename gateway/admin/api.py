@@ -32,6 +32,7 @@ from gateway.admin.unknown_keys import UnknownKeys
 from gateway.auth import keys
 from gateway.db.engine import FAILURES, borrow, close, lazy_pool
 from gateway.evals.startable import NoSlices, SliceCheck
+from gateway.router_view.live_fleet import FleetReader, NoFleetReader
 from gateway.sessions.config import ConsoleConfig
 from gateway.sessions.token import SessionToken
 from gateway.wire.errors import body_of, status_of
@@ -95,11 +96,12 @@ class AdminApi:
         counters: CounterReader | None = None,
         slices: SliceCheck | None = None,
         console: ConsoleConfig | None = None,
+        router: FleetReader | None = None,
         replicas: Callable[[], object] = tuple,
     ) -> None:
         """counters: where limits are counted; None: nowhere, and asking for them is refused. slices: those that there
-        are; None: none. console: whose sessions are admitted; None: the default's. replicas: every engine, as the
-        router told last."""
+        are; None: none. console: whose sessions are admitted; None: the default's. router: who can ask it; None: nobody
+        can. replicas: every engine, as the router told last."""
         self._url = url
         self._pepper = pepper
         self._config = config
@@ -107,6 +109,7 @@ class AdminApi:
         self._counters = counters or NoCounterReader()
         self._slices = slices or NoSlices()
         self._console = console or ConsoleConfig()
+        self._router = router or NoFleetReader()
         self._unknown = UnknownKeys()
         self._places = ReadPlaces(config.connections, config.organization_reports)
         self._pool: asyncpg.Pool[Any] | None = None
@@ -185,6 +188,7 @@ class AdminApi:
             self._slices,
             if_match=if_match,
             console=self._console,
+            router=self._router,
         )
 
     async def run(self, operation: Operation, request: AdminRequest) -> AdminAnswer:

@@ -19,6 +19,7 @@ from gateway.db.tables import api_keys, organizations, projects
 from gateway.evals.startable import SliceCheck
 from gateway.limits.counter_snapshot import CounterSnapshot
 from gateway.limits.levels import Rule
+from gateway.router_view.live_fleet import FleetReader, NoFleetReader
 from gateway.sessions.config import ConsoleConfig
 from gateway.tenants.roles import Role, covers
 
@@ -62,6 +63,7 @@ class AdminCall:
         *,
         if_match: str | None = None,
         console: ConsoleConfig | None = None,
+        router: FleetReader | None = None,
     ) -> None:
         self.connection = connection
         self.principal = principal
@@ -73,6 +75,7 @@ class AdminCall:
         self.counters = counters
         self.slices = slices
         self.console = console or ConsoleConfig()
+        self.router = router or NoFleetReader()
         self.changes: list[Change] = []
         self.if_match = if_match
         """The header, where the operation takes it."""

@@ -270,6 +270,7 @@ CONTROLLERS = (
     controller(
         "/fleet",
         get(fleet.get_fleet, Can.FLEET_READ, operator_only=True),
+        get(fleet.get_live_fleet, Can.FLEET_READ, "/live", operator_only=True),
         get(fleet.list_fleet_versions, Can.FLEET_READ, "/versions", operator_only=True),
         get(fleet.get_fleet_version, Can.FLEET_READ, "/versions/{fleet_version}", operator_only=True),
         post(fleet.roll_back_fleet, Can.FLEET_WRITE, "/rollback", operator_only=True, versioned=True, status=200),

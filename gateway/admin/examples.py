@@ -17,6 +17,15 @@ ID = "6f0c2a4e-8f57-4a53-9d3b-5f1f6f0a7c21"
 VALUES: dict[str, Any] = {
     "about": "capitals, opposites, colours, days, legs",
     "accepted_draft_tokens": 310,
+    "breaker": "closed",
+    "breaker_reason": "",
+    "speculation": "on: 4 requests at a time",
+    "limited_by": "the engine reports it",
+    "prefill_tokens_per_s": 18_400.0,
+    "prefix_blocks": 5_120,
+    "headroom_tokens": 412_000,
+    "hardware": "H100",
+    "running": 6,
     "acceptance_rate": 0.31,
     "organization": "acme",
     "recovery_codes": ["ab3d-efgh-jkmn-pq7s"],
@@ -207,6 +216,11 @@ OF_STRUCT: dict[tuple[str, str], Any] = {
     ("Pool", "name"): "one",
     ("Replica", "id"): "one-0",
     ("Replica", "url"): "http://10.0.0.5:30000",
+    ("LivePool", "name"): "one",
+    ("LiveReplica", "id"): "one-0",
+    ("LiveReplica", "url"): "http://10.0.0.5:30000",
+    ("LiveReplica", "detail"): "polled 0.4 s ago",
+    ("LiveReplica", "health"): "healthy",
 }
 """By struct and field, where a field's name means something else elsewhere."""
 ALSO_SHOWN = frozenset({"replicas"})

@@ -60,15 +60,16 @@ class RequestSpans:
         trace = arrival.trace
         if trace is None or trace.clock is None:
             return
-        self._tracing.add(trace.context, [*_Tree(arrival, trace, trace.clock, ended).spans(path)])
+        self._tracing.add(trace.context, _Tree(arrival, path, trace, trace.clock, ended))
 
 
 class _Tree:
-    def __init__(self, arrival: Arrival, trace: RequestTrace, clock: TracedClock, ended: Ended) -> None:
-        self._arrival = arrival
+    """A request's spans, made when they are gone through. Holds nothing of what was asked or answered."""
+
+    def __init__(self, arrival: Arrival, path: str, trace: RequestTrace, clock: TracedClock, ended: Ended) -> None:
+        self._path = path
         self._trace = trace
         self._clock = clock
-        self._ended = ended
         self._took_s = clock.age_s
         self._operation = name.TEXT_COMPLETION
         self._model = ""
@@ -77,18 +78,33 @@ class _Tree:
             self._model = generation.model
             if isinstance(generation.prompt, ChatPrompt):
                 self._operation = name.CHAT
-
-    def spans(self, path: str) -> Iterator[Span]:
-        root, ended = self._trace.context, self._ended
         broken = ended.status < 400 and ended.error_code not in (None, SUPERSEDED)
+        self._failed = ended.status >= 500 or broken
+        self._told = self._of_request(arrival, ended)
+        for attempt in trace.attempts:
+            attempt.tracker = None  # it may hold the answer
+
+    def __len__(self) -> int:
+        """How many spans there are."""
+        phases = sum(mark.phase is not Phase.ROUTE for mark in self._clock.marks)
+        attempts = sum((each.asked_s is not None) + each.served for each in self._trace.attempts)
+        return 1 + phases + attempts
+
+    def __contains__(self, span: object) -> bool:
+        """Whether it is one of them."""
+        return any(span == each for each in self)
+
+    def __iter__(self) -> Iterator[Span]:
+        """The request's, then its phases, then its attempts."""
+        root, path = self._trace.context, self._path
         yield self._span(
             f"POST {path}",
             root.parent_id,
             (0.0, self._took_s),
-            {name.REQUEST_METHOD: "POST", name.ROUTE: path, **self._of_request()},
+            {name.REQUEST_METHOD: "POST", name.ROUTE: path, **self._told},
             kind="server",
             span_id=root.span_id,
-            failed=ended.status >= 500 or broken,
+            failed=self._failed,
         )
         for mark in self._clock.marks:
             if mark.phase is not Phase.ROUTE:
@@ -96,8 +112,7 @@ class _Tree:
         for number, attempt in enumerate(self._trace.attempts):
             yield from self._attempt(number, attempt)
 
-    def _of_request(self) -> Attributes:
-        arrival, ended = self._arrival, self._ended
+    def _of_request(self, arrival: Arrival, ended: Ended) -> Attributes:
         told: Attributes = {
             name.REQUEST_ID: arrival.request_id,
             name.ENDPOINT: arrival.endpoint,

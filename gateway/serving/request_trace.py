@@ -78,6 +78,11 @@ class AttemptTrace:
         self.tracker: UsageTracker | None = None
         """Heard what the engine said of its answer's end."""
 
+    @property
+    def served(self) -> bool:
+        """An engine was asked."""
+        return self.granted_s is not None and self.engine is not None
+
 
 class RequestTrace:
     """clock: the request's, of one that spans are made of; None: of any other."""

@@ -42,6 +42,8 @@ def gateway(config_file: Path | None, data: str | None, instance: str, **overrid
         instance=instance,
         token=settings.token,
         router_token=settings.router_token,
+        router_control_address=settings.gateway.router.control_address or settings.control_address,
+        reader_token=settings.reader_token,
         pepper=settings.pepper,
         models=settings.models,
         pools=settings.desired_pools,

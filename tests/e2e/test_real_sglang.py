@@ -22,7 +22,7 @@ from engines.http.engine_connections import EngineConnections
 from engines.http.keys import OneKey
 from engines.tokenizer.tokenizer import Tokenizer
 from tests.deployment import Deployment, deployment, fake_fleet
-from tests.sglang.client import GUARD_S
+from tests.real_engine import GUARD_S
 from tests.sglang.server import MODELS, SGLangServer
 
 pytestmark = [pytest.mark.sglang, pytest.mark.timeout(400)]

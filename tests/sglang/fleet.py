@@ -33,7 +33,8 @@ from router.config import RouterConfig
 from router.core.record import Record
 from router.server import RouterServer
 from router.tokens import RouterTokens
-from tests.sglang.client import DRIVER, GUARD_S
+from tests.real_engine import GUARD_S
+from tests.sglang.client import DRIVER
 from tests.sglang.server import SGLangServer
 
 MODEL = Model("public", Tier.CHAT, "pool", 4_096, engine_model="tiny")

@@ -15,7 +15,8 @@ from engines.drivers.base import EngineRequest
 from engines.drivers.error_bodies import usage_of
 from engines.http.engine_stream import EngineStream
 from gateway.metering.journal.records import earlier_engine_request_id, engine_request_id
-from tests.sglang.client import CHAT, DRIVER, ENDLESS, GUARD_S, Client, ask, finishes, payloads, read_all
+from tests.real_engine import GUARD_S, ask, finishes, payloads, read_all
+from tests.sglang.client import CHAT, DRIVER, ENDLESS, Client
 
 pytestmark = [pytest.mark.sglang, pytest.mark.timeout(400)]
 LONGEST = 4_000

@@ -18,7 +18,8 @@ from engines.drivers.error_bodies import usage_of
 from engines.http.engine_connections import EngineConnections
 from engines.http.keys import OneKey
 from engines.tokenizer.tokenizer import Tokenizer
-from tests.sglang.client import CHAT, DRIVER, ENDLESS, Client, ask, finishes, payloads, read_all
+from tests.real_engine import ask, finishes, payloads, read_all
+from tests.sglang.client import CHAT, DRIVER, ENDLESS, Client
 from tests.sglang.server import SGLangServer
 
 pytestmark = [pytest.mark.sglang, pytest.mark.timeout(400)]

@@ -20,7 +20,8 @@ from engines.tokenizer.tokenizer import Tokenizer
 from gateway.wire.chunk import decoded
 from gateway.wire.usage_tracker import UsageTracker
 from tests.engines.embedded.forward import forward
-from tests.sglang.client import Client, ask
+from tests.real_engine import ask
+from tests.sglang.client import Client
 from tests.sglang.server import MODELS, settings, sglang_server
 
 pytestmark = [pytest.mark.sglang, pytest.mark.timeout(900)]

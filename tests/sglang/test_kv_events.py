@@ -18,7 +18,8 @@ import zmq.asyncio
 from gateway.wire.prepared import Prepared
 from router.core.prefix_index import PrefixIndex
 from tests.prefix_chains import length
-from tests.sglang.client import DRIVER, GUARD_S
+from tests.real_engine import GUARD_S
+from tests.sglang.client import DRIVER
 from tests.sglang.conftest import Publisher
 from tests.sglang.fleet import SGLangFleet
 

@@ -3,29 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 
 from engines.drivers.base import Load
-from engines.http.engine_connections import EngineConnections
-from engines.http.keys import OneKey
 from engines.tokenizer.tokenizer import Tokenizer
-from tests.sglang.client import CHAT, DRIVER, ENDLESS, GUARD_S, Client, ask, finishes, read_all
-from tests.sglang.conftest import PLACES, Publisher
+from tests.real_engine import GUARD_S, ask, finishes, read_all
+from tests.sglang.client import CHAT, DRIVER, ENDLESS, Client
+from tests.sglang.conftest import PLACES
 
 pytestmark = [pytest.mark.sglang, pytest.mark.timeout(900)]
 CAPACITY_TOKENS = 20_000
 """That the script gives it."""
 LONGEST = 4_000
-
-
-@pytest.fixture
-async def narrow(publisher: Publisher) -> AsyncIterator[Client]:
-    """An engine that runs `PLACES` requests at a time."""
-    connections = EngineConnections(OneKey("engine-token"))
-    yield Client(publisher.process.server, connections)
-    await connections.close()
 
 
 async def test_load_is_what_runs_what_waits_and_what_that_holds(narrow: Client) -> None:

@@ -23,7 +23,8 @@ from engines.embedded.service import Service
 from engines.http.engine_connections import EngineConnections
 from engines.tokenizer.tokenizer import Tokenizer
 from tests.engines.embedded.tiny import drain, request
-from tests.sglang.client import GUARD_S, Client
+from tests.real_engine import GUARD_S
+from tests.sglang.client import Client
 from tests.sglang.server import MODELS, SGLangServer
 
 pytestmark = [pytest.mark.sglang, pytest.mark.timeout(400)]

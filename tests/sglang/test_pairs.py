@@ -21,7 +21,8 @@ from engines.drivers.error_bodies import TransferFailed, event_error, usage_of
 from engines.http.engine_connections import EngineConnections
 from engines.http.keys import OneKey
 from gateway.serving.prefill import bootstrap
-from tests.sglang.client import CHAT, DRIVER, GUARD_S, Client, ask, finishes, payloads, read_all
+from tests.real_engine import GUARD_S, ask, finishes, payloads, read_all
+from tests.sglang.client import CHAT, DRIVER, Client
 from tests.sglang.server import MODELS, SGLangProcess, free_port, settings, sglang_process
 
 pytestmark = [pytest.mark.sglang, pytest.mark.timeout(1_800)]

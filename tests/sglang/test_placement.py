@@ -5,8 +5,6 @@ benchmarks/placement_sglang.py measures the same at length.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import pytest
 
 from tests.sglang.fleet import (
@@ -16,22 +14,17 @@ from tests.sglang.fleet import (
     hit_rate,
     prediction_error,
     traffic,
-    with_tools_template,
 )
-from tests.sglang.server import MODELS, SGLangServer, sglang_server
+from tests.sglang.server import SGLangProcess, SGLangServer
 
 pytestmark = [pytest.mark.sglang, pytest.mark.timeout(1_500)]
 CONVERSATIONS = 5
 
 
-@pytest.fixture(scope="module")
-async def servers(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[SGLangServer, ...]]:
-    folder = with_tools_template(MODELS / "slipstream-chat", tmp_path_factory.mktemp("model"))
-    async with (
-        sglang_server(folder, "tiny", "engine-token") as one,
-        sglang_server(folder, "tiny", "engine-token") as two,
-    ):
-        yield one, two
+@pytest.fixture
+def servers(sglang: SGLangServer, another: SGLangProcess) -> tuple[SGLangServer, ...]:
+    """Two alike."""
+    return sglang, another.server
 
 
 async def test_prefixes_are_found_again_and_foreseen(servers: tuple[SGLangServer, ...]) -> None:

@@ -3,35 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 
 from contracts.generation import BACKGROUND_PRIORITY
 from contracts.service_class import ServiceClass
-from engines.http.engine_connections import EngineConnections
-from engines.http.keys import OneKey
-from tests.sglang.client import CHAT, DRIVER, ENDLESS, GUARD_S, Client, ask, read_all
-from tests.sglang.server import MODELS, sglang_server
+from tests.real_engine import GUARD_S, ask, read_all
+from tests.sglang.client import CHAT, DRIVER, ENDLESS, Client
 
 pytestmark = [pytest.mark.sglang, pytest.mark.timeout(700)]
 OFFLINE, STANDARD, INTERACTIVE = (each.priority for each in ServiceClass)
-FLAGS = ("--enable-priority-scheduling", "--default-priority-value", "0", "--max-running-requests", "1")
-
-
-@pytest.fixture(scope="module")
-async def one_at_a_time() -> AsyncIterator[Client]:
-    """An engine that runs one request at a time, by priority."""
-    async with sglang_server(MODELS / "slipstream-chat", "tiny", "engine-token", *FLAGS) as server:
-        connections = EngineConnections(OneKey("engine-token"))
-        yield Client(server, connections)
-        await connections.close()
 
 
 async def test_a_later_request_of_a_higher_class_is_answered_before_earlier_ones_of_lower(
-    one_at_a_time: Client,
+    narrow: Client,
 ) -> None:
-    engine = one_at_a_time
+    engine = narrow
     await engine.idle()
     running = ask(CHAT, max_tokens=3_000, logit_bias=ENDLESS)
     stream = await engine.open(running)
@@ -53,8 +40,8 @@ async def test_a_later_request_of_a_higher_class_is_answered_before_earlier_ones
     assert answered == sorted(asked, reverse=True)
 
 
-async def test_interactive_interrupts_offline_and_standard_does_not(one_at_a_time: Client) -> None:
-    engine = one_at_a_time
+async def test_interactive_interrupts_offline_and_standard_does_not(narrow: Client) -> None:
+    engine = narrow
     await engine.idle()
     offline = ask(CHAT, priority=OFFLINE, max_tokens=3_000, logit_bias=ENDLESS)
     stream = await engine.open(offline)

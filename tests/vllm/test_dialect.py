@@ -187,7 +187,7 @@ async def test_aborting_hits_no_id_that_begins_alike_and_an_unknown_one_is_harml
     assert (await engine.fetch(engine.driver.abort(one.request_id)))[0] == 200
     await read_all(first)
     assert (await engine.fetch(engine.driver.abort("req_never")))[0] == 200
-    await engine.until_load(running=1)
+    await engine.until_load(lambda load: load.running == 1)
     second.close()
 
 
@@ -207,7 +207,7 @@ async def test_an_id_may_run_twice_at_a_time(engine: RealEngine) -> None:
     generation = ask(CHAT, max_tokens=LONGEST, logit_bias=ENDLESS)
     one, _ = await engine.begun(generation)
     other, _ = await engine.begun(generation)
-    await engine.until_load(running=2)
+    await engine.until_load(lambda load: load.running == 2)
     one.close()
     other.close()
 
@@ -265,9 +265,9 @@ async def test_the_salt_keeps_caches_apart_both_ways(engine: RealEngine, kind: s
 async def test_a_higher_priority_of_ours_goes_first(engine: RealEngine) -> None:
     fillers = [await engine.begun(endless(str(number))) for number in range(RUNNING)]
     low = asyncio.create_task(engine.begun(endless("low", priority=-10)))
-    await engine.until_load(waiting=1)
+    await engine.until_load(lambda load: load.waiting == 1)
     high = asyncio.create_task(engine.begun(endless("high", priority=10)))
-    await engine.until_load(waiting=2)
+    await engine.until_load(lambda load: load.waiting == 2)
     fillers.pop()[0].close()
     # it came later, and goes on for long: the other still waits when its first token is there
     fillers.append(await high)
@@ -288,7 +288,7 @@ async def test_load_tells_what_runs_what_memory_it_holds_and_of_how_much(engine:
     assert (before.running, before.waiting, before.used_tokens) == (0, 0, 0), "what is only cached does not count"
     assert before.capacity_tokens == BLOCKS * BLOCK_TOKENS
     stream, _ = await engine.begun(ask(TextPrompt((tuple(range(100, 400)),)), max_tokens=LONGEST, logit_bias=ENDLESS))
-    load = await engine.until_load(running=1)
+    load = await engine.until_load(lambda load: load.running == 1)
     # three blocks; of its blocks it counts one less than it has
     assert load.used_tokens == pytest.approx(3 * BLOCK_TOKENS, rel=1.1 / BLOCKS)
     assert load.max_running == 0, "told nowhere"

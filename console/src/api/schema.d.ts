@@ -479,6 +479,28 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/admin/v1/fleet/live": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Tell what the router sees: each replica's health, breaker, load and limits, and what waits for each pool.
+         * @description 503 `router_unavailable` while the router does not answer.
+         *
+         *     Needs `fleet.read`. Only for the operating organization.
+         */
+        get: operations["get_live_fleet"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/admin/v1/fleet/rollback": {
         parameters: {
             query?: never;
@@ -3108,6 +3130,54 @@ export interface components {
             tokens_per_minute?: number | null;
         };
         /**
+         * LiveFleet
+         * @description All of it. version: of the fleet that the router places by; gateways: connected to it.
+         */
+        LiveFleet: {
+            gateways: number;
+            pools: components["schemas"]["LivePool"][];
+            version: number;
+        };
+        /**
+         * LivePool
+         * @description Engines that serve the same models. queued: requests that wait for a place; speculation: whether its engines
+         *         draft tokens ahead, and why, in words.
+         */
+        LivePool: {
+            name: string;
+            queued: number;
+            replicas: components["schemas"]["LiveReplica"][];
+            speculation: string;
+        };
+        /**
+         * LiveReplica
+         * @description One engine. usable: it is given requests now; health: `healthy`, `suspect`, `unhealthy` or `unknown`, by its last
+         *         poll, and detail what that said; breaker: `closed`, `open` (it failed requests and is kept from them) or
+         *         `half_open` (a few are tried).
+         */
+        LiveReplica: {
+            breaker: string;
+            breaker_reason: string;
+            detail: string;
+            draining: boolean;
+            driver: string;
+            hardware: string;
+            headroom_tokens: number | null;
+            health: string;
+            id: string;
+            leases: number;
+            limited_by: string;
+            max_concurrency: number;
+            prefill_tokens: number;
+            prefill_tokens_per_s: number;
+            prefix_blocks: number;
+            running: number;
+            url: string;
+            usable: boolean;
+            waiting: number;
+            weight: number;
+        };
+        /**
          * Margins
          * @description tolerance: part by which latency may be longer. error_margin, goodput_margin: parts of requests by which the
          *         candidate must be shown not to be worse. alpha: probability that a release which is no worse is rolled back.
@@ -5626,6 +5696,26 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["FleetStanding"];
+                };
+            };
+        };
+    };
+    get_live_fleet: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LiveFleet"];
                 };
             };
         };

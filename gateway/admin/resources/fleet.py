@@ -21,6 +21,7 @@ from gateway.desired import edits
 from gateway.desired.difference import differences
 from gateway.desired.reports import GatewayReport, gateway_reports
 from gateway.desired.revision import Revision, at
+from gateway.router_view.live_fleet import LiveFleet
 
 VersionNumber = Annotated[int, Meta(ge=1, le=2**53)]
 
@@ -70,6 +71,14 @@ async def get_fleet(call: AdminCall) -> FleetStanding:
     """Tell the version in force and which gateways serve by it, or refuse it and why."""
     version = (await in_force(call)).state.version
     return FleetStanding(version=version, gateways=await gateway_reports(call.connection))
+
+
+async def get_live_fleet(call: AdminCall) -> LiveFleet:
+    """Tell what the router sees: each replica's health, breaker, load and limits, and what waits for each pool.
+
+    503 `router_unavailable` while the router does not answer.
+    """
+    return await call.router.live_fleet()
 
 
 async def list_fleet_versions(call: AdminCall, query: PageQuery) -> Page[FleetVersion]:

@@ -1,0 +1,58 @@
+"""Asks the router's control service, on the event loop."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from contracts.errors import RouterUnavailable
+from gateway.router_view.live_fleet import LiveFleet
+
+if TYPE_CHECKING:
+    import grpc.aio
+
+TIMEOUT_S = 3.0
+
+
+class RouterControl:
+    """A gateway's. Connects when first asked: most gateways never are."""
+
+    def __init__(self, address: str, token: str) -> None:
+        """address: `host:port` of the control service. token: a reader's."""
+        self._address = address
+        self._metadata = (("authorization", f"Bearer {token}"),)
+        self._channel: grpc.aio.Channel | None = None
+
+    async def stop(self) -> None:
+        """Idempotent."""
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            await channel.close()
+
+    async def live_fleet(self) -> LiveFleet:
+        """The fleet now. Raises RouterUnavailable, which says where it was looked for."""
+        # a fifth of a second and 20 MB, which a gateway that is not asked can do without
+        import grpc.aio
+        from google.protobuf.json_format import MessageToDict
+
+        from contracts.proto import control_pb2 as pb
+        from contracts.proto.control_pb2_grpc import RouterControlStub
+
+        if self._channel is None:
+            self._channel = grpc.aio.insecure_channel(self._address)
+        stub: Any = RouterControlStub(self._channel)
+        try:
+            fleet = await stub.DescribeFleet(pb.DescribeFleetRequest(), timeout=TIMEOUT_S, metadata=self._metadata)
+        except grpc.aio.AioRpcError as error:
+            if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
+                why = "does not answer; is it running, and is gateway.router.control_address its control service?"
+            else:
+                why = f"refused: {error.details()}"
+            raise RouterUnavailable(f"The router at {self._address} {why}", retry_after_s=1.0) from None
+        told = MessageToDict(fleet, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
+        # protobuf's JSON has 64-bit numbers as strings, and leaves out what is absent
+        for pool in told["pools"]:
+            for replica in pool["replicas"]:
+                replica.setdefault("headroom_tokens", None)
+        return msgspec.convert({**told, "version": told["desired_state_version"]}, LiveFleet, strict=False)
