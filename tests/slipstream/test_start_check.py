@@ -162,7 +162,8 @@ BROKEN: dict[str, tuple[Callable[[Path], str], str]] = {
         lambda at: _launched(
             'model = "/models/llama-70b"\nshape = "llama-70b"\ngpu = "h100"\ncontext_tokens = 131_072'
         ),
-        "XXXFIT",
+        "pools.elsewhere.launch: a context of 131,072 tokens × 163,840 bytes needs 21.5 GB of keys and values, but "
+        "80.0 GB − 8.0 GB reserve − 70.6 GB weights leave 1.4 GB: at most 8,544 tokens\n",
     ),
     "a launch without drafts that can be governed": (
         lambda at: _launched(
@@ -171,8 +172,8 @@ BROKEN: dict[str, tuple[Callable[[Path], str], str]] = {
             "speculation = { governed = true }",
             drafts=True,
         ),
-        "pools.elsewhere.speculation.governed: SGLang drafts by load only with a table of its own, and this launch gives "
-        "it none; set launch.speculation.adaptive = true with a draft head, or governed = false\n",
+        "pools.elsewhere.speculation.governed: SGLang drafts by load only with a table of its own, and this launch "
+        "gives it none; set launch.speculation.adaptive = true with a draft head, or governed = false\n",
     ),
     "a policy there is not": (
         lambda at: '[router]\npolicy = "prefixx"\n',
