@@ -143,7 +143,10 @@ def _cards(launch: LaunchConfig, pool: PoolSettings, context_tokens: int) -> tup
 
 def _knee(launch: LaunchConfig, field: str, cards: int, context_tokens: int) -> Knee | None:
     node = node_of(launch, cards, field)
-    require_fit(node, context_tokens)
+    try:
+        require_fit(node, context_tokens)
+    except ConfigError as error:
+        raise ConfigError(f"{field}: {error.message}", param=field) from None
     if launch.workload is None:
         return None
     chunk = launch.chunk_tokens or node.gpu.chunk_tokens

@@ -21,6 +21,7 @@ from gateway.limits import valkey
 from router.policies import registry as policies
 from router.protocol.address import Address
 from slipstream import local_engine_check, local_engines
+from slipstream.engine_launch import require_launches
 from slipstream.local_engine_check import Footprint
 from slipstream.pool_settings import PoolSettings
 from slipstream.settings import Settings
@@ -53,8 +54,8 @@ def check_fleet(settings: Settings) -> None:
 
 def check(settings: Settings) -> list[Footprint]:
     """What gateways, router, workers and engines would refuse at their start, and what their settings name: tokenizers,
-    engines' keys, certificate, model folders. Whatever a process checks of its settings, it checks by what is called
-    here.
+    engines' keys, certificate, model folders, and launches of engines that somebody else starts. Whatever a process
+    checks of its settings, it checks by what is called here.
 
     Returns what the engines that `up` starts need. Raises ConfigError.
     """
@@ -66,6 +67,7 @@ def check(settings: Settings) -> list[Footprint]:
     check_shares(settings.gateway.admin.webhooks)
     EngineKeys(lambda: known_token(settings), os.environ).require(settings.pools)
     certificate_of(settings.gateway.tls)
+    require_launches(settings)
     served, engines = local_engines.planned(settings)
     needed = local_engine_check.check(engines)
     pools = {pool.name: pool for pool in local_engines.with_replicas(served, engines).pools}

@@ -1,4 +1,4 @@
-"""Reads what OpenAI-compatible engines answer: usage objects, and error bodies in either of their two shapes.
+"""Reads what OpenAI-compatible engines answer: usage objects, and error bodies in any of their three shapes.
 
 An engine's own words reach a client only when they are one plain sentence about the request; stack traces, file paths,
 addresses, keys and validation dumps do not. An engine quotes what a client wrote, so its words are the client's too:
@@ -104,7 +104,8 @@ class ErrorBody(msgspec.Struct, frozen=True):
 
 
 def error_body(body: bytes) -> ErrorBody:
-    """Both shapes: `{"error": {"message", …}}` and the flat `{"object": "error", "message", …}`; else all empty."""
+    """`{"error": {"message", …}}`, the flat `{"object": "error", "message", …}`, and FastAPI's `{"detail": "…"}`; else
+    all empty."""
     try:
         decoded = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -116,6 +117,7 @@ def error_body(body: bytes) -> ErrorBody:
     if not isinstance(decoded, dict):
         return ErrorBody("", "", "", None)
     message, code, kind, param = (decoded.get(name) for name in ("message", "code", "type", "param"))
+    message = message or decoded.get("detail")
     return ErrorBody(
         message[:MAX_READ] if isinstance(message, str) else "",
         "" if code is None else str(code),

@@ -7,6 +7,8 @@ told in docs/guides/tensorrt-llm.md.
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 
 from contracts.errors import EngineFailed, SlipstreamError, UnsupportedField
@@ -22,8 +24,14 @@ _PROMPT, _CACHED, _GENERATED = _COUNTERS = (
     b"trtllm_generation_tokens_total",
 )
 BAD_REQUEST = 400
+INTERNAL_ERROR = 500
 REFUSING = ("validation error", "not supported", "are supported", "must be", "must alternate", "invalid", "should ")
 """Words of pydantic, of the server's own checks and of chat templates, in lower case."""
+FRONT_ERROR = "Internal server error "
+"""Begins whatever went wrong behind `trtllm-serve disaggregated`, always with the status 500."""
+ONE_CHOICE = ("more than one choice", "choices, expecting 1")
+_BEHIND_A_FRONT = re.compile(r"^400, message=.{0,100}?\"message\": ?\"(?P<said>[^\"]{1,400})", re.DOTALL)
+"""A 400 of a context server, in the front's words for it."""
 MIDDLE_PRIORITY = 0.5
 """What a request has that names none."""
 
@@ -65,8 +73,10 @@ class TensorRTLLMDriver(Driver):
     def error(self, status: int, body: bytes) -> SlipstreamError:
         """Nearly all that goes wrong in the server is answered with 400, its own failures too: that status alone makes
         nothing the client's fault. What the gateway let through and the server finds invalid is told apart by its
-        words."""
+        words, and so is what a front of prefill/decode pairs answers with 500."""
         said = error_body(body)
+        if status == INTERNAL_ERROR and said.message.startswith(FRONT_ERROR):
+            return _behind_a_front(said.message.removeprefix(FRONT_ERROR)) or engine_error(status, body)
         too_long = context_too_long(said.message)
         if status == BAD_REQUEST and too_long is None and not _is_validation(said.message):
             return EngineFailed(
@@ -126,3 +136,13 @@ def _is_validation(message: str) -> bool:
     """Whether it is about the request: a template's sentence about its roles makes no engine a broken one."""
     start = message[:200].lower()
     return any(words in start for words in REFUSING)
+
+
+def _behind_a_front(said: str) -> SlipstreamError | None:
+    """What is about the request, of all that a front answers with 500; None for a failure."""
+    if any(words in said[:200] for words in ONE_CHOICE):
+        return UnsupportedField("This model answers with one choice: ask 'n' times instead.", param="n")
+    found = _BEHIND_A_FRONT.match(said)
+    if found is None or (context_too_long(found["said"]) is None and not _is_validation(found["said"])):
+        return None
+    return engine_error(BAD_REQUEST, msgspec.json.encode({"message": found["said"]}))

@@ -4,6 +4,9 @@
 #
 #   infra/verify/tensorrt_llm.sh http://HOST:8000 [MODEL]
 #
+# A front (`trtllm-serve disaggregated`) is known by its /cluster_info and asked for what tests/fakes/tensorrt_llm_front.py
+# imitates; it lists no models, so MODEL must be given. Ask its context and generation servers as well.
+#
 # Start the server on a machine with a GPU, as docs/guides/tensorrt-llm.md says. MODEL: its name at /v1/models.
 set -u
 url=${1:?usage: $0 URL [MODEL]}
@@ -32,6 +35,11 @@ PYTHON
 
 version=$(status "$url/version" > /dev/null && field 'd["version"]')
 say version "${version:-not told}"
+if [ "$(status "$url/cluster_info")" = 200 ]; then front=yes; else front=no; fi
+if [ $front = yes ] && [ -z "${2:-}" ]; then
+    say stop 'a front lists no models: give the name of its servers as the second argument'
+    exit 64
+fi
 model=${2:-$(status "$url/v1/models" > /dev/null && field 'd["data"][0]["id"]')}
 say model "$model"
 case $version in 0.* | 1.0* | 1.1* | 1.2*) newer=no ;; *) newer=yes ;; esac
@@ -39,7 +47,36 @@ said='"messages": [{"role": "user", "content": "Count to twenty."}], "model": "'
 plain="{$said, \"stream\": true, \"max_tokens\": 8"
 usage='"stream_options": {"include_usage": true, "continuous_usage_stats": true}'
 
+finish() {
+    [ $differ = 0 ] && say all 'as the driver expects' || say "$differ" 'differ: mend engines/drivers/tensorrt_llm.py and the fake together'
+    exit $differ
+}
+
 same 'health answers 200' 200 "$(status "$url/health")"
+if [ $front = yes ]; then
+    if [ $newer = yes ]; then page=200; else page=404; fi
+    same 'a front has no /metrics' 404 "$(status "$url/metrics")"
+    same 'and no /v1/models' 404 "$(status "$url/v1/models")"
+    same '/perf_metrics' 200 "$(status "$url/perf_metrics")"
+    same '/prometheus/metrics' $page "$(curl -sL -o "$folder/body" -w '%{http_code}' --max-time 60 "$url/prometheus/metrics")"
+    if [ $newer = yes ]; then
+        same 'which counts requests' yes "$(grep -q 'total_requests' "$folder/body" && echo yes || echo no)"
+        same 'and no tokens' no "$(grep -q '^trtllm_prompt_tokens_total' "$folder/body" && echo yes || echo no)"
+    fi
+    same 'a field it does not know is a 400' 400 "$(post /v1/chat/completions "{$said, \"max_tokens\": 1, \"store\": true}")"
+    same 'cache_salt is taken' 200 "$(post /v1/chat/completions "{$said, \"max_tokens\": 2, \"cache_salt\": \"x\"}")"
+    same 'two choices are a 500' 500 "$(post /v1/chat/completions "{$said, \"max_tokens\": 2, \"n\": 2}")"
+    same 'that says why' yes "$(grep -q 'more than one choice\|choices, expecting 1' "$folder/body" && echo yes || echo no)"
+    same 'what is too long is a 500' 500 "$(post /v1/chat/completions "{$said, \"max_tokens\": 100000000}")"
+    if [ $newer = yes ]; then told=1; else told=0; fi
+    same 'that says what its context server said' $told "$(grep -c 'The sum of prompt length (.*should not exceed' "$folder/body")"
+    stream "$plain, $usage}"
+    same 'a stream ends with [DONE]' True "$(events '"data: [DONE]" in raw')"
+    same 'every event tells the usage' True "$(events 'all("usage" in c for c in chunks)')"
+    same 'the last event has no choices' True "$(events 'chunks[-1]["choices"] == []')"
+    same 'max_tokens is kept' True "$(events 'chunks[-1]["usage"]["completion_tokens"] <= 8')"
+    finish
+fi
 if [ $newer = yes ]; then known=200 gone=404; else known=404 gone=200; fi
 same '/server_info' $known "$(status "$url/server_info")"
 same '/perf_metrics' $gone "$(status "$url/perf_metrics")"
@@ -93,5 +130,4 @@ sleep 4 # it looks once a second whether a client has gone
 status "$url/metrics" > /dev/null
 same 'who leaves is not generated for' 0 "$(field 'd[-1]["numActiveRequests"] if d else 0')"
 
-[ $differ = 0 ] && say all 'as the driver expects' || say "$differ" 'differ: mend engines/drivers/tensorrt_llm.py and the fake together'
-exit $differ
+finish

@@ -31,11 +31,9 @@ def check(config_file: Path | None, data: str | None, probe: bool) -> None:
       slipstream config check --config slipstream.toml --probe
     """
     from slipstream import start_check
-    from slipstream.engine_launch import require_launches
 
     settings = load_settings(config_file, local__data=data)
     started = start_check.check(settings)
-    require_launches(settings)
     if probe:
         from slipstream.engine_probe import probe as ask
 

@@ -30,6 +30,7 @@ from router.core.events import ReplicaPolled
 from router.health import HealthPoller, Target
 from tests.fakes.tensorrt_llm import KNOWN, NEWER, FakeTensorRTLLM, fake_tensorrt_llm
 from tests.fakes.tensorrt_llm import Generation as Era
+from tests.fakes.tensorrt_llm_front import fake_front
 
 CHAT = "/v1/chat/completions"
 SAID = ({"role": "user", "content": "hi"},)
@@ -264,6 +265,85 @@ def test_a_prompt_that_is_too_long_is_said_in_our_words(said: str) -> None:
     assert isinstance(too_long, ContextTooLong)
     assert "4,096" in too_long.message or "4096" in too_long.message
     assert "5,000" in too_long.message or "5000" in too_long.message
+
+
+def of_front(said: str) -> Exception:
+    """What the driver makes of a front's 500."""
+    return TensorRTLLMDriver().error(500, msgspec.json.encode({"detail": f"Internal server error {said}".strip()}))
+
+
+def test_what_a_front_answers_with_500_is_the_clients_where_its_words_say_so() -> None:
+    too_long = of_front(
+        '400, message=\'Bad Request: {"object":"error","message":"The sum of prompt length (5000.0) and query length '
+        '(0) max_tokens (7) should not exceed max_seq_len (4096)","type":"BadRequestError","param":null,"code":400}\', '
+        "url='http://10.0.0.21:8001/v1/chat/completions'"
+    )
+    assert isinstance(too_long, ContextTooLong)
+    refused = of_front("400, message='Bad Request: {\"message\":\"top_p must be in (0, 1]\"}', url='http://10.0.0.21'")
+    assert isinstance(refused, EngineRefused)
+    assert refused.message == "top_p must be in (0, 1]"
+    for said in (
+        "Disagg server returned more than one choice. This is currently not supported in disaggregated server.",
+        "Context server returned 2 choices, expecting 1.",
+    ):
+        several = of_front(said)
+        assert isinstance(several, UnsupportedField)
+        assert several.param == "n"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "",
+        "Cluster is not ready",
+        "Cannot connect to host 10.0.0.21:8001 ssl:default [Connect call failed]",
+        '400, message=\'Bad Request: {"object":"error","message":"list index out of range"}\', url=\'http://a\'',
+    ],
+)
+def test_what_failed_behind_a_front_is_the_engines(said: str) -> None:
+    failed = of_front(said)
+    assert isinstance(failed, EngineFailed)
+    assert failed.message == "The engine answered with status 500."
+    assert said in (failed.detail or "")
+
+
+@pytest.mark.parametrize("era", ["1.2", "1.4"])
+async def test_a_front_has_health_and_neither_load_nor_counts(era: Era) -> None:
+    """Placement counts its own leases there; the router asks all the same and takes no answer for none."""
+    driver = TensorRTLLMDriver()
+    async with fake_tensorrt_llm(era) as (_, worker), fake_front(era, [worker], [worker]) as (front, url):
+        keys = EngineKeys(lambda: "token", {})
+        keys.follow([Pool("trt", "tensorrt_llm", (Replica("trt-0", url),), api_key_required=False)])
+        connections = EngineConnections(keys)
+        told: asyncio.Queue[ReplicaPolled] = asyncio.Queue()
+        poller = HealthPoller(
+            RouterConfig(poll_interval_s=0.05, recovery_interval_s=0.05), connections, drivers.get, told.put_nowait
+        )
+        poller.follow({"trt-0": Target(url, "tensorrt_llm", "trt")})
+        try:
+            polled = await told.get()
+            assert (polled.healthy, polled.load) == (True, None)
+            front.ready = False
+            while polled.healthy:
+                polled = await told.get()
+            assert polled.detail == f"health check answered {503 if era == '1.4' else 500}"
+        finally:
+            await poller.stop()
+            await connections.close()
+        status, page = await fetch(url, driver.counts())
+        assert status == (200 if era == "1.4" else 404)
+        with pytest.raises(EngineFailed, match="counts no tokens"):
+            driver.parse_counts(page)
+
+
+@pytest.mark.parametrize("era", ["1.2", "1.4"])
+async def test_a_prompt_that_is_too_long_behind_a_front(era: Era) -> None:
+    """The newer front tells what its context server said; the older nothing, so that it is the engine's failure."""
+    async with fake_tensorrt_llm(era) as (_, worker), fake_front(era, [worker], [worker]) as (_, url):
+        request = TensorRTLLMDriver().generate(asked(sampling=Sampling(max_tokens=100_000)), "m")
+        status, body = await fetch(url, request)
+    assert status == 500
+    assert isinstance(TensorRTLLMDriver().error(status, body), ContextTooLong if era == "1.4" else EngineFailed)
 
 
 async def test_health_is_lost_with_its_executor(server: tuple[FakeTensorRTLLM, str]) -> None:

@@ -60,6 +60,10 @@ class Script(msgspec.Struct):
     """Tokens after which the executor fails in mid-stream; None: it does not."""
     internal_error: str = ""
     """What is answered in place of a stream: an exception of the server's own."""
+    hangs_up: int = 0
+    """So many requests more find their connection closed before anything is answered."""
+    first_token_ends: bool = False
+    """Of a context server: the answer is over with the token that it writes."""
     executor_dies: bool = False
     """HTTP 200 with the body `null`, and no health from then on."""
 
@@ -177,6 +181,11 @@ class FakeTensorRTLLM:
             if script.executor_dies:
                 self.healthy = False
                 return web.Response(body=b"null", content_type="application/json")
+            if script.hangs_up:
+                script.hangs_up -= 1
+                assert request.transport is not None
+                request.transport.abort()
+                return web.Response()
             if self._reads_again(body):
                 script = msgspec.structs.replace(script, cached_tokens=script.prompt_tokens - 1)
             async with contextlib.AsyncExitStack() as stack:
@@ -198,13 +207,32 @@ class FakeTensorRTLLM:
         return known
 
     def _whole(self, asked: Asked, script: Script) -> web.Response:
-        """An answer that is not streamed; none of ours is."""
+        """An answer that is not streamed; none of ours is, but a front asks a context server so."""
+        if (asked.body.get("disaggregated_params") or {}).get("request_type") == "context_only":
+            return self._prefilled(asked, script)
         asked.tokens = min(script.tokens, asked.body.get("max_tokens") or 1 << 20)
         self._iterated()
         text = "".join(f" t{index}" for index in range(asked.tokens))
         choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
         usage = _Chunks(self.generation, asked.body, script, chat=True).usage_of(asked.tokens)
         return web.json_response({"id": "chatcmpl-1", "object": "chat.completion", "choices": [choice], "usage": usage})
+
+    def _prefilled(self, asked: Asked, script: Script) -> web.Response:
+        """What a generation server needs of a prompt."""
+        asked.tokens = 1
+        self._iterated()
+        handed = asked.body["disaggregated_params"] | {
+            "ctx_request_id": len(self.asked), "first_gen_tokens": [0], "encoded_opaque_state": "b3BhcXVl"
+        }  # fmt: skip
+        ended = "stop" if script.first_token_ends else "length" if asked.body.get("max_tokens") == 1 else "not_finished"
+        text = {"message": {"role": "assistant", "content": " t0"}} if "messages" in asked.body else {"text": " t0"}
+        choices = [
+            {"index": index, **text, "finish_reason": ended, "disaggregated_params": handed}
+            for index in range(asked.body.get("n") or 1)
+        ]
+        usage = _Chunks(self.generation, asked.body, script, chat=True).usage_of(1)
+        ids = list(range(script.prompt_tokens))
+        return web.json_response({"id": "chatcmpl-1", "choices": choices, "usage": usage, "prompt_token_ids": ids})
 
     def _refusal(self, path: str, body: dict[str, Any]) -> web.Response | None:
         known = KNOWN[path] | (NEWER[path] if self.generation == "1.4" else set())

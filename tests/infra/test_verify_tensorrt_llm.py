@@ -9,14 +9,15 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.tensorrt_llm import KNOWN, Generation, fake_tensorrt_llm
+from tests.fakes.tensorrt_llm_front import fake_front
 
 SCRIPT = Path(__file__).parents[2] / "infra" / "verify" / "tensorrt_llm.sh"
 pytestmark = pytest.mark.nightly
 
 
-async def verified(url: str) -> tuple[int, str]:
+async def verified(url: str, *model: str) -> tuple[int, str]:
     """Its exit status and what it wrote."""
-    process = await asyncio.create_subprocess_exec(str(SCRIPT), url, stdout=asyncio.subprocess.PIPE)
+    process = await asyncio.create_subprocess_exec(str(SCRIPT), url, *model, stdout=asyncio.subprocess.PIPE)
     output, _ = await process.communicate()
     assert process.returncode is not None
     return process.returncode, output.decode()
@@ -31,6 +32,16 @@ async def test_the_imitation_does_what_is_asked_of_the_real_one(era: Generation)
     assert status == 0, said
     assert "DIFFERS" not in said
     assert said.count("ok ") >= 24
+
+
+@pytest.mark.parametrize("era", ["1.2", "1.4"])
+async def test_a_front_is_asked_for_what_a_front_does(era: Generation) -> None:
+    async with fake_tensorrt_llm(era) as (_, worker), fake_front(era, [worker], [worker]) as (_, url):
+        assert (await verified(url))[0] == 64, "it lists no models"
+        status, said = await verified(url, "llama-70b")
+    assert status == 0, said
+    assert "DIFFERS" not in said
+    assert said.count("ok ") >= 15
 
 
 async def test_what_differs_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,6 +39,13 @@ def _pool(option: str, url: str = "http://127.0.0.1:9") -> str:
     )
 
 
+def _launched(launch: str, options: str = "", *, drafts: bool = False) -> str:
+    """The pool on one card an engine, by SGLang, started by somebody else."""
+    pool = _pool(f"{options}\ntensor_parallel = 1\n").replace('"openai"', '"sglang"')
+    pool = pool.replace('9" }', '9", speculation = true }') if drafts else pool
+    return f"{pool}\n[pools.launch]\n{launch}\n"
+
+
 def _empty(folder: Path) -> Path:
     file = folder / "empty.key"
     file.touch()
@@ -150,6 +157,23 @@ BROKEN: dict[str, tuple[Callable[[Path], str], str]] = {
             + f'engine = {{ model = "{_shipped()}" }}\n'
         ),
         "pools.elsewhere.speculation.governed: the engines of 'elsewhere' draft nothing (engine.speculation.method is ",
+    ),
+    "weights that do not fit their cards": (
+        lambda at: _launched(
+            'model = "/models/llama-70b"\nshape = "llama-70b"\ngpu = "h100"\ncontext_tokens = 131_072'
+        ),
+        "pools.elsewhere.launch: a context of 131,072 tokens × 163,840 bytes needs 21.5 GB of keys and values, but "
+        "80.0 GB − 8.0 GB reserve − 70.6 GB weights leave 1.4 GB: at most 8,544 tokens\n",
+    ),
+    "a launch without drafts that can be governed": (
+        lambda at: _launched(
+            'model = "/models/llama-8b"\nshape = "llama-8b"\ngpu = "h100"\n'
+            'speculation = { algorithm = "eagle3", draft_model = "/models/head", adaptive = false }',
+            "speculation = { governed = true }",
+            drafts=True,
+        ),
+        "pools.elsewhere.speculation.governed: SGLang drafts by load only with a table of its own, and this launch "
+        "gives it none; set launch.speculation.adaptive = true with a draft head, or governed = false\n",
     ),
     "a policy there is not": (
         lambda at: '[router]\npolicy = "prefixx"\n',

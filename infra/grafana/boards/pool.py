@@ -119,6 +119,40 @@ BOARD = Board(
             ),
         ),
         Panel(
+            title="Drafts by load",
+            description="1 while the pool's load lets its engines draft, and how often that changed in five minutes, of"
+            " pools whose speculation is governed.",
+            unit="short",
+            queries=(
+                Query(f"slipstream_router_speculation_on{{{POOL}}}", "{{pool}} drafts", quiet="no pool is governed"),
+                Query(
+                    f"increase(slipstream_router_speculation_switches_total{{{POOL}}}[5m])",
+                    "{{pool}} switched",
+                    quiet="no pool is governed",
+                ),
+            ),
+        ),
+        Panel(
+            title="Load that governs drafts",
+            description="Requests per usable replica, running and waiting, a mean over some 5 s: above"
+            " pools[].speculation.off_above_running drafting ends, below on_below_running it begins again.",
+            unit="short",
+            queries=(Query(f"slipstream_router_speculation_load{{{POOL}}}", "{{pool}}", quiet="no pool is governed"),),
+        ),
+        Panel(
+            title="Drafts that were right",
+            description="Part of the tokens guessed ahead, of engines whose load reports tell of it (TensorRT-LLM); the"
+            " others tell with each answer, by model.",
+            unit="percentunit",
+            queries=(
+                share(
+                    f"slipstream_router_accepted_draft_tokens_total{{{POOL}}}",
+                    f"slipstream_router_draft_tokens_total{{{POOL}}}",
+                    "pool",
+                ),
+            ),
+        ),
+        Panel(
             title="Prompt blocks",
             description="Blocks of prompts that the router takes each replica to have cached.",
             unit="short",
