@@ -434,6 +434,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/admin/v1/evals/scores": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List what slices scored in runs that are done, the newest first.
+         * @description Needs `evals.read`. Only for the operating organization.
+         */
+        get: operations["list_slice_scores"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/admin/v1/fleet": {
         parameters: {
             query?: never;
@@ -1754,6 +1774,28 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/admin/v1/releases/{release_id}/evidence": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get what each test of a release had gathered by each look at it.
+         * @description An e-value is the evidence itself, valid at any time: a test decides once it reaches 1/alpha.
+         *
+         *     Needs `releases.read`. Only for the operating organization.
+         */
+        get: operations["get_release_evidence"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/admin/v1/releases/{release_id}/hold": {
         parameters: {
             query?: never;
@@ -2660,6 +2702,33 @@ export interface components {
          * @enum {unknown}
          */
         EventType: "budget.exhausted" | "budget.threshold_reached" | "prefix.share_dropped" | "webhook.test";
+        /**
+         * EvidenceLook
+         * @description A step with a verdict. candidate_units, control_units: sessions of its stage by then.
+         */
+        EvidenceLook: {
+            at: string;
+            candidate_units: number;
+            control_units: number;
+            event: components["schemas"]["Event"];
+            stage: number;
+            step: number;
+        };
+        /**
+         * EvidenceTest
+         * @description One test at every look, null before it was one. candidate, control: sessions (votes) that count against each.
+         *         log10_e: decimal logarithm of the e-value; at 0 and below nothing speaks for what is tested. needed_log10: where it
+         *         decides; null: never.
+         */
+        EvidenceTest: {
+            candidate: (number | null)[];
+            control: (number | null)[];
+            kind: components["schemas"]["TestKind"];
+            log10_e: (number | null)[];
+            metric: string;
+            needed_log10: number | null;
+            test: string;
+        };
         /**
          * ExpectedChange
          * @description A change. expected_ms: milliseconds more, below 0 less. before_ms, after_ms: null without requests; effect_ms:
@@ -3891,6 +3960,20 @@ export interface components {
             object?: "list";
         };
         /**
+         * Page[SliceScore]
+         * @description Part of a list, newest first.
+         */
+        Page_SliceScore_: {
+            data: components["schemas"]["SliceScore"][];
+            has_more: boolean;
+            next_cursor: string | null;
+            /**
+             * @default list
+             * @enum {unknown}
+             */
+            object?: "list";
+        };
+        /**
          * Page[UsageEvent]
          * @description Part of a list, newest first.
          */
@@ -4221,6 +4304,16 @@ export interface components {
             thresholds: Record<string, never> | null;
             verdict: Record<string, never> | null;
             waits_for: string;
+        };
+        /**
+         * ReleaseEvidence
+         * @description looks: in order, of at most 120 and the moves. tests: each aligned to them. looks_in_all: before any was left
+         *         out.
+         */
+        ReleaseEvidence: {
+            looks: components["schemas"]["EvidenceLook"][];
+            looks_in_all: number;
+            tests: components["schemas"]["EvidenceTest"][];
         };
         /**
          * ReleaseReason
@@ -4587,6 +4680,26 @@ export interface components {
             margin?: number;
         };
         /**
+         * SliceScore
+         * @description A slice of a run that has ended. score: share of right answers, 0 to 1, with a 95 % interval that counts
+         *         templates, not items, as independent; without one once items were forgotten. goal: what the slice asks for.
+         */
+        SliceScore: {
+            answered: number;
+            arm: components["schemas"]["Arm"] | null;
+            created_at: string;
+            engine_model: string | null;
+            goal: number | null;
+            model: string;
+            night: string | null;
+            pool: string | null;
+            /** Format: uuid */
+            run_id: string;
+            score: components["schemas"]["Estimate"];
+            slice: string;
+            slice_version: string | null;
+        };
+        /**
          * SloReport
          * @description All objectives in force.
          */
@@ -4651,6 +4764,12 @@ export interface components {
          * @enum {unknown}
          */
         Status: "cancelled" | "done" | "failed" | "queued" | "running";
+        /**
+         * TestKind
+         * @description harm: that the candidate is worse than tolerated. proof: that it is not worse by the margin.
+         * @enum {unknown}
+         */
+        TestKind: "harm" | "proof";
         /**
          * Tier
          * @description The two promises a deployment makes.
@@ -5502,6 +5621,31 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Page_EvalItem_"];
+                };
+            };
+        };
+    };
+    list_slice_scores: {
+        parameters: {
+            query?: {
+                limit?: number;
+                cursor?: string;
+                model?: string;
+                slice?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Page_SliceScore_"];
                 };
             };
         };
@@ -7741,6 +7885,28 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["ReleaseDetail"];
+                };
+            };
+        };
+    };
+    get_release_evidence: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                release_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ReleaseEvidence"];
                 };
             };
         };

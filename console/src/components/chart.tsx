@@ -44,6 +44,9 @@ export function Chart({ label, times, series, kind = "lines", format, height = 2
     [times, series, kind],
   );
   const plot = useRef<uPlot | null>(null);
+  // what is told under the pointer is of the newest values; the plot is not made anew for them
+  const newest = useRef({ series, times, format });
+  newest.current = { series, times, format };
   // biome-ignore lint/correctness/useExhaustiveDependencies: new values are given to the plot below, without another plot
   useEffect(() => {
     const element = frame.current;
@@ -81,14 +84,19 @@ export function Chart({ label, times, series, kind = "lines", format, height = 2
         height,
         series: [{}, ...order.map((place) => drawn[place] as uPlot.Series)],
         axes: [
-          { ...axis, font, grid: { show: false }, values: (_, ticks) => ticks.map(tick) },
+          { ...axis, font, grid: { show: false }, values: (_, ticks) => labels(ticks) },
           { ...axis, font, size: 74, values: (_, ticks) => ticks.map((value) => format(value)) },
         ],
         scales: { y: { range: (_, __, most) => [0, most > 0 ? most * 1.08 : 1] } },
         legend: { show: false },
         tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "UTC"),
         cursor: { points: { show: false }, drag: { x: false, y: false } },
-        hooks: { setCursor: [(self) => tell(self, element, label, series, times, format)] },
+        hooks: {
+          setCursor: [
+            (self) =>
+              tell(self, element, label, newest.current.series, newest.current.times, newest.current.format),
+          ],
+        },
       },
       [data[0], ...order.map((place) => data[place + 1])] as uPlot.AlignedData,
       element,
@@ -129,9 +137,16 @@ export function Chart({ label, times, series, kind = "lines", format, height = 2
 
 const TICK_DAY = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", timeZone: "UTC" });
 
-/** A moment below the axis, in UTC: the day at midnight, else the time. */
-function tick(seconds: number): string {
+/** Below the axis, each once: parts of a second are not told. */
+function labels(ticks: number[]): string[] {
+  const told = ticks.map((at) => tick(at, ticks));
+  return told.map((label, place) => (label === told[place - 1] ? "" : label));
+}
+
+/** A moment below the axis, in UTC: the day at midnight, else the time, with seconds where minutes are too far apart. */
+function tick(seconds: number, ticks: number[]): string {
   const at = new Date(seconds * 1000);
+  if ((ticks[1] ?? Number.POSITIVE_INFINITY) - (ticks[0] ?? 0) < 60) return at.toISOString().slice(11, 19);
   return at.getUTCHours() === 0 && at.getUTCMinutes() === 0
     ? TICK_DAY.format(at)
     : at.toISOString().slice(11, 16);

@@ -1,0 +1,158 @@
+import { describe, expect, it } from "vitest";
+import type { Schemas } from "../../../api/client";
+import { adviceOn, apartTold, byEngine, type Window } from "./drift";
+import { type EvalItem, movedItems, points } from "./eval-words";
+import { rangeOf } from "./interval-chart";
+import { leastOf, namesOf, shareOf, stagesOf, wholeOf } from "./release-input";
+import { placesOf, type Release, stageName, stepsByHand, strongest, towards } from "./release-words";
+import { preferenceTold } from "./review-words";
+
+describe("a release’s form", () => {
+  it("reads stages as shares", () => {
+    expect(stagesOf("shadow, 1, 5, 25, 100")).toEqual([0, 0.01, 0.05, 0.25, 1]);
+    expect(stagesOf("25% 50% 100%")).toEqual([0.25, 0.5, 1]);
+  });
+  it.each([
+    ["5, 1, 100", /above the one before/],
+    ["shadow, 100", /At least one stage/],
+    ["1, 60, 100", /50 at most/],
+    ["1, 5", /last is 100/],
+    ["1, all", /Percents/],
+  ])("says what is wrong with %s", (text, said) => expect(stagesOf(text)).toMatch(said));
+  it("wants a least number for each stage between, or none", () => {
+    expect(leastOf("", [0, 0.01, 1])).toBeNull();
+    expect(leastOf("200, 500", [0, 0.01, 0.05, 1])).toEqual([200, 500]);
+    expect(leastOf("200", [0, 0.01, 0.05, 1])).toMatch(/2, not 1/);
+    expect(leastOf("0", [0, 0.01, 1])).toMatch(/from 1 on/);
+  });
+  it("reads the rest", () => {
+    expect(namesOf("facts, json facts")).toEqual(["facts", "json"]);
+    expect(shareOf("10", 0, 0.5)).toBe(0.1);
+    expect(shareOf("", 0, 0.5)).toBeUndefined();
+    expect(shareOf("60", 0, 0.5)).toMatch(/0 to 50/);
+    expect(wholeOf("1.5", 1, 10)).toMatch(/whole number/);
+  });
+});
+
+const RELEASE = {
+  model: "m",
+  candidate_pool: "new",
+  baseline_pool: "old",
+  state: "running",
+  stage: 1,
+  stages: [0, 0.25, 0.5, 1],
+  share: 0.25,
+} as unknown as Release;
+
+describe("a release", () => {
+  it("names its stages", () => {
+    expect([0, 0.001, 0.125, 1].map(stageName)).toEqual(["shadow", "0.1 %", "12.5 %", "100 %"]);
+  });
+  it("knows where each stage stands", () => {
+    expect(placesOf("running", 1, 3)).toEqual(["done", "now", "ahead"]);
+    expect(placesOf("waiting", 0, 2)).toEqual(["ahead", "ahead"]);
+    expect(placesOf("rolled_back", 1, 3)).toEqual(["done", "stopped", "ahead"]);
+    expect(placesOf("promoted", 2, 3)).toEqual(["done", "done", "done"]);
+  });
+  it.each([
+    ["waiting", ["roll_back"]],
+    ["running", ["promote", "hold", "roll_back"]],
+    ["held", ["promote", "resume", "roll_back"]],
+    ["promoted", []],
+    ["rolled_back", []],
+  ] as const)("that is %s may be %j", (state, actions) => {
+    expect(stepsByHand({ ...RELEASE, state }).map((step) => step.action)).toEqual(actions);
+  });
+  it("says what the last promotion does", () => {
+    expect(stepsByHand({ ...RELEASE, stage: 2 })[0]?.says).toMatch(/the pool of m becomes new at once/);
+    expect(stepsByHand(RELEASE)[0]?.label).toBe("Promote to 50 %");
+  });
+  it("draws the strongest harm and the weakest proof of each metric", () => {
+    const test = (kind: "harm" | "proof", log10_e: (number | null)[]): Schemas["EvidenceTest"] => ({
+      kind,
+      metric: "ttft",
+      test: String(log10_e),
+      needed_log10: 2,
+      candidate: [1, 1],
+      control: [1, 1],
+      log10_e,
+    });
+    const harms = [test("harm", [null, 1]), test("harm", [-3, 2])];
+    expect(strongest(harms, "harm", 2)).toEqual([{ metric: "ttft", values: [0, 1] }]);
+    const proofs = [test("proof", [1, 2]), test("proof", [2, 1])];
+    expect(strongest(proofs, "proof", 2)).toEqual([{ metric: "ttft", values: [0.5, 0.5] }]);
+    expect(towards(1, null)).toBeNull();
+  });
+});
+
+describe("a comparison", () => {
+  const item = (seed: number, score: number) => ({ slice: "facts", seed, score, cluster: "c" }) as EvalItem;
+  it("shows what both answered with other scores, losses first", () => {
+    const moved = movedItems(
+      [item(1, 1), item(2, 1), item(3, 0), item(4, 1)],
+      [item(1, 1), item(2, 0), item(3, 1)],
+    );
+    expect(moved.map((each) => [each.seed, each.difference])).toEqual([
+      [2, -1],
+      [3, 1],
+    ]);
+  });
+  it("tells points with their sign", () => {
+    expect([0.0123, -0.02, 0].map((share) => points(share))).toEqual([
+      "+1.23 points",
+      "−2.00 points",
+      "0.00 points",
+    ]);
+  });
+  it("draws intervals and bounds within the domain", () => {
+    const point = { key: "1", at: "", value: 0.9, lower: 0.8, upper: 0.99, series: 1, told: "" };
+    const [low, high] = rangeOf([point], [0.7], [0, 1]);
+    expect(low).toBeLessThan(0.7);
+    expect(low).toBeGreaterThan(0.6);
+    expect(high).toBe(1);
+  });
+});
+
+describe("drift", () => {
+  const now = new Date("2026-11-23T12:00:00Z");
+  const window = (prompt_drift: number, fields: Partial<Window> = {}): Window => ({
+    replica_id: "a",
+    window_from: "2026-11-23T11:50:00Z",
+    window_until: "2026-11-23T11:55:00Z",
+    engine_prompt_tokens: 10,
+    engine_completion_tokens: 5,
+    ledger_prompt_tokens_min: 10,
+    ledger_prompt_tokens_max: 10,
+    ledger_completion_tokens_min: 5,
+    ledger_completion_tokens_max: 5,
+    uncertain_attempts: 0,
+    prompt_drift,
+    completion_drift: 0,
+    checked_at: "2026-11-23T11:56:00Z",
+    ...fields,
+  });
+  it("does not let what is missing make up for what is too much", () => {
+    const [worst, other] = byEngine([window(0, { replica_id: "b" }), window(30), window(-30)]);
+    expect([worst?.replica_id, worst?.drifting, worst && apartTold(worst.prompt)]).toEqual([
+      "a",
+      2,
+      "+30 −30",
+    ]);
+    expect(other && apartTold(other.prompt)).toBe("0");
+  });
+  it("says what to do", () => {
+    expect(adviceOn(window(0), now)).toBe("agrees");
+    expect(adviceOn(window(-1), now)).toMatch(/counted less/);
+    expect(adviceOn(window(1, { uncertain_attempts: 2 }), now)).toMatch(/not known exactly/);
+    expect(adviceOn(window(1), now)).toMatch(/rows to send/);
+    expect(adviceOn(window(1, { window_until: "2026-11-21T00:00:00Z" }), now)).toMatch(/past the gateways/);
+  });
+});
+
+describe("a vote", () => {
+  it("tells whose answer was preferred", () => {
+    const vote = { review_id: "1", choice: "left", candidate: "right" } as const;
+    expect(preferenceTold(vote)).toMatch(/right answer.*you preferred the baseline/);
+    expect(preferenceTold({ ...vote, candidate: "left" })).toMatch(/preferred the candidate/);
+  });
+});

@@ -1,0 +1,110 @@
+/** What is done to a release by hand: each says first what happens, and wants a reason. */
+import { useState } from "react";
+import { api, read } from "../../../api/client";
+import { useAction } from "../../../components/action";
+import { Button } from "../../../components/button";
+import { FormDialog } from "../../../components/dialog";
+import { TextField } from "../../../components/field";
+import { Notice } from "../../../components/notice";
+import { wholeOf } from "./release-input";
+import { type Release, type Step, stepsByHand, verdictOf } from "./release-words";
+
+const DONE: Record<Step["action"], string> = {
+  promote: "The release is a stage further.",
+  hold: "The release is held.",
+  resume: "The release goes on by itself.",
+  roll_back: "The release is rolled back.",
+};
+const MOST_UNITS = 10_000_000;
+
+export function ReleaseActions({ release }: { release: Release }) {
+  const [asked, setAsked] = useState<Step | null>(null);
+  return (
+    <>
+      {stepsByHand(release).map((step) => (
+        <Button
+          key={step.action}
+          kind={
+            step.action === "roll_back"
+              ? "danger"
+              : step.action === "promote" || step.action === "resume"
+                ? "primary"
+                : undefined
+          }
+          onClick={() => setAsked(step)}
+        >
+          {step.label}…
+        </Button>
+      ))}
+      {asked && <ByHand key={asked.action} release={release} step={asked} onClose={() => setAsked(null)} />}
+    </>
+  );
+}
+
+function ByHand({ release, step, onClose }: { release: Release; step: Step; onClose: () => void }) {
+  const [reason, setReason] = useState("");
+  const [more, setMore] = useState("");
+  const spent = step.action === "resume" && verdictOf(release)?.decision === "inconclusive";
+  const moreUnits = wholeOf(more, 1, MOST_UNITS);
+  const act = useAction(
+    () => {
+      const params = { path: { release_id: release.id } };
+      const body = { reason };
+      switch (step.action) {
+        case "promote":
+          return read(api.POST("/admin/v1/releases/{release_id}/promote", { params, body }));
+        case "hold":
+          return read(api.POST("/admin/v1/releases/{release_id}/hold", { params, body }));
+        case "roll_back":
+          return read(api.POST("/admin/v1/releases/{release_id}/roll-back", { params, body }));
+        case "resume":
+          return read(
+            api.POST("/admin/v1/releases/{release_id}/resume", {
+              params,
+              body: { reason, ...(typeof moreUnits === "number" ? { more_units: moreUnits } : {}) },
+            }),
+          );
+      }
+    },
+    { quiet: true, done: DONE[step.action], then: onClose },
+  );
+  return (
+    <FormDialog
+      title={step.title}
+      submit={step.label}
+      danger={step.action === "roll_back"}
+      busy={act.isPending}
+      error={act.error}
+      disabled={reason.trim() === "" || typeof moreUnits === "string" || (spent && moreUnits === undefined)}
+      onSubmit={() => act.mutate(undefined)}
+      onClose={onClose}
+    >
+      <p>{step.says}</p>
+      {spent && (
+        <>
+          <Notice tone="warn" title="Its budget of evidence is spent">
+            It would be held again at once. Grant it sessions, promote it by hand, or roll it back.
+          </Notice>
+          <TextField
+            label="Sessions granted"
+            value={more}
+            onChange={(event) => setMore(event.currentTarget.value)}
+            inputMode="numeric"
+            required
+            placeholder="100000"
+            error={typeof moreUnits === "string" ? moreUnits : null}
+          />
+        </>
+      )}
+      <TextField
+        label="Reason"
+        value={reason}
+        onChange={(event) => setReason(event.currentTarget.value)}
+        required
+        autoFocus
+        maxLength={500}
+        hint="For the release’s steps and the audit log."
+      />
+    </FormDialog>
+  );
+}

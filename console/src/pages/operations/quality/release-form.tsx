@@ -1,0 +1,195 @@
+/** Start a release: which model, which pool, by which stages, judged by what. */
+import { useNavigate } from "@tanstack/react-router";
+import { useState } from "react";
+import { api, read } from "../../../api/client";
+import { useAction } from "../../../components/action";
+import { FormDialog } from "../../../components/dialog";
+import { SelectField, TextField } from "../../../components/field";
+import { Notice } from "../../../components/notice";
+import { useFleetModels, useFleetPools } from "./fleet-names";
+import { leastOf, namesOf, shareOf, stagesOf, wholeOf } from "./release-input";
+
+const sentence = (value: unknown) => (typeof value === "string" ? value : null);
+
+export function ReleaseForm({ onClose }: { onClose: () => void }) {
+  const navigate = useNavigate();
+  const models = useFleetModels();
+  const pools = useFleetPools();
+  const [texts, setTexts] = useState({
+    model: "",
+    candidate: "",
+    control: "",
+    engineModel: "",
+    stages: "shadow, 1, 5, 25, 100",
+    shadowShare: "5",
+    shadowLeast: "100",
+    tolerance: "",
+    least: "",
+    slices: "",
+  });
+  const set = (name: keyof typeof texts) => (event: { currentTarget: { value: string } }) => {
+    const value = event.currentTarget.value;
+    setTexts((all) => ({ ...all, [name]: value }));
+  };
+  const free = (models.data ?? []).filter((model) => !model.canary);
+  const model = free.find((each) => each.name === texts.model) ?? free[0];
+  const others = (pools.data ?? []).filter(
+    (pool) => pool.name !== model?.pool && (pool.replicas ?? []).length > 0 && pool.role !== "prefill",
+  );
+  const candidate = others.find((pool) => pool.name === texts.candidate) ?? others[0];
+  const stages = stagesOf(texts.stages);
+  const least = leastOf(texts.least, stages);
+  const shadowShare = shareOf(texts.shadowShare, 0, 1);
+  const shadowLeast = wholeOf(texts.shadowLeast, 0, 1_000_000);
+  const tolerance = shareOf(texts.tolerance, 0, 0.5);
+  const shadows = Array.isArray(stages) && stages[0] === 0;
+  const wrong = [stages, least, shadowShare, shadowLeast, tolerance].some((each) => sentence(each) !== null);
+  const start = useAction(
+    () =>
+      read(
+        api.POST("/admin/v1/releases", {
+          body: {
+            model: model?.name ?? "",
+            candidate_pool: candidate?.name ?? "",
+            control_pool: texts.control,
+            engine_model: texts.engineModel.trim() || null,
+            stages: Array.isArray(stages) ? stages : [],
+            ...(shadows && typeof shadowShare === "number" ? { shadow_share: shadowShare } : {}),
+            ...(shadows && typeof shadowLeast === "number" ? { shadow_least: shadowLeast } : {}),
+            slices: namesOf(texts.slices),
+            margins: {
+              ...(typeof tolerance === "number" ? { tolerance } : {}),
+              ...(Array.isArray(least) ? { least_units: least } : {}),
+            },
+          },
+        }),
+      ),
+    {
+      quiet: true,
+      done: (made) => `The release of ${made.model} is started.`,
+      then: (made) => {
+        onClose();
+        void navigate({ to: "/operations/releases/$releaseId", params: { releaseId: made.id } });
+      },
+    },
+  );
+  const known = models.data !== undefined && pools.data !== undefined;
+  return (
+    <FormDialog
+      title="Start a release"
+      wide
+      submit="Start"
+      busy={start.isPending}
+      error={start.error ?? models.error ?? pools.error}
+      disabled={wrong || !model || !candidate}
+      onSubmit={() => start.mutate(undefined)}
+      onClose={onClose}
+    >
+      {known && !model && (
+        <Notice tone="warn" title="Every model is being released">
+          A model has one release at a time. Wait for its end, or roll it back.
+        </Notice>
+      )}
+      {known && model && !candidate && (
+        <Notice tone="warn" title="There is no pool to release">
+          Only {model.pool} has replicas. Add a pool with the new version:{" "}
+          <code className="wrap">slipstream pools set {model.name}-2 --driver sglang --replica ID=URL</code>
+        </Notice>
+      )}
+      <div className="grid-2">
+        <SelectField label="Model" value={model?.name ?? ""} onChange={set("model")} required>
+          {free.map((each) => (
+            <option key={each.name} value={each.name}>
+              {each.name} (on {each.pool})
+            </option>
+          ))}
+        </SelectField>
+        <SelectField
+          label="Candidate pool"
+          value={candidate?.name ?? ""}
+          onChange={set("candidate")}
+          required
+          hint="Has the new version."
+        >
+          {others.map((pool) => (
+            <option key={pool.name} value={pool.name}>
+              {pool.name} ({pool.driver}, {(pool.replicas ?? []).length} replicas)
+            </option>
+          ))}
+        </SelectField>
+        <SelectField
+          label="Control arm"
+          value={texts.control}
+          onChange={set("control")}
+          hint="Serves the old version with caches as empty as the candidate’s."
+        >
+          <option value="">in {model?.pool ?? "the model’s pool"}, under another cache salt</option>
+          {others
+            .filter((pool) => pool !== candidate)
+            .map((pool) => (
+              <option key={pool.name} value={pool.name}>
+                {pool.name}
+              </option>
+            ))}
+        </SelectField>
+        <TextField
+          label="The engines’ name for the model"
+          value={texts.engineModel}
+          onChange={set("engineModel")}
+          placeholder={model?.engine_model ?? model?.name ?? ""}
+          hint="Where the candidate’s engines have another."
+        />
+      </div>
+      <TextField
+        label="Stages, percent of the sessions"
+        value={texts.stages}
+        onChange={set("stages")}
+        required
+        error={sentence(stages)}
+        hint="“shadow” serves nobody: requests are copied to the candidate and both answers compared."
+      />
+      <div className="grid-2">
+        {shadows && (
+          <>
+            <TextField
+              label="Copied in the shadow stage, percent"
+              value={texts.shadowShare}
+              onChange={set("shadowShare")}
+              inputMode="decimal"
+              error={sentence(shadowShare)}
+            />
+            <TextField
+              label="Copies answered before it ends"
+              value={texts.shadowLeast}
+              onChange={set("shadowLeast")}
+              inputMode="numeric"
+              error={sentence(shadowLeast)}
+            />
+          </>
+        )}
+        <TextField
+          label="Latency may be longer by, percent"
+          value={texts.tolerance}
+          onChange={set("tolerance")}
+          inputMode="decimal"
+          placeholder="10"
+          error={sentence(tolerance)}
+        />
+        <TextField
+          label="Least sessions of each arm, by stage"
+          value={texts.least}
+          onChange={set("least")}
+          placeholder="200, 500, 1000"
+          error={sentence(least)}
+        />
+      </div>
+      <TextField
+        label="Slices that must pass"
+        value={texts.slices}
+        onChange={set("slices")}
+        placeholder="facts, json"
+        hint="Names of eval slices, compared with the old version. Empty: none."
+      />
+    </FormDialog>
+  );
+}

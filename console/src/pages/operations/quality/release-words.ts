@@ -1,0 +1,159 @@
+/** A release in words and numbers. Pure. */
+import type { Schemas } from "../../../api/client";
+
+export type Release = Schemas["ReleaseDetail"];
+export type ReleaseState = Schemas["ReleaseSummary"]["state"];
+export type Evidence = Schemas["ReleaseEvidence"];
+export type Test = Schemas["EvidenceTest"];
+
+/** The judge's last words, as the API passes them on. */
+export interface Verdict {
+  decision: "roll_back" | "promote" | "wait" | "inconclusive";
+  stage: number;
+  candidate_units: number;
+  control_units: number;
+  missing: string[];
+  reason: string;
+}
+
+interface Policy {
+  least_units: number[];
+  most_units: number;
+  quantiles: number[];
+}
+
+interface Thresholds {
+  ttft_ms: number[];
+  itl_ms: number[];
+}
+
+export const verdictOf = (release: Release) => release.verdict as unknown as Verdict | null;
+export const policyOf = (release: Release) => release.policy as unknown as Policy | null;
+export const thresholdsOf = (release: Release) => release.thresholds as unknown as Thresholds | null;
+
+export const hasEnded = (state: ReleaseState) => state === "promoted" || state === "rolled_back";
+
+/** 0.125 → "12.5 %"; 0: the shadow stage. */
+export function stageName(share: number): string {
+  return share === 0 ? "shadow" : `${Number((share * 100).toPrecision(4))} %`;
+}
+
+/** What a share of the sessions is called where it is no stage. */
+export const sharePercent = (share: number) => `${Number((share * 100).toPrecision(4))} %`;
+
+export type StagePlace = "done" | "now" | "stopped" | "ahead";
+
+/** Where each stage stands; the last is all traffic. */
+export function placesOf(state: ReleaseState, stage: number, stages: number): StagePlace[] {
+  return Array.from({ length: stages }, (_, at) => {
+    if (state === "promoted") return "done";
+    if (at < stage) return "done";
+    if (at > stage || state === "waiting") return "ahead";
+    return state === "rolled_back" ? "stopped" : "now";
+  });
+}
+
+export interface Progress {
+  arm: "candidate" | "control";
+  units: number;
+  least: number;
+}
+
+/** Sessions of this stage beside the least it needs; empty in the shadow stage, before the first look and at the end. */
+export function progressOf(release: Release): Progress[] {
+  const verdict = verdictOf(release);
+  const policy = policyOf(release);
+  if (verdict === null || policy === null || hasEnded(release.state)) return [];
+  const serving = release.stage - (release.stages[0] === 0 ? 1 : 0);
+  const least = policy.least_units[serving];
+  if (least === undefined) return [];
+  const here = verdict.stage === serving;
+  return [
+    { arm: "candidate", units: here ? verdict.candidate_units : 0, least },
+    { arm: "control", units: here ? verdict.control_units : 0, least },
+  ];
+}
+
+export const METRICS: Record<string, string> = {
+  ttft: "Time to first token",
+  itl: "Gaps between tokens",
+  errors: "Failures",
+  goodput: "Missed objectives",
+  reviews: "Reviewers’ votes",
+  slices: "Eval slices",
+};
+
+export const metricName = (metric: string) => METRICS[metric] ?? metric;
+
+/** How far evidence is on its way to deciding, 0 to 1 and beyond: the e-value grows by factors, so its logarithm counts. */
+export function towards(log10e: number | null | undefined, needed: number | null | undefined): number | null {
+  if (log10e == null || needed == null || needed <= 0) return null;
+  return Math.max(0, log10e / needed);
+}
+
+/** At each look the strongest test of each metric, as a share of what decides. */
+export function strongest(tests: Test[], kind: Test["kind"], looks: number) {
+  const metrics = [...new Set(tests.filter((test) => test.kind === kind).map((test) => test.metric))];
+  return metrics.map((metric) => {
+    const own = tests.filter((test) => test.kind === kind && test.metric === metric);
+    const values = Array.from({ length: looks }, (_, at) => {
+      const found = own.flatMap((test) => towards(test.log10_e[at], test.needed_log10) ?? []);
+      if (found.length === 0) return null;
+      // one harm is enough to stop it, but every proof has to be there
+      return kind === "harm" ? Math.max(...found) : Math.min(...found);
+    });
+    return { metric, values };
+  });
+}
+
+export const checkOf = (test: Test) => `${test.kind}.${test.metric}.${test.test}`;
+
+export interface Step {
+  action: "promote" | "hold" | "resume" | "roll_back";
+  label: string;
+  title: string;
+  says: string;
+}
+
+/** What may be done by hand now, and what happens then. */
+export function stepsByHand(release: Release): Step[] {
+  if (hasEnded(release.state)) return [];
+  const found: Step[] = [];
+  const { model, candidate_pool: candidate, baseline_pool: baseline } = release;
+  if (release.state === "running" || release.state === "held") {
+    const next = release.stages[release.stage + 1] ?? 1;
+    const all = release.stage + 2 === release.stages.length;
+    found.push({
+      action: "promote",
+      label: all ? "Promote to all traffic" : `Promote to ${stageName(next)}`,
+      title: all ? `Give all of ${model} to ${candidate}?` : `Take the release on to ${stageName(next)}?`,
+      says: all
+        ? `Whatever the evidence says: the pool of ${model} becomes ${candidate} at once, and the release ends. ${baseline} stays as it is, without requests for ${model}.`
+        : `Whatever the evidence says: ${stageName(next)} of the sessions go to ${candidate}, as many to the control arm. It is judged on, and still rolled back by itself when it is worse.`,
+    });
+  }
+  if (release.state === "running")
+    found.push({
+      action: "hold",
+      label: "Hold",
+      title: "Hold the release in this stage?",
+      says: `${sharePercent(release.share)} of the sessions stay with ${candidate}. It goes no further until it is resumed or promoted; it is judged on, and still rolled back by itself when it is worse.`,
+    });
+  if (release.state === "held")
+    found.push({
+      action: "resume",
+      label: "Resume",
+      title: "Let the release go on by itself?",
+      says: "It goes to the next stage as soon as its evidence lets it.",
+    });
+  found.push({
+    action: "roll_back",
+    label: "Roll back",
+    title: `Roll back ${candidate}?`,
+    says:
+      release.state === "waiting"
+        ? `It has not begun: nothing was given to ${candidate}. The release ends, and another may be started.`
+        : `${candidate} is given no session of ${model} any more, within a second, and ends what it has begun; ${baseline} serves them all. The release ends and cannot be taken up again.`,
+  });
+  return found;
+}

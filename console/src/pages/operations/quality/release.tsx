@@ -1,0 +1,312 @@
+import { useQuery } from "@tanstack/react-query";
+import { getRouteApi, Link } from "@tanstack/react-router";
+import { api, read, type Schemas } from "../../../api/client";
+import { useList } from "../../../api/list";
+import { useLive } from "../../../api/live";
+import { StateBadge } from "../../../components/badge";
+import { Empty, ErrorNotice, Loading, Notice } from "../../../components/notice";
+import { Card, Facts, Page, Stats } from "../../../components/page";
+import { type Column, Table } from "../../../components/table";
+import { FullTime, Time } from "../../../components/time";
+import { count, milliseconds, percent } from "../../../format/number";
+import { useMyself } from "../../../shell/session";
+import { ReleaseActions } from "./release-actions";
+import { ReleaseEvidence } from "./release-evidence";
+import {
+  hasEnded,
+  policyOf,
+  type Release,
+  sharePercent,
+  stageName,
+  thresholdsOf,
+  verdictOf,
+} from "./release-words";
+import { StageTrack } from "./stage-track";
+import "./quality.css";
+
+type Step = Schemas["ReleaseStep"];
+const route = getRouteApi("/signed/operations/releases/$releaseId");
+
+export function ReleasePage() {
+  const { releaseId } = route.useParams();
+  const search = route.useSearch();
+  const navigate = route.useNavigate();
+  const { canOperate } = useMyself();
+  const params = { path: { release_id: releaseId } };
+  const release = useQuery({
+    queryKey: ["release", releaseId],
+    queryFn: () => read(api.GET("/admin/v1/releases/{release_id}", { params })),
+  });
+  const evidence = useQuery({
+    queryKey: ["release-evidence", releaseId],
+    queryFn: () => read(api.GET("/admin/v1/releases/{release_id}/evidence", { params })),
+  });
+  const steps = useList(["release-steps", releaseId], (cursor) =>
+    read(
+      api.GET("/admin/v1/releases/{release_id}/steps", {
+        params: { ...params, query: { limit: 100, cursor } },
+      }),
+    ),
+  );
+  const live = [
+    ["release", releaseId],
+    ["release-evidence", releaseId],
+    ["release-steps", releaseId],
+  ];
+  useLive(["releases"], release.data && hasEnded(release.data.state) ? [] : live);
+  if (release.error) return <ErrorNotice error={release.error} retry={() => void release.refetch()} />;
+  if (!release.data) return <Loading />;
+  const found = release.data;
+  return (
+    <Page
+      title={`${found.model}: ${found.baseline_pool} → ${found.candidate_pool}`}
+      crumbs={[
+        <Link key="releases" to="/operations/releases">
+          Releases
+        </Link>,
+      ]}
+      actions={canOperate("releases.write") && <ReleaseActions release={found} />}
+    >
+      <div className="stack">
+        <Standing release={found} />
+        <StageTrack release={found} />
+        <Stats
+          figures={[
+            { name: "State", value: <StateBadge state={found.state} /> },
+            { name: "Share now", value: sharePercent(found.share), note: "of the sessions" },
+            {
+              name: "Stage",
+              value: `${found.stage + 1} of ${found.stages.length}`,
+              note: (
+                <>
+                  {stageName(found.stages[found.stage] ?? 0)}, {hasEnded(found.state) ? "ended" : "since"}{" "}
+                  <Time at={found.ended_at ?? found.stage_began_at} />
+                </>
+              ),
+            },
+            {
+              name: "Requests counted",
+              value: count(found.consumed.reduce((sum, each) => sum + each.requests, 0)),
+            },
+          ]}
+        />
+        {evidence.error ? (
+          <ErrorNotice error={evidence.error} retry={() => void evidence.refetch()} />
+        ) : !evidence.data ? (
+          <Loading lines={4} />
+        ) : (
+          <ReleaseEvidence
+            evidence={evidence.data}
+            began={found.moves.find((move) => move.event === "begin")?.at ?? found.created_at}
+            check={search.check}
+            onCheck={(check) => void navigate({ search: { check }, replace: true, resetScroll: false })}
+          />
+        )}
+        <Judged release={found} />
+        <section className="stack-tight">
+          <h2>Steps</h2>
+          <Table
+            label="Steps"
+            columns={stepColumns(found)}
+            list={steps}
+            rowKey={(row) => String(row.step)}
+            csvName={`steps of ${found.id}`}
+            empty={<Empty title="No steps yet" />}
+          />
+        </section>
+      </div>
+    </Page>
+  );
+}
+
+/** Why it stands where it does, and what can be done. */
+function Standing({ release }: { release: Release }) {
+  const verdict = verdictOf(release);
+  const missing = verdict?.missing ?? [];
+  switch (release.state) {
+    case "waiting":
+      return (
+        <Notice tone="warn" title="It waits to begin; nothing is split yet">
+          <p>{release.waits_for || "The worker looks at the baseline’s requests within a minute."}</p>
+          <p className="quiet">
+            Its thresholds are fixed by the latencies of about a thousand requests that{" "}
+            {release.baseline_pool} answered. Let customers ask on; it begins by itself.
+          </p>
+        </Notice>
+      );
+    case "running":
+      return (
+        <Notice title={release.waits_for ? "It goes on when" : "It is judged at every look"}>
+          {release.waits_for && <p>{release.waits_for}</p>}
+          {missing.length > 0 && !release.waits_for && (
+            <ul className="missing-list">
+              {missing.map((each) => (
+                <li key={each}>still missing: {each}</li>
+              ))}
+            </ul>
+          )}
+          <p className="quiet">
+            With little traffic a stage takes longer; none ends after a time. It is rolled back by itself as
+            soon as one test of harm has decided.
+          </p>
+        </Notice>
+      );
+    case "held":
+      return (
+        <Notice tone="warn" title="It is held in this stage">
+          <p>{release.waits_for || release.reason}</p>
+          <p className="quiet">
+            {verdict?.decision === "inconclusive"
+              ? "Its budget of evidence is spent. Resume it with more sessions, promote it by hand, or roll it back."
+              : "Resume it, promote it by hand, or roll it back. Until then it is judged on, and rolled back by itself when it is worse."}
+          </p>
+        </Notice>
+      );
+    case "promoted":
+      return (
+        <Notice tone="good" title={`${release.candidate_pool} serves all of ${release.model}`}>
+          <p>{release.reason}</p>
+          <p className="quiet">
+            {release.baseline_pool} serves {release.model} no more; remove the pool when nothing else uses it.
+          </p>
+        </Notice>
+      );
+    case "rolled_back":
+      return (
+        <Notice tone="bad" title={`Rolled back: ${release.baseline_pool} serves all of ${release.model}`}>
+          <p>{release.reason}</p>
+          <p className="quiet">
+            What its steps consumed is kept: <code>slipstream releases replay {release.id}</code> judges them
+            again. Mend the candidate and start another release.
+          </p>
+        </Notice>
+      );
+  }
+}
+
+/** What may be asked for beyond the judge's defaults; the others are shown by their own names. */
+const MARGINS: Record<string, { name: string; share: boolean }> = {
+  tolerance: { name: "Latency may be longer by", share: true },
+  error_margin: { name: "Failures may be more by", share: true },
+  goodput_margin: { name: "Missed objectives may be more by", share: true },
+  alpha: { name: "A good one is rolled back, at most", share: true },
+  promotion_alpha: { name: "A worse one gets all traffic, at most", share: true },
+  cold_requests: { name: "A stage’s first requests left out", share: false },
+  least_votes: { name: "Reviewers’ votes it needs", share: false },
+};
+
+/** What it is judged by. */
+function Judged({ release }: { release: Release }) {
+  const policy = policyOf(release);
+  const thresholds = thresholdsOf(release);
+  const placed = (values: number[] | undefined) =>
+    policy && values && values.length > 0
+      ? policy.quantiles
+          .map((q, at) => `p${Number((100 * q).toPrecision(4))} ${milliseconds(values[at])}`)
+          .join(" · ")
+      : "not judged";
+  const margins = Object.entries(release.margins as Record<string, number>).flatMap(
+    ([name, value]): [string, React.ReactNode][] => {
+      const told = MARGINS[name];
+      return told ? [[told.name, told.share ? percent(value) : count(value)]] : [];
+    },
+  );
+  return (
+    <Card title="What it is judged by" about="Fixed when it begins, so that no arm’s data moves it.">
+      <Facts
+        facts={[
+          ["Control arm", release.control_pool || `in ${release.baseline_pool}, under another cache salt`],
+          ...(release.engine_model
+            ? [
+                ["The engines’ name", <code key="engine">{release.engine_model}</code>] as [
+                  string,
+                  React.ReactNode,
+                ],
+              ]
+            : []),
+          ...(release.stages[0] === 0
+            ? [
+                [
+                  "Shadow stage",
+                  `${percent(release.shadow_share)} of the sessions copied, ${count(release.shadow_least)} answered by both`,
+                ] as [string, React.ReactNode],
+              ]
+            : []),
+          ...(thresholds
+            ? ([
+                ["First token, of the baseline", placed(thresholds.ttft_ms)],
+                ["Longest gap, of the baseline", placed(thresholds.itl_ms)],
+              ] as [string, React.ReactNode][])
+            : []),
+          ...(policy
+            ? ([
+                ["Least sessions of each arm", policy.least_units.map(count).join(", ")],
+                ["Budget of evidence", `${count(policy.most_units + release.more_units)} sessions`],
+              ] as [string, React.ReactNode][])
+            : []),
+          [
+            "Slices",
+            release.slices.length === 0 ? (
+              "none"
+            ) : (
+              <>
+                {release.slices.join(", ")}, at most{" "}
+                {Number(((release.slice_rule.margin ?? 0.02) * 100).toPrecision(4))} points lower{" "}
+                {release.comparison_id && (
+                  <Link
+                    to="/operations/evals/comparisons/$comparisonId"
+                    params={{ comparisonId: release.comparison_id }}
+                  >
+                    their comparison
+                  </Link>
+                )}
+              </>
+            ),
+          ],
+          ...margins,
+          ["Started", <FullTime key="started" at={release.created_at} />],
+          ["Id", <code key="id">{release.id}</code>],
+        ]}
+      />
+    </Card>
+  );
+}
+
+function stepColumns(release: Release): Column<Step>[] {
+  const name = (stage: number) => stageName(release.stages[stage] ?? 0);
+  return [
+    { id: "step", heading: "Step", right: true, value: (row) => row.step },
+    { id: "at", heading: "When", value: (row) => row.at, cell: (row) => <Time at={row.at} /> },
+    {
+      id: "event",
+      heading: "What",
+      value: (row) => row.event,
+      cell: (row) => <span className="primary-cell">{row.event.replaceAll("_", " ")}</span>,
+    },
+    {
+      id: "stage",
+      heading: "Stage",
+      value: (row) => row.to_stage + 1,
+      cell: (row) =>
+        row.stage === row.to_stage ? name(row.stage) : `${name(row.stage)} → ${name(row.to_stage)}`,
+    },
+    {
+      id: "requests",
+      heading: "Requests",
+      right: true,
+      value: (row) => row.requests,
+      cell: (row) => count(row.requests),
+    },
+    { id: "actor", heading: "Who", value: (row) => row.actor },
+    {
+      id: "reason",
+      heading: "Why",
+      value: (row) => row.reason,
+      cell: (row) => (
+        <span className="why-cell" title={row.reason}>
+          {row.reason}
+        </span>
+      ),
+    },
+  ];
+}

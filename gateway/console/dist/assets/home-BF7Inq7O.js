@@ -1,0 +1,1 @@
+import{F as e,s as t}from"./index-SeWxH95f.js";import{z as n}from"./client-Bn1W7NH1.js";var r=n();function i(){return(0,r.jsx)(e,{to:`/org/$organizationId`,params:{organizationId:t()},replace:!0})}export{i as Home};

@@ -1,0 +1,1 @@
+import{B as e,H as t,R as n}from"./client-Bn1W7NH1.js";var r=t(e(),1),i=5e3;function a(e,t){let a=n(),o=JSON.stringify([e,t]);(0,r.useEffect)(()=>{let[,e]=JSON.parse(o),t=setInterval(()=>{if(!document.hidden)for(let t of e)a.invalidateQueries({queryKey:t})},i);return()=>clearInterval(t)},[a,o])}export{a as t};

@@ -1,0 +1,140 @@
+"""What the operators' pages of quality show: a fleet with a candidate, runs that are done, pairs to review, windows."""
+
+from __future__ import annotations
+
+import random
+from uuid import UUID
+
+import asyncpg
+import msgspec
+
+from contracts.cascade import Cascade
+from contracts.desired_state import DesiredState, Model, Pool, Replica
+from contracts.generation import Tier
+from evals.gate import PairedItem, SliceRule, judge
+from gateway.db.engine import lazy_pool
+from gateway.desired import edits
+from gateway.desired.revision import write
+from gateway.evals import store as evals_store
+from tests.gateway.shadow.pairs import SAME, pair, project, store_on, texts
+
+SLICES = {"facts": 0.0, "json": 0.06}
+"""By how much the candidate is worse."""
+ITEM = """
+INSERT INTO evals.items (run_id, slice, seed, cluster, answer, score, latency_ms) VALUES ($1, $2, $3, $4, $5, $6, $7)
+"""
+SLICE_VERSION = """
+INSERT INTO evals.slice_versions (slice, version, about, goal) VALUES ($1, 'v1', 'tests', 0.85)
+ON CONFLICT (slice, version) DO UPDATE SET about = excluded.about RETURNING id
+"""
+WINDOW = """
+INSERT INTO gateway.reconciliations
+SELECT $1, now() - $2 * interval '5 min', now() - ($2 - 1) * interval '5 min', 1000 + $3, 400, 900, 1000, 390, 400,
+       $4, $3, 0, now()
+"""
+VERIFIED = """
+INSERT INTO gateway.usage_verifications (from_day, until_day, rows, wrong_hours, wrong_days, wrong_amounts)
+VALUES ('2026-11-15', '2026-11-22', 4120, 0, 0, 0)
+"""
+
+
+async def put_candidate(database: asyncpg.Connection, old_url: str, new_url: str) -> None:
+    """A model `m` on the pool `old`, beside a pool `new`, and a cascade that nobody has approved."""
+    old = Pool("old", "sglang", (Replica("old-0", old_url),), 1_000)
+    new = Pool("new", "sglang", (Replica("new-0", new_url),), 1_000)
+    model = Model("m", Tier.CHAT, "old", 4_096)
+    large = Model("large", Tier.CHAT, "old", 4_096, cascade=Cascade("m", when="always"))
+
+    def edit(state: DesiredState) -> DesiredState:
+        for pool in (old, new):
+            state = edits.put_pool(state, pool)
+        for each in (model, large):
+            state = edits.put_model(state, each)
+        return state
+
+    async with database.transaction():
+        await write(database, edit, actor="tests", action="put")
+
+
+async def put_comparisons(database: asyncpg.Connection, seed: int = 7) -> list[UUID]:
+    """Four comparisons of `old` and `new` that are done, a day apart, the newest last."""
+    async with database.transaction():  # else a worker would begin them
+        return await _put_comparisons(database, random.Random(seed))
+
+
+async def _put_comparisons(database: asyncpg.Connection, choose: random.Random) -> list[UUID]:
+    made = []
+    for day in range(4, 0, -1):
+        comparison_id = await evals_store.queue_comparison(
+            database, model="m", baseline_pool="old", candidate_pool="new", slices=list(SLICES), budget=400
+        )
+        found = await evals_store.comparison(database, comparison_id)
+        paired: dict[str, list[PairedItem]] = {}
+        for name, worse in SLICES.items():
+            paired[name] = await _answered(database, found, name, worse, choose)
+        rule = SliceRule(first_look=200, budget=400)
+        verdict = judge(paired, dict.fromkeys(SLICES, rule))
+        await database.execute(
+            "UPDATE evals.comparisons SET status = 'done', decision = $2, verdict = $3,"
+            " created_at = now() - $4 * interval '1 day', started_at = now(), ended_at = now() WHERE id = $1",
+            comparison_id,
+            verdict.decision.value,
+            msgspec.json.encode(verdict).decode(),
+            day,
+        )
+        await database.execute(
+            "UPDATE evals.runs SET created_at = now() - $3 * interval '1 day' WHERE id IN ($1, $2)",
+            found.baseline_run,
+            found.candidate_run,
+            day,
+        )
+        made.append(comparison_id)
+    return made
+
+
+async def _answered(
+    database: asyncpg.Connection, found: evals_store.Comparison, name: str, worse: float, choose: random.Random
+) -> list[PairedItem]:
+    """Two hundred items of a slice, answered by both."""
+    version = await database.fetchval(SLICE_VERSION, name)
+    paired, rows = [], []
+    for seed in range(200):
+        baseline = float(choose.random() < 0.9)
+        candidate = 0.0 if choose.random() < worse else baseline
+        cluster = f"What is the capital of number {seed % 40}?"
+        for run, score in ((found.baseline_run, baseline), (found.candidate_run, candidate)):
+            answer = f"It is city {seed}." if score else "I do not know."
+            rows.append((run, name, seed, cluster, answer, score, choose.uniform(200, 900)))
+        paired.append(PairedItem(name, cluster, baseline, candidate))
+    await database.executemany(ITEM, rows)
+    for run in (found.baseline_run, found.candidate_run):
+        await database.execute(
+            "UPDATE evals.run_slices SET slice_version_id = $3 WHERE run_id = $1 AND slice = $2", run, name, version
+        )
+    return paired
+
+
+async def put_reviews(database: asyncpg.Connection, url: str, count: int = 3) -> None:
+    """Pairs with texts, each of another session, and as many compared copies."""
+    pool = await lazy_pool(url, size=2, connect_timeout_s=5)
+    store, whose = store_on(pool), await project(database)
+    for number in range(count):
+        other = msgspec.structs.replace(SAME, answer=msgspec.structs.replace(SAME.answer, text=f"no {number}"))
+        said = texts(
+            whose,
+            prompt=f"user: How many moons has planet {number}?",
+            baseline=f"Planet {number} has {number} moons.",
+            candidate=f"{number} moons.\n\nThey are listed in the table of planet {number}.",
+        )
+        store.add(pair(candidate=other, release="", model="m", unit=number + 1), said)
+    await store.flush()
+    pool.terminate()
+
+
+async def put_windows(database: asyncpg.Connection) -> None:
+    """Windows of two engines, one of which counted more than the ledger."""
+    for place in range(1, 7):
+        await database.execute(WINDOW, "old-0", place, 0, 0)
+    await database.execute(WINDOW, "new-0", 2, 120, 3)
+    await database.execute(WINDOW, "new-0", 3, -40, 0)
+    await database.execute(VERIFIED)
