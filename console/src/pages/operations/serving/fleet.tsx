@@ -54,7 +54,7 @@ export function Fleet() {
             />
             {pools.length === 0 && (
               <Empty title="The fleet has no pool">
-                Put one into the settings (`[[pools]]`), or add it by `slipstream pools set`.
+                Put one into the settings (<code>[[pools]]</code>), or add it by <code>slipstream pools set</code>.
               </Empty>
             )}
             {pools.map((pool) => (
