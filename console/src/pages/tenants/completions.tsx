@@ -158,7 +158,7 @@ function figuresOf(all: Totals) {
       name: "Characters kept",
       value: all.characters_offered > 0 ? percent(all.characters_kept / all.characters_offered) : "–",
     },
-    { name: "Typed on", value: short(all.abandoned + all.superseded), note: "before the answer was whole" },
+    { name: "Typed on", value: short(all.abandoned + all.superseded), note: "before its end" },
     { name: "Latency p95", value: milliseconds(all.latency_p95_ms) },
   ];
 }

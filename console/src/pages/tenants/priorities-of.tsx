@@ -7,6 +7,7 @@ import { Badge } from "../../components/badge";
 import { Button } from "../../components/button";
 import { Confirm, FormDialog } from "../../components/dialog";
 import { SelectField, TextField } from "../../components/field";
+import { ActionsMenu } from "../../components/menu";
 import { Empty, ErrorNotice, Loading } from "../../components/notice";
 import { Card } from "../../components/page";
 import { type Column, Table } from "../../components/table";
@@ -96,6 +97,11 @@ const TITLES: Record<Level, string> = {
   project: "Of the project",
   key: "Of the key",
 };
+const UNSAID: Record<Level, string> = {
+  organization: "as usual",
+  project: "as the organization",
+  key: "as its project",
+};
 const FOLLOW = "It holds now: gateways follow within a second.";
 
 export function PrioritiesOf({
@@ -122,6 +128,7 @@ export function PrioritiesOf({
       Set a priority
     </Button>
   );
+  const unsaid = UNSAID[level];
   const columns: Column<PriorityRule>[] = [
     {
       id: "tier",
@@ -129,7 +136,7 @@ export function PrioritiesOf({
       value: (row) => row.tier ?? "all tiers",
       cell: (row) => <Badge tone="accent">{row.tier ?? "all tiers"}</Badge>,
     },
-    { id: "class", heading: "Class", value: (row) => row.service_class ?? "as above" },
+    { id: "class", heading: "Class", value: (row) => row.service_class ?? unsaid },
     ...(level === "key"
       ? []
       : [
@@ -138,7 +145,7 @@ export function PrioritiesOf({
             heading: "Share",
             right: true,
             value: (row: PriorityRule) => row.share,
-            cell: (row: PriorityRule) => (row.share === null ? "as above" : count(row.share)),
+            cell: (row: PriorityRule) => (row.share === null ? unsaid : count(row.share)),
           },
         ]),
     {
@@ -148,14 +155,13 @@ export function PrioritiesOf({
       value: () => null,
       cell: (row) =>
         writes && (
-          <span className="row">
-            <Button size="small" kind="plain" onClick={() => setOpen({ what: "form", rule: row })}>
-              Change
-            </Button>
-            <Button size="small" kind="plain" onClick={() => setOpen({ what: "remove", rule: row })}>
-              Remove
-            </Button>
-          </span>
+          <ActionsMenu
+            label={`Actions for ${row.tier ?? "all tiers"}`}
+            actions={[
+              { label: "Change…", onSelect: () => setOpen({ what: "form", rule: row }) },
+              { label: "Remove…", tone: "bad", onSelect: () => setOpen({ what: "remove", rule: row }) },
+            ]}
+          />
         ),
     },
   ];
@@ -252,7 +258,7 @@ function PriorityForm({
           setServiceClass(CLASSES.find((each) => each === event.currentTarget.value) ?? "")
         }
       >
-        <option value="">as above</option>
+        <option value="">{UNSAID[level]}</option>
         {CLASSES.map((each) => (
           <option key={each}>{each}</option>
         ))}

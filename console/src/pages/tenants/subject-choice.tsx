@@ -1,4 +1,4 @@
-/** The organization alone, one of its projects, or one of that project's keys. */
+/** The organization, one of its projects, or one of that project's keys. */
 import { useQuery } from "@tanstack/react-query";
 import { api, read } from "../../api/client";
 import { SelectField } from "../../components/field";
@@ -48,7 +48,7 @@ export function SubjectChoice({
         value={project ?? ""}
         onChange={(event) => onChange({ project: event.currentTarget.value || undefined })}
       >
-        <option value="">The organization alone</option>
+        <option value="">The organization</option>
         {projects.data?.data.map((each) => (
           <option key={each.id} value={each.id}>
             {each.name}

@@ -54,7 +54,8 @@ export function Fleet() {
             />
             {pools.length === 0 && (
               <Empty title="The fleet has no pool">
-                Put one into the settings (<code>[[pools]]</code>), or add it by <code>slipstream pools set</code>.
+                Put one into the settings (<code>[[pools]]</code>), or add it by{" "}
+                <code>slipstream pools set</code>.
               </Empty>
             )}
             {pools.map((pool) => (

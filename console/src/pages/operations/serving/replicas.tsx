@@ -26,6 +26,12 @@ export function Replicas({ pool }: { pool: LivePool }) {
           <span className="primary-cell">{row.id}</span>
           <br />
           <small className="quiet">{row.url}</small>
+          {row.hardware && (
+            <>
+              <br />
+              <small className="quiet">{row.hardware}</small>
+            </>
+          )}
         </>
       ),
     },
@@ -54,25 +60,36 @@ export function Replicas({ pool }: { pool: LivePool }) {
       right: true,
       value: (row) => row.leases,
       cell: (row) => (
-        <span title={`At most ${row.max_concurrency}: ${row.limited_by}`}>
+        <>
           {count(row.leases)} <small className="quiet">of {count(row.max_concurrency)}</small>
-        </span>
+          <br />
+          <small className="quiet wrap">by {row.limited_by}</small>
+        </>
       ),
     },
-    { id: "limited_by", heading: "At most, because", value: (row) => row.limited_by },
     {
       id: "engine",
-      heading: "Engine runs + waits",
+      heading: "Runs + waits",
       right: true,
       value: (row) => row.running + row.waiting,
       cell: (row) => `${count(row.running)} + ${count(row.waiting)}`,
     },
     {
       id: "prefill_tokens",
-      heading: "Prefill",
+      heading: "Prefill tokens",
       right: true,
       value: (row) => row.prefill_tokens,
-      cell: (row) => short(row.prefill_tokens),
+      cell: (row) => (
+        <>
+          {short(row.prefill_tokens)}
+          {row.prefill_tokens_per_s > 0 && (
+            <>
+              <br />
+              <small className="quiet">{short(row.prefill_tokens_per_s)} each second</small>
+            </>
+          )}
+        </>
+      ),
     },
     {
       id: "headroom_tokens",
@@ -81,14 +98,6 @@ export function Replicas({ pool }: { pool: LivePool }) {
       value: (row) => row.headroom_tokens,
       cell: (row) => (row.headroom_tokens === null ? "–" : short(row.headroom_tokens)),
     },
-    {
-      id: "prefill_tokens_per_s",
-      heading: "Prefill tokens/s",
-      right: true,
-      value: (row) => row.prefill_tokens_per_s,
-      cell: (row) => (row.prefill_tokens_per_s ? short(row.prefill_tokens_per_s) : "–"),
-    },
-    { id: "hardware", heading: "Hardware", value: (row) => row.hardware },
     {
       id: "actions",
       heading: "Actions",
