@@ -3,6 +3,8 @@ import { createRoute, createRouter, lazyRouteComponent } from "@tanstack/react-r
 import { operationsRoutes } from "./pages/operations/routes";
 import { LOOKS } from "./pages/operations/serving/choices";
 import {
+  COMPLETION_GROUPS,
+  COMPLETION_PERIODS,
   DELIVERY_STATES,
   KEY_STATES,
   PERIODS,
@@ -89,6 +91,36 @@ const limitsPage = createRoute({
   path: "/org/$organizationId/limits",
   validateSearch: searchOf((raw) => ({ project: text(raw, "project"), key: text(raw, "key") })),
   component: lazyRouteComponent(() => import("./pages/tenants/limits"), "LimitsPage"),
+});
+const priorities = createRoute({
+  getParentRoute: () => signedRoute,
+  path: "/org/$organizationId/priorities",
+  validateSearch: searchOf((raw) => ({ project: text(raw, "project"), key: text(raw, "key") })),
+  component: lazyRouteComponent(() => import("./pages/tenants/priorities"), "Priorities"),
+});
+const adapters = createRoute({
+  getParentRoute: () => signedRoute,
+  path: "/org/$organizationId/adapters",
+  validateSearch: searchOf((raw) => ({ project_id: text(raw, "project_id"), model: text(raw, "model") })),
+  component: lazyRouteComponent(() => import("./pages/tenants/adapters"), "Adapters"),
+});
+const organizationSettings = createRoute({
+  getParentRoute: () => signedRoute,
+  path: "/org/$organizationId/settings",
+  component: lazyRouteComponent(() => import("./pages/tenants/settings"), "OrganizationSettings"),
+});
+const completions = createRoute({
+  getParentRoute: () => signedRoute,
+  path: "/org/$organizationId/completions",
+  validateSearch: searchOf((raw) => ({
+    period: oneOf(raw, "period", COMPLETION_PERIODS),
+    by: oneOf(raw, "by", COMPLETION_GROUPS),
+    project_id: text(raw, "project_id"),
+    model: text(raw, "model"),
+    language: text(raw, "language"),
+    client: text(raw, "client"),
+  })),
+  component: lazyRouteComponent(() => import("./pages/tenants/completions"), "Completions"),
 });
 const usage = createRoute({
   getParentRoute: () => signedRoute,
@@ -198,6 +230,10 @@ const routes = rootRoute.addChildren([
     serviceAccounts,
     adminKeys,
     limitsPage,
+    priorities,
+    adapters,
+    organizationSettings,
+    completions,
     usage,
     invoices,
     requests,

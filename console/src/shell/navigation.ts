@@ -33,12 +33,21 @@ export const NAVIGATION: Section[] = [
       },
       { label: "Admin keys", icon: "key", to: "/org/$organizationId/admin-keys", needs: "admin_keys.read" },
       { label: "Limits", icon: "limits", to: "/org/$organizationId/limits", needs: "limits.read" },
+      { label: "Priorities", icon: "updown", to: "/org/$organizationId/priorities", needs: "limits.read" },
+      { label: "Adapters", icon: "adapter", to: "/org/$organizationId/adapters", needs: "projects.read" },
+      {
+        label: "Settings",
+        icon: "settings",
+        to: "/org/$organizationId/settings",
+        needs: "organization.read",
+      },
     ],
   },
   {
     label: "Usage and cost",
     destinations: [
       { label: "Usage", icon: "usage", to: "/org/$organizationId/usage", needs: "usage.read" },
+      { label: "Completions", icon: "editor", to: "/org/$organizationId/completions", needs: "usage.read" },
       { label: "Invoices", icon: "invoice", to: "/org/$organizationId/invoices", needs: "usage.read" },
       { label: "Prices", icon: "price", to: "/prices", needs: "prices.read" },
     ],

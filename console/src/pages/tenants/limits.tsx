@@ -1,17 +1,14 @@
-import { useQuery } from "@tanstack/react-query";
 import { getRouteApi, Link } from "@tanstack/react-router";
-import { api, read, type Schemas } from "../../api/client";
-import { SelectField } from "../../components/field";
-import { Filters } from "../../components/filters";
+import type { Schemas } from "../../api/client";
 import { Empty, ErrorNotice } from "../../components/notice";
 import { Card, Page } from "../../components/page";
 import { type Column, Table } from "../../components/table";
 import { TIERS } from "../../shell/choices";
-import { useMyself } from "../../shell/session";
 import { useOrganization } from "../../shell/shell";
 import { type Effective, effectiveLimits } from "./effective";
 import { labelOf } from "./limit-names";
 import { LimitsOf, shownLimit, useRules } from "./limits-of";
+import { SubjectChoice } from "./subject-choice";
 
 const route = getRouteApi("/signed/org/$organizationId/limits");
 
@@ -20,66 +17,17 @@ export function LimitsPage() {
   const { organizationId } = route.useParams();
   const { project, key } = route.useSearch();
   const navigate = route.useNavigate();
-  const { can } = useMyself();
-  const projects = useQuery({
-    queryKey: ["projects", organizationId, "choice"],
-    queryFn: () =>
-      read(
-        api.GET("/admin/v1/organizations/{organization_id}/projects", {
-          params: { path: { organization_id: organizationId }, query: { limit: 100 } },
-        }),
-      ),
-  });
-  const keys = useQuery({
-    queryKey: ["keys", project, "choice"],
-    queryFn: () =>
-      read(
-        api.GET("/admin/v1/projects/{project_id}/keys", {
-          params: { path: { project_id: project ?? "" }, query: { limit: 100, state: "active" } },
-        }),
-      ),
-    enabled: project !== undefined && can("keys.read", organizationId),
-  });
   return (
     <Page
       title="Limits and budgets"
       about="A request has to pass every rule that concerns it: of its key, its project and its organization, for its tier and for all tiers."
     >
-      <Filters>
-        <SelectField
-          label="Project"
-          value={project ?? ""}
-          onChange={(event) =>
-            void navigate({ search: { project: event.currentTarget.value || undefined }, replace: true })
-          }
-        >
-          <option value="">The organization alone</option>
-          {projects.data?.data.map((each) => (
-            <option key={each.id} value={each.id}>
-              {each.name}
-            </option>
-          ))}
-        </SelectField>
-        {project && (
-          <SelectField
-            label="Key"
-            value={key ?? ""}
-            onChange={(event) =>
-              void navigate({
-                search: { project, key: event.currentTarget.value || undefined },
-                replace: true,
-              })
-            }
-          >
-            <option value="">No key</option>
-            {keys.data?.data.map((each) => (
-              <option key={each.id} value={each.id}>
-                {each.name}
-              </option>
-            ))}
-          </SelectField>
-        )}
-      </Filters>
+      <SubjectChoice
+        organizationId={organizationId}
+        project={project}
+        apiKey={key}
+        onChange={(search) => void navigate({ search, replace: true })}
+      />
       <div className="stack">
         <Holds organizationId={organizationId} project={project} apiKey={key} />
         <LimitsOf level="organization" subjectId={organizationId} organizationId={organizationId} />

@@ -10,6 +10,12 @@ const fleet = createRoute({
   path: "/operations/fleet",
   component: lazyRouteComponent(() => import("./fleet"), "Fleet"),
 });
+// below "pools", so that a pool may be called "versions"
+const pool = createRoute({
+  getParentRoute: () => signedRoute,
+  path: "/operations/fleet/pools/$pool",
+  component: lazyRouteComponent(() => import("./pool"), "PoolPage"),
+});
 const versions = createRoute({
   getParentRoute: () => signedRoute,
   path: "/operations/fleet/versions",
@@ -41,4 +47,4 @@ const diagnosis = createRoute({
   component: lazyRouteComponent(() => import("./diagnosis"), "DeploymentDiagnosis"),
 });
 
-export const servingRoutes = [fleet, versions, version, slo, diagnosis] as const;
+export const servingRoutes = [fleet, pool, versions, version, slo, diagnosis] as const;

@@ -1,0 +1,181 @@
+import { useQuery } from "@tanstack/react-query";
+import { getRouteApi, Link } from "@tanstack/react-router";
+import { api, read, type Schemas } from "../../../api/client";
+import { useLive } from "../../../api/live";
+import { Empty, ErrorNotice, Loading, Notice } from "../../../components/notice";
+import { Card, Facts, Page, Stats } from "../../../components/page";
+import { type Column, Table } from "../../../components/table";
+import { amount } from "../../../format/money";
+import { count } from "../../../format/number";
+import { Replicas } from "./replicas";
+
+type Model = Schemas["Model"];
+type Pool = Schemas["Pool"];
+type Replica = Schemas["Replica"];
+const route = getRouteApi("/signed/operations/fleet/pools/$pool");
+
+/** One pool: its replicas as they are, the models it serves, and how it is set up. */
+export function PoolPage() {
+  const { pool: name } = route.useParams();
+  useLive(["fleet"], [["fleet"]]);
+  const pool = useQuery({
+    queryKey: ["fleet", "pool", name],
+    queryFn: () => read(api.GET("/admin/v1/pools/{pool_name}", { params: { path: { pool_name: name } } })),
+  });
+  const live = useQuery({
+    queryKey: ["fleet", "live"],
+    queryFn: () => read(api.GET("/admin/v1/fleet/live")),
+  });
+  const models = useQuery({
+    queryKey: ["fleet", "models"],
+    queryFn: () => read(api.GET("/admin/v1/models")),
+  });
+  const crumbs = [
+    <Link key="fleet" to="/operations/fleet">
+      Fleet
+    </Link>,
+  ];
+  if (pool.error || !pool.data)
+    return (
+      <Page title={name} crumbs={crumbs}>
+        {pool.error ? <ErrorNotice error={pool.error} retry={() => void pool.refetch()} /> : <Loading />}
+      </Page>
+    );
+  const seen = live.data?.pools.find((each) => each.name === name);
+  const served = models.data?.data.filter((each) => each.pool === name || each.canary?.pool === name);
+  const usable = seen?.replicas.filter((each) => each.usable).length;
+  return (
+    <Page
+      title={name}
+      about="A pool: replicas that serve the same models and are chosen among."
+      crumbs={crumbs}
+    >
+      <div className="stack">
+        {seen && (
+          <Stats
+            figures={[
+              { name: "Usable replicas", value: count(usable), note: `of ${count(seen.replicas.length)}` },
+              { name: "Running", value: count(seen.replicas.reduce((all, each) => all + each.leases, 0)) },
+              { name: "Waiting for a place", value: count(seen.queued) },
+              { name: "Models", value: count(served?.length) },
+              { name: "Price of a replica’s hour", value: priceOf(pool.data) },
+            ]}
+          />
+        )}
+        <Card title="Replicas" about="As the router sees them now.">
+          {live.error ? (
+            <ErrorNotice error={live.error} retry={() => void live.refetch()} />
+          ) : !live.data ? (
+            <Loading lines={4} />
+          ) : seen ? (
+            <Replicas pool={seen} />
+          ) : (
+            <Notice tone="warn" title="The router does not know this pool yet">
+              It is told by the first gateway that has taken the newest version up.
+            </Notice>
+          )}
+        </Card>
+        <Card title="Models" about="Served by this pool, or tried out on it.">
+          {models.error ? (
+            <ErrorNotice error={models.error} retry={() => void models.refetch()} />
+          ) : !served ? (
+            <Loading lines={3} />
+          ) : (
+            <Table
+              label={`Models of ${name}`}
+              columns={MODELS}
+              list={served}
+              rowKey={(row) => row.name}
+              csvName={`models-${name}`}
+              empty={
+                <Empty title="No model names this pool">
+                  It stands by: give it to a model with <code>slipstream models set</code>, or start a
+                  release.
+                </Empty>
+              }
+            />
+          )}
+        </Card>
+        <Card title="Set up" about="In the version of the fleet that is in force.">
+          <div className="stack">
+            <Facts facts={factsOf(pool.data)} />
+            <Table
+              label={`Replicas of ${name}, as set up`}
+              columns={REPLICAS}
+              list={pool.data.replicas ?? []}
+              rowKey={(row) => row.id}
+              empty={
+                <Empty title="No replica">
+                  Add one with <code>slipstream replicas add</code>.
+                </Empty>
+              }
+            />
+          </div>
+        </Card>
+      </div>
+    </Page>
+  );
+}
+
+const priceOf = (pool: Pool) =>
+  pool.price_per_replica_hour ? amount(pool.price_per_replica_hour * 1_000_000) : "not told";
+
+function factsOf(pool: Pool): [string, string][] {
+  const facts: [string, string | false | undefined][] = [
+    ["Driver", pool.driver],
+    ["Role", pool.role && pool.role !== "unified" && pool.role],
+    ["Prefill pool", pool.prefill_pool],
+    ["Split pool", pool.split_pool],
+    ["Hardware", pool.hardware],
+    ["Tensor parallel", pool.tensor_parallel ? count(pool.tensor_parallel) : ""],
+    [
+      "Requests at once, each replica",
+      pool.max_concurrency ? `${count(pool.max_concurrency)} at most` : "as measured",
+    ],
+    ["Adapters at once, each replica", pool.max_adapters ? `${count(pool.max_adapters)} at most` : "none"],
+    ["Engines order by priority", pool.request_priorities ? "yes" : "no"],
+    ["Caches apart for each organization", pool.cache_salt ? "yes" : "no"],
+  ];
+  return facts.flatMap(([name, value]): [string, string][] => (value ? [[name, value]] : []));
+}
+
+const MODELS: Column<Model>[] = [
+  {
+    id: "name",
+    heading: "Model",
+    value: (row) => row.name,
+    cell: (row) => <span className="primary-cell">{row.name}</span>,
+  },
+  { id: "tier", heading: "Tier", value: (row) => row.tier },
+  {
+    id: "context_tokens",
+    heading: "Context",
+    right: true,
+    value: (row) => row.context_tokens,
+    cell: (row) => count(row.context_tokens),
+  },
+  { id: "engine_model", heading: "What engines call it", value: (row) => row.engine_model ?? row.name },
+  { id: "aliases", heading: "Aliases", value: (row) => row.aliases?.join(", ") || "none" },
+  { id: "canary", heading: "Tried out on", value: (row) => row.canary?.pool },
+];
+
+const REPLICAS: Column<Replica>[] = [
+  {
+    id: "id",
+    heading: "Replica",
+    value: (row) => row.id,
+    cell: (row) => <span className="primary-cell">{row.id}</span>,
+  },
+  { id: "url", heading: "Address", value: (row) => row.url, cell: (row) => <code>{row.url}</code> },
+  { id: "weight", heading: "Weight", right: true, value: (row) => row.weight ?? 1 },
+  { id: "speed", heading: "Speed", right: true, value: (row) => row.speed ?? 1 },
+  {
+    id: "context_tokens",
+    heading: "Context",
+    right: true,
+    value: (row) => row.context_tokens || null,
+    cell: (row) => (row.context_tokens ? count(row.context_tokens) : "the model’s"),
+  },
+  { id: "hardware", heading: "Hardware", value: (row) => row.hardware || "the pool’s" },
+  { id: "kv_events", heading: "Cache events from", value: (row) => row.kv_events || "none" },
+];
