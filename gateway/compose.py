@@ -202,6 +202,7 @@ async def running_services(
             slices,
             config.console,
             control if place.router_control_address else None,
+            replicas=lambda: router.replicas,
         )
         await admin.start()
         stack.push_async_callback(admin.stop)

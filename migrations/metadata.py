@@ -16,6 +16,7 @@ from gateway.metering import tables as metering_tables
 from gateway.prefixes import tables as prefixes_tables
 from gateway.releases import tables as releases_tables
 from gateway.shadow import tables as shadow_tables
+from gateway.slo import serving_tables
 from gateway.slo import tables as slo_tables
 from gateway.tenants import tables as tenants_tables
 
@@ -32,6 +33,7 @@ MODULES = (
     releases_tables,
     shadow_tables,
     slo_tables,
+    serving_tables,
     tenants_tables,
 )
 """Where the tables are that gateway/db/tables.py does not hold itself."""

@@ -22,6 +22,7 @@ import msgspec
 from contracts.errors import IdempotencyInFlight, InternalError, InvalidField, InvalidKey, ServiceError, SlipstreamError
 from gateway.admin.call import AdminCall, CounterReader, KnownModels, NoCounterReader
 from gateway.admin.config import AdminConfig
+from gateway.admin.events.streams import EventStreams
 from gateway.admin.idempotency import Idempotency
 from gateway.admin.operation import Operation
 from gateway.admin.principal import UNKNOWN_KEY, Principal, authenticate, confirm, signed_in
@@ -96,10 +97,11 @@ class AdminApi:
         slices: SliceCheck | None = None,
         console: ConsoleConfig | None = None,
         router: FleetReader | None = None,
+        replicas: Callable[[], object] = tuple,
     ) -> None:
         """counters: where limits are counted; None: nowhere, and asking for them is refused. slices: those that there
         are; None: none. console: whose sessions are admitted; None: the default's. router: who can ask it; None: nobody
-        can."""
+        can. replicas: every engine, as the router told last."""
         self._url = url
         self._pepper = pepper
         self._config = config
@@ -111,6 +113,7 @@ class AdminApi:
         self._unknown = UnknownKeys()
         self._places = ReadPlaces(config.connections, config.organization_reports)
         self._pool: asyncpg.Pool[Any] | None = None
+        self.events = EventStreams(config.events, self.connected, self._console.session_idle_s, replicas)
 
     async def start(self) -> None:
         """Make the pool; it connects on first use."""
@@ -120,6 +123,7 @@ class AdminApi:
 
     async def stop(self) -> None:
         """Requests under way fail. Idempotent."""
+        await self.events.stop()
         pool, self._pool = self._pool, None
         await close(pool, 1.0)
 

@@ -7,6 +7,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from gateway.admin.events.config import EventsConfig
+
 
 class WebhooksConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How events are delivered to the URLs that organizations give."""
@@ -52,3 +54,5 @@ class AdminConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     leaves every number as it was."""
     webhooks: WebhooksConfig = WebhooksConfig()
     """Events for customers' own servers."""
+    events: EventsConfig = EventsConfig()
+    """Streams that keep pages current."""

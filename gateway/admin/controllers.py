@@ -7,6 +7,7 @@ from litestar.di import Provide
 from litestar.handlers import HTTPRouteHandler
 
 from gateway.admin.api import AdminApi
+from gateway.admin.events.route import events_route
 from gateway.admin.operation import Operation, delete, get, patch, post, put, report
 from gateway.admin.request import BoundedRequest, require_known_parameters, require_permission
 from gateway.admin.resources import (
@@ -37,6 +38,7 @@ from gateway.admin.resources import (
     releases,
     requests,
     reviews,
+    serving,
     shadow,
     slo,
     usage,
@@ -159,6 +161,7 @@ CONTROLLERS = (
     priorities_at("/projects/{project_id}/priorities", Level.PROJECT, "a project's"),
     priorities_at("/keys/{key_id}/priorities", Level.KEY, "a key's own"),
     controller("/organizations/{organization_id}/requests", get(requests.list_requests, Can.REQUESTS_READ)),
+    controller("/requests", report(requests.list_requests_of_all, Can.REQUESTS_READ, operator_only=True)),
     controller("/requests/{request_id}", get(requests.get_request, Can.REQUESTS_READ)),
     controller(
         "/organizations/{organization_id}/webhooks",
@@ -229,6 +232,7 @@ CONTROLLERS = (
     controller("/slo", report(slo.get_slo_of_all, Can.USAGE_READ, operator_only=True)),
     controller("/slo/goodput", report(slo.get_goodput_of_all, Can.USAGE_READ, operator_only=True)),
     controller("/slo/pools", report(slo.get_pool_costs, Can.USAGE_READ, operator_only=True)),
+    controller("/serving", report(serving.get_serving, Can.USAGE_READ, operator_only=True)),
     controller(
         "/prices",
         get(prices.list_prices, Can.PRICES_READ),
@@ -309,7 +313,7 @@ def admin_operations(limits: RequestConfig) -> Router:
     """All operations, below /admin/v1. limits: what a body may hold, as of the inference endpoints."""
     return Router(
         path=PREFIX,
-        route_handlers=CONTROLLERS,
+        route_handlers=[*CONTROLLERS, events_route()],
         guards=[require_permission, require_known_parameters],
         dependencies={"admin": Provide(provide_admin)},
         request_class=BoundedRequest,

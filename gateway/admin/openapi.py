@@ -15,9 +15,11 @@ from litestar.plugins import OpenAPISchemaPlugin
 from litestar.typing import FieldDefinition
 
 from gateway.admin.controllers import OPERATIONS, PREFIX, admin_operations
+from gateway.admin.events.route import EVENTS
+from gateway.admin.events.topics import Topic
 from gateway.admin.examples import example_of
 from gateway.admin.operation import Operation
-from gateway.admin.route_handlers import Documented
+from gateway.admin.route_handlers import REFUSALS, Documented
 from gateway.wire.config import RequestConfig
 
 TEMPLATE = "#/components/schemas/{name}"
@@ -87,7 +89,46 @@ def admin_document() -> bytes:
     document["components"]["schemas"] = schemas.components()
     for operation in OPERATIONS:
         _illustrate(document["paths"][PREFIX + operation.path][operation.method.lower()], operation)
+    document["paths"][PREFIX + EVENTS.path] = {"get": _events()}
     return msgspec.json.encode(document)
+
+
+def _events() -> dict[str, Any]:
+    """The one operation whose answer is a stream."""
+    errors = {
+        str(status): {
+            "description": text,
+            "content": {"application/json": {"schema": {"$ref": TEMPLATE.format(name="ErrorBody")}}},
+        }
+        for status, text in REFUSALS.items()
+    }
+    example = 'id: 5f1f6f0a-7\nevent: news\ndata: {"topic":"usage"}\n\n'
+    names = ", ".join(f"`{topic}`" for topic in Topic)
+    return {
+        "operationId": EVENTS.name,
+        "tags": ["events"],
+        "summary": EVENTS.summary,
+        "description": f"{EVENTS.description}\n\nEach topic needs the permission of its own endpoints.",
+        "parameters": [
+            {
+                "name": "topics",
+                "in": "query",
+                "required": True,
+                "description": f"Names with commas between them, of {names}.",
+                "schema": {"type": "string", "maxLength": 200},
+                "example": "usage,requests",
+            },
+            {"name": "Last-Event-ID", "in": "header", "required": False, "schema": {"type": "string"}},
+        ],
+        "responses": {
+            "200": {
+                "description": "Done.",
+                "headers": {"x-request-id": {"schema": {"type": "string"}}},
+                "content": {"text/event-stream": {"schema": {"type": "string"}, "example": example}},
+            },
+            **errors,
+        },
+    }
 
 
 def _illustrate(documented: dict[str, Any], operation: Operation) -> None:

@@ -27,6 +27,7 @@ from gateway.db.tables import request_traces
 from gateway.metering.journal.request_id import first_at
 from gateway.metering.ledger.worker_connection import Connection, connect, run
 from gateway.slo.judged import DATED, MINUTE, VERSION, counts, judged
+from gateway.slo.serving_rollup import forget, redo_hours, redo_minutes
 from gateway.slo.tables import COUNTS, slo_minutes, slo_objectives, slo_roll_up_runs
 
 LOCK_ID = 0x736C6F72
@@ -90,6 +91,7 @@ def roll_up(database_url: str, *, trace_retention_days: int, retention_days: int
         touched = [each.astimezone(UTC) for (each,) in run(connection, TOUCHED, {"oldest": _first(whole)})]
         for begin, end in spans(touched, [since for since, _ in versions]):
             _redo(connection, version_at(versions, begin), begin, end)
+        redo_hours(connection, touched)
         connection.execute(
             "INSERT INTO gateway.slo_roll_up_runs VALUES (now(), %s, %s) ON CONFLICT DO NOTHING",
             (time.monotonic() - began_s, len(touched)),
@@ -97,6 +99,7 @@ def roll_up(database_url: str, *, trace_retention_days: int, retention_days: int
         run(connection, OLD_RUNS)
         if retention_days is not None:
             run(connection, FORGET, {"days": retention_days})
+            forget(connection, retention_days)
         return len(touched)
 
 
@@ -126,6 +129,7 @@ def spans(touched: Sequence[datetime], edges: Sequence[datetime]) -> Iterator[tu
 def _redo(connection: Connection, version: int, begin: datetime, end: datetime) -> None:
     run(connection, CLEAR, {"begin": begin, "end": end})
     run(connection, FILL, {"version": version, "first": _first(begin), "past": _first(end)})
+    redo_minutes(connection, begin, end)
 
 
 def _first(minute: datetime) -> str:

@@ -454,6 +454,31 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/admin/v1/events": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Which topics have news: server-sent events.
+         * @description Each event is called `news`, and its data name one topic: `{"topic":"usage"}`. What is new is asked of the topic's
+         *     own endpoints. A tenant hears of its own organization alone. After a lost connection with `Last-Event-ID`, all
+         *     topics asked for are named at once when there may have been news in between. The stream ends when the key or session
+         *     does, or may do something else than before, and after some minutes in any case: open another one.
+         *
+         *     Each topic needs the permission of its own endpoints.
+         */
+        get: operations["hear_events"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/admin/v1/fleet": {
         parameters: {
             query?: never;
@@ -1898,6 +1923,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/admin/v1/requests": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the requests of all organizations, refused ones included, newest first. Without any content.
+         * @description Needs `requests.read`. Only for the operating organization.
+         */
+        get: operations["list_requests_of_all"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/admin/v1/requests/{request_id}": {
         parameters: {
             query?: never;
@@ -2011,6 +2056,29 @@ export interface paths {
          * @description Needs `members.write`.
          */
         patch: operations["update_service_account"];
+        trace?: never;
+    };
+    "/admin/v1/serving": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * What the deployment served: traffic, TTFT and inter-token latency at percentiles, goodput, refusals, cache hits.
+         * @description By minute, hour or day in order of time, or in one, grouped as asked. Percentiles are those of the requests
+         *     themselves where the period has 20,000 of them at most and their traces are all there, else of histograms.
+         *
+         *     Needs `usage.read`. Only for the operating organization.
+         */
+        get: operations["get_serving"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
         trace?: never;
     };
     "/admin/v1/shadow": {
@@ -4036,6 +4104,22 @@ export interface components {
          */
         Part: "message" | "system" | "tools";
         /**
+         * PercentileKind
+         * @description How percentiles were found.
+         * @enum {unknown}
+         */
+        PercentileKind: "exact" | "histogram";
+        /**
+         * Percentiles
+         * @description Of requests that have the value; milliseconds.
+         */
+        Percentiles: {
+            p50: number;
+            p95: number;
+            p99: number;
+            requests: number;
+        };
+        /**
          * Permission
          * @description One thing a role may do. Every endpoint of the admin API names the one it needs.
          * @enum {unknown}
@@ -4611,6 +4695,63 @@ export interface components {
          * @enum {unknown}
          */
         ServiceClass: "interactive" | "offline" | "standard";
+        /**
+         * ServingBucket
+         * @description How time is cut (UTC).
+         * @enum {unknown}
+         */
+        ServingBucket: "all" | "day" | "hour" | "minute";
+        /**
+         * ServingFigures
+         * @description Requests that arrived in one period. What they are not grouped by is null, and so are shares of none.
+         */
+        ServingFigures: {
+            abandoned: number;
+            at: string | null;
+            cache_hit_share: number | null;
+            cached_tokens: number;
+            completion_tokens: number;
+            completion_tokens_per_s: number | null;
+            counted: number;
+            failed: number;
+            failed_share: number | null;
+            good: number;
+            good_tokens: number;
+            goodput: number | null;
+            itl_max_ms: components["schemas"]["Percentiles"] | null;
+            itl_ms: components["schemas"]["Percentiles"] | null;
+            limited: number;
+            limited_share: number | null;
+            model: string | null;
+            pool: string | null;
+            prompt_tokens: number;
+            requests: number;
+            requests_per_s: number | null;
+            seconds: number;
+            shed: number;
+            shed_share: number | null;
+            superseded: number;
+            tier: string | null;
+            ttft_ms: components["schemas"]["Percentiles"] | null;
+        };
+        /**
+         * ServingGroup
+         * @description By what figures are told apart.
+         * @enum {unknown}
+         */
+        ServingGroup: "model" | "pool" | "tier";
+        /**
+         * ServingSeries
+         * @description Figures of a period, in order of time.
+         */
+        ServingSeries: {
+            added_up_until: string | null;
+            data: components["schemas"]["ServingFigures"][];
+            end: string;
+            percentiles: components["schemas"]["PercentileKind"];
+            percentiles_within: number;
+            start: string;
+        };
         /**
          * ShadowReport
          * @description By release and model, the newest first.
@@ -5646,6 +5787,39 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Page_SliceScore_"];
+                };
+            };
+        };
+    };
+    hear_events: {
+        parameters: {
+            query: {
+                /**
+                 * @description Names with commas between them, of `usage`, `requests`, `fleet`, `slo`, `diagnosis`, `prefixes`, `releases`, `evals`, `reviews`, `reconciliations`.
+                 * @example usage,requests
+                 */
+                topics: string;
+            };
+            header?: {
+                "Last-Event-ID"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example id: 5f1f6f0a-7
+                     *     event: news
+                     *     data: {"topic":"usage"}
+                     */
+                    "text/event-stream": string;
                 };
             };
         };
@@ -8052,6 +8226,38 @@ export interface operations {
             };
         };
     };
+    list_requests_of_all: {
+        parameters: {
+            query?: {
+                limit?: number;
+                cursor?: string;
+                project_id?: string;
+                key_id?: string;
+                status?: number;
+                error_code?: string;
+                organization_id?: string;
+                model?: string;
+                tier?: components["schemas"]["Tier"];
+                pool?: string;
+                start?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Page_RequestSummary_"];
+                };
+            };
+        };
+    };
     get_request: {
         parameters: {
             query?: never;
@@ -8215,6 +8421,34 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["ServiceAccount"];
+                };
+            };
+        };
+    };
+    get_serving: {
+        parameters: {
+            query?: {
+                start?: string;
+                end?: string;
+                tier?: components["schemas"]["Tier"];
+                model?: string;
+                pool?: string;
+                bucket?: components["schemas"]["ServingBucket"];
+                group_by?: components["schemas"]["ServingGroup"][];
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ServingSeries"];
                 };
             };
         };

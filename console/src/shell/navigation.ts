@@ -47,7 +47,7 @@ export const NAVIGATION: Section[] = [
     label: "Activity",
     destinations: [
       { label: "Requests", icon: "request", to: "/org/$organizationId/requests", needs: "requests.read" },
-      { label: "Diagnosis", icon: "diagnosis", to: "/org/$organizationId/diagnosis", needs: "usage.read" },
+      { label: "Diagnosis", icon: "diagnosis", to: "/org/$organizationId/diagnosis", needs: "requests.read" },
       { label: "Prefix contract", icon: "prefix", to: "/org/$organizationId/prefixes", needs: "usage.read" },
       { label: "Webhooks", icon: "webhook", to: "/org/$organizationId/webhooks", needs: "webhooks.read" },
       { label: "Audit log", icon: "audit", to: "/org/$organizationId/audit", needs: "audit.read" },

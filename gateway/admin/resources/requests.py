@@ -7,7 +7,7 @@ Either may be there without the other: traces are best effort, the ledger holds 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Annotated, Any
 from uuid import UUID
@@ -16,15 +16,20 @@ import msgspec
 from msgspec import Meta
 from sqlalchemy import case, select
 
+from contracts.generation import Tier
 from contracts.length_class import LengthClass, length_class
 from contracts.request_id import request_id_of
 from contracts.split import Side
 from gateway.admin.call import AdminCall, not_found
+from gateway.admin.moments import moment
 from gateway.admin.pages import page_of
-from gateway.admin.schemas import Name, Page, PageQuery
+from gateway.admin.schemas import ModelName, Moment, Name, Page, PageQuery
 from gateway.db.rows import columns_of, equal, fetch, fetchrow, record_of
 from gateway.db.tables import request_traces
+from gateway.metering.journal.request_id import first_at
 from gateway.metering.tables import usage_events
+
+LAST_DAY = timedelta(days=1)
 
 
 class Decision(StrEnum):
@@ -189,6 +194,34 @@ async def list_requests(call: AdminCall, organization_id: UUID, query: RequestQu
         equal(table.key_id, query.key_id),
         equal(table.status, query.status),
         equal(table.error_code, query.error_code),
+    )
+    return await page_of(call.connection, RequestSummary, statement, query, table.request_id)
+
+
+class DeploymentRequestQuery(RequestQuery, frozen=True, kw_only=True):
+    """Filters. start: they look back as far as this, to 24 hours ago unless given."""
+
+    organization_id: UUID | None = None
+    model: ModelName | None = None
+    tier: Tier | None = None
+    pool: Name | None = None
+    start: Moment | None = None
+
+
+async def list_requests_of_all(call: AdminCall, query: DeploymentRequestQuery) -> Page[RequestSummary]:
+    """List the requests of all organizations, refused ones included, newest first. Without any content."""
+    table = request_traces.c
+    since = datetime.now(UTC) - LAST_DAY if query.start is None else moment(query.start, "start")
+    statement = select(*columns_of(RequestSummary, request_traces, decision=DECISION)).where(
+        table.request_id >= first_at(since.timestamp()),
+        equal(table.organization_id, query.organization_id),
+        equal(table.project_id, query.project_id),
+        equal(table.key_id, query.key_id),
+        equal(table.status, query.status),
+        equal(table.error_code, query.error_code),
+        equal(table.model, query.model),
+        equal(table.tier, query.tier),
+        equal(table.pool, query.pool),
     )
     return await page_of(call.connection, RequestSummary, statement, query, table.request_id)
 

@@ -21,6 +21,7 @@ from gateway.auth.keys import mint
 from gateway.tenants.roles import PERMISSIONS, Role
 from gateway.wire.config import RequestConfig
 from tests.audited import all_audited
+from tests.gateway.admin import allowed as allowed_file
 from tests.gateway.admin.examples import body_for, things_of
 from tests.gateway.admin.people import Client, People
 
@@ -37,6 +38,8 @@ def path_of(operation: Operation, values: dict[str, object]) -> str:
     return path
 
 
+OF_THE_ROUTER = {"get_live_fleet"}
+"""What the router is asked, which the gateway of these tests has none of."""
 OWN_ONLY = {"list_completion_texts", "list_prefix_texts"}
 """What even the operating organization cannot ask of others."""
 
@@ -60,6 +63,10 @@ async def ask_wrongly(client: Client, operation: Operation, values: dict[str, ob
     if operation.body is not None:
         return await ask(client, operation, values, {"no such field": 1})
     return await client.ask(operation.method, path_of(operation, values) + "?no_such_parameter=1")
+
+
+def test_who_may_do_what_is_written_down() -> None:
+    assert allowed_file.FILE.read_text() == allowed_file.declared(), "python -m tests.gateway.admin.allowed"
 
 
 def test_routes_are_the_operations() -> None:
@@ -93,6 +100,8 @@ async def test_the_matrix_of_roles_and_operations(role: Role, organization: str,
         place = (operation.name, role, organization, answer)
         if not allowed(operation, role, organization):
             assert (answer.status, code) == (403, "permission_denied"), place
+        elif operation.name in OF_THE_ROUTER:
+            assert (answer.status, code) == (503, "router_unavailable"), place
         elif operation.method == "GET":
             assert answer.status == 200, place
         else:  # let in, and stopped at the body or query that is wrong on purpose

@@ -5,6 +5,7 @@ import { api, read, type Schemas } from "../../api/client";
 import { readAll, useList } from "../../api/list";
 import { useLive } from "../../api/live";
 import { Badge } from "../../components/badge";
+import { Button } from "../../components/button";
 import { Chart } from "../../components/chart";
 import { Filters, TextFilter } from "../../components/filters";
 import { Empty, ErrorNotice, Loading } from "../../components/notice";
@@ -102,9 +103,9 @@ function Templates({ rows, onTemplate }: { rows: Template[]; onTemplate: (templa
       heading: "Template",
       value: (row) => row.template,
       cell: (row) => (
-        <button type="button" className="link mono" onClick={() => onTemplate(row.template)}>
+        <Button kind="plain" size="small" onClick={() => onTemplate(row.template)}>
           {row.template}
-        </button>
+        </Button>
       ),
     },
     { id: "model", heading: "Model", value: (row) => row.model },

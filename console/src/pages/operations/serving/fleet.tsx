@@ -188,11 +188,13 @@ function PoolCard({ pool }: { pool: LivePool }) {
 function Weigh({ pool, replica, onClose }: { pool: LivePool; replica: LiveReplica; onClose: () => void }) {
   const drained = replica.weight === 0;
   const others = pool.replicas.filter((each) => each.id !== replica.id && each.usable).length;
+  // the API refuses to leave a model without an engine, unless it is told that this is meant
+  const last = !drained && others === 0;
   const weigh = useAction(
     () =>
       read(
         api.PATCH("/admin/v1/pools/{pool_name}/replicas/{replica_id}", {
-          params: { path: { pool_name: pool.name, replica_id: replica.id } },
+          params: { path: { pool_name: pool.name, replica_id: replica.id }, query: { force: last } },
           body: { weight: drained ? 1 : 0 },
         }),
       ),
@@ -207,6 +209,7 @@ function Weigh({ pool, replica, onClose }: { pool: LivePool; replica: LiveReplic
     <Confirm
       title={drained ? `Give ${replica.id} requests again?` : `Drain ${replica.id}?`}
       action={drained ? "Give it requests" : "Drain"}
+      {...(last ? { typed: replica.id } : {})}
       busy={weigh.isPending}
       error={weigh.error}
       onConfirm={() => weigh.mutate(undefined)}
@@ -221,7 +224,7 @@ function Weigh({ pool, replica, onClose }: { pool: LivePool; replica: LiveReplic
             becomes 0, in a new version of the fleet, until it is given requests again.
           </p>
           <p>
-            {others === 0
+            {last
               ? "No other replica of this pool can serve: its models’ requests will be refused."
               : `${count(others)} other replica${others === 1 ? "" : "s"} of ${pool.name} can serve.`}
           </p>

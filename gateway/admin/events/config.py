@@ -1,0 +1,26 @@
+"""Settings of the admin API's events."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+
+class EventsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Streams that tell pages what has news, `/admin/v1/events`."""
+
+    max_streams: Annotated[int, Meta(ge=0, le=10_000)] = 500
+    """Open at one gateway at once; a further one is refused with 429, and its page asks every few seconds instead.
+    0: none."""
+    max_streams_per_principal: Annotated[int, Meta(ge=1, le=1_000)] = 4
+    """Of these, one member's or service account's at most. Browsers open six connections to a gateway at most, over
+    HTTP/1.1, and pages need some."""
+    look_every_s: Annotated[float, Meta(gt=0, le=60)] = 1.0
+    """How often one gateway looks for news while anybody listens."""
+    beat_s: Annotated[float, Meta(gt=0, le=60)] = 5.0
+    """How often a stream proves that it is alive, and that who listens still may: it ends within this time of a
+    sign-out or a revocation."""
+    longest_s: Annotated[float, Meta(gt=0, le=86_400)] = 900.0
+    """After this time a stream ends; whoever listens opens another one."""

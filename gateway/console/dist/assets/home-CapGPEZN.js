@@ -1,1 +1,0 @@
-import{j as e,r as t}from"./index-BbuXTnih.js";import{z as n}from"./client-Bn1W7NH1.js";var r=n();function i(){return(0,r.jsx)(e,{to:`/org/$organizationId`,params:{organizationId:t()},replace:!0})}export{i as Home};

@@ -1,0 +1,50 @@
+"""What the whole deployment served, by minute and by hour: counts, and histograms of latencies. Told apart by no
+organization, so that a month of ten million requests is some ten thousand rows.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import ARRAY, BigInteger, Column, DateTime, SmallInteger, Table, Text
+
+from gateway.db.tables import metadata
+from gateway.slo.tables import COUNTS
+
+BASE = 1.05
+"""Bucket b of a histogram holds milliseconds above BASE^(b-1) and up to BASE^b: DDSketch's layout (Masson et al.,
+2019)."""
+WITHIN = (BASE - 1) / (BASE + 1)
+"""How far, relatively, a bucket's middle is from any value in it at most."""
+MEASURES = {"ttft": "ttft_ms", "tpot": "tpot_ms", "gap": "itl_max_ms"}
+"""Of requests, by the column of `gateway.request_traces`; without a value a request is in no histogram."""
+
+
+def middle_ms(bucket: int) -> float:
+    """The value that a bucket stands for, in milliseconds."""
+    return float(2 * BASE**bucket / (1 + BASE))
+
+
+def _counts(name: str) -> Table:
+    return Table(
+        name,
+        metadata,
+        Column("at", DateTime(timezone=True), primary_key=True),
+        *(Column(key, Text, primary_key=True) for key in ("tier", "model", "pool")),
+        *(Column(count, BigInteger, nullable=False) for count in COUNTS),
+    )
+
+
+def _latencies(name: str) -> Table:
+    return Table(
+        name,
+        metadata,
+        Column("at", DateTime(timezone=True), primary_key=True),
+        *(Column(key, Text, primary_key=True) for key in ("tier", "model", "pool", "measure")),
+        # As many of the one as of the other.
+        Column("buckets", ARRAY(SmallInteger), nullable=False),
+        Column("counts", ARRAY(BigInteger), nullable=False),
+    )
+
+
+# By the time (UTC) in which requests arrived; an empty model or pool: none.
+serving_minutes, serving_hours = _counts("serving_minutes"), _counts("serving_hours")
+latency_minutes, latency_hours = _latencies("latency_minutes"), _latencies("latency_hours")

@@ -1,0 +1,121 @@
+"""Operators' pages of what serves: the fleet as the router sees it, objectives, diagnosis, the prefix contract."""
+
+from __future__ import annotations
+
+import aiohttp
+import msgspec
+import pytest
+from playwright.async_api import Browser, expect
+
+from tests.console.conftest import EMAIL, PASSWORD
+from tests.console.pages import Console, seen_by
+from tests.deployment import Deployment
+
+BODY = {"model": "fake", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 8}
+PAGES = ("/operations/fleet", "/operations/fleet/versions", "/operations/fleet/versions/1", "/operations/slo")
+DIAGNOSES = ("/operations/diagnosis",)
+
+
+async def status_of(deployed: Deployment) -> int:
+    """What a customer is answered now."""
+    headers = {"Authorization": f"Bearer {deployed.key}"}
+    async with (
+        aiohttp.ClientSession(headers=headers) as http,
+        http.post(f"{deployed.url}/v1/chat/completions", json=BODY) as answer,
+    ):
+        await answer.read()
+        return answer.status
+
+
+@pytest.fixture
+async def live(owner: Console, deployed: Deployment) -> Console:
+    """The fleet's page."""
+    await owner.go("/operations/fleet")
+    return owner
+
+
+async def test_the_fleets_page_says_what_the_router_sees(live: Console, deployed: Deployment) -> None:
+    seen = msgspec.json.decode(await deployed.command("fleet", "--json"))
+    [pool] = seen["pools"]
+    [replica] = pool["replicas"]
+    page = live.page
+    await page.get_by_role("heading", name=pool["name"], exact=True).wait_for()
+    row = page.get_by_role("region", name=f"Replicas of {pool['name']}").get_by_role("row", name=replica["id"])
+    await expect(row.get_by_text("healthy", exact=True)).to_be_visible()
+    await expect(row.get_by_text(f"of {replica['max_concurrency']:,}")).to_be_visible()
+    await expect(row.get_by_text(replica["url"])).to_be_visible()
+    await expect(page.get_by_role("region", name="Gateways").get_by_text("version 1")).to_be_visible()
+
+
+async def test_a_drained_replica_is_given_nothing_until_it_is_given_requests_again(
+    live: Console, deployed: Deployment
+) -> None:
+    page = live.page
+    assert await status_of(deployed) == 200
+    await page.get_by_role("button", name="Drain").click()
+    dialog = page.get_by_role("dialog")
+    await expect(dialog.get_by_text("No other replica of this pool can serve")).to_be_visible()
+    assert await dialog.get_by_role("button", name="Drain").is_disabled(), "the last one is asked about twice"
+    await dialog.get_by_role("textbox").fill("fake-0")
+    await dialog.get_by_role("button", name="Drain").click()
+    await page.get_by_text("drained", exact=True).wait_for()
+    assert await status_of(deployed) == 503
+    await live.expect_no_faults("a drained fleet")
+    await page.get_by_role("button", name="Give it requests").click()
+    await page.get_by_role("dialog").get_by_role("button", name="Give it requests").click()
+    await page.get_by_text("healthy", exact=True).wait_for()
+    assert await status_of(deployed) == 200
+
+
+async def test_an_earlier_version_is_gone_back_to_after_it_was_told_what_differs(live: Console) -> None:
+    page = live.page
+    await live.go("/operations/fleet/versions")
+    before = await page.get_by_role("region", name="Versions of the fleet").get_by_role("link").first.inner_text()
+    # the version in which the replica is drained is the one before
+    await live.go(f"/operations/fleet/versions/{int(before) - 1}")
+    await expect(page.get_by_text("weight 1.0 -> 0.0")).to_be_visible()
+    await page.get_by_role("button", name="Go back to it").click()
+    dialog = page.get_by_role("dialog")
+    await expect(dialog.get_by_role("alert")).to_contain_text("Nothing would serve 'fake'")
+    await dialog.get_by_role("button", name="Cancel").click()
+    await live.go("/operations/fleet/versions/1")
+    await page.get_by_role("button", name="Go back to it").click()
+    await dialog.get_by_role("button", name="Go back").click()
+    await page.get_by_text("as version 1 was").wait_for()
+
+
+async def test_objectives_and_diagnosis_count_the_requests_there_were(live: Console, deployed: Deployment) -> None:
+    page = live.page
+    assert await status_of(deployed) == 200
+    await live.go("/operations/slo?period=1h")
+    await page.get_by_role("region", name="Objectives").get_by_text("chat, short prompts").wait_for()
+    counted = page.locator("dt:has-text('Counted') + dd")
+    await expect(counted).not_to_have_text("0 of 0", timeout=90_000)  # minutes are added up when they are over
+    await live.expect_no_faults("objectives")
+    await live.go("/operations/diagnosis")
+    await page.get_by_role("heading", name="The two numbers").wait_for()
+    await page.get_by_role("combobox", name="Tier").select_option("chat")
+    await page.wait_for_url("**tier=chat**")
+
+
+async def test_every_page_of_serving_is_usable_in_light_and_dark(live: Console) -> None:
+    organization = await live.page.evaluate("fetch('/admin/v1/me').then(answer => answer.json())")
+    own = f"/org/{organization['organization_id']}"
+    for path in (*PAGES, *DIAGNOSES, f"{own}/prefixes", f"{own}/diagnosis"):
+        await live.go(path)
+        await live.expect_no_faults(path)
+
+
+async def test_a_phone_scrolls_pages_of_serving_down_only(
+    browser: Browser, live: Console, deployed: Deployment
+) -> None:
+    async with seen_by(browser, deployed.url, width=390, height=844) as phone:
+        await phone.page.goto(f"{deployed.url}/console/sign-in")
+        await phone.page.get_by_label("Email").fill(EMAIL)
+        await phone.page.get_by_label("Password", exact=True).fill(PASSWORD)
+        await phone.page.get_by_role("button", name="Sign in", exact=True).click()
+        await phone.page.wait_for_url("**/console/org/**")
+        for path in (*PAGES, *DIAGNOSES):
+            await phone.go(path)
+            wide = await phone.page.evaluate("document.documentElement.scrollWidth")
+            assert wide <= 390, f"{path} is {wide} pixels wide"

@@ -1,0 +1,212 @@
+"""Streams of news on a real gateway: told of what changes, of one's own organization alone, and only while one may."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from uuid import UUID, uuid4
+
+import aiohttp
+import msgspec
+import pytest
+
+from gateway.admin.events.topics import OF_TENANTS, Topic
+from gateway.metering.journal.request_id import mint
+from gateway.tenants.roles import Role
+from tests.gateway.admin.lone_gateway import LoneGateway, lone_gateway
+from tests.gateway.admin.people import Client, People
+
+GUARD_S = 30.0
+MOST, MOST_OF_ONE = 3, 2
+
+
+@pytest.fixture(scope="module")
+async def gateway(admin_gateway: LoneGateway, admin_postgres_url: str, valkey_url: str) -> AsyncIterator[LoneGateway]:
+    """Of the same deployment, with fewer places and a faster beat."""
+    settings = {
+        "SLIPSTREAM_GATEWAY__ADMIN__EVENTS__MAX_STREAMS": str(MOST),
+        "SLIPSTREAM_GATEWAY__ADMIN__EVENTS__MAX_STREAMS_PER_PRINCIPAL": str(MOST_OF_ONE),
+        "SLIPSTREAM_GATEWAY__ADMIN__EVENTS__LOOK_EVERY_S": "0.1",
+        "SLIPSTREAM_GATEWAY__ADMIN__EVENTS__BEAT_S": "0.3",
+    }
+    async with lone_gateway(admin_postgres_url, valkey_url, pepper=admin_gateway.pepper, **settings) as running:
+        yield running
+
+
+class Listener:
+    """An open stream."""
+
+    def __init__(self, response: aiohttp.ClientResponse) -> None:
+        self._response = response
+        self.last_id = ""
+
+    async def line(self) -> str:
+        """The next one that is not empty; none at the end."""
+        async with asyncio.timeout(GUARD_S):
+            while line := await self._response.content.readline():
+                text = line.decode().rstrip("\n")
+                if text.startswith("id: "):
+                    self.last_id = text.removeprefix("id: ")
+                elif text:
+                    return text
+        return ""
+
+    async def topic(self) -> Topic:
+        """Of the next news, whatever beats come before."""
+        while (line := await self.line()) and not line.startswith("data: "):
+            pass
+        assert line, "the stream ended"
+        return Topic(msgspec.json.decode(line.removeprefix("data: "))["topic"])
+
+    async def heard(self, *topics: Topic) -> None:
+        """Return when all of these had news."""
+        missing = set(topics)
+        while missing:
+            missing.discard(await self.topic())
+
+    async def over(self) -> None:
+        """Return at the stream's end."""
+        while await self.line():
+            pass
+
+
+@contextlib.asynccontextmanager
+async def listening(gateway: LoneGateway, client: Client, *topics: Topic, since: str = "") -> AsyncIterator[Listener]:
+    """Connected, and told so."""
+    headers = {"authorization": f"Bearer {client.secret}"} | ({"last-event-id": since} if since else {})
+    url = f"{gateway.url}/admin/v1/events?topics={','.join(topics)}"
+    async with aiohttp.ClientSession() as session, session.get(url, headers=headers) as response:
+        assert response.status == 200, await response.text()
+        assert response.content_type == "text/event-stream"
+        listener = Listener(response)
+        assert (await listener.line()).startswith("retry: ")
+        yield listener
+
+
+async def refusal(gateway: LoneGateway, client: Client, topics: str) -> tuple[int, str]:
+    headers = {"authorization": f"Bearer {client.secret}"}
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(f"{gateway.url}/admin/v1/events?topics={topics}", headers=headers) as response,
+    ):
+        body = await response.json()
+        assert response.status < 500
+        return response.status, body["error"]["code"]
+
+
+async def request_of(people: People, organization_id: UUID) -> None:
+    """Recorded, as gateways do."""
+    await people.database.execute(
+        "INSERT INTO gateway.request_traces (request_id, organization_id, status, total_ms, phases_ms)"
+        " VALUES ($1, $2, 200, 1, '{}')",
+        mint(),
+        organization_id,
+    )
+
+
+async def test_news_arrive(people: People, gateway: LoneGateway) -> None:
+    ours = people.organizations["ours"]
+    async with (
+        listening(gateway, await people.operator(), Topic.REQUESTS, Topic.SLO, Topic.FLEET) as operator,
+        listening(gateway, await people.as_(Role.VIEWER), Topic.REQUESTS, Topic.USAGE) as viewer,
+    ):
+        await request_of(people, ours)
+        await viewer.heard(Topic.REQUESTS, Topic.USAGE)
+        await operator.heard(Topic.REQUESTS)
+        await people.database.execute("INSERT INTO gateway.slo_roll_up_runs VALUES (clock_timestamp(), 0, 0)")
+        await operator.heard(Topic.SLO)
+        await people.database.execute("INSERT INTO gateway.fleet_gateways (instance) VALUES ($1)", str(uuid4()))
+        await operator.heard(Topic.FLEET)
+        assert viewer.last_id
+
+
+async def test_nobody_hears_of_another_organization(people: People, gateway: LoneGateway) -> None:
+    """Theirs come first, and ours are the first that we hear of."""
+    theirs = people.organizations["theirs"]
+    people.organizations["quiet"] = ours = await people.database.fetchval(
+        "INSERT INTO gateway.organizations (name) VALUES ($1) RETURNING id", f"quiet {uuid4()}"
+    )
+    tenants = sorted(OF_TENANTS)
+    async with (
+        listening(gateway, await people.operator(), Topic.REQUESTS) as operator,
+        listening(gateway, await people.as_(Role.OWNER, "quiet"), *tenants) as owner,
+    ):
+        await request_of(people, theirs)
+        await operator.heard(Topic.REQUESTS)
+        await people.database.execute("INSERT INTO gateway.usage_roll_up_runs VALUES (clock_timestamp(), 0, 0)")
+        await people.database.execute("INSERT INTO gateway.slo_roll_up_runs VALUES (clock_timestamp(), 0, 0)")
+        beats = [await owner.line() for _ in range(4)]
+        assert beats == [": beat"] * 4
+        await request_of(people, ours)
+        await owner.heard(Topic.REQUESTS, Topic.USAGE, Topic.DIAGNOSIS)
+
+
+async def revoked(people: People, key: UUID) -> None:
+    await people.database.execute("UPDATE gateway.admin_keys SET revoked_at = now() WHERE id = $1", key)
+
+
+async def disabled(people: People, key: UUID) -> None:
+    await people.database.execute(
+        "UPDATE gateway.principals SET disabled_at = now()"
+        " WHERE id = (SELECT principal_id FROM gateway.admin_keys WHERE id = $1)",
+        key,
+    )
+
+
+async def demoted(people: People, key: UUID) -> None:
+    await people.database.execute(
+        "UPDATE gateway.principals SET role = 'billing'"
+        " WHERE id = (SELECT principal_id FROM gateway.admin_keys WHERE id = $1)",
+        key,
+    )
+
+
+async def expired(people: People, key: UUID) -> None:
+    await people.database.execute("UPDATE gateway.admin_keys SET expires_at = now() WHERE id = $1", key)
+
+
+@pytest.mark.parametrize("end", [revoked, disabled, demoted, expired])
+async def test_a_stream_ends_with_what_opened_it(
+    end: Callable[[People, UUID], Awaitable[None]], people: People, gateway: LoneGateway
+) -> None:
+    principal = await people.principal("ours", Role.VIEWER)
+    mine = people.with_secret(await people.key_of(principal))
+    key = await people.database.fetchval("SELECT id FROM gateway.admin_keys WHERE principal_id = $1", principal)
+    async with listening(gateway, await people.owner(), Topic.USAGE) as other:
+        async with listening(gateway, mine, Topic.USAGE) as listener:
+            assert await listener.line() == ": beat"
+            await end(people, key)
+            await listener.over()
+        assert await other.line() == ": beat"
+
+
+async def test_places_are_bounded_and_given_back(people: People, gateway: LoneGateway) -> None:
+    owner, viewer = await people.owner(), await people.as_(Role.VIEWER)
+    async with listening(gateway, owner, Topic.USAGE), listening(gateway, owner, Topic.USAGE):
+        assert await refusal(gateway, owner, "usage") == (429, "rate_limit_exceeded")
+        async with listening(gateway, viewer, Topic.USAGE):
+            assert await refusal(gateway, viewer, "usage") == (429, "rate_limit_exceeded")
+    async with asyncio.timeout(GUARD_S):
+        while True:  # the gateway hears that they have left
+            with contextlib.suppress(AssertionError):
+                async with listening(gateway, owner, Topic.USAGE), listening(gateway, owner, Topic.USAGE):
+                    return
+
+
+async def test_who_comes_back_late_is_told_of_everything(people: People, gateway: LoneGateway) -> None:
+    owner = await people.owner()
+    async with listening(gateway, owner, Topic.REQUESTS, Topic.USAGE, since="of-another-gateway") as listener:
+        await listener.heard(Topic.REQUESTS, Topic.USAGE)
+
+
+async def test_who_may_hear_what(people: People, gateway: LoneGateway) -> None:
+    owner = await people.owner()
+    for topic in Topic:
+        if topic not in OF_TENANTS:
+            assert await refusal(gateway, owner, topic) == (403, "permission_denied")
+    billing = await people.as_(Role.BILLING)
+    assert await refusal(gateway, billing, "usage,requests") == (403, "permission_denied")
+    assert await refusal(gateway, owner, "weather") == (400, "invalid_value")
+    assert (await refusal(gateway, owner, ""))[0] == 400
+    assert (await refusal(gateway, people.with_secret("sk-slip-admin-none"), "usage"))[0] == 401
