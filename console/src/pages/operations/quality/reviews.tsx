@@ -28,17 +28,17 @@ export function Reviews() {
   const [cast, setCast] = useState<Vote[]>([]);
   const [byKeys, setByKeys] = useState(() => localStorage.getItem(KEPT) !== "off");
   const next = useQuery({
-    queryKey: ["review-next", search],
+    queryKey: ["reviews", "next", search],
     queryFn: () => read(api.GET("/admin/v1/reviews/next", { params: { query: search } })),
     // a pair must not change while somebody reads it
     refetchOnWindowFocus: false,
   });
   const sums = useQuery({
-    queryKey: ["review-sums", search],
+    queryKey: ["reviews", "sums", search],
     queryFn: () => read(api.GET("/admin/v1/reviews", { params: { query: search } })),
   });
   const review = next.data?.review ?? null;
-  useLive(["reviews"], next.data && review === null ? [["review-sums"], ["review-next"]] : [["review-sums"]]);
+  useLive(["reviews"], next.data && review === null ? [["reviews"]] : [["reviews", "sums"]]);
   const vote = useAction(
     ({ id, choice }: { id: string; choice: Vote["choice"] }) =>
       read(
@@ -47,7 +47,7 @@ export function Reviews() {
           body: { choice },
         }),
       ),
-    { stale: ["review-next"], then: (made) => setCast((all) => [...all, made]) },
+    { stale: ["reviews"], then: (made) => setCast((all) => [...all, made]) },
   );
   const busy = vote.isPending || next.isFetching;
   const choose = (choice: Vote["choice"]) => {
