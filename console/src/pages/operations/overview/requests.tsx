@@ -86,9 +86,12 @@ export function DeploymentRequests() {
       id: "decision",
       heading: "Was",
       value: (row) => row.decision,
-      cell: (row) => <StateBadge state={row.decision} />,
+      cell: (row) => (
+        <>
+          <StateBadge state={row.decision} /> {row.status}
+        </>
+      ),
     },
-    { id: "status", heading: "Status", right: true, value: (row) => row.status },
     { id: "error_code", heading: "Error", value: (row) => row.error_code },
     { id: "model", heading: "Model", value: (row) => row.model },
     { id: "tier", heading: "Tier", value: (row) => row.tier },
