@@ -162,7 +162,11 @@ CONTROLLERS = (
     priorities_at("/keys/{key_id}/priorities", Level.KEY, "a key's own"),
     controller("/organizations/{organization_id}/requests", get(requests.list_requests, Can.REQUESTS_READ)),
     controller("/requests", report(requests.list_requests_of_all, Can.REQUESTS_READ, operator_only=True)),
-    controller("/requests/{request_id}", get(requests.get_request, Can.REQUESTS_READ)),
+    controller(
+        "/requests/{request_id}",
+        get(requests.get_request, Can.REQUESTS_READ),
+        get(requests.get_placements, Can.REQUESTS_READ, "/placements", operator_only=True),
+    ),
     controller(
         "/organizations/{organization_id}/webhooks",
         get(webhooks.list_webhooks, Can.WEBHOOKS_READ),

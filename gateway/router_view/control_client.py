@@ -8,6 +8,7 @@ import msgspec
 
 from contracts.errors import RouterUnavailable
 from gateway.router_view.live_fleet import LiveFleet
+from gateway.router_view.placement import Placement, placement_of
 
 if TYPE_CHECKING:
     import grpc.aio
@@ -32,27 +33,44 @@ class RouterControl:
 
     async def live_fleet(self) -> LiveFleet:
         """The fleet now. Raises RouterUnavailable, which says where it was looked for."""
-        # a fifth of a second and 20 MB, which a gateway that is not asked can do without
+        from contracts.proto import control_pb2 as pb  # a fifth of a second and 20 MB with grpc
+
+        told = await self._asked("DescribeFleet", pb.DescribeFleetRequest())
+        assert told is not None  # there always is a fleet
+        # protobuf's JSON has 64-bit numbers as strings, and leaves out what is absent
+        for pool in told["pools"]:
+            for replica in pool["replicas"]:
+                replica.setdefault("headroom_tokens", None)
+        return msgspec.convert({**told, "version": told["desired_state_version"]}, LiveFleet, strict=False)
+
+    async def placements(self, request_id: str) -> list[Placement]:
+        """What the router remembers of a request, oldest attempt first. Raises like `live_fleet`."""
+        from contracts.proto import control_pb2 as pb
+
+        told = await self._asked("ExplainRequest", pb.ExplainRequestRequest(request_id=request_id))
+        return [] if told is None else [placement_of(each) for each in told["decisions"]]
+
+    async def _asked(self, method: str, request: Any) -> dict[str, Any] | None:
+        """The answer as JSON has it; None: there is no such thing."""
         import grpc.aio
         from google.protobuf.json_format import MessageToDict
 
-        from contracts.proto import control_pb2 as pb
         from contracts.proto.control_pb2_grpc import RouterControlStub
 
         if self._channel is None:
             self._channel = grpc.aio.insecure_channel(self._address)
         stub: Any = RouterControlStub(self._channel)
         try:
-            fleet = await stub.DescribeFleet(pb.DescribeFleetRequest(), timeout=TIMEOUT_S, metadata=self._metadata)
+            answer = await getattr(stub, method)(request, timeout=TIMEOUT_S, metadata=self._metadata)
         except grpc.aio.AioRpcError as error:
+            if error.code() is grpc.StatusCode.NOT_FOUND:
+                return None
             if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
                 why = "does not answer; is it running, and is gateway.router.control_address its control service?"
             else:
                 why = f"refused: {error.details()}"
             raise RouterUnavailable(f"The router at {self._address} {why}", retry_after_s=1.0) from None
-        told = MessageToDict(fleet, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
-        # protobuf's JSON has 64-bit numbers as strings, and leaves out what is absent
-        for pool in told["pools"]:
-            for replica in pool["replicas"]:
-                replica.setdefault("headroom_tokens", None)
-        return msgspec.convert({**told, "version": told["desired_state_version"]}, LiveFleet, strict=False)
+        told: dict[str, Any] = MessageToDict(
+            answer, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+        )
+        return told

@@ -7,6 +7,7 @@ from typing import Protocol
 import msgspec
 
 from contracts.errors import RouterUnavailable
+from gateway.router_view.placement import Placement
 
 
 class LiveReplica(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,9 +71,16 @@ class FleetReader(Protocol):
         """The fleet now. Raises RouterUnavailable."""
         ...
 
+    async def placements(self, request_id: str) -> list[Placement]:
+        """What is remembered of a request, oldest attempt first. Raises RouterUnavailable."""
+        ...
+
 
 class NoFleetReader:
     """For an admin API that knows no router."""
 
     async def live_fleet(self) -> LiveFleet:
+        raise RouterUnavailable("No router is known here: ask a gateway.")
+
+    async def placements(self, request_id: str) -> list[Placement]:
         raise RouterUnavailable("No router is known here: ask a gateway.")

@@ -1965,6 +1965,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/admin/v1/requests/{request_id}/placements": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Why the router gave a request the engines it gave it: what it knew of each, and what it then took.
+         * @description Needs `requests.read`. Only for the operating organization.
+         */
+        get: operations["get_placements"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/admin/v1/reviews": {
         parameters: {
             query?: never;
@@ -4131,6 +4151,54 @@ export interface components {
          * @enum {unknown}
          */
         Phase: "arrival" | "client" | "decode" | "engine" | "first_token" | "limit" | "network" | "prefill" | "queue" | "queue_or_prefill" | "route" | "stream";
+        /**
+         * Placement
+         * @description One decision. Null: not known yet, or never.
+         */
+        Placement: {
+            actual_cached_tokens: number | null;
+            actual_ms: number | null;
+            adapter: string;
+            attempt: number;
+            candidates: components["schemas"]["PlacementCandidate"][];
+            chosen: string;
+            policy: string;
+            pool: string;
+            predicted_cached_tokens: number;
+            predicted_ms: number;
+            prefill: string;
+            queued_ms: number;
+            refused: string;
+            regret_ms: number | null;
+            speculation: string;
+            split: string;
+            waited_for: string;
+        };
+        /**
+         * PlacementCandidate
+         * @description One replica that was looked at.
+         */
+        PlacementCandidate: {
+            ahead_tokens: number;
+            chosen: boolean;
+            cost: number;
+            held_tokens: number;
+            leases: number;
+            limited_by: string;
+            max_concurrency: number;
+            predicted_ms: number;
+            replica_id: string;
+            uncached_tokens: number;
+        };
+        /**
+         * Placements
+         * @description What the router remembers of one request; nothing of one that is too old, was refused before it was placed, or is
+         *         not among the share that it keeps (`router.explain_records`, `router.explain_share`).
+         */
+        Placements: {
+            data: components["schemas"]["Placement"][];
+            request_id: string;
+        };
         /**
          * Pool
          * @description Interchangeable replicas that speak one dialect.
@@ -8276,6 +8344,28 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["RequestDetail"];
+                };
+            };
+        };
+    };
+    get_placements: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                request_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Placements"];
                 };
             };
         };

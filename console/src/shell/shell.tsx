@@ -14,6 +14,9 @@ import { useKeepSession, useMyself } from "./session";
 import { Switcher } from "./switcher";
 import { type Choice, choose, useChoice } from "./theme";
 
+/** Destinations below which others lie: they are current only themselves. */
+const WHOLE = ["/org/$organizationId", "/operations"];
+
 const KEPT_ORGANIZATION = "slipstream.organization";
 
 /** The organization that is looked at: the address's, else the one looked at last, else one's own. */
@@ -97,7 +100,7 @@ function Navigation({ organizationId }: { organizationId: string }) {
                     // biome-ignore lint/suspicious/noExplicitAny: the list is data, the router's types are of literals
                     to={each.to as any}
                     params={{ organizationId } as never}
-                    activeOptions={{ exact: each.to === "/org/$organizationId", includeSearch: false }}
+                    activeOptions={{ exact: WHOLE.includes(each.to), includeSearch: false }}
                   >
                     <Icon name={each.icon} />
                     {each.label}

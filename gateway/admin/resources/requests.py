@@ -28,6 +28,7 @@ from gateway.db.rows import columns_of, equal, fetch, fetchrow, record_of
 from gateway.db.tables import request_traces
 from gateway.metering.journal.request_id import first_at
 from gateway.metering.tables import usage_events
+from gateway.router_view.placement import Placement
 
 LAST_DAY = timedelta(days=1)
 
@@ -259,6 +260,20 @@ async def get_request(call: AdminCall, request_id: str) -> RequestDetail:
     found = {name: source.get(name) for name in RequestDetail.__struct_fields__}
     latency = None if trace is None else latency_of(trace, placed=call.principal.operator)
     return msgspec.convert({**found, "latency": latency, "amount_micro": cost, "attempts": attempts}, RequestDetail)
+
+
+class Placements(msgspec.Struct, frozen=True, kw_only=True):
+    """What the router remembers of one request; nothing of one that is too old, was refused before it was placed, or is
+    not among the share that it keeps (`router.explain_records`, `router.explain_share`)."""
+
+    request_id: str
+    data: list[Placement]
+
+
+async def get_placements(call: AdminCall, request_id: str) -> Placements:
+    """Why the router gave a request the engines it gave it: what it knew of each, and what it then took."""
+    request_id = request_id_of(request_id)
+    return Placements(request_id=request_id, data=await call.router.placements(request_id))
 
 
 def latency_of(trace: Mapping[str, Any], *, placed: bool) -> Latency | None:

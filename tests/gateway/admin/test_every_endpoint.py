@@ -16,6 +16,7 @@ import pytest
 
 from contracts.choices import choices
 from gateway.admin.controllers import OPERATIONS, PREFIX, admin_operations
+from gateway.admin.events.route import EVENTS
 from gateway.admin.operation import WITH_SLASHES, Operation
 from gateway.auth.keys import mint
 from gateway.tenants.roles import PERMISSIONS, Role
@@ -76,7 +77,7 @@ def test_routes_are_the_operations() -> None:
         for method in getattr(route, "methods", ())
         if method != "OPTIONS"
     }
-    declared = {(operation.method, _litestar_path(operation)) for operation in OPERATIONS}
+    declared = {(operation.method, _litestar_path(operation)) for operation in (*OPERATIONS, EVENTS)}
     assert routed == declared
     assert len(BY_NAME) == len(OPERATIONS)
 

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from gateway.admin.controllers import OPERATIONS, PREFIX
+from gateway.admin.events.route import EVENTS
 from gateway.console.routes import OPERATIONS as CONSOLE_OPERATIONS
 from gateway.console.routes import PREFIX as CONSOLE
 from gateway.tenants.roles import Role
@@ -50,7 +51,8 @@ async def test_the_admin_document_lists_every_endpoint(people: People) -> None:
         for method, operation in operations.items()
     }
     of_console = {(each.method, CONSOLE + each.path, each.name) for each in CONSOLE_OPERATIONS}
-    assert listed == {(each.method, PREFIX + each.path, each.name) for each in OPERATIONS} | of_console
+    own = {(each.method, PREFIX + each.path, each.name) for each in (*OPERATIONS, EVENTS)}
+    assert listed == own | of_console
     for operations in document["paths"].values():
         for operation in operations.values():
             assert operation["summary"]

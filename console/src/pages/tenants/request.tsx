@@ -1,5 +1,6 @@
 import { useQuery } from "@tanstack/react-query";
 import { getRouteApi, Link } from "@tanstack/react-router";
+import type { ReactNode } from "react";
 import { api, read, type Schemas } from "../../api/client";
 import { Badge, StateBadge } from "../../components/badge";
 import { ErrorNotice, Loading, Notice } from "../../components/notice";
@@ -30,16 +31,32 @@ interface RefusingRule {
 
 export function RequestPage() {
   const { organizationId, requestId } = route.useParams();
+  return (
+    <RequestView
+      requestId={requestId}
+      crumbs={[
+        <Link key="requests" to="/org/$organizationId/requests" params={{ organizationId }}>
+          Requests
+        </Link>,
+      ]}
+    />
+  );
+}
+
+interface RequestViewProps {
+  requestId: string;
+  crumbs: ReactNode[];
+  /** What operators are told besides, behind the waterfall. */
+  more?: (found: Schemas["RequestDetail"]) => ReactNode;
+}
+
+/** What happened to one request, for whoever may see it. */
+export function RequestView({ requestId, crumbs, more }: RequestViewProps) {
   const request = useQuery({
     queryKey: ["request", requestId],
     queryFn: () =>
       read(api.GET("/admin/v1/requests/{request_id}", { params: { path: { request_id: requestId } } })),
   });
-  const crumbs = [
-    <Link key="requests" to="/org/$organizationId/requests" params={{ organizationId }}>
-      Requests
-    </Link>,
-  ];
   if (request.error || !request.data) {
     return (
       <Page title="Request" crumbs={crumbs}>
@@ -128,6 +145,7 @@ export function RequestPage() {
         <Card title="Where the time went" about={`${milliseconds(found.total_ms)} in all.`}>
           <Waterfall phases={found.phases_ms} />
         </Card>
+        {more?.(found)}
         {found.counters && found.counters.length > 0 && <Counters counters={found.counters} />}
         {found.attempts.length > 0 && (
           <Table

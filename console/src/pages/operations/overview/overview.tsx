@@ -1,0 +1,453 @@
+/** How the deployment does: traffic, latencies, goodput, refusals, cache, spend and error budgets. */
+import { useQuery } from "@tanstack/react-query";
+import { getRouteApi, Link } from "@tanstack/react-router";
+import { useEffect, useMemo, useState } from "react";
+import { api, read, type Schemas } from "../../../api/client";
+import { readAll } from "../../../api/list";
+import { useLive } from "../../../api/live";
+import { Badge } from "../../../components/badge";
+import { Chart } from "../../../components/chart";
+import { Filters, SelectFilter, TextFilter } from "../../../components/filters";
+import { Empty, ErrorNotice, Loading } from "../../../components/notice";
+import { Card, Page, Stats } from "../../../components/page";
+import { type Column, Table } from "../../../components/table";
+import { Time } from "../../../components/time";
+import { amount } from "../../../format/money";
+import { count, milliseconds, percent, short } from "../../../format/number";
+import { TIERS } from "../../../shell/choices";
+import { OVERVIEW_PERIODS, type OverviewSpan, PERIOD_NAMES, spanOf } from "./choices";
+
+type Figures = Schemas["ServingFigures"];
+type Series = Schemas["ServingSeries"];
+type Objective = Schemas["ObjectiveStanding"];
+type Measure = "ttft_ms" | "itl_ms" | "itl_max_ms";
+const route = getRouteApi("/signed/operations");
+const MINUTE_MS = 60_000;
+
+interface Which {
+  tier?: (typeof TIERS)[number];
+  model?: string;
+}
+
+export function DeploymentOverview() {
+  useLive(["slo", "usage"], [["serving"], ["slo"], ["usage", "deployment"]]);
+  const search = route.useSearch();
+  const navigate = route.useNavigate();
+  const set = (part: Partial<typeof search>) =>
+    void navigate({ search: (old) => ({ ...old, ...part }), replace: true });
+  const period = search.period ?? "24h";
+  const minute = useMinute();
+  const span = useMemo(() => spanOf(period, minute * MINUTE_MS), [period, minute]);
+  const which: Which = {
+    ...(search.tier ? { tier: search.tier } : {}),
+    ...(search.model ? { model: search.model } : {}),
+  };
+  const total = useServing("total", span, which);
+  const until = total.data?.added_up_until;
+  return (
+    <Page
+      title="Deployment"
+      about={
+        <>
+          What all organizations’ requests got.
+          {until && (
+            <>
+              {" "}
+              Added up until <Time at={until} />.
+            </>
+          )}
+        </>
+      }
+    >
+      <div className="stack">
+        <Filters>
+          <SelectFilter
+            label="Period"
+            options={OVERVIEW_PERIODS}
+            names={PERIOD_NAMES}
+            value={period}
+            onChange={(chosen) => set({ period: chosen === "24h" ? undefined : chosen })}
+          />
+          <SelectFilter
+            label="Tier"
+            all="Both"
+            options={TIERS}
+            value={search.tier}
+            onChange={(tier) => set({ tier })}
+          />
+          <TextFilter label="Model" value={search.model} onChange={(model) => set({ model })} />
+        </Filters>
+        {total.error && <ErrorNotice error={total.error} retry={() => void total.refetch()} />}
+        {!total.data && !total.error && <Loading lines={8} />}
+        {total.data && <Sums series={total.data} span={span} which={which} />}
+        {total.data && total.data.data.length > 0 && <Charts span={span} which={which} />}
+        <Budgets which={which} />
+        {total.data && total.data.data.length > 0 && <Parts span={span} which={which} />}
+      </div>
+    </Page>
+  );
+}
+
+/** Minutes since 1970, while the page is open. */
+function useMinute(): number {
+  const [minute, setMinute] = useState(minuteNow);
+  useEffect(() => {
+    const timer = setInterval(() => setMinute(minuteNow()), 5_000);
+    return () => clearInterval(timer);
+  }, []);
+  return minute;
+}
+
+function minuteNow(): number {
+  return Math.floor(Date.now() / MINUTE_MS);
+}
+
+function useServing(what: "total" | "series" | "parts", span: OverviewSpan, which: Which) {
+  return useQuery({
+    queryKey: ["serving", what, span.start, span.end, which],
+    placeholderData: (before: Series | undefined) => before,
+    queryFn: () =>
+      read(
+        api.GET("/admin/v1/serving", {
+          params: {
+            query: {
+              start: span.start,
+              end: span.end,
+              bucket: what === "series" ? span.bucket : "all",
+              ...(what === "parts" ? { group_by: ["tier", "model", "pool"] } : {}),
+              ...which,
+            },
+          },
+        }),
+      ),
+  });
+}
+
+function useSpend(span: OverviewSpan, which: Which) {
+  return useQuery({
+    queryKey: ["usage", "deployment", span.start, span.end, which],
+    queryFn: async () => {
+      const rows = await readAll((cursor) =>
+        read(
+          api.GET("/admin/v1/usage", {
+            params: {
+              query: { limit: 100, cursor, start: span.start, end: span.end, bucket: "hour", ...which },
+            },
+          }),
+        ),
+      );
+      return rows.reduce((sum, row) => sum + row.amount_micro, 0);
+    },
+  });
+}
+
+function Sums({ series, span, which }: { series: Series; span: OverviewSpan; which: Which }) {
+  const spend = useSpend(span, which);
+  const sum = series.data[0];
+  if (!sum) {
+    return (
+      <Card>
+        <Empty title="No requests in this period">
+          Choose a longer period or clear the filters. If nothing was ever sent: make a key in a project and
+          send a request with it. It shows here within two minutes.
+        </Empty>
+      </Card>
+    );
+  }
+  return (
+    <Stats
+      figures={[
+        { name: "Requests", value: short(sum.requests), note: rate(sum.requests_per_s) },
+        {
+          name: "Output tokens",
+          value: short(sum.completion_tokens),
+          note: rate(sum.completion_tokens_per_s),
+        },
+        { name: "Goodput", value: percent(sum.goodput, 2), note: `of ${short(sum.counted)}` },
+        { name: "Shed", value: percent(sum.shed_share, 2), note: count(sum.shed) },
+        { name: "Failed", value: percent(sum.failed_share, 2), note: count(sum.failed) },
+        { name: "Limited", value: percent(sum.limited_share, 2), note: count(sum.limited) },
+        { name: "From the cache", value: percent(sum.cache_hit_share), note: "of input tokens" },
+        {
+          name: "Billed",
+          value: spend.data === undefined ? "–" : amount(spend.data),
+          note: "in whole hours",
+        },
+      ]}
+    />
+  );
+}
+
+function rate(perSecond: number | null): string {
+  return perSecond === null
+    ? ""
+    : `${perSecond < 10 ? perSecond.toFixed(perSecond < 0.1 ? 4 : 2) : short(perSecond)}/s`;
+}
+
+function Charts({ span, which }: { span: OverviewSpan; which: Which }) {
+  const series = useServing("series", span, which);
+  const [at, times] = useMemo(() => {
+    const rows = new Map((series.data?.data ?? []).map((row) => [Date.parse(row.at ?? "") / 1000, row]));
+    return [(time: number) => rows.get(time), span.times];
+  }, [series.data, span.times]);
+  if (series.error) return <ErrorNotice error={series.error} retry={() => void series.refetch()} />;
+  if (!series.data) return <Loading lines={8} />;
+  const every = span.bucket;
+  const values = (of: (row: Figures) => number | null) =>
+    times.map((time) => {
+      const row = at(time);
+      return row ? of(row) : null;
+    });
+  const zeroed = (of: (row: Figures) => number) => times.map((time) => ofRow(at(time), of));
+  const latency = (measure: Measure) =>
+    (["p50", "p95", "p99"] as const).map((name) => ({
+      label: name,
+      values: values((row) => row[measure]?.[name] ?? null),
+    }));
+  const how =
+    series.data.percentiles === "exact"
+      ? "Values that requests had."
+      : `Of histograms: within ${percent(series.data.percentiles_within)} of a value that a request had.`;
+  return (
+    <>
+      <div className="grid-2">
+        <Card title={`Requests by ${every}`} about="By what became of them, in UTC.">
+          <Chart
+            label={`Requests by ${every}`}
+            kind="bars"
+            times={times}
+            format={count}
+            series={[
+              { label: "answered or left", values: zeroed((row) => row.requests - row.failed - row.limited) },
+              { label: "limited", values: zeroed((row) => row.limited) },
+              { label: "shed", values: zeroed((row) => row.shed) },
+              { label: "failed otherwise", values: zeroed((row) => row.failed - row.shed) },
+            ]}
+          />
+        </Card>
+        <Card title="Output tokens per second" about={`Mean of each ${every}.`}>
+          <Chart
+            label="Output tokens per second"
+            times={times}
+            format={(value) => (value < 10 ? value.toFixed(1) : short(value))}
+            series={[{ label: "tokens/s", values: values((row) => row.completion_tokens_per_s) }]}
+          />
+        </Card>
+        <Card title="Time to first token" about={how}>
+          <Chart
+            label="Time to first token"
+            times={times}
+            format={milliseconds}
+            series={latency("ttft_ms")}
+          />
+        </Card>
+        <Card
+          title="Inter-token latency"
+          about={`Each request’s mean time between two tokens; percentiles are over requests. ${how}`}
+        >
+          <Chart label="Inter-token latency" times={times} format={milliseconds} series={latency("itl_ms")} />
+        </Card>
+        <Card title="Longest gap between tokens" about={`The worst moment of each request. ${how}`}>
+          <Chart
+            label="Longest gap between tokens"
+            times={times}
+            format={milliseconds}
+            series={latency("itl_max_ms")}
+          />
+        </Card>
+        <Card
+          title="Goodput and cache"
+          about="Requests that kept their objective; input tokens from the cache."
+        >
+          <Chart
+            label="Goodput and cache hits"
+            times={times}
+            format={percent}
+            series={[
+              { label: "goodput", values: values((row) => row.goodput) },
+              { label: "from the cache", values: values((row) => row.cache_hit_share), dashed: true },
+              { label: "shed", values: values((row) => row.shed_share) },
+            ]}
+          />
+        </Card>
+      </div>
+      <Table
+        label={`Figures by ${every}`}
+        columns={BY_TIME}
+        list={[...series.data.data].reverse()}
+        rowKey={(row) => row.at ?? ""}
+        csvName={`serving by ${every}`}
+        empty={null}
+      />
+    </>
+  );
+}
+
+function ofRow(row: Figures | undefined, of: (row: Figures) => number): number {
+  return row ? of(row) : 0;
+}
+
+function percentile(measure: Measure, name: "p50" | "p95" | "p99", heading: string): Column<Figures> {
+  return {
+    id: `${measure}_${name}`,
+    heading: `${heading} ${name}`,
+    right: true,
+    value: (row) => row[measure]?.[name],
+    cell: (row) => milliseconds(row[measure]?.[name]),
+  };
+}
+
+function share(id: "goodput" | "shed_share" | "cache_hit_share", heading: string): Column<Figures> {
+  return { id, heading, right: true, value: (row) => row[id], cell: (row) => percent(row[id]) };
+}
+
+const NUMBERS: Column<Figures>[] = [
+  {
+    id: "requests",
+    heading: "Requests",
+    right: true,
+    value: (row) => row.requests,
+    cell: (row) => count(row.requests),
+  },
+  share("goodput", "Goodput"),
+  share("shed_share", "Shed"),
+  share("cache_hit_share", "From the cache"),
+  percentile("ttft_ms", "p50", "TTFT"),
+  percentile("ttft_ms", "p95", "TTFT"),
+  percentile("ttft_ms", "p99", "TTFT"),
+  percentile("itl_ms", "p50", "ITL"),
+  percentile("itl_ms", "p95", "ITL"),
+  percentile("itl_ms", "p99", "ITL"),
+];
+
+const BY_TIME: Column<Figures>[] = [
+  {
+    id: "at",
+    heading: "From (UTC)",
+    value: (row) => row.at,
+    cell: (row) => (row.at ?? "").slice(0, 16).replace("T", " "),
+  },
+  ...NUMBERS,
+];
+
+const BY_PART: Column<Figures>[] = [
+  { id: "tier", heading: "Tier", value: (row) => row.tier },
+  { id: "model", heading: "Model", value: (row) => row.model || "not known" },
+  {
+    id: "pool",
+    heading: "Pool",
+    value: (row) => row.pool,
+    cell: (row) =>
+      row.pool ? (
+        <Link to="/operations/requests" search={{ pool: row.pool, model: row.model ?? "" }}>
+          {row.pool}
+        </Link>
+      ) : (
+        <span className="quiet">none given</span>
+      ),
+  },
+  ...NUMBERS,
+];
+
+function Parts({ span, which }: { span: OverviewSpan; which: Which }) {
+  const parts = useServing("parts", span, which);
+  if (parts.error) return <ErrorNotice error={parts.error} retry={() => void parts.refetch()} />;
+  if (!parts.data) return <Loading lines={4} />;
+  return (
+    <section className="stack-tight">
+      <div className="row-apart">
+        <h2>By tier, model and pool</h2>
+        <span className="row">
+          <Link to="/operations/requests" search={which}>
+            Its requests
+          </Link>
+          <Link to="/operations/fleet">The fleet</Link>
+          <Link to="/operations/diagnosis" search={which.tier ? { tier: which.tier } : {}}>
+            Why it is slow
+          </Link>
+        </span>
+      </div>
+      <Table
+        label="By tier, model and pool"
+        columns={BY_PART}
+        list={parts.data.data}
+        rowKey={(row) => `${row.tier} ${row.model} ${row.pool}`}
+        csvName="serving by part"
+        empty={null}
+      />
+    </section>
+  );
+}
+
+const BUDGETS: Column<Objective>[] = [
+  { id: "objective", heading: "Objective", value: (row) => `${row.tier}, ${row.length} prompts` },
+  {
+    id: "ttft_ms",
+    heading: "First token within",
+    right: true,
+    value: (row) => row.ttft_ms,
+    cell: (row) => milliseconds(row.ttft_ms),
+  },
+  {
+    id: "target",
+    heading: "Promised",
+    right: true,
+    value: (row) => row.target,
+    cell: (row) => percent(row.target, 2),
+  },
+  {
+    id: "attainment",
+    heading: "Kept in 28 days",
+    right: true,
+    value: (row) => kept(row),
+    cell: (row) => percent(kept(row), 2),
+  },
+  {
+    id: "budget_left",
+    heading: "Budget left",
+    right: true,
+    value: (row) => row.budget_left,
+    cell: (row) => percent(row.budget_left),
+  },
+  {
+    id: "burning",
+    heading: "Burns",
+    value: (row) => row.burning.length,
+    cell: (row) =>
+      row.burning.length > 0 ? <Badge tone="bad">too fast</Badge> : <span className="quiet">no</span>,
+  },
+];
+
+function kept(row: Objective): number | null {
+  return row.windows.find((each) => each.window === "28d")?.attainment ?? null;
+}
+
+function Budgets({ which }: { which: Which }) {
+  const report = useQuery({
+    queryKey: ["slo", "report", which],
+    queryFn: () => read(api.GET("/admin/v1/slo", { params: { query: which } })),
+  });
+  if (report.error) return <ErrorNotice error={report.error} retry={() => void report.refetch()} />;
+  if (!report.data) return <Loading lines={4} />;
+  return (
+    <section className="stack-tight">
+      <div className="row-apart">
+        <h2>Error budgets</h2>
+        <Link to="/operations/slo" search={which}>
+          Objectives and burn
+        </Link>
+      </div>
+      <Table
+        label="Error budgets"
+        columns={BUDGETS}
+        list={report.data.objectives}
+        rowKey={(row) => `${row.tier} ${row.length}`}
+        empty={
+          <Empty title="No objectives yet">
+            A worker puts those of the settings (slo.objectives) in force when it starts.
+          </Empty>
+        }
+      />
+    </section>
+  );
+}

@@ -1,0 +1,204 @@
+/** One request of any organization: where its time went, why that engine, what was cached. */
+import { useQuery } from "@tanstack/react-query";
+import { getRouteApi, Link } from "@tanstack/react-router";
+import { api, read, type Schemas } from "../../../api/client";
+import { Badge } from "../../../components/badge";
+import { ErrorNotice, Loading } from "../../../components/notice";
+import { Card, Facts } from "../../../components/page";
+import { type Column, Table } from "../../../components/table";
+import { count, milliseconds, percent } from "../../../format/number";
+import { RequestView } from "../../tenants/request";
+
+type Detail = Schemas["RequestDetail"];
+type Placement = Schemas["Placement"];
+type Candidate = Schemas["PlacementCandidate"];
+const route = getRouteApi("/signed/operations/requests/$requestId");
+
+export function RequestAnatomy() {
+  const { requestId } = route.useParams();
+  return (
+    <RequestView
+      requestId={requestId}
+      crumbs={[
+        <Link key="requests" to="/operations/requests">
+          All requests
+        </Link>,
+      ]}
+      more={(found) => (
+        <>
+          <Whereabouts found={found} />
+          <Placements requestId={found.request_id} />
+        </>
+      )}
+    />
+  );
+}
+
+function Whereabouts({ found }: { found: Detail }) {
+  const latency = found.latency;
+  if (!latency) return null;
+  const cached =
+    latency.cached_tokens !== null && latency.prompt_tokens
+      ? latency.cached_tokens / latency.prompt_tokens
+      : null;
+  return (
+    <div className="grid-2">
+      <Card title="Where it ran">
+        <Facts
+          facts={[
+            [
+              "Organization",
+              <Link key="org" to="/org/$organizationId" params={{ organizationId: found.organization_id }}>
+                {found.organization_id}
+              </Link>,
+            ],
+            ["Pool", latency.pool ?? "none given"],
+            ["Engine", latency.replica_id ?? "none given"],
+            ["Engines tried", count(latency.attempts)],
+            ["Of a release", latency.release ?? "no"],
+            ["Side", latency.side ?? (latency.canary ? "canary" : "not split")],
+            ["Memory taken back by the engine", count(latency.retractions)],
+            ["Trace", found.trace_id ?? "none"],
+          ]}
+        />
+      </Card>
+      <Card title="What was cached" about="Of its input, what the engine had computed before.">
+        <Facts
+          facts={[
+            ["Input", `${count(latency.prompt_tokens)} tokens`],
+            ["From the cache", `${count(latency.cached_tokens)} tokens (${percent(cached)})`],
+            [
+              "Computed for it",
+              latency.prompt_tokens === null || latency.cached_tokens === null
+                ? "–"
+                : `${count(latency.prompt_tokens - latency.cached_tokens)} tokens in ${milliseconds(latency.engine_prefill_ms)}`,
+            ],
+          ]}
+        />
+      </Card>
+    </div>
+  );
+}
+
+function Placements({ requestId }: { requestId: string }) {
+  const placements = useQuery({
+    queryKey: ["request", requestId, "placements"],
+    retry: false,
+    queryFn: () =>
+      read(
+        api.GET("/admin/v1/requests/{request_id}/placements", {
+          params: { path: { request_id: requestId } },
+        }),
+      ),
+  });
+  if (placements.error)
+    return <ErrorNotice error={placements.error} retry={() => void placements.refetch()} />;
+  if (!placements.data) return <Loading lines={4} />;
+  if (placements.data.data.length === 0) {
+    return (
+      <Card title="Why that engine">
+        <p className="quiet">
+          The router has no decision about it on record. It keeps the newest ones until it is started again:
+          as many as router.explain_records says, of the share that router.explain_share says. A request that
+          a gateway refuses is never placed.
+        </p>
+      </Card>
+    );
+  }
+  return placements.data.data.map((each) => <Why key={each.attempt} placement={each} />);
+}
+
+function Why({ placement }: { placement: Placement }) {
+  const attempt = placement.attempt === 0 ? "" : `, attempt ${placement.attempt}`;
+  const facts: [string, string][] = [
+    ["Pool", placement.pool],
+    ["Policy", placement.policy],
+    [
+      "Waited for a place",
+      `${milliseconds(placement.queued_ms)}${placement.queued_ms > 0 && placement.waited_for ? `: ${placement.waited_for}` : ""}`,
+    ],
+    ["First token, predicted", milliseconds(placement.predicted_ms)],
+    ["First token, came", milliseconds(placement.actual_ms)],
+    ["Later than the best other, as predicted", milliseconds(placement.regret_ms)],
+    [
+      "From the cache",
+      `${count(placement.predicted_cached_tokens)} tokens predicted, ${count(placement.actual_cached_tokens)} as the engine says`,
+    ],
+  ];
+  if (placement.prefill) facts.push(["Its prompt was computed by", placement.prefill]);
+  if (placement.split) facts.push(["Whole or by a pair", placement.split]);
+  if (placement.speculation) facts.push(["Drafts", placement.speculation]);
+  if (placement.adapter) facts.push(["Adapter", placement.adapter]);
+  const limited = placement.candidates.find((each) => each.chosen)?.limited_by;
+  if (limited) facts.push(["Why it takes no more at once", limited]);
+  return (
+    <Card
+      title={`Why that engine${attempt}`}
+      about={
+        placement.refused
+          ? `None was given: ${placement.refused}.`
+          : `${placement.chosen} was given it, for it cost the least of these.`
+      }
+    >
+      <div className="stack">
+        <Facts facts={facts} />
+        <Table
+          label={`Engines that were looked at${attempt}`}
+          columns={CANDIDATES}
+          list={placement.candidates}
+          rowKey={(row) => row.replica_id}
+          empty={<p className="quiet">No engine was looked at.</p>}
+        />
+      </div>
+    </Card>
+  );
+}
+
+const CANDIDATES: Column<Candidate>[] = [
+  {
+    id: "replica_id",
+    heading: "Engine",
+    value: (row) => row.replica_id,
+    cell: (row) => (
+      <span className="row">
+        {row.replica_id} {row.chosen && <Badge tone="accent">chosen</Badge>}
+      </span>
+    ),
+  },
+  { id: "cost", heading: "Cost", right: true, value: (row) => row.cost, cell: (row) => row.cost.toFixed(3) },
+  {
+    id: "predicted_ms",
+    heading: "First token in",
+    right: true,
+    value: (row) => row.predicted_ms,
+    cell: (row) => milliseconds(row.predicted_ms),
+  },
+  {
+    id: "held_tokens",
+    heading: "Held",
+    right: true,
+    value: (row) => row.held_tokens,
+    cell: (row) => count(row.held_tokens),
+  },
+  {
+    id: "uncached_tokens",
+    heading: "To compute",
+    right: true,
+    value: (row) => row.uncached_tokens,
+    cell: (row) => count(row.uncached_tokens),
+  },
+  {
+    id: "ahead_tokens",
+    heading: "Of others first",
+    right: true,
+    value: (row) => row.ahead_tokens,
+    cell: (row) => count(row.ahead_tokens),
+  },
+  {
+    id: "leases",
+    heading: "Running",
+    right: true,
+    value: (row) => row.leases,
+    cell: (row) => `${row.leases} of ${row.max_concurrency}`,
+  },
+];

@@ -1,1 +1,0 @@
-import{H as e,x as t}from"./index-B9oGkArs.js";import{z as n}from"./client-qheQymFN.js";var r=n();function i(){return(0,r.jsx)(e,{to:`/org/$organizationId`,params:{organizationId:t()},replace:!0})}export{i as Home};

@@ -1,0 +1,101 @@
+"""Why the router gave a request the engine it gave it, attempt by attempt."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+
+class PlacementCandidate(msgspec.Struct, frozen=True, kw_only=True):
+    """One replica that was looked at."""
+
+    replica_id: str
+    chosen: bool
+    held_tokens: int
+    """Of the prompt, what it was thought to hold."""
+    uncached_tokens: int
+    """The rest, which it would have had to compute."""
+    ahead_tokens: int
+    """Prompt tokens of others that it still had to compute."""
+    leases: int
+    """Requests it had of at most `max_concurrency`, for the reason of `limited_by`."""
+    max_concurrency: int
+    limited_by: str
+    predicted_ms: float
+    """To the first token."""
+    cost: float
+    """Of what the policy took the least; 0 where it has none."""
+
+
+class Placement(msgspec.Struct, frozen=True, kw_only=True):
+    """One decision. Null: not known yet, or never."""
+
+    attempt: int
+    pool: str
+    policy: str
+    queued_ms: float
+    """It waited so long for a place; waited_for: why, the last time it was tried."""
+    waited_for: str
+    chosen: str
+    """Replica; empty: refused, for the reason of `refused`."""
+    refused: str
+    prefill: str
+    """The replica that computed its prompt; empty: the chosen one."""
+    split: str
+    """Why it was served whole, or by a pair; empty: its pool has no choice."""
+    speculation: str
+    """Whether its engine might draft, and why."""
+    adapter: str
+    """The LoRA adapter that it needed; empty: none."""
+    predicted_ms: float
+    """To the first token; actual_ms: what it was."""
+    actual_ms: float | None
+    predicted_cached_tokens: int
+    actual_cached_tokens: int | None
+    regret_ms: float | None
+    """By how much the first token came later than the best other replica was predicted to bring it."""
+    candidates: list[PlacementCandidate]
+
+
+def placement_of(told: Mapping[str, Any]) -> Placement:
+    """told: a `Decision` as protobuf's JSON has it."""
+    candidates = [
+        PlacementCandidate(
+            replica_id=each["replica_id"],
+            chosen=each["replica_id"] == told["chosen"],
+            held_tokens=told["prompt_tokens"] - each["uncached_tokens"] if each["overlap_blocks"] else 0,
+            uncached_tokens=each["uncached_tokens"],
+            ahead_tokens=each["ahead_tokens"],
+            leases=each["leases"],
+            max_concurrency=each["max_concurrency"],
+            limited_by=each["limited_by"],
+            predicted_ms=each["predicted_s"] * 1e3,
+            cost=each["cost"],
+        )
+        for each in told["candidates"]
+    ]
+    return Placement(
+        attempt=told["attempt"],
+        pool=told["pool"],
+        policy=told["policy"],
+        queued_ms=told["queued_s"] * 1e3,
+        waited_for=told["waited_for"],
+        chosen=told["chosen"],
+        refused=told["refused"],
+        prefill=told["prefill"],
+        split=told.get("split", {}).get("why", ""),
+        speculation=told["speculation"],
+        adapter=told["adapter"],
+        predicted_ms=told["predicted_s"] * 1e3,
+        actual_ms=_ms(told.get("actual_s")),
+        predicted_cached_tokens=told["predicted_cached_tokens"],
+        actual_cached_tokens=told.get("actual_cached_tokens"),
+        regret_ms=_ms(told.get("regret_s")),
+        candidates=sorted(candidates, key=lambda each: each.cost),
+    )
+
+
+def _ms(seconds: float | None) -> float | None:
+    return None if seconds is None else seconds * 1e3
