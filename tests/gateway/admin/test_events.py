@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
 from uuid import UUID, uuid4
 
 import aiohttp
@@ -24,7 +25,7 @@ MOST, MOST_OF_ONE = 3, 2
 @pytest.fixture(scope="module")
 async def gateway(admin_gateway: LoneGateway, admin_postgres_url: str, valkey_url: str) -> AsyncIterator[LoneGateway]:
     """Of the same deployment, with fewer places and a faster beat."""
-    settings = {
+    settings: dict[str, Any] = {
         "SLIPSTREAM_GATEWAY__ADMIN__EVENTS__MAX_STREAMS": str(MOST),
         "SLIPSTREAM_GATEWAY__ADMIN__EVENTS__MAX_STREAMS_PER_PRINCIPAL": str(MOST_OF_ONE),
         "SLIPSTREAM_GATEWAY__ADMIN__EVENTS__LOOK_EVERY_S": "0.1",
