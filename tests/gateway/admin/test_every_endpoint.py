@@ -39,7 +39,7 @@ def path_of(operation: Operation, values: dict[str, object]) -> str:
     return path
 
 
-OF_THE_ROUTER = {"get_live_fleet"}
+OF_THE_ROUTER = {"get_live_fleet", "get_placements"}
 """What the router is asked, which the gateway of these tests has none of."""
 OWN_ONLY = {"list_completion_texts", "list_prefix_texts"}
 """What even the operating organization cannot ask of others."""
