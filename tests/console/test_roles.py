@@ -43,7 +43,14 @@ async def ids(owner: Console) -> dict[str, str]:
     return {"organizationId": organization, "projectId": project, "keyId": key, "webhookId": webhook}
 
 
-@pytest.fixture(scope="module", params=[role.value for role in Role])
+NIGHTLY = {Role.ADMIN, Role.DEVELOPER}
+"""They lie between the others."""
+
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(role.value, marks=[pytest.mark.nightly] * (role in NIGHTLY)) for role in Role],
+)
 async def member(
     request: pytest.FixtureRequest, browser: Browser, owner: Console, deployed: Deployment, ids: dict[str, str]
 ) -> AsyncIterator[tuple[str, Console]]:
