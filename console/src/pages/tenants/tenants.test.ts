@@ -141,7 +141,7 @@ describe("usage", () => {
   });
 });
 
-test("phases stand in the order they happen, whatever order they came in", () => {
+it("phases stand in the order they happen, whatever order they came in", () => {
   const stored = ["auth", "limit", "queue", "route", "decode", "engine", "stream", "first_token", "new_one"];
   expect(inOrder(stored)).toEqual([
     "auth",
