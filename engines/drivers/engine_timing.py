@@ -8,6 +8,9 @@ from typing import Any
 
 from contracts.usage import EngineTiming
 
+MOST_RETRACTIONS = 2**15 - 1
+"""More than a column holds, and than any request has."""
+
 
 def timing_of(extension: Any) -> EngineTiming | None:
     """What `sglext` tells in `request_timing`, or vLLM's `metrics`; None where nothing is told that can be read."""
@@ -24,6 +27,8 @@ def timing_of(extension: Any) -> EngineTiming | None:
         retractions = int(told.get("retractions", 0))
     except (OverflowError, TypeError, ValueError):
         return None
-    if not all(math.isfinite(value) and value >= 0 for value in (queue_s, prefill_s, retractions)):
+    if not all(math.isfinite(value) and value >= 0 for value in (queue_s, prefill_s)):
+        return None
+    if not 0 <= retractions <= MOST_RETRACTIONS:
         return None
     return EngineTiming(queue_s, prefill_s, retractions)

@@ -35,6 +35,7 @@ LOOKUP = """
 SELECT admin_keys.id AS key_id, principals.id, organization_id, kind, principals.name, email, role, operator,
        revoked_at IS NOT NULL AS revoked,
        principals.disabled_at IS NOT NULL OR organizations.disabled_at IS NOT NULL AS disabled,
+       $1::bytea AS secret_hash,
        CASE WHEN hash = $1 THEN expires_at ELSE least(expires_at, previous_expires_at) END <= now() AS expired
   FROM gateway.admin_keys
   JOIN gateway.principals ON principals.id = principal_id
@@ -43,7 +44,8 @@ SELECT admin_keys.id AS key_id, principals.id, organization_id, kind, principals
 """
 STANDING = """
 SELECT role, operator,
-       revoked_at IS NULL AND principals.disabled_at IS NULL AND organizations.disabled_at IS NULL AS valid
+       revoked_at IS NULL AND principals.disabled_at IS NULL AND organizations.disabled_at IS NULL
+       AND (hash = $2 OR previous_hash = $2 AND previous_expires_at > now()) AS valid
   FROM gateway.admin_keys
   JOIN gateway.principals ON principals.id = principal_id
   JOIN gateway.organizations ON organizations.id = organization_id
@@ -84,6 +86,9 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
 
     id: UUID
     key_id: UUID | None
+    secret_hash: bytes | None = None
+    """Stored form of the secret that was shown: after a rotation the key's old one stands for some time beside the new
+    one."""
     session_id: UUID | None = None
     organization_id: UUID
     kind: PrincipalKind
@@ -130,7 +135,7 @@ async def confirm(connection: asyncpg.Connection[Any], principal: Principal) -> 
     if principal.session_id is not None:
         row = await connection.fetchrow(SESSION_STANDING, principal.session_id)
     else:
-        row = await connection.fetchrow(STANDING, principal.key_id)
+        row = await connection.fetchrow(STANDING, principal.key_id, principal.secret_hash)
     if row is None or not row["valid"]:
         if principal.session_id is not None:
             raise SessionEnded(NOT_SIGNED_IN)

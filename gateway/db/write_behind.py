@@ -1,6 +1,7 @@
 """Rows that go to PostgreSQL in batches and a little later: no request waits for them, and none fails for them.
 
-Best effort: while the database is away the oldest rows are dropped, and counted by whoever made this.
+Best effort: while the database is away the oldest rows are dropped, and so is a row that it cannot hold; whoever made
+this counts them.
 """
 
 from __future__ import annotations
@@ -60,11 +61,22 @@ class WriteBehind(Generic[RowT]):
 
     async def flush(self) -> None:
         """Write what waits. Raises nothing of the database's: it is tried again with the next call."""
+        most = self._batch
         while self._waiting:
-            batch = [self._waiting.popleft() for _ in range(min(self._batch, len(self._waiting)))]
+            batch = [self._waiting.popleft() for _ in range(min(most, len(self._waiting)))]
             try:
                 async with asyncio.timeout(WRITE_TIMEOUT_S), borrow(self._pool) as connection:
                     await self._write(connection, batch)
+            except asyncpg.DataError as failure:
+                # the statement holds the whole batch: it is halved until the row is alone that cannot be stored
+                if len(batch) == 1:
+                    logger.warning("a row of the %s cannot be stored and is dropped: %s", self._name, failure)
+                    self._on_dropped()
+                    most = self._batch
+                else:
+                    self._waiting.extendleft(reversed(batch))
+                    most = len(batch) // 2
+                continue
             except BaseException as failure:
                 self._waiting.extendleft(reversed(batch))
                 self._shorten()

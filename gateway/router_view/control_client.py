@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -13,7 +14,10 @@ from gateway.router_view.placement import Placement, placement_of
 if TYPE_CHECKING:
     import grpc.aio
 
-TIMEOUT_S = 3.0
+TIMEOUT_S = 2.0
+SILENT = "does not answer; is it running, and is gateway.router.control_address its control service?"
+AWAY_S = 5.0
+"""So long after a router did not answer it is not asked again: who asks holds a connection to the database."""
 
 
 class RouterControl:
@@ -24,6 +28,7 @@ class RouterControl:
         self._address = address
         self._metadata = (("authorization", f"Bearer {token}"),)
         self._channel: grpc.aio.Channel | None = None
+        self._away_until_s = 0.0
 
     async def stop(self) -> None:
         """Idempotent."""
@@ -57,6 +62,9 @@ class RouterControl:
 
         from contracts.proto.control_pb2_grpc import RouterControlStub
 
+        clock = asyncio.get_running_loop().time
+        if clock() < self._away_until_s:
+            raise self._unavailable(SILENT, self._away_until_s - clock())
         if self._channel is None:
             self._channel = grpc.aio.insecure_channel(self._address)
         stub: Any = RouterControlStub(self._channel)
@@ -66,11 +74,13 @@ class RouterControl:
             if error.code() is grpc.StatusCode.NOT_FOUND:
                 return None
             if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
-                why = "does not answer; is it running, and is gateway.router.control_address its control service?"
-            else:
-                why = f"refused: {error.details()}"
-            raise RouterUnavailable(f"The router at {self._address} {why}", retry_after_s=1.0) from None
+                self._away_until_s = clock() + AWAY_S
+                raise self._unavailable(SILENT, AWAY_S) from None
+            raise self._unavailable(f"refused: {error.details()}", 1.0) from None
         told: dict[str, Any] = MessageToDict(
             answer, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
         )
         return told
+
+    def _unavailable(self, why: str, retry_after_s: float) -> RouterUnavailable:
+        return RouterUnavailable(f"The router at {self._address} {why}", retry_after_s=retry_after_s)

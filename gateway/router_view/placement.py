@@ -60,7 +60,7 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def placement_of(told: Mapping[str, Any]) -> Placement:
-    """told: a `Decision` as protobuf's JSON has it."""
+    """told: a `Decision` as protobuf's JSON has it, in which what is not finite is a word."""
     candidates = [
         PlacementCandidate(
             replica_id=each["replica_id"],
@@ -71,8 +71,8 @@ def placement_of(told: Mapping[str, Any]) -> Placement:
             leases=each["leases"],
             max_concurrency=each["max_concurrency"],
             limited_by=each["limited_by"],
-            predicted_ms=each["predicted_s"] * 1e3,
-            cost=each["cost"],
+            predicted_ms=float(each["predicted_s"]) * 1e3,
+            cost=float(each["cost"]),
         )
         for each in told["candidates"]
     ]
@@ -80,7 +80,7 @@ def placement_of(told: Mapping[str, Any]) -> Placement:
         attempt=told["attempt"],
         pool=told["pool"],
         policy=told["policy"],
-        queued_ms=told["queued_s"] * 1e3,
+        queued_ms=float(told["queued_s"]) * 1e3,
         waited_for=told["waited_for"],
         chosen=told["chosen"],
         refused=told["refused"],
@@ -88,7 +88,7 @@ def placement_of(told: Mapping[str, Any]) -> Placement:
         split=told.get("split", {}).get("why", ""),
         speculation=told["speculation"],
         adapter=told["adapter"],
-        predicted_ms=told["predicted_s"] * 1e3,
+        predicted_ms=float(told["predicted_s"]) * 1e3,
         actual_ms=_ms(told.get("actual_s")),
         predicted_cached_tokens=told["predicted_cached_tokens"],
         actual_cached_tokens=told.get("actual_cached_tokens"),
@@ -97,5 +97,5 @@ def placement_of(told: Mapping[str, Any]) -> Placement:
     )
 
 
-def _ms(seconds: float | None) -> float | None:
-    return None if seconds is None else seconds * 1e3
+def _ms(seconds: float | str | None) -> float | None:
+    return None if seconds is None else float(seconds) * 1e3

@@ -20,7 +20,7 @@ import xxhash
 from contracts.prefix import BLOCK_TOKENS, root
 
 PATIENCE_MESSAGES = 1_000
-"""So many messages may come by while a replay is awaited: then what was missed is given up."""
+"""So many messages are kept while a replay is awaited: then what was missed is given up."""
 PAGES_LIMIT = 2_000_000
 """Pages remembered per replica; an engine with more is no longer followed beyond it."""
 
@@ -52,8 +52,8 @@ class KvMirror:
     def __init__(self, model: str, replays: bool = True) -> None:
         self._model = model
         self._replays = replays
-        self._passed_by = 0
-        """Messages since a replay was asked for that is yet to come."""
+        self._ahead: dict[int, bytes] = {}
+        """Messages that came while a replay is awaited, by number: it may have been answered before they were sent."""
         self._places: dict[int | bytes, Place] = {}
         self.next_number = 0
         """Of the message expected next."""
@@ -86,22 +86,30 @@ class KvMirror:
                 return [], None
             # a lower number at a later time: the engine counts from the beginning again
             self.next_number, self._asked_from, self._names_adapters = 0, -1, False
+            self._ahead.clear()
             self.forget()
             changes.append(EVERYTHING)
-        if number > self.next_number and not repeated and self._replays and self._passed_by < PATIENCE_MESSAGES:
-            self._passed_by += 1
+        if number > self.next_number and not repeated and self._replays and len(self._ahead) < PATIENCE_MESSAGES:
+            self._ahead[number] = payload
             if self._asked_from == self.next_number:
                 return changes, None
             self._asked_from = self.next_number
             return changes, self.next_number
         if number > self.next_number and self.next_number:
             # what lies between is no longer kept: whatever was removed there would stay for ever
+            self._ahead = {later: kept for later, kept in self._ahead.items() if later > number}
             self.forget()
             changes.append(EVERYTHING)
-        self.next_number, self._newest_at, self._passed_by = number + 1, at, 0
-        for event in events:
-            changes += self._event(event, adapters)
+        changes += self._in_turn(number, at, events, adapters)
+        while (kept := self._ahead.pop(self.next_number, None)) is not None:
+            at, events, *_ = msgspec.msgpack.decode(kept)
+            changes += self._in_turn(self.next_number, at, events, adapters)
         return changes, None
+
+    def _in_turn(self, number: int, at: float, events: Sequence[Any], adapters: bool) -> list[Change]:
+        self._ahead.pop(number, None)
+        self.next_number, self._newest_at = number + 1, at
+        return [change for event in events for change in self._event(event, adapters)]
 
     def _event(self, event: Any, adapters: bool) -> list[Change]:
         kind = event["type"] if isinstance(event, dict) else event[0]

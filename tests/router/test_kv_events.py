@@ -141,6 +141,18 @@ def test_a_late_copy_changes_nothing_and_a_hole_in_the_replay_empties() -> None:
     assert [change.gone for change in changes] == [True, False]
 
 
+def test_what_was_published_after_the_replay_was_answered_is_not_lost() -> None:
+    """It comes by another socket, so that it may be read before the replay, and nothing may come after it."""
+    mirror = KvMirror("m")
+    mirror.take(0, message(1.0, stored(1, None, 0)), False)
+    assert mirror.take(2, message(3.0, stored(3, 2, 128)), False) == ([], 1)
+    assert mirror.take(3, message(4.0, stored(4, 3, 192)), False) == ([], None)
+    changes, wanted = mirror.take(1, message(2.0, stored(2, 1, 64)), True)
+    assert ([len(change.hashes) // 16 for change in changes], wanted) == ([2, 3, 4], None)
+    assert mirror.take(2, message(3.0, stored(3, 2, 128)), True) == ([], None), "the replay has it too"
+    assert mirror.take(4, message(5.0, ["BlockRemoved", [4]]), False)[0][0].gone
+
+
 def test_an_engine_that_repeats_nothing_is_followed_from_where_it_is_heard() -> None:
     mirror = KvMirror("m", replays=False)
     changes, wanted = mirror.take(4, message(1.0, stored(1, None, 0)), repeated=False)

@@ -17,6 +17,9 @@ class EventsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_streams_per_principal: Annotated[int, Meta(ge=1, le=1_000)] = 4
     """Of these, one member's or service account's at most. Browsers open six connections to a gateway at most, over
     HTTP/1.1, and pages need some."""
+    max_streams_per_organization: Annotated[int, Meta(ge=1, le=10_000)] = 20
+    """Of these, those of one organization's members and service accounts. Operators have no such limit, and a tenth of
+    `max_streams` is theirs alone."""
     look_every_s: Annotated[float, Meta(gt=0, le=60)] = 1.0
     """How often one gateway looks for news while anybody listens."""
     beat_s: Annotated[float, Meta(gt=0, le=60)] = 5.0

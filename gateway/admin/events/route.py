@@ -13,7 +13,7 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.types import ASGIApp
 from msgspec import Meta
 
-from contracts.errors import InvalidField
+from contracts.errors import ForeignPage, InvalidField
 from gateway.admin.api import AdminApi
 from gateway.admin.events.streams import EventStreams, Stream
 from gateway.admin.events.topics import Topic, require_topics
@@ -23,6 +23,7 @@ from gateway.admin.schemas import Query
 from gateway.http.client_connection import SCOPE_KEY, ClientConnection
 from gateway.http.disconnect import ClientGone, ClientWatch
 from gateway.metering.journal.request_id import mint
+from gateway.sessions.site import OWN
 
 PATH = "/events"
 RETRY_MS = 3_000
@@ -55,6 +56,9 @@ def events_route() -> HTTPRouteHandler:
     """Below /admin/v1, whose guards have found who asks."""
 
     async def events(request: BoundedRequest) -> ASGIApp:
+        site = request.headers.get("sec-fetch-site", "none")
+        if site not in OWN:  # it changes nothing, and yet takes a place that its owner's pages then lack
+            raise ForeignPage(f"These events were asked for by a page of another site (Sec-Fetch-Site: {site[:40]!r}).")
         admin: AdminApi = request.app.state.services.admin
         query = query_of(EventsQuery, {f"{IN_QUERY}topics": request.query_params.get("topics")})
         topics = _topics(query.topics)
@@ -93,16 +97,18 @@ async def _tell(
             (b"x-request-id", mint().encode()),
         ],
     )
-    connection.write(f"retry: {RETRY_MS}\nid: {events.last_id}\n\n".encode())
-    if since and since != events.last_id:
+    last_id = events.last_id(stream)
+    connection.write(f"retry: {RETRY_MS}\nid: {last_id}\n\n".encode())
+    if since and since != last_id:
         stream.tell(set(stream.topics))
     while not stream.ended and not leaving() and clock() - began_s < events.config.longest_s:
         news = await stream.news(min(LEAVING_S, events.config.beat_s))
         if connection.full and not await _read(connection, events.config.beat_s):
             break
+        last_id = events.last_id(stream) if news else last_id
         for topic in news:
             data = msgspec.json.encode({"topic": topic}).decode()
-            connection.write(f"id: {events.last_id}\nevent: news\ndata: {data}\n\n".encode())
+            connection.write(f"id: {last_id}\nevent: news\ndata: {data}\n\n".encode())
         if news:
             spoke_s = clock()
         elif clock() - spoke_s >= events.config.beat_s:

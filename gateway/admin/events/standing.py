@@ -13,15 +13,17 @@ from msgspec import Struct
 from gateway.admin.principal import Principal
 
 KEYS = """
-SELECT admin_keys.id, role, operator
-  FROM gateway.admin_keys
+SELECT shown.secret_hash AS which, role, operator
+  FROM unnest($1::uuid[], $2::bytea[]) AS shown (key_id, secret_hash)
+  JOIN gateway.admin_keys ON admin_keys.id = key_id
+   AND (hash = secret_hash OR previous_hash = secret_hash AND previous_expires_at > now())
   JOIN gateway.principals ON principals.id = principal_id
   JOIN gateway.organizations ON organizations.id = organization_id
- WHERE admin_keys.id = ANY($1) AND revoked_at IS NULL AND coalesce(expires_at > now(), true)
+ WHERE revoked_at IS NULL AND coalesce(expires_at > now(), true)
    AND principals.disabled_at IS NULL AND organizations.disabled_at IS NULL
 """
 SESSIONS = """
-SELECT console_sessions.id, role, operator
+SELECT console_sessions.id AS which, role, operator
   FROM gateway.console_sessions
   JOIN gateway.console_accounts ON console_accounts.id = account_id
   JOIN gateway.principals ON principals.id = principal_id
@@ -32,16 +34,16 @@ SELECT console_sessions.id, role, operator
 
 
 class Standing(Struct, frozen=True):
-    """What a key or session opens. which: its id."""
+    """What a secret of a key, or a session, opens. which: the secret's stored form, or the session's id."""
 
-    which: UUID | None
+    which: UUID | bytes | None
     role: str
     operator: bool
 
 
 def standing_of(principal: Principal) -> Standing:
     """As it was when its request began."""
-    return Standing(principal.session_id or principal.key_id, principal.role.value, principal.operator)
+    return Standing(principal.session_id or principal.secret_hash, principal.role.value, principal.operator)
 
 
 async def standings(
@@ -51,7 +53,8 @@ async def standings(
     stream is no use of one."""
     known = list(principals)
     sessions = [each.session_id for each in known if each.session_id is not None]
-    keys = [each.key_id for each in known if each.session_id is None]
-    rows = await connection.fetch(KEYS, keys) if keys else []
+    keys = [each for each in known if each.session_id is None]
+    shown = [each.key_id for each in keys], [each.secret_hash for each in keys]
+    rows = await connection.fetch(KEYS, *shown) if keys else []
     rows += await connection.fetch(SESSIONS, sessions, idle) if sessions else []
-    return {Standing(row["id"], row["role"], row["operator"]) for row in rows}
+    return {Standing(row["which"], row["role"], row["operator"]) for row in rows}

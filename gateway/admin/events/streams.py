@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import logging
 import secrets
 from collections.abc import Awaitable, Callable, Iterator
 from datetime import timedelta
 from typing import Any, Protocol, TypeVar
+from uuid import UUID
 
 import asyncpg
 
@@ -21,6 +23,8 @@ from gateway.admin.events.topics import Topic
 from gateway.admin.principal import Principal
 
 ResultT = TypeVar("ResultT")
+OF_OPERATORS = 0.1
+"""Share of all streams that tenants cannot take."""
 logger = logging.getLogger(__name__)
 
 
@@ -78,14 +82,21 @@ class EventStreams:
         self._idle = timedelta(seconds=idle_s)
         self._replicas = replicas
         self._streams: list[Stream] = []
-        self._instance = secrets.token_hex(4)
+        self._secret = secrets.token_bytes(16)
         self._number = 0
+        """Of the newest news of all."""
+        self._newest: dict[tuple[Topic, UUID | None], int] = {}
+        """Of the newest news of a topic, by organization; by None: of anybody's."""
+        self._since = 0
+        """Before this number nobody looked for some time: there may have been news of anything."""
         self._task = BackgroundTask("events", self._watch)
 
-    @property
-    def last_id(self) -> str:
-        """Of the newest news."""
-        return f"{self._instance}-{self._number}"
+    def last_id(self, stream: Stream) -> str:
+        """Names the newest of the news that this stream would be told: another one when there was some since. How
+        many others had news cannot be told from it."""
+        whose = None if stream.principal.operator else stream.principal.organization_id
+        number = max(self._newest.get((topic, whose), self._since) for topic in stream.topics)
+        return hashlib.blake2b(number.to_bytes(8, "big"), key=self._secret, digest_size=12).hexdigest()
 
     async def stop(self) -> None:
         """End all streams."""
@@ -95,7 +106,8 @@ class EventStreams:
 
     @contextlib.contextmanager
     def open(self, principal: Principal, topics: frozenset[Topic]) -> Iterator[Stream]:
-        """A stream for the block. Raises RateLimited when the principal or this gateway has as many as it may."""
+        """A stream for the block. Raises RateLimited when the principal, its organization or this gateway has
+        as many as it may."""
         config = self.config
         own = sum(each.principal.id == principal.id for each in self._streams)
         if own >= config.max_streams_per_principal:
@@ -104,7 +116,15 @@ class EventStreams:
                 "ask for what you show every few seconds.",
                 retry_after_s=60,
             )
-        if len(self._streams) >= config.max_streams:
+        of_organization = sum(each.principal.organization_id == principal.organization_id for each in self._streams)
+        if not principal.operator and of_organization >= config.max_streams_per_organization:
+            raise RateLimited(
+                f"Your organization has {of_organization} event streams open at this gateway, which is all it may have "
+                "at once; ask for what you show every few seconds.",
+                retry_after_s=60,
+            )
+        most = config.max_streams if principal.operator else config.max_streams * (1 - OF_OPERATORS)
+        if len(self._streams) >= most:
             raise RateLimited(
                 "This gateway has as many event streams open as it may; ask for what you show every few seconds.",
                 retry_after_s=60,
@@ -120,6 +140,8 @@ class EventStreams:
     async def _watch(self) -> None:
         look, clock = Look(self._replicas), asyncio.get_running_loop().time
         confirmed_s = clock()
+        self._number = self._since = self._number + 1
+        self._newest.clear()
         while self._streams:
             try:
                 if clock() - confirmed_s >= self.config.beat_s - self.config.look_every_s:
@@ -142,6 +164,8 @@ class EventStreams:
         found = await self._connected("events", ask)
         if found:
             self._number += 1
+            for each in found:
+                self._newest[each.topic, each.organization_id] = self._newest[each.topic, None] = self._number
         for stream in listening:
             if stream.looked.is_set():
                 stream.tell({each.topic for each in found if each.is_for(stream.principal, stream.topics)})

@@ -28,4 +28,6 @@ class Me(msgspec.Struct, frozen=True, kw_only=True):
 async def get_me(call: AdminCall) -> Me:
     """Who the key or session belongs to and what its role allows."""
     principal = call.principal
-    return Me(**msgspec.structs.asdict(principal), permissions=sorted(principal.permissions))
+    told = msgspec.structs.asdict(principal)
+    del told["secret_hash"]
+    return Me(**told, permissions=sorted(principal.permissions))

@@ -19,7 +19,7 @@ from tests.gateway.admin.lone_gateway import LoneGateway, lone_gateway
 from tests.gateway.admin.people import Client, People
 
 GUARD_S = 30.0
-MOST, MOST_OF_ONE = 3, 2
+MOST, MOST_OF_ONE, MOST_OF_OURS = 5, 2, 3
 
 
 @pytest.fixture(scope="module")
@@ -28,6 +28,7 @@ async def gateway(admin_gateway: LoneGateway, admin_postgres_url: str, valkey_ur
     settings: dict[str, Any] = {
         "SLIPSTREAM_GATEWAY__ADMIN__EVENTS__MAX_STREAMS": str(MOST),
         "SLIPSTREAM_GATEWAY__ADMIN__EVENTS__MAX_STREAMS_PER_PRINCIPAL": str(MOST_OF_ONE),
+        "SLIPSTREAM_GATEWAY__ADMIN__EVENTS__MAX_STREAMS_PER_ORGANIZATION": str(MOST_OF_OURS),
         "SLIPSTREAM_GATEWAY__ADMIN__EVENTS__LOOK_EVERY_S": "0.1",
         "SLIPSTREAM_GATEWAY__ADMIN__EVENTS__BEAT_S": "0.3",
     }
@@ -85,8 +86,8 @@ async def listening(gateway: LoneGateway, client: Client, *topics: Topic, since:
         yield listener
 
 
-async def refusal(gateway: LoneGateway, client: Client, topics: str) -> tuple[int, str]:
-    headers = {"authorization": f"Bearer {client.secret}"}
+async def refusal(gateway: LoneGateway, client: Client, topics: str, **also: str) -> tuple[int, str]:
+    headers = {"authorization": f"Bearer {client.secret}", **also}
     async with (
         aiohttp.ClientSession() as session,
         session.get(f"{gateway.url}/admin/v1/events?topics={topics}", headers=headers) as response,
@@ -139,6 +140,9 @@ async def test_nobody_hears_of_another_organization(people: People, gateway: Lon
         await people.database.execute("INSERT INTO gateway.slo_roll_up_runs VALUES (clock_timestamp(), 0, 0)")
         beats = [await owner.line() for _ in range(4)]
         assert beats == [": beat"] * 4
+        async with listening(gateway, await people.as_(Role.OWNER, "quiet"), *tenants) as again:
+            assert await again.line() == ": beat"
+            assert again.last_id == owner.last_id, "the id counts nobody else's news"
         await request_of(people, ours)
         await owner.heard(Topic.REQUESTS, Topic.USAGE, Topic.DIAGNOSIS)
 
@@ -167,7 +171,28 @@ async def expired(people: People, key: UUID) -> None:
     await people.database.execute("UPDATE gateway.admin_keys SET expires_at = now() WHERE id = $1", key)
 
 
-@pytest.mark.parametrize("end", [revoked, disabled, demoted, expired])
+async def rotated(people: People, key: UUID) -> None:
+    """Without an overlap: the key stands, this secret of it does not."""
+    await people.database.execute(
+        "UPDATE gateway.admin_keys SET hash = sha256(hash), previous_hash = hash, previous_expires_at = now()"
+        " WHERE id = $1",
+        key,
+    )
+
+
+async def test_the_secret_before_listens_as_long_as_it_stands(people: People, gateway: LoneGateway) -> None:
+    principal = await people.principal("ours", Role.VIEWER)
+    mine = people.with_secret(await people.key_of(principal))
+    async with listening(gateway, mine, Topic.USAGE) as listener:
+        await people.database.execute(
+            "UPDATE gateway.admin_keys SET hash = sha256(hash), previous_hash = hash,"
+            " previous_expires_at = now() + interval '1 hour' WHERE principal_id = $1",
+            principal,
+        )
+        assert [await listener.line() for _ in range(4)] == [": beat"] * 4
+
+
+@pytest.mark.parametrize("end", [revoked, disabled, demoted, expired, rotated])
 async def test_a_stream_ends_with_what_opened_it(
     end: Callable[[People, UUID], Awaitable[None]], people: People, gateway: LoneGateway
 ) -> None:
@@ -188,11 +213,38 @@ async def test_places_are_bounded_and_given_back(people: People, gateway: LoneGa
         assert await refusal(gateway, owner, "usage") == (429, "rate_limit_exceeded")
         async with listening(gateway, viewer, Topic.USAGE):
             assert await refusal(gateway, viewer, "usage") == (429, "rate_limit_exceeded")
+            assert await refusal(gateway, await people.as_(Role.ADMIN), "usage") == (429, "rate_limit_exceeded")
+            theirs = await people.as_(Role.OWNER, "theirs")
+            async with listening(gateway, theirs, Topic.USAGE), listening(gateway, theirs, Topic.USAGE):
+                assert await refusal(gateway, await people.operator(), "usage") == (429, "rate_limit_exceeded")
     async with asyncio.timeout(GUARD_S):
         while True:  # the gateway hears that they have left
             with contextlib.suppress(AssertionError):
                 async with listening(gateway, owner, Topic.USAGE), listening(gateway, owner, Topic.USAGE):
                     return
+
+
+async def test_a_tenth_of_the_places_is_the_operators(
+    admin_gateway: LoneGateway, admin_postgres_url: str, valkey_url: str, people: People
+) -> None:
+    settings: dict[str, Any] = {"SLIPSTREAM_GATEWAY__ADMIN__EVENTS__MAX_STREAMS": "10"}
+    operator, owner = await people.operator(), await people.owner()
+    async with (
+        lone_gateway(admin_postgres_url, valkey_url, pepper=admin_gateway.pepper, **settings) as one,
+        contextlib.AsyncExitStack() as stack,
+    ):
+        for role in (Role.OWNER, Role.VIEWER, Role.ADMIN):
+            for _ in range(3):
+                await stack.enter_async_context(listening(one, await people.as_(role), Topic.USAGE))
+        assert await refusal(one, owner, "usage") == (429, "rate_limit_exceeded")
+        async with listening(one, operator, Topic.USAGE) as listener:
+            assert await listener.line()
+
+
+async def test_a_page_of_another_site_takes_no_place(people: People, gateway: LoneGateway) -> None:
+    owner = await people.owner()
+    for site in ("cross-site", "same-site"):
+        assert (await refusal(gateway, owner, "usage", **{"sec-fetch-site": site}))[0] == 403
 
 
 async def test_who_comes_back_late_is_told_of_everything(people: People, gateway: LoneGateway) -> None:

@@ -76,6 +76,23 @@ async def test_while_it_is_away_the_oldest_give_way_and_are_counted(pool: asyncp
     assert await written(pool) == [*range(2, 10), 100, 101]
 
 
+async def test_a_row_that_cannot_be_stored_is_dropped_alone(
+    pool: asyncpg.Pool[Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def as_text(connection: asyncpg.Connection[Any], rows: Sequence[int]) -> None:
+        texts = [str(row) for row in rows]  # the server reads them, as it reads traces
+        await connection.execute("INSERT INTO written_behind SELECT unnest($1::text[])::int", texts)
+
+    dropped = list[None]()
+    rows = rows_of(pool, as_text, dropped)
+    for number in (*range(4), 2**31, *range(4, 8), 2**40):
+        rows.add(number)
+    await rows.flush()
+    assert await written(pool) == list(range(8))
+    assert (len(rows), len(dropped)) == (0, 2)
+    assert caplog.text.count("cannot be stored") == 2
+
+
 async def test_a_defect_of_the_writer_is_raised_and_loses_nothing(pool: asyncpg.Pool[Any]) -> None:
     async def broken(connection: asyncpg.Connection[Any], rows: Sequence[int]) -> None:
         raise KeyError("column")
