@@ -1,5 +1,5 @@
-"""What must hold for every operation there is, taken from the values that declare them: who may, whose it is, what it
-says.
+"""What must hold for every operation there is, taken from the values that declare them: what it leaves, what it says.
+Who may, and to whose things, is test_allowed.py's.
 
 An operation that is added is tested here without a line more, or fails for want of an example body.
 """
@@ -19,10 +19,9 @@ from gateway.admin.controllers import OPERATIONS, PREFIX, admin_operations
 from gateway.admin.events.route import EVENTS
 from gateway.admin.operation import WITH_SLASHES, Operation
 from gateway.auth.keys import mint
-from gateway.tenants.roles import PERMISSIONS, Role
+from gateway.tenants.roles import Role
 from gateway.wire.config import RequestConfig
 from tests.audited import all_audited
-from tests.gateway.admin import allowed as allowed_file
 from tests.gateway.admin.examples import body_for, things_of
 from tests.gateway.admin.people import Client, People
 
@@ -39,21 +38,6 @@ def path_of(operation: Operation, values: dict[str, object]) -> str:
     return path
 
 
-OF_THE_ROUTER = {"get_live_fleet"}
-"""What the router is asked, which the gateway of these tests has none of."""
-OWN_ONLY = {"list_completion_texts", "list_prefix_texts"}
-"""What even the operating organization cannot ask of others."""
-
-
-def allowed(operation: Operation, role: Role, organization: str) -> bool:
-    """What the declaration says."""
-    if operation.operator_only and organization != "operator":
-        return False
-    if operation.name in OWN_ONLY and organization == "operator":
-        return False
-    return operation.permission is None or operation.permission in PERMISSIONS[role]
-
-
 async def ask(client: Client, operation: Operation, values: dict[str, object], body: object = None) -> Any:
     """The answer to a request as it should be."""
     return await client.ask(operation.method, path_of(operation, values), body)
@@ -64,10 +48,6 @@ async def ask_wrongly(client: Client, operation: Operation, values: dict[str, ob
     if operation.body is not None:
         return await ask(client, operation, values, {"no such field": 1})
     return await client.ask(operation.method, path_of(operation, values) + "?no_such_parameter=1")
-
-
-def test_who_may_do_what_is_written_down() -> None:
-    assert allowed_file.FILE.read_text() == allowed_file.declared(), "python -m tests.gateway.admin.allowed"
 
 
 def test_routes_are_the_operations() -> None:
@@ -88,41 +68,6 @@ def _litestar_path(operation: Operation) -> str:
         kind = "path" if name in WITH_SLASHES else "str"
         path = path.replace(f"{{{name}}}", f"{{{name}:{kind}}}")
     return path
-
-
-@pytest.mark.parametrize("organization", ["ours", "operator"])
-@pytest.mark.parametrize("role", Role)
-async def test_the_matrix_of_roles_and_operations(role: Role, organization: str, people: People) -> None:
-    client = await people.as_(role, organization)
-    ours = await things_of(people, "ours")
-    for operation in OPERATIONS:
-        answer = await (ask if operation.method == "GET" else ask_wrongly)(client, operation, ours)
-        code = answer.body["error"]["code"] if answer.status >= 400 else ""
-        place = (operation.name, role, organization, answer)
-        if not allowed(operation, role, organization):
-            assert (answer.status, code) == (403, "permission_denied"), place
-        elif operation.name in OF_THE_ROUTER:
-            assert (answer.status, code) == (503, "router_unavailable"), place
-        elif operation.method == "GET":
-            assert answer.status == 200, place
-        else:  # let in, and stopped at the body or query that is wrong on purpose
-            assert (answer.status, code) == (400, "unknown_parameter"), place
-
-
-@pytest.mark.parametrize("name", [each.name for each in OPERATIONS if each.parameters and not each.operator_only])
-async def test_somebody_elses_ids_are_not_found(name: str, people: People) -> None:
-    operation = BY_NAME[name]
-    owner, theirs = await people.owner(), await things_of(people, "theirs")
-    body = await body_for(people, operation, "ours")
-    answer = await ask(owner, operation, theirs, body)
-    assert (answer.status, answer.body["error"]["code"]) == (404, "not_found"), answer
-    nowhere = await ask(owner, operation, {key: uuid4() for key in operation.parameters}, body)
-    assert nowhere.status == 404
-    # Their own owner and the operating organization find it: the 404 was about whose it is.
-    if operation.method == "GET":
-        for client in (await people.as_(Role.OWNER, "theirs"), await people.operator()):
-            own = name not in OWN_ONLY or client is not await people.operator()
-            assert (await ask(client, operation, theirs)).status == (200 if own else 403)
 
 
 async def test_lists_hold_nothing_of_others(people: People) -> None:
