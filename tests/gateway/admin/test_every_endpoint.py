@@ -23,7 +23,7 @@ from gateway.tenants.roles import Role
 from gateway.wire.config import RequestConfig
 from tests.audited import all_audited
 from tests.gateway.admin.examples import body_for, things_of
-from tests.gateway.admin.people import Client, People
+from tests.gateway.admin.people import Client, Credential, People
 
 NO_MOMENTS = ("0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00")
 """Well-formed, and outside the years that UTC and the database's driver have."""
@@ -82,23 +82,34 @@ async def test_lists_hold_nothing_of_others(people: People) -> None:
             assert not [one for one in theirs if one in text], operation.name
 
 
+@pytest.mark.parametrize("credential", [Credential.MEMBER_KEY, Credential.SESSION])
 @pytest.mark.parametrize("name", [operation.name for operation in OPERATIONS if operation.method != "GET"])
-async def test_every_change_leaves_one_audit_row_that_names_the_actor(name: str, people: People) -> None:
+async def test_every_change_leaves_one_audit_row_that_names_the_actor(
+    name: str, credential: Credential, people: People
+) -> None:
     operation = BY_NAME[name]
     organization = "operator" if operation.operator_only else "ours"
-    client = await people.as_(Role.OWNER, organization)
-    values = await things_of(people, organization, fresh=True)
+    client = await people.as_(Role.OWNER, organization, credential)
+    values = await things_of(people, organization, fresh=True, only=operation.parameters)
     body = await body_for(people, operation, organization)
     async with all_audited(people.database) as rows:  # compared with what the tables say
         answer = await ask(client, operation, values, body)
     assert answer.status == operation.status, answer
     me = await client.get("/me")
     assert len(rows) == 1, rows
-    assert str(rows[0]["actor_id"]) == me["id"]
-    assert rows[0]["request_id"] == answer.headers["x-request-id"]
-    assert rows[0]["before"] is not None or rows[0]["after"] is not None
-    assert "sk-slip-" not in str(dict(rows[0])).replace("sk-slip-…", "").replace("sk-slip-admin-…", "")
-    assert "whsec_" not in str(dict(rows[0]))
+    row = rows[0]
+    assert (row["actor_kind"], str(row["actor_id"]), row["actor_name"]) == ("member", me["id"], me["email"])
+    assert (row["admin_key_id"] is None) == (credential == Credential.SESSION)
+    assert row["request_id"] == answer.headers["x-request-id"]
+    was, now = row["before"] is not None, row["after"] is not None
+    if operation.name.startswith(("create_", "start_")):
+        assert (was, now) == (False, True)
+    elif operation.method == "PATCH":
+        assert (was, now) == (True, True)
+    else:
+        assert was or now
+    assert "sk-slip-" not in str(dict(row)).replace("sk-slip-…", "").replace("sk-slip-admin-…", "")
+    assert "whsec_" not in str(dict(row))
 
 
 @pytest.mark.parametrize("name", BY_NAME)
