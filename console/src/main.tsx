@@ -10,12 +10,19 @@ import { SESSION_KEY } from "./shell/session";
 import { followTheme } from "./shell/theme";
 
 const RETRIES = 2;
+const BUSY_RETRIES = 5;
+
+/** What failed on the way, and 429: another window of the organization reads reports. */
+function again(failed: number, error: Error): boolean {
+  if (!(error instanceof ApiError)) return failed < RETRIES;
+  return error.status === 429 ? failed < BUSY_RETRIES : error.status >= 500 && failed < RETRIES;
+}
 
 const queries = new QueryClient({
   defaultOptions: {
     queries: {
       staleTime: 5_000,
-      retry: (failed, error) => !(error instanceof ApiError && error.status < 500) && failed < RETRIES,
+      retry: again,
     },
   },
 });

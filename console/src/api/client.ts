@@ -1,10 +1,12 @@
 /** The admin API's client: typed by its OpenAPI document, signed by the session's cookie and its CSRF token. */
 import createClient, { type Middleware } from "openapi-fetch";
 import { ApiError } from "./error";
+import { isReport, Turns } from "./reports";
 import type { components, paths } from "./schema";
 
 export type Schemas = components["schemas"];
 
+const reports = new Turns(2);
 let csrfToken: string | null = null;
 
 /** Every session document brings a new one; requests that change something send it. */
@@ -28,7 +30,8 @@ const signed: Middleware = {
 export const api = createClient<paths>({
   baseUrl: "",
   credentials: "same-origin",
-  fetch: (request) => globalThis.fetch(request),
+  fetch: (request) =>
+    isReport(request) ? reports.run(() => globalThis.fetch(request)) : globalThis.fetch(request),
 });
 api.use(signed);
 

@@ -1,6 +1,7 @@
 /** What a page shows stays true while it is open: its queries are asked again when what they tell of has changed. */
 import { type QueryKey, useQueryClient } from "@tanstack/react-query";
 import { useEffect } from "react";
+import { type Permission, useMyself } from "../shell/session";
 
 export const TOPICS = [
   "usage",
@@ -15,6 +16,20 @@ export const TOPICS = [
   "reconciliations",
 ] as const;
 export type Topic = (typeof TOPICS)[number];
+
+/** What the API asks of who listens: that of the endpoints which tell the contents. */
+const NEEDS: Record<Topic, Permission> = {
+  usage: "usage.read",
+  requests: "requests.read",
+  fleet: "fleet.read",
+  slo: "usage.read",
+  diagnosis: "requests.read",
+  prefixes: "usage.read",
+  releases: "releases.read",
+  evals: "evals.read",
+  reviews: "reviews.vote",
+  reconciliations: "reconciliation.read",
+};
 
 /** How often a page asks while it hears of no news by itself. */
 export const EVERY_MS = 5000;
@@ -62,7 +77,7 @@ export function listen(topics: readonly Topic[], onNews: () => void): () => void
       close();
       return;
     }
-    if (stream === null && Date.now() >= again) open();
+    if (stream === null && topics.length > 0 && Date.now() >= again) open();
     if (Date.now() - asked >= (heard ? AT_LEAST_EVERY_MS : EVERY_MS)) news();
   }
   const timer = setInterval(look, EVERY_MS);
@@ -78,7 +93,8 @@ export function listen(topics: readonly Topic[], onNews: () => void): () => void
 /** Ask the queries of these keys again when one of these topics has news; not while the page is hidden. */
 export function useLive(topics: readonly Topic[], keys: readonly QueryKey[]): void {
   const client = useQueryClient();
-  const named = JSON.stringify([topics, keys]);
+  const { can } = useMyself();
+  const named = JSON.stringify([topics.filter((topic) => can(NEEDS[topic])), keys]);
   useEffect(() => {
     const [heard, asked] = JSON.parse(named) as [Topic[], QueryKey[]];
     return listen(heard, () => {

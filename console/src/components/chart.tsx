@@ -66,7 +66,7 @@ export function Chart({ label, times, series, kind = "lines", format, height = 2
               paths: uPlot.paths.bars?.({ size: [0.72, 60], radius: 0.08 }) as uPlot.Series.PathBuilder,
             }
           : {}),
-        points: { show: false },
+        points: { show: false, size: 5, fill: stroke, filter: kind === "bars" ? () => [] : alone },
         value: (_, value) => (value == null ? "–" : format(value)),
       };
     });
@@ -133,6 +133,16 @@ export function Chart({ label, times, series, kind = "lines", format, height = 2
       )}
     </figure>
   );
+}
+
+/** Values without a neighbour, which no line would show. */
+function alone(plot: uPlot, series: number): number[] {
+  const values = plot.data[series] ?? [];
+  const found: number[] = [];
+  values.forEach((value, at) => {
+    if (value != null && values[at - 1] == null && values[at + 1] == null) found.push(at);
+  });
+  return found;
 }
 
 const TICK_DAY = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", timeZone: "UTC" });

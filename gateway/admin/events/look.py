@@ -19,14 +19,18 @@ DIGESTS: dict[Topic, str] = {
                (SELECT string_agg(concat(instance, ' ', version, ' ', refused_version), ',' ORDER BY instance)
                   FROM gateway.fleet_gateways)""",
     Topic.RELEASES: """
-        SELECT count(*), sum(step), sum(stage), count(ended_at), max(watermark), sum(more_units)
+        SELECT count(*), sum(step), sum(stage), count(ended_at), max(watermark), sum(more_units),
+               sum(hashtext(told)::bigint)
           FROM gateway.releases""",
     Topic.EVALS: """
         SELECT count(*), count(started_at), count(ended_at), max(lease_until),
-               (SELECT count(*) FROM evals.comparisons), (SELECT count(ended_at) FROM evals.comparisons)
+               (SELECT count(*) FROM evals.comparisons), (SELECT count(ended_at) FROM evals.comparisons),
+               (SELECT max(lease_until) FROM evals.comparisons)
           FROM evals.runs""",
     Topic.REVIEWS: "SELECT (SELECT count(*) FROM gateway.reviews), (SELECT count(*) FROM gateway.review_votes)",
-    Topic.RECONCILIATIONS: "SELECT max(window_from) FROM gateway.reconciliations",
+    Topic.RECONCILIATIONS: """
+        SELECT (SELECT max(window_from) FROM gateway.reconciliations),
+               (SELECT max(checked_at) FROM gateway.usage_verifications)""",
 }
 """What differs as soon as the deployment's topic has news."""
 RUNS: dict[Topic, str] = {

@@ -208,7 +208,7 @@ async def test_a_cursor_beyond_what_a_column_holds_is_refused_and_costs_no_conne
     before = await connections_of(people)
     for operation in OPERATIONS:
         if (
-            operation.name in ("list_requests", "list_completion_texts", "list_prefix_texts")
+            operation.name in ("list_requests", "list_requests_of_all", "list_completion_texts", "list_prefix_texts")
             and len(values) == 1
             and isinstance(values[0], str)
         ):

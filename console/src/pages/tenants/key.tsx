@@ -2,8 +2,8 @@ import { useQuery } from "@tanstack/react-query";
 import { getRouteApi, Link } from "@tanstack/react-router";
 import { api, read } from "../../api/client";
 import { StateBadge } from "../../components/badge";
-import { ErrorNotice, Loading } from "../../components/notice";
 import { Card, Facts, Page } from "../../components/page";
+import { Pending } from "../../components/pending";
 import { Time } from "../../components/time";
 import { KeyActions } from "./key-actions";
 import { LimitsOf } from "./limits-of";
@@ -16,8 +16,7 @@ export function KeyPage() {
     queryKey: ["key", keyId],
     queryFn: () => read(api.GET("/admin/v1/keys/{key_id}", { params: { path: { key_id: keyId } } })),
   });
-  if (key.error) return <ErrorNotice error={key.error} retry={() => void key.refetch()} />;
-  if (!key.data) return <Loading />;
+  if (!key.data) return <Pending title="Key" query={key} />;
   return (
     <Page
       title={key.data.name}

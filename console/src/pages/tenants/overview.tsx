@@ -7,6 +7,7 @@ import { StateBadge } from "../../components/badge";
 import { Chart } from "../../components/chart";
 import { Empty, ErrorNotice, Loading } from "../../components/notice";
 import { Card, Page, Stats } from "../../components/page";
+import { Pending } from "../../components/pending";
 import { Table } from "../../components/table";
 import { Time } from "../../components/time";
 import { amount } from "../../format/money";
@@ -24,8 +25,7 @@ export function Overview() {
   const { organizationId } = route.useParams();
   const { can } = useMyself();
   const organization = useOrganization(organizationId);
-  if (organization.error)
-    return <ErrorNotice error={organization.error} retry={() => void organization.refetch()} />;
+  if (organization.error) return <Pending title="Overview" query={organization} />;
   return (
     <Page title={organization.data?.name ?? "Overview"} about="The last 24 hours.">
       <div className="stack">

@@ -13,6 +13,7 @@ import { Card, Page, Stats } from "../../components/page";
 import { type Column, Table } from "../../components/table";
 import { Time } from "../../components/time";
 import { count, percent, short } from "../../format/number";
+import { useMyself } from "../../shell/session";
 import { words } from "./diagnosis-of";
 import { byTemplate, sharesByHour, type Template } from "./prefix-shares";
 
@@ -22,6 +23,7 @@ const route = getRouteApi("/signed/org/$organizationId/prefixes");
 
 export function Prefixes() {
   const { organizationId } = route.useParams();
+  const myself = useMyself();
   const search = route.useSearch();
   const navigate = route.useNavigate();
   const set = (part: Partial<typeof search>) =>
@@ -42,6 +44,8 @@ export function Prefixes() {
         ),
       ),
   });
+  // texts are shown to the organization's own members only, an operator is none of them
+  const mayRead = myself.organization.id === organizationId && myself.can("prompts.read", organizationId);
   const rows = shares.data ?? [];
   const chart = useMemo(() => sharesByHour(shares.data ?? []), [shares.data]);
   const sum = (of: (row: (typeof rows)[number]) => number) => rows.reduce((all, row) => all + of(row), 0);
@@ -90,7 +94,7 @@ export function Prefixes() {
           <Templates rows={byTemplate(shares.data)} onTemplate={(template) => set({ template })} />
         )}
         <Drops organizationId={organizationId} />
-        <Texts organizationId={organizationId} template={search.template} />
+        {mayRead && <Texts organizationId={organizationId} template={search.template} />}
       </div>
     </Page>
   );
@@ -227,7 +231,7 @@ function Texts({ organizationId, template }: { organizationId: string; template:
       }),
     ),
   );
-  if (list.error || list.rows.length === 0) return null; // only with prompts.read, and where a project keeps prompts
+  if (list.rows.length === 0 && !list.error) return null; // where no project keeps prompts
   const columns: Column<Text>[] = [
     {
       id: "recorded_at",

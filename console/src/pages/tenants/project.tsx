@@ -8,8 +8,9 @@ import { StateBadge } from "../../components/badge";
 import { Button } from "../../components/button";
 import { Confirm } from "../../components/dialog";
 import { Filters, SelectFilter, TextFilter } from "../../components/filters";
-import { Empty, ErrorNotice, Loading } from "../../components/notice";
+import { Empty } from "../../components/notice";
 import { Page } from "../../components/page";
+import { Pending } from "../../components/pending";
 import { type Column, Table } from "../../components/table";
 import { Time } from "../../components/time";
 import { KEY_STATES } from "../../shell/choices";
@@ -50,8 +51,7 @@ export function ProjectPage() {
       then: () => setOpen("none"),
     },
   );
-  if (project.error) return <ErrorNotice error={project.error} retry={() => void project.refetch()} />;
-  if (!project.data) return <Loading />;
+  if (!project.data) return <Pending title="Project" query={project} />;
   const columns: Column<Key>[] = [
     {
       id: "name",

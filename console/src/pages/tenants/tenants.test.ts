@@ -3,6 +3,7 @@ import { differences } from "./audit-difference";
 import { effectiveLimits, type LimitRule } from "./effective";
 import { moments, periodBefore, periodOf } from "./periods";
 import { seriesOf, type Totals, totalsOf } from "./usage-series";
+import { inOrder } from "./waterfall";
 
 describe("what a change changed", () => {
   it("names fields that differ, nested ones with dots, and no others", () => {
@@ -138,4 +139,19 @@ describe("usage", () => {
     expect(times).toHaveLength(7);
     expect(series[0]?.values).toEqual([0, 4, 0, 0, 0, 0, 0]);
   });
+});
+
+test("phases stand in the order they happen, whatever order they came in", () => {
+  const stored = ["auth", "limit", "queue", "route", "decode", "engine", "stream", "first_token", "new_one"];
+  expect(inOrder(stored)).toEqual([
+    "auth",
+    "limit",
+    "queue",
+    "route",
+    "engine",
+    "first_token",
+    "decode",
+    "stream",
+    "new_one",
+  ]);
 });

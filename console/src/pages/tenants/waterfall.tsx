@@ -1,8 +1,16 @@
 /** Phases of a request, one after the other. */
 import { milliseconds } from "../../format/number";
 
+/** In the order they happen, which what is stored does not keep. */
+const ORDER = ["auth", "limit", "queue", "route", "engine", "first_token", "decode", "stream"];
+
+export function inOrder(names: string[]): string[] {
+  const place = (name: string) => (ORDER.includes(name) ? ORDER.indexOf(name) : ORDER.length);
+  return [...names].sort((one, other) => place(one) - place(other));
+}
+
 export function Waterfall({ phases }: { phases: Record<string, number> }) {
-  const names = Object.keys(phases);
+  const names = inOrder(Object.keys(phases));
   if (names.length === 0) return <p className="quiet">No phases were measured.</p>;
   const total = names.reduce((sum, name) => sum + (phases[name] ?? 0), 0) || 1;
   let begin = 0;

@@ -11,6 +11,7 @@ import { Filters, SelectFilter } from "../../components/filters";
 import { ActionsMenu } from "../../components/menu";
 import { Empty, ErrorNotice, Loading } from "../../components/notice";
 import { Card, Facts, Page } from "../../components/page";
+import { Pending } from "../../components/pending";
 import { type Column, Table } from "../../components/table";
 import { Time } from "../../components/time";
 import { milliseconds } from "../../format/number";
@@ -67,8 +68,7 @@ export function WebhookPage() {
       read(api.POST("/admin/v1/deliveries/{delivery_id}/retry", { params: { path: { delivery_id } } })),
     { done: "It is sent again." },
   );
-  if (webhook.error) return <ErrorNotice error={webhook.error} retry={() => void webhook.refetch()} />;
-  if (!webhook.data) return <Loading />;
+  if (!webhook.data) return <Pending title="Webhook" query={webhook} />;
   const writes = can("webhooks.write", organizationId);
   const columns: Column<Delivery>[] = [
     { id: "type", heading: "Event", value: (row) => row.type, cell: (row) => <code>{row.type}</code> },

@@ -53,7 +53,7 @@ export function DeploymentOverview() {
           {until && (
             <>
               {" "}
-              Added up until <Time at={until} />.
+              Added up <Time at={notAhead(until)} />.
             </>
           )}
         </>
@@ -86,6 +86,11 @@ export function DeploymentOverview() {
       </div>
     </Page>
   );
+}
+
+/** The minute that runs is added up to its end, which is not there yet. */
+function notAhead(until: string): string {
+  return new Date(Math.min(Date.parse(until), Date.now())).toISOString();
 }
 
 /** Minutes since 1970, while the page is open. */
@@ -155,26 +160,32 @@ function Sums({ series, span, which }: { series: Series; span: OverviewSpan; whi
     );
   }
   return (
-    <Stats
-      figures={[
-        { name: "Requests", value: short(sum.requests), note: rate(sum.requests_per_s) },
-        {
-          name: "Output tokens",
-          value: short(sum.completion_tokens),
-          note: rate(sum.completion_tokens_per_s),
-        },
-        { name: "Goodput", value: percent(sum.goodput, 2), note: `of ${short(sum.counted)}` },
-        { name: "Shed", value: percent(sum.shed_share, 2), note: count(sum.shed) },
-        { name: "Failed", value: percent(sum.failed_share, 2), note: count(sum.failed) },
-        { name: "Limited", value: percent(sum.limited_share, 2), note: count(sum.limited) },
-        { name: "From the cache", value: percent(sum.cache_hit_share), note: "of input tokens" },
-        {
-          name: "Billed",
-          value: spend.data === undefined ? "–" : amount(spend.data),
-          note: "in whole hours",
-        },
-      ]}
-    />
+    <>
+      <Stats
+        figures={[
+          { name: "Requests", value: short(sum.requests), note: rate(sum.requests_per_s) },
+          {
+            name: "Output tokens",
+            value: short(sum.completion_tokens),
+            note: rate(sum.completion_tokens_per_s),
+          },
+          { name: "From the cache", value: percent(sum.cache_hit_share), note: "of input" },
+          {
+            name: "Billed",
+            value: spend.data === undefined ? "–" : amount(spend.data),
+            note: "in whole hours",
+          },
+        ]}
+      />
+      <Stats
+        figures={[
+          { name: "Goodput", value: percent(sum.goodput, 2), note: `of ${short(sum.counted)}` },
+          { name: "Shed", value: percent(sum.shed_share, 2), note: count(sum.shed) },
+          { name: "Failed", value: percent(sum.failed_share, 2), note: count(sum.failed) },
+          { name: "Limited", value: percent(sum.limited_share, 2), note: count(sum.limited) },
+        ]}
+      />
+    </>
   );
 }
 
@@ -229,8 +240,8 @@ function Charts({ span, which }: { span: OverviewSpan; which: Which }) {
           <Chart
             label="Output tokens per second"
             times={times}
-            format={(value) => (value < 10 ? value.toFixed(1) : short(value))}
-            series={[{ label: "tokens/s", values: values((row) => row.completion_tokens_per_s) }]}
+            format={(value) => (value === 0 ? "0" : value < 10 ? value.toPrecision(2) : short(value))}
+            series={[{ label: "tokens/s", values: zeroed((row) => row.completion_tokens_per_s ?? 0) }]}
           />
         </Card>
         <Card title="Time to first token" about={how}>

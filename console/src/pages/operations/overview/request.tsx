@@ -71,7 +71,7 @@ function Whereabouts({ found }: { found: Detail }) {
               "Computed for it",
               latency.prompt_tokens === null || latency.cached_tokens === null
                 ? "–"
-                : `${count(latency.prompt_tokens - latency.cached_tokens)} tokens in ${milliseconds(latency.engine_prefill_ms)}`,
+                : `${count(latency.prompt_tokens - latency.cached_tokens)} tokens${latency.engine_prefill_ms === null ? "" : ` in ${milliseconds(latency.engine_prefill_ms)}`}`,
             ],
           ]}
         />

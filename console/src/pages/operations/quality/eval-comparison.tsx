@@ -11,6 +11,7 @@ import { Confirm, Dialog } from "../../../components/dialog";
 import { Filters, SelectFilter } from "../../../components/filters";
 import { Empty, ErrorNotice, Loading, Notice } from "../../../components/notice";
 import { Card, Facts, Page, Stats } from "../../../components/page";
+import { Pending } from "../../../components/pending";
 import { type Column, Table } from "../../../components/table";
 import { FullTime, Time } from "../../../components/time";
 import { count, percent } from "../../../format/number";
@@ -49,9 +50,7 @@ export function EvalComparison() {
   );
   const under = comparison.data === undefined || isUnder(comparison.data.status);
   useLive(["evals"], under ? [["eval-comparison", comparisonId]] : []);
-  if (comparison.error)
-    return <ErrorNotice error={comparison.error} retry={() => void comparison.refetch()} />;
-  if (!comparison.data) return <Loading />;
+  if (!comparison.data) return <Pending title="Comparison" query={comparison} />;
   const found = comparison.data;
   const gate = gateOf(found);
   const margin = found.rule.margin ?? 0.02;

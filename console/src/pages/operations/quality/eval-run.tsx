@@ -9,8 +9,9 @@ import { StateBadge } from "../../../components/badge";
 import { Button } from "../../../components/button";
 import { Confirm, Dialog } from "../../../components/dialog";
 import { Filters, SelectFilter } from "../../../components/filters";
-import { Empty, ErrorNotice, Loading, Notice } from "../../../components/notice";
+import { Empty, Notice } from "../../../components/notice";
 import { Card, Facts, Page, Stats } from "../../../components/page";
+import { Pending } from "../../../components/pending";
 import { type Column, Table } from "../../../components/table";
 import { FullTime, Time } from "../../../components/time";
 import { count, milliseconds, percent } from "../../../format/number";
@@ -63,8 +64,7 @@ export function EvalRun() {
         ]
       : [],
   );
-  if (run.error) return <ErrorNotice error={run.error} retry={() => void run.refetch()} />;
-  if (!run.data) return <Loading />;
+  if (!run.data) return <Pending title="Run" query={run} />;
   const { run: found, slices } = run.data;
   const right = slices.reduce((sum, slice) => sum + slice.score_sum, 0);
   const set = (part: Partial<typeof search>) =>

@@ -6,6 +6,7 @@ import { useLive } from "../../../api/live";
 import { StateBadge } from "../../../components/badge";
 import { Empty, ErrorNotice, Loading, Notice } from "../../../components/notice";
 import { Card, Facts, Page, Stats } from "../../../components/page";
+import { Pending } from "../../../components/pending";
 import { type Column, Table } from "../../../components/table";
 import { FullTime, Time } from "../../../components/time";
 import { count, milliseconds, percent } from "../../../format/number";
@@ -54,8 +55,7 @@ export function ReleasePage() {
     ["release-steps", releaseId],
   ];
   useLive(["releases"], release.data && hasEnded(release.data.state) ? [] : live);
-  if (release.error) return <ErrorNotice error={release.error} retry={() => void release.refetch()} />;
-  if (!release.data) return <Loading />;
+  if (!release.data) return <Pending title="Release" query={release} />;
   const found = release.data;
   return (
     <Page

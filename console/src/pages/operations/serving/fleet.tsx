@@ -8,15 +8,15 @@ import { Card, Page, Stats } from "../../../components/page";
 import { Table } from "../../../components/table";
 import { Time } from "../../../components/time";
 import { count, short } from "../../../format/number";
+import { LIVE_FLEET, useLiveFleet } from "./live-fleet";
 import type { LiveReplica } from "./replica-state";
 import { type LivePool, Replicas } from "./replicas";
 
-const LIVE = ["fleet", "live"];
 const STANDING = ["fleet", "standing"];
 
 export function Fleet() {
-  useLive(["fleet"], [LIVE, STANDING]);
-  const live = useQuery({ queryKey: LIVE, queryFn: () => read(api.GET("/admin/v1/fleet/live")) });
+  useLive(["fleet"], [LIVE_FLEET, STANDING]);
+  const live = useLiveFleet();
   const pools = live.data?.pools ?? [];
   const replicas = pools.flatMap((pool) => pool.replicas);
   const sum = (figure: (replica: LiveReplica) => number) =>

@@ -7,6 +7,7 @@ import { Card, Facts, Page, Stats } from "../../../components/page";
 import { type Column, Table } from "../../../components/table";
 import { amount } from "../../../format/money";
 import { count } from "../../../format/number";
+import { useLiveFleet } from "./live-fleet";
 import { Replicas } from "./replicas";
 
 type Model = Schemas["Model"];
@@ -22,10 +23,7 @@ export function PoolPage() {
     queryKey: ["fleet", "pool", name],
     queryFn: () => read(api.GET("/admin/v1/pools/{pool_name}", { params: { path: { pool_name: name } } })),
   });
-  const live = useQuery({
-    queryKey: ["fleet", "live"],
-    queryFn: () => read(api.GET("/admin/v1/fleet/live")),
-  });
+  const live = useLiveFleet();
   const models = useQuery({
     queryKey: ["fleet", "models"],
     queryFn: () => read(api.GET("/admin/v1/models")),
