@@ -135,13 +135,13 @@ class People:
         if known is None:
             principal_id = await self.principal(organization, role, member=credential != Credential.ACCOUNT_KEY)
             if credential == Credential.SESSION:
-                known = Client(self.session, self.url, "", await self._signed_in(principal_id))
+                known = Client(self.session, self.url, "", await self.session_of(principal_id))
             else:
                 known = self.with_secret(await self.key_of(principal_id))
             self._clients[organization, role, credential] = known
         return known
 
-    async def _signed_in(self, principal_id: UUID) -> dict[str, str]:
+    async def session_of(self, principal_id: UUID) -> dict[str, str]:
         """What the browser of a member sends who has an account and is signed in, now."""
         minted = token.mint(self.pepper)
         await self.database.execute(
