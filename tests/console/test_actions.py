@@ -1,8 +1,9 @@
 """Every action of the console, read from its source: it is an operation of the public admin API, for roles that are
 written down, and no page offers it without asking whether the role may.
 
-That each of these operations writes exactly one audit row is tests/gateway/admin/test_every_endpoint.py's, by key; that
-a session has exactly what a key has is tests/gateway/console/test_same_as_a_key.py's.
+That each of these operations, asked by a session too, writes exactly one audit row with who did it and what was before
+and after is tests/gateway/admin/test_every_endpoint.py's; that exactly the roles of the list are let in,
+test_allowed.py's beside it; and of one's own account, tests/gateway/console/test_own_actions.py's.
 """
 
 from __future__ import annotations
@@ -56,6 +57,9 @@ def test_every_action_is_an_operation_of_the_admin_api_and_asked_for_only_by_who
         operation = declared.get((method, address))
         assert operation is not None, f"{place} is no operation"
         assert (method, operation.path) in roles, f"{place} is not in tests/gateway/admin/allowed.txt"
+        row = roles[method, operation.path]
+        assert row.operator_own is not None
+        assert row.operator_own.answered, f"{place}: nobody may"
         if operation.permission is not None:
             # a page that nobody else is led to need not ask again
             near = (path, *used_by[path], *(path.parent.glob("destinations.ts")))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -26,6 +27,9 @@ from tests.gateway.admin.people import People
 from tests.gateway.diagnosis.stored_traffic import TRACED_AN_HOUR_AGO
 
 CANDIDATE = "candidate"
+SPARE_PARTS = frozenset({"model_name", "alias", "pool_name", "replica_id", "fleet_version"})
+ALL = frozenset({*SPARE_PARTS, "change_id", "release_id"})
+"""What costs the fleet a version, or the tables rows."""
 _things: dict[tuple[int, str], dict[str, object]] = {}
 
 BODIES: dict[str, dict[str, Any]] = {
@@ -98,8 +102,11 @@ async def body_for(people: People, operation: Operation, organization: str) -> d
     }
 
 
-async def things_of(people: People, organization: str, *, fresh: bool = False) -> dict[str, object]:
-    """Path parameters by name, of things that belong to the organization. fresh: never used by another test."""
+async def things_of(
+    people: People, organization: str, *, fresh: bool = False, only: Collection[str] = ALL
+) -> dict[str, object]:
+    """Path parameters by name, of things that belong to the organization. fresh: never used by another test; of the
+    deployment's own then those of these names."""
     known = _things.get((id(people), organization))
     if known is not None and not fresh:
         return known
@@ -175,7 +182,9 @@ async def things_of(people: People, organization: str, *, fresh: bool = False) -
             f"WITH traced AS ({TRACED_AN_HOUR_AGO})"
             " INSERT INTO gateway.changes (name, made_at, metric, statistic, expected_ms, window_s)"
             " VALUES ('prefix caching', now() - interval '1 hour', 'ttft', 'p50', -250, 60) RETURNING id"
-        ),
+        )
+        if "change_id" in only
+        else None,
         "review_id": await fetchval(
             "INSERT INTO gateway.reviews (model, release, unit, candidate_left, project_id, prompt, baseline,"
             " candidate) VALUES ('m', '', 1, true, $1, 'p', 'b', 'c') RETURNING id",
@@ -186,9 +195,11 @@ async def things_of(people: People, organization: str, *, fresh: bool = False) -
             people.database, model="m", baseline_pool="old", candidate_pool="new", slices=["facts"]
         ),
         "price_version": await _planned_price(people),
-        **await _spare_parts_of_the_fleet(people),
-        "release_id": await _running_release(people),
     }
+    if only is ALL or SPARE_PARTS & set(only):
+        things |= await _spare_parts_of_the_fleet(people)
+    if "release_id" in only:
+        things["release_id"] = await _running_release(people)
     if not fresh:
         _things[id(people), organization] = things
     return things

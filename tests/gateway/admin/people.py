@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -10,7 +11,17 @@ import asyncpg
 import msgspec
 
 from gateway.auth.keys import ADMIN_PREFIX, mint
+from gateway.sessions import token
+from gateway.sessions.cookie import NAME
 from gateway.tenants.roles import Role
+
+
+class Credential(StrEnum):
+    """By what somebody is known."""
+
+    MEMBER_KEY = "a member's key"
+    ACCOUNT_KEY = "a service account's key"
+    SESSION = "a session of the console"
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -20,16 +31,20 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Client:
-    """Asks the admin API with one key."""
+    """Asks the admin API with one key, or with what a browser sends of somebody who is signed in."""
 
-    def __init__(self, session: aiohttp.ClientSession, url: str, secret: str) -> None:
+    def __init__(
+        self, session: aiohttp.ClientSession, url: str, secret: str, sends: dict[str, str] | None = None
+    ) -> None:
+        """sends: headers of every request, when not the key's."""
         self._session = session
         self._url = url
+        self._sends = sends or {}
         self.secret = secret
 
     async def ask(self, method: str, path: str, body: object = None, **headers: str) -> Answer:
         """path: below /admin/v1. headers: with `_` for `-`."""
-        sent = {name.replace("_", "-"): value for name, value in headers.items()}
+        sent = {**self._sends, **{name.replace("_", "-"): value for name, value in headers.items()}}
         if self.secret:
             sent["authorization"] = f"Bearer {self.secret}"
         data = None if body is None else msgspec.json.encode(body)
@@ -60,7 +75,7 @@ class Client:
 
 
 class People:
-    """The operating organization and two tenants, `ours` and `theirs`, with a client for each role in each."""
+    """The operating organization, the tenants `ours`, `theirs` and `disabled`, and a client for each role in each."""
 
     def __init__(
         self, session: aiohttp.ClientSession, url: str, database: asyncpg.Connection[Any], pepper: bytes
@@ -70,30 +85,33 @@ class People:
         self.database = database
         self.pepper = pepper
         self.organizations: dict[str, UUID] = {}
-        self._clients: dict[tuple[str, Role], Client] = {}
+        self._clients: dict[tuple[str, Role, Credential], Client] = {}
 
     async def move_in(self) -> None:
         """Make all of them."""
-        for name in ("operator", "ours", "theirs"):
+        for name in ("operator", "ours", "theirs", "disabled"):
             if name == "operator":
                 found = await self.database.fetchval("SELECT id FROM gateway.organizations WHERE operator")
                 if found is not None:
                     self.organizations[name] = found
                     continue
             self.organizations[name] = await self.database.fetchval(
-                "INSERT INTO gateway.organizations (name, operator) VALUES ($1, $2) RETURNING id",
+                "INSERT INTO gateway.organizations (name, operator, disabled_at)"
+                " VALUES ($1, $2, CASE WHEN $3 THEN now() END) RETURNING id",
                 f"{name} {uuid4()}",
                 name == "operator",
+                name == "disabled",
             )
 
-    async def principal(self, organization: str, role: Role) -> UUID:
-        """A new member."""
+    async def principal(self, organization: str, role: Role, *, member: bool = True) -> UUID:
+        """A new member, or a new service account."""
         principal_id: UUID = await self.database.fetchval(
             "INSERT INTO gateway.principals (organization_id, kind, email, name, role)"
-            " VALUES ($1, 'member', $2, $3, $4) RETURNING id",
+            " VALUES ($1, $2, $3, $4, $5) RETURNING id",
             self.organizations[organization],
-            f"{uuid4()}@example.com",
-            role.value,
+            "member" if member else "service_account",
+            f"{uuid4()}@example.com" if member else None,
+            role.value if member else uuid4().hex,
             role.value,
         )
         return principal_id
@@ -109,13 +127,31 @@ class People:
         )
         return minted.secret
 
-    async def as_(self, role: Role, organization: str = "ours") -> Client:
+    async def as_(
+        self, role: Role, organization: str = "ours", credential: Credential = Credential.MEMBER_KEY
+    ) -> Client:
         """A client for that role."""
-        known = self._clients.get((organization, role))
+        known = self._clients.get((organization, role, credential))
         if known is None:
-            secret = await self.key_of(await self.principal(organization, role))
-            known = self._clients[organization, role] = Client(self.session, self.url, secret)
+            principal_id = await self.principal(organization, role, member=credential != Credential.ACCOUNT_KEY)
+            if credential == Credential.SESSION:
+                known = Client(self.session, self.url, "", await self.session_of(principal_id))
+            else:
+                known = self.with_secret(await self.key_of(principal_id))
+            self._clients[organization, role, credential] = known
         return known
+
+    async def session_of(self, principal_id: UUID) -> dict[str, str]:
+        """What the browser of a member sends who has an account and is signed in, now."""
+        minted = token.mint(self.pepper)
+        await self.database.execute(
+            "WITH account AS (INSERT INTO gateway.console_accounts (principal_id) VALUES ($1) RETURNING id)"
+            " INSERT INTO gateway.console_sessions (account_id, token_hash, method, network, user_agent, expires_at)"
+            " SELECT id, $2, 'password', '', '', now() + interval '1 hour' FROM account",
+            principal_id,
+            minted.hash,
+        )
+        return {"cookie": f"{NAME}={minted.secret}", "x-csrf-token": minted.csrf}
 
     async def owner(self) -> Client:
         """The owner of `ours`."""

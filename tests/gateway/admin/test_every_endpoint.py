@@ -1,5 +1,5 @@
-"""What must hold for every operation there is, taken from the values that declare them: who may, whose it is, what it
-says.
+"""What must hold for every operation there is, taken from the values that declare them: what it leaves, what it says.
+Who may, and to whose things, is test_allowed.py's.
 
 An operation that is added is tested here without a line more, or fails for want of an example body.
 """
@@ -19,12 +19,11 @@ from gateway.admin.controllers import OPERATIONS, PREFIX, admin_operations
 from gateway.admin.events.route import EVENTS
 from gateway.admin.operation import WITH_SLASHES, Operation
 from gateway.auth.keys import mint
-from gateway.tenants.roles import PERMISSIONS, Role
+from gateway.tenants.roles import Role
 from gateway.wire.config import RequestConfig
 from tests.audited import all_audited
-from tests.gateway.admin import allowed as allowed_file
 from tests.gateway.admin.examples import body_for, things_of
-from tests.gateway.admin.people import Client, People
+from tests.gateway.admin.people import Client, Credential, People
 
 NO_MOMENTS = ("0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00")
 """Well-formed, and outside the years that UTC and the database's driver have."""
@@ -39,21 +38,6 @@ def path_of(operation: Operation, values: dict[str, object]) -> str:
     return path
 
 
-OF_THE_ROUTER = {"get_live_fleet", "get_placements"}
-"""What the router is asked, which the gateway of these tests has none of."""
-OWN_ONLY = {"list_completion_texts", "list_prefix_texts"}
-"""What even the operating organization cannot ask of others."""
-
-
-def allowed(operation: Operation, role: Role, organization: str) -> bool:
-    """What the declaration says."""
-    if operation.operator_only and organization != "operator":
-        return False
-    if operation.name in OWN_ONLY and organization == "operator":
-        return False
-    return operation.permission is None or operation.permission in PERMISSIONS[role]
-
-
 async def ask(client: Client, operation: Operation, values: dict[str, object], body: object = None) -> Any:
     """The answer to a request as it should be."""
     return await client.ask(operation.method, path_of(operation, values), body)
@@ -64,10 +48,6 @@ async def ask_wrongly(client: Client, operation: Operation, values: dict[str, ob
     if operation.body is not None:
         return await ask(client, operation, values, {"no such field": 1})
     return await client.ask(operation.method, path_of(operation, values) + "?no_such_parameter=1")
-
-
-def test_who_may_do_what_is_written_down() -> None:
-    assert allowed_file.FILE.read_text() == allowed_file.declared(), "python -m tests.gateway.admin.allowed"
 
 
 def test_routes_are_the_operations() -> None:
@@ -90,41 +70,6 @@ def _litestar_path(operation: Operation) -> str:
     return path
 
 
-@pytest.mark.parametrize("organization", ["ours", "operator"])
-@pytest.mark.parametrize("role", Role)
-async def test_the_matrix_of_roles_and_operations(role: Role, organization: str, people: People) -> None:
-    client = await people.as_(role, organization)
-    ours = await things_of(people, "ours")
-    for operation in OPERATIONS:
-        answer = await (ask if operation.method == "GET" else ask_wrongly)(client, operation, ours)
-        code = answer.body["error"]["code"] if answer.status >= 400 else ""
-        place = (operation.name, role, organization, answer)
-        if not allowed(operation, role, organization):
-            assert (answer.status, code) == (403, "permission_denied"), place
-        elif operation.name in OF_THE_ROUTER:
-            assert (answer.status, code) == (503, "router_unavailable"), place
-        elif operation.method == "GET":
-            assert answer.status == 200, place
-        else:  # let in, and stopped at the body or query that is wrong on purpose
-            assert (answer.status, code) == (400, "unknown_parameter"), place
-
-
-@pytest.mark.parametrize("name", [each.name for each in OPERATIONS if each.parameters and not each.operator_only])
-async def test_somebody_elses_ids_are_not_found(name: str, people: People) -> None:
-    operation = BY_NAME[name]
-    owner, theirs = await people.owner(), await things_of(people, "theirs")
-    body = await body_for(people, operation, "ours")
-    answer = await ask(owner, operation, theirs, body)
-    assert (answer.status, answer.body["error"]["code"]) == (404, "not_found"), answer
-    nowhere = await ask(owner, operation, {key: uuid4() for key in operation.parameters}, body)
-    assert nowhere.status == 404
-    # Their own owner and the operating organization find it: the 404 was about whose it is.
-    if operation.method == "GET":
-        for client in (await people.as_(Role.OWNER, "theirs"), await people.operator()):
-            own = name not in OWN_ONLY or client is not await people.operator()
-            assert (await ask(client, operation, theirs)).status == (200 if own else 403)
-
-
 async def test_lists_hold_nothing_of_others(people: People) -> None:
     # Random ids only: a month or a small number is everybody's.
     theirs = {text for value in (await things_of(people, "theirs")).values() if len(text := str(value)) >= 32}
@@ -137,23 +82,34 @@ async def test_lists_hold_nothing_of_others(people: People) -> None:
             assert not [one for one in theirs if one in text], operation.name
 
 
+@pytest.mark.parametrize("credential", [Credential.MEMBER_KEY, Credential.SESSION])
 @pytest.mark.parametrize("name", [operation.name for operation in OPERATIONS if operation.method != "GET"])
-async def test_every_change_leaves_one_audit_row_that_names_the_actor(name: str, people: People) -> None:
+async def test_every_change_leaves_one_audit_row_that_names_the_actor(
+    name: str, credential: Credential, people: People
+) -> None:
     operation = BY_NAME[name]
     organization = "operator" if operation.operator_only else "ours"
-    client = await people.as_(Role.OWNER, organization)
-    values = await things_of(people, organization, fresh=True)
+    client = await people.as_(Role.OWNER, organization, credential)
+    values = await things_of(people, organization, fresh=True, only=operation.parameters)
     body = await body_for(people, operation, organization)
     async with all_audited(people.database) as rows:  # compared with what the tables say
         answer = await ask(client, operation, values, body)
     assert answer.status == operation.status, answer
     me = await client.get("/me")
     assert len(rows) == 1, rows
-    assert str(rows[0]["actor_id"]) == me["id"]
-    assert rows[0]["request_id"] == answer.headers["x-request-id"]
-    assert rows[0]["before"] is not None or rows[0]["after"] is not None
-    assert "sk-slip-" not in str(dict(rows[0])).replace("sk-slip-…", "").replace("sk-slip-admin-…", "")
-    assert "whsec_" not in str(dict(rows[0]))
+    row = rows[0]
+    assert (row["actor_kind"], str(row["actor_id"]), row["actor_name"]) == ("member", me["id"], me["email"])
+    assert (row["admin_key_id"] is None) == (credential == Credential.SESSION)
+    assert row["request_id"] == answer.headers["x-request-id"]
+    was, now = row["before"] is not None, row["after"] is not None
+    if operation.name.startswith(("create_", "start_")):
+        assert (was, now) == (False, True)
+    elif operation.method == "PATCH":
+        assert (was, now) == (True, True)
+    else:
+        assert was or now
+    assert "sk-slip-" not in str(dict(row)).replace("sk-slip-…", "").replace("sk-slip-admin-…", "")
+    assert "whsec_" not in str(dict(row))
 
 
 @pytest.mark.parametrize("name", BY_NAME)

@@ -1,0 +1,67 @@
+"""A gateway with people of every role, as the admin API's own tests have it, whose console a window is opened at."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from http.cookies import SimpleCookie
+from pathlib import Path
+from uuid import UUID
+
+import aiohttp
+import asyncpg
+from playwright.async_api import Browser
+
+from infra.local.folders import APPLICATION_ROLE
+from infra.local.postgres import create_database
+from tests.console.pages import Console, seen_by
+from tests.gateway.admin.lone_gateway import lone_gateway
+from tests.gateway.admin.people import People
+
+HEARD = """
+window.refusals = [];
+addEventListener("securitypolicyviolation", event => refusals.push(`${event.violatedDirective} ${event.blockedURI}`));
+"""
+"""What the content security policy refuses on a page."""
+ADDRESSES = {
+    "organizationId": "organization_id",
+    "projectId": "project_id",
+    "keyId": "key_id",
+    "requestId": "request_id",
+    "webhookId": "webhook_id",
+    "releaseId": "release_id",
+    "runId": "run_id",
+    "comparisonId": "comparison_id",
+    "pool": "pool_name",
+    "version": "fleet_version",
+}
+"""Parameters of the console's addresses, and what `things_of` calls them."""
+
+
+@contextlib.asynccontextmanager
+async def administered(server: Path, template: str, valkey_url: str, name: str) -> AsyncIterator[People]:
+    """With a database of its own, of that name."""
+    await create_database(server, name, template)
+    database_url = f"postgresql://{APPLICATION_ROLE}@/{name}?host={server}"
+    async with lone_gateway(database_url, valkey_url) as gateway, aiohttp.ClientSession() as session:
+        database = await asyncpg.connect(database_url)
+        people = People(session, gateway.url, database, gateway.pepper)
+        await people.move_in()
+        yield people
+        await database.close()
+
+
+@contextlib.asynccontextmanager
+async def window_of(browser: Browser, people: People, principal_id: UUID) -> AsyncIterator[Console]:
+    """A window in which that member is signed in, and which hears what its pages are refused."""
+    (cookie,) = SimpleCookie((await people.session_of(principal_id))["cookie"]).values()
+    async with seen_by(browser, people.url) as console:
+        context = console.page.context
+        await context.add_cookies([{"name": cookie.key, "value": cookie.value, "url": people.url}])
+        await context.add_init_script(HEARD)
+        yield console
+
+
+def addressed(things: dict[str, object]) -> dict[str, str]:
+    """Things as the console's addresses name them."""
+    return {parameter: str(things[name]) for parameter, name in ADDRESSES.items()}
