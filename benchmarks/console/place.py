@@ -12,13 +12,12 @@ from pathlib import Path
 
 import asyncpg
 
+from benchmarks.scratch_servers import running
 from infra.local.config import LocalConfig
 from infra.local.folders import DataFolder
 from infra.local.postgres import Postgres, create_database
 from infra.local.valkey import Valkey
 from migrations.run import upgrade
-
-from benchmarks.scratch_servers import running
 from tests.deployment import ROOT, free_port, plain_environment
 from tests.gateway.admin.lone_gateway import LoneGateway, lone_gateway
 
