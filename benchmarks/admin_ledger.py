@@ -68,7 +68,7 @@ async def fill(url: str, rows: int, projects: int) -> UUID:
             " (SELECT id FROM gateway.api_keys WHERE project_id = projects.id LIMIT 1) AS key_id FROM gateway.projects"
         )
         await connection.execute("SET search_path TO public")
-        indices = await _drop_indices(connection)
+        indices = await drop_indices(connection)
         per_day = rows // DAYS
         for day in range(DAYS):
             start = await connection.fetchval(MIDNIGHT, day + 1)
@@ -85,7 +85,7 @@ async def fill(url: str, rows: int, projects: int) -> UUID:
     return organization
 
 
-async def _drop_indices(connection: asyncpg.Connection[Any]) -> list[str]:
+async def drop_indices(connection: asyncpg.Connection[Any]) -> list[str]:
     """Drop the ledger's indices that are no constraints; returns the statements that make them again."""
     rows = await connection.fetch(
         "SELECT indexname, indexdef FROM pg_indexes WHERE schemaname = 'gateway' AND tablename = 'usage_events'"

@@ -1,12 +1,14 @@
-"""How long do the console's pages wait for the admin API, with a large ledger behind it?
+"""How long do the console's pages take to get what they show, with a large deployment behind them?
 
-    python -m benchmarks.console_pages [--rows 10_000_000] [--projects 1000] [--rounds 40]
+    python -m benchmarks.console_pages [--rows 10_000_000] [--projects 1000] [--loads 20] [--page /org] [--keep FOLDER]
 
-Fills a database of its own (`admin_ledger.py`), starts a gateway on it, and opens every page of the console's source in
-a real Chromium, as an owner of the operating organization, to see what it asks for. Each page's requests are then asked
-again and again as the page asked them: those that it sent at once at once, the others when the first are answered. A
-page's time is that of the whole. Beside it, in the same rounds, `/admin/v1/me`: what any request costs here. Pages of
-things that are not there (releases, runs) are not asked for and named. Ends with one JSON line.
+Fills a PostgreSQL of its own with 90 days of usage (`console/ledger.py`; the roll-ups are the product's), starts a
+gateway and a router on it, signs in as an owner of the large organization and as an operator, and loads every page in
+every state that `console/requests.py` names: first the session, then all that the page asks, as a browser does it, six
+requests at a time and two reports at a time. A page's time ends with its last answer. What runs in the browser
+afterwards is not in it. All pages are loaded once before, and then in turn, so that slow minutes of the machine fall on
+all alike. --page: only routes that begin so. --keep: the filled database stays there for the next run. Ends with one
+JSON line. The reference is `GET /admin/v1/me`, which asks the database for the session alone.
 """
 
 from __future__ import annotations
@@ -15,215 +17,175 @@ import argparse
 import asyncio
 import contextlib
 import json
-import os
-import shutil
 import statistics
 import time
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
 from uuid import UUID
 
-import aiohttp
 import asyncpg
-import msgspec
-from playwright.async_api import Page, Request, async_playwright
 
-from benchmarks.admin_ledger import fill
-from benchmarks.scratch_servers import scratch_servers
-from tests.console.conftest import ARGUMENTS
-from tests.console.pages import Console, seen_by
-from tests.console.routes import address, routes
-from tests.gateway.admin.lone_gateway import lone_gateway
-from tests.gateway.console.browser import PASSWORD, Town
+from benchmarks.console.ledger import fill
+from benchmarks.console.place import PEPPER, filled, gateway_and_router, servers
+from benchmarks.console.quality import furnish
+from benchmarks.console.requests import Ask, View, pages
+from gateway.tenants.roles import Role
+from tests.gateway.console.browser import Browser, Town
 
 GOAL_P95_MS = 300.0
+CONNECTIONS, REPORTS = 6, 2
+"""Of a browser to one host; of a page at a time (console/src/api/reports.ts)."""
+REPORT_PATHS = (
+    "usage", "autocomplete", "diagnosis", "prefix-contract", "slo", "goodput", "pools", "serving", "shadow", "requests",
+)  # fmt: skip
+REFERENCE = View("", (Ask("/admin/v1/me"),))
 
 
-class Asked(msgspec.Struct):
-    """One GET of a page, by milliseconds of the page's clock."""
+class Loader:
+    """Loads views as one browser."""
 
-    path: str
-    began_ms: float
-    ended_ms: float
+    def __init__(self, browser: Browser) -> None:
+        self._browser = browser
+        self.asked: dict[str, list[float]] = defaultdict(list)
+        """Milliseconds of each request, by its path."""
 
+    async def load(self, view: View) -> float:
+        """Milliseconds until all is answered."""
+        connections, reports = asyncio.Semaphore(CONNECTIONS), asyncio.Semaphore(REPORTS)
 
-async def main(rows: int, projects: int, rounds: int) -> None:
-    """Measure and print."""
-    chromium = shutil.which("chromium")
-    if chromium is None:
-        raise SystemExit("no Chromium: apt-get install chromium")
-    async with contextlib.AsyncExitStack() as stack:
-        url, valkey = await stack.enter_async_context(scratch_servers())
+        async def follow(each: Ask) -> None:
+            await self._answered(each, connections, reports)
+            await asyncio.gather(*map(follow, each.then))
+
         began_s = time.perf_counter()
-        organization = await fill(url, rows, projects)
-        print(f"filled {rows:,} rows in {time.perf_counter() - began_s:.0f} s", flush=True)
-        database = await asyncpg.connect(url)
-        stack.push_async_callback(database.close)
-        town = Town(database)
-        await town.found()
-        gateway = await stack.enter_async_context(lone_gateway(url, valkey, pepper=town.pepper))
-        town.url = gateway.url
-        email = await town.account(organization="operator")
-        driver = await stack.enter_async_context(async_playwright())
-        browser = await driver.chromium.launch(executable_path=chromium, args=ARGUMENTS)
-        stack.push_async_callback(browser.close)
-        console = await stack.enter_async_context(seen_by(browser, gateway.url))
-        await sign_in(console, email)
-        ids = await things(database, organization)
-        pages, without = {}, []
-        for route in routes():
-            place = address(route, ids)
-            if place is None:
-                without.append(route)
-            else:
-                pages[route] = waves(await watched(console, place))
-        cookies = {each["name"]: each["value"] for each in await console.page.context.cookies()}
-        async with aiohttp.ClientSession(gateway.url, cookies=cookies) as http:
-            times, any_ms = await repeated(http, pages, rounds)
-    report(times, any_ms, pages, without, rows, projects)
-
-
-async def sign_in(console: Console, email: str) -> None:
-    """By the page."""
-    await console.page.goto(f"{console.url}/console/sign-in")
-    await console.page.get_by_label("Email").fill(email)
-    await console.page.get_by_label("Password", exact=True).fill(PASSWORD)
-    await console.page.get_by_role("button", name="Sign in", exact=True).click()
-    await console.page.wait_for_url("**/console/org/**")
-
-
-async def things(database: asyncpg.Connection[asyncpg.Record], organization: UUID) -> dict[str, str]:
-    """Ids for addresses."""
-    row = await database.fetchrow(
-        "SELECT project_id, key_id, request_id FROM gateway.request_traces WHERE organization_id = $1 LIMIT 1",
-        organization,
-    )
-    assert row is not None
-    webhook = await database.fetchval(
-        "INSERT INTO gateway.webhooks (organization_id, url, description, secret)"
-        " VALUES ($1, 'https://example.com', '', 'x') RETURNING id",
-        organization,
-    )
-    return {
-        "organizationId": str(organization),
-        "projectId": str(row["project_id"]),
-        "keyId": str(row["key_id"]),
-        "requestId": row["request_id"],
-        "webhookId": str(webhook),
-        "version": "1",
-        "pool": "one",
-    }
-
-
-async def watched(console: Console, place: str) -> list[Asked]:
-    """What a page asks the admin API for, until nothing is missing on it."""
-    asked: dict[Request, Asked] = {}
-    began_s = time.perf_counter()
-
-    def now_ms() -> float:
+        await self._answered(Ask("/console/api/session"), connections, reports)
+        await asyncio.gather(*map(follow, view.asks))
         return (time.perf_counter() - began_s) * 1e3
 
-    def begun(request: Request) -> None:
-        path = request.url.removeprefix(console.url)
-        if request.method == "GET" and path.startswith("/admin/v1/") and "/events" not in path:
-            asked[request] = Asked(path, now_ms(), float("inf"))
-
-    def over(request: Request) -> None:
-        if request in asked:
-            asked[request].ended_ms = now_ms()
-
-    page: Page = console.page
-    page.on("request", begun)
-    page.on("requestfinished", over)
-    page.on("requestfailed", over)
-    try:
-        await console.go(place)
-        async with asyncio.timeout(60):
-            while any(each.ended_ms == float("inf") for each in asked.values()):  # noqa: ASYNC110  the browser's doing
-                await asyncio.sleep(0.01)
-    finally:
-        page.remove_listener("request", begun)
-        page.remove_listener("requestfinished", over)
-        page.remove_listener("requestfailed", over)
-    return list(asked.values())
-
-
-def waves(asked: list[Asked]) -> list[list[str]]:
-    """What was asked at once: a request that began when another had been answered may have waited for it."""
-    found: list[list[str]] = []
-    answered_ms = float("-inf")
-    for each in sorted(asked, key=lambda one: one.began_ms):
-        if not found or each.began_ms >= answered_ms:
-            found.append([])
-            answered_ms = float("inf")
-        found[-1].append(each.path)
-        answered_ms = min(answered_ms, each.ended_ms)
-    return found
-
-
-async def repeated(
-    http: aiohttp.ClientSession, pages: dict[str, list[list[str]]], rounds: int
-) -> tuple[dict[str, list[float]], list[float]]:
-    """Milliseconds of each page in each round, and of the smallest request. The first round is not counted."""
-    times: dict[str, list[float]] = {route: [] for route in pages}
-    any_ms: list[float] = []
-    for number in range(rounds + 1):
-        for route, parts in pages.items():
-            took_ms = 0.0
-            for wave in parts:
+    async def _answered(self, each: Ask, connections: asyncio.Semaphore, reports: asyncio.Semaphore) -> None:
+        report = _is_report(each.path)
+        cursor: str | None = None
+        while True:
+            path = each.path if cursor is None else f"{each.path}&cursor={cursor}"
+            async with reports if report else contextlib.nullcontext(), connections:
                 began_s = time.perf_counter()
-                await asyncio.gather(*(get(http, path) for path in wave))
-                took_ms += (time.perf_counter() - began_s) * 1e3
-            if number:
-                times[route].append(took_ms)
-        began_s = time.perf_counter()
-        await get(http, "/admin/v1/me")
-        if number:
-            any_ms.append((time.perf_counter() - began_s) * 1e3)
-    return times, any_ms
+                answer = await self._browser.ask("GET", path)
+                self.asked[each.path].append((time.perf_counter() - began_s) * 1e3)
+            assert answer.status == 200, (path, answer)
+            cursor = answer.body.get("next_cursor") if each.every_page else None
+            if cursor is None:
+                return
 
 
-async def get(http: aiohttp.ClientSession, path: str) -> None:
-    """Ask and read all."""
-    async with http.get(path) as answer:
-        body = await answer.read()
-    # a gateway without a router says so of the live fleet
-    if answer.status >= 400 and not (answer.status == 503 and path.startswith("/admin/v1/fleet/live")):
-        raise RuntimeError(f"{path}: {answer.status} {body[:300]!r}")
+def _is_report(path: str) -> bool:
+    *_, before, last = path.split("?")[0].split("/")
+    return last in REPORT_PATHS or before == "invoices"
+
+
+async def main(rows: int, projects: int, loads: int, begins: str, kept: Path | None) -> None:
+    """Fill, measure and print."""
+    async with contextlib.AsyncExitStack() as stack:
+        url, valkey = await stack.enter_async_context(servers(kept))
+        if not await filled(url):
+            await fill(url, rows, projects)
+        database = await asyncpg.connect(url)
+        stack.push_async_callback(database.close)
+        gateway = await stack.enter_async_context(gateway_and_router(url, valkey))
+        town = await _town(database, gateway.url)
+        tenant = Loader(await stack.enter_async_context(town.signed_in(Role.OWNER, "large")))
+        operator = Loader(await stack.enter_async_context(town.signed_in(Role.OWNER, "operator")))
+        ids = await _ids(database, url, town.organizations["large"])
+        wanted = {route: views for route, views in pages(ids).items() if route.startswith(begins)}
+        times = await measured({**wanted, "reference": [REFERENCE]}, tenant, operator, loads)
+        events = await database.fetchval("SELECT count(*) FROM gateway.usage_events")
+        report(times, tenant, operator, events, projects)
+
+
+async def measured(
+    wanted: dict[str, list[View]], tenant: Loader, operator: Loader, loads: int
+) -> dict[tuple[str, str], list[float]]:
+    """Milliseconds of each load, by route and search."""
+    times: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for turn in range(loads + 1):
+        for route, views in wanted.items():
+            for view in views:
+                took_ms = await (operator if view.operator else tenant).load(view)
+                if turn:
+                    times[route, view.search].append(took_ms)
+    return times
 
 
 def report(
-    times: dict[str, list[float]],
-    any_ms: list[float],
-    pages: dict[str, list[list[str]]],
-    without: list[str],
-    rows: int,
-    projects: int,
+    times: dict[tuple[str, str], list[float]], tenant: Loader, operator: Loader, events: int, projects: int
 ) -> None:
-    """A line for each page, then the line."""
-    p95_ms = {}
-    print(f"{'page':<56}{'requests':>9}{'p50 ms':>9}{'p95 ms':>9}")
-    for route, took in times.items():
-        p95_ms[route] = sorted(took)[max(0, round(len(took) * 0.95) - 1)]
-        requests = sum(len(wave) for wave in pages[route])
-        print(f"{route:<56}{requests:>9}{statistics.median(took):>9.1f}{p95_ms[route]:>9.1f}")
-    print(f"without things to show, not asked: {', '.join(without) or 'none'}")
-    worst = max(p95_ms, key=p95_ms.__getitem__)
+    """A line for each state of each page, the slowest requests, and the result."""
+    found = {of: (statistics.median(each), _p95(each)) for of, each in times.items()}
+    print(f"{'page':<100}{'p50 ms':>9}{'p95 ms':>9}")
+    for (route, search), (p50, p95) in found.items():
+        print(f"{route + ('?' + search if search else ''):<100}{p50:>9.1f}{p95:>9.1f}")
+    asked = {path: _p95(each) for loader in (tenant, operator) for path, each in loader.asked.items()}
+    print("slowest requests, p95 ms")
+    for path in sorted(asked, key=asked.__getitem__, reverse=True)[:20]:
+        print(f"{asked[path]:>9.1f}  {path}")
+    reference = found.pop(("reference", ""))[1]
+    worst = max(found, key=lambda of: found[of][1])
+    by_page: dict[str, float] = {}
+    for (route, _), (_, p95) in found.items():
+        by_page[route] = round(max(by_page.get(route, 0.0), p95), 1)
     line = {
-        "rows": rows,
+        "rows": events,
         "projects": projects,
-        "pages": len(p95_ms),
-        "worst_p95_ms": round(p95_ms[worst], 1),
-        "worst_page": worst,
-        "over_goal": [route for route, ms in p95_ms.items() if ms > GOAL_P95_MS],
-        "any_request_p95_ms": round(sorted(any_ms)[max(0, round(len(any_ms) * 0.95) - 1)], 1),
-        "load": round(os.getloadavg()[0], 1),
+        "views": len(found),
+        "worst_p95_ms": round(found[worst][1], 1),
+        "worst_page": "?".join(part for part in worst if part),
+        "views_over_goal": sum(p95 >= GOAL_P95_MS for _, p95 in found.values()),
+        "goal_met": found[worst][1] < GOAL_P95_MS,
+        "reference_p95_ms": round(reference, 1),
+        "pages_p95_ms": by_page,
     }
     print(json.dumps(line))
+
+
+def _p95(times: list[float]) -> float:
+    return sorted(times)[max(0, round(len(times) * 0.95) - 1)]
+
+
+async def _town(database: asyncpg.Connection[Any], url: str) -> Town:
+    """People to sign in, of the operating and the large organization."""
+    town = Town(database)
+    town.pepper, town.url = PEPPER, url
+    await town.prepare()
+    town.organizations["operator"] = await database.fetchval(
+        "SELECT id FROM gateway.organizations WHERE operator"
+    ) or await database.fetchval("INSERT INTO gateway.organizations (name, operator) VALUES ('us', true) RETURNING id")
+    town.organizations["large"] = await database.fetchval("SELECT id FROM gateway.organizations WHERE name = 'large'")
+    return town
+
+
+async def _ids(database: asyncpg.Connection[Any], url: str, organization: UUID) -> dict[str, str]:
+    """Of one thing of each kind; the project is the one with most requests."""
+    project = await database.fetchval("SELECT id FROM public.people WHERE large AND number = 0")
+    found = {
+        "organizationId": organization,
+        "projectId": project,
+        "keyId": await database.fetchval("SELECT keys[1] FROM public.people WHERE large AND number = 0"),
+        "smallId": await database.fetchval("SELECT id FROM gateway.organizations WHERE name = 'small 1'"),
+        "requestId": await database.fetchval(
+            "SELECT request_id FROM gateway.usage_events WHERE organization_id = $1 ORDER BY request_id DESC LIMIT 1",
+            organization,
+        ),
+        **await furnish(database, url, organization),
+    }
+    return {name: str(value) for name, value in found.items()}
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--projects", type=int, default=1_000)
-    parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--loads", type=int, default=20)
+    parser.add_argument("--page", default="/")
+    parser.add_argument("--keep", type=Path)
     options = parser.parse_args()
-    asyncio.run(main(options.rows, options.projects, options.rounds))
+    asyncio.run(main(options.rows, options.projects, options.loads, options.page, options.keep))

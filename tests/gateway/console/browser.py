@@ -120,13 +120,18 @@ class Town:
         self.provider_port = free_port()
         self.database = database
         self.organizations: dict[str, UUID] = {}
-        self.passwords = Passwords(PEPPER)
+        self.passwords = Passwords(self.pepper)
         self._hash = ""
+
+    async def prepare(self) -> None:
+        """Before the first account."""
+        self.passwords = Passwords(self.pepper)
+        self.passwords.start()
+        self._hash = await self.passwords.hash(PASSWORD)
 
     async def found(self) -> None:
         """Make them."""
-        self.passwords.start()
-        self._hash = await self.passwords.hash(PASSWORD)
+        await self.prepare()
         for name in ("operator", "ours", "theirs"):
             self.organizations[name] = await self.database.fetchval(
                 "INSERT INTO gateway.organizations (name, operator) VALUES ($1, $2) RETURNING id",

@@ -20,12 +20,14 @@ export function Diagnosis() {
   const found = useQuery({
     queryKey: ["diagnosis", organizationId, look, search.tier],
     queryFn: () => {
-      const start = new Date(Date.now() - lengthMs(look)).toISOString();
+      // both ends: by the time it is answered, a period up to then would be longer than what may be asked for
+      const now = Date.now();
+      const [start, end] = [now - lengthMs(look), now].map((at) => new Date(at).toISOString());
       return read(
         api.GET("/admin/v1/organizations/{organization_id}/diagnosis", {
           params: {
             path: { organization_id: organizationId },
-            query: { start, ...(search.tier ? { tier: search.tier } : {}) },
+            query: { start, end, ...(search.tier ? { tier: search.tier } : {}) },
           },
         }),
       );

@@ -21,10 +21,12 @@ export function DeploymentDiagnosis() {
   const found = useQuery({
     queryKey: ["diagnosis", "deployment", look, search.tier],
     queryFn: () => {
-      const start = new Date(Date.now() - lengthMs(look)).toISOString();
+      // both ends: by the time it is answered, a period up to then would be longer than what may be asked for
+      const now = Date.now();
+      const [start, end] = [now - lengthMs(look), now].map((at) => new Date(at).toISOString());
       return read(
         api.GET("/admin/v1/diagnosis", {
-          params: { query: { start, ...(search.tier ? { tier: search.tier } : {}) } },
+          params: { query: { start, end, ...(search.tier ? { tier: search.tier } : {}) } },
         }),
       );
     },
