@@ -63,7 +63,7 @@ def create_app(
     """
     periods_s = {
         **tasks.periods_s(settings.worker.ledger, settings.worker.rollup_every_s),
-        **slo_tasks.periods_s(settings.worker.rollup_every_s),
+        **slo_tasks.periods_s(settings.slo),
         **prefix_tasks.periods_s(settings.worker.prefixes),
         **shadow_tasks.PERIODS_S,
         **evidence_retention.PERIODS_S,

@@ -24,8 +24,8 @@ SELECT {ARRIVED} AS at, tier, coalesce(model, '') AS model, coalesce(pool, '') A
  CROSS JOIN LATERAL (VALUES {_MEASURED}) AS measured (measure, value_ms)
  WHERE tier IS NOT NULL AND value_ms < 'Infinity'
 """  # noqa: S608
-"""A row for each finite value of each request, open for more conditions on `request_id`. To PostgreSQL, NaN is more than
-infinity."""
+"""A row for each finite value of each request, open for more conditions on `request_id`. To PostgreSQL, NaN is
+more than infinity."""
 FILL_MINUTES = f"""
 INSERT INTO gateway.serving_minutes (at, tier, model, pool, {_NAMES})
 SELECT minute, tier, model, pool, {_SUMS}

@@ -70,9 +70,9 @@ class SloUpkeep:
         self._metrics.tell(standings(objectives, for_deployment(counts)), last_run)
 
 
-def periods_s(roll_up_every_s: float) -> dict[str, float]:
+def periods_s(config: SloConfig) -> dict[str, float]:
     """How often it runs."""
-    return {ROLL_UP: roll_up_every_s}
+    return {ROLL_UP: config.roll_up_every_s}
 
 
 def add_tasks(app: Celery, upkeep: SloUpkeep) -> None:

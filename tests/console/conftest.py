@@ -43,19 +43,20 @@ async def browser(chromium: str) -> AsyncIterator[Browser]:
         await started.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 async def deployed(chromium: str) -> AsyncIterator[Deployment]:
-    """A gateway, a worker and a router in front of a fake engine that serves `fake`."""
+    """A gateway, a worker and a router in front of a fake engine that serves `fake`. Of one module: tests change the
+    fleet."""
     async with fake_engine(token=TOKEN) as engine:
         environment = {
             **fake_fleet(engine.url, tokenizer=str(ROOT / "models" / "slipstream-chat"), context_tokens=20_000),
-            "SLIPSTREAM_WORKER__ROLLUP_EVERY_S": "2",
+            "SLIPSTREAM_SLO__ROLL_UP_EVERY_S": "2",
         }
         async with deployment(environment=environment, token=TOKEN) as running:
             yield running
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 async def owner(browser: Browser, deployed: Deployment) -> AsyncIterator[Console]:
     """The first account, made by the link of the first start."""
     link = LINK.search(deployed.output)

@@ -46,7 +46,7 @@ async def comparisons(database: asyncpg.Connection) -> list[UUID]:
     return await put_comparisons(database)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def pictures() -> Path | None:
     """Where pictures of the pages go, if anybody wants them."""
     found = os.environ.get("SLIPSTREAM_TEST_PICTURES")

@@ -20,7 +20,7 @@ ORGANIZATION = re.compile(r"/org/([0-9a-f-]{36})")
 HOSTILE = '<img src=x onerror="window.struck = true">'
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 async def acme(owner: Console) -> str:
     """A new organization's id, made in the console."""
     await owner.go("/organizations")
@@ -35,7 +35,7 @@ async def acme(owner: Console) -> str:
     return found.group(1)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 async def project(owner: Console, acme: str) -> str:
     """Its project's address below /console."""
     await owner.go(f"/org/{acme}/projects")
@@ -47,7 +47,7 @@ async def project(owner: Console, acme: str) -> str:
     return owner.page.url.split("/console")[1]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 async def key(owner: Console, project: str) -> str:
     """A key's secret, as it is shown once."""
     await owner.go(project)

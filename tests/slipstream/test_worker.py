@@ -98,6 +98,18 @@ async def test_rows_that_arrive_late_are_still_counted(database: tuple[str, asyn
     assert await _hours(connection) == [(HOUR, 1, 10, 3), (HOUR + timedelta(days=2), 1, 10, 1)]
 
 
+async def test_a_run_that_took_long_is_rested_from(database: tuple[str, asyncpg.Connection[Any]]) -> None:
+    url, connection = database
+    await _use(connection, HOUR, 3)
+    assert roll_up(url, rest=10) == 1, "the first one has nothing to rest from"
+    await connection.execute("UPDATE gateway.usage_roll_up_runs SET seconds = 60, started_at = now() - interval '9 min'")
+    assert roll_up(url, rest=10) == 0
+    assert roll_up(url) == 1, "whoever asks for it has it"
+    await connection.execute("DELETE FROM gateway.usage_roll_up_runs")
+    await connection.execute("INSERT INTO gateway.usage_roll_up_runs VALUES (now() - interval '11 min', 60, 1)")
+    assert roll_up(url, rest=10) == 1
+
+
 async def test_hours_are_utc_whatever_the_session_thinks(database: tuple[str, asyncpg.Connection[Any]]) -> None:
     url, connection = database
     owner = await asyncpg.connect(as_owner(url))

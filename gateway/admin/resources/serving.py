@@ -1,7 +1,7 @@
 """What the deployment served, for operators: traffic, latencies at percentiles, shed and refused requests, cache hits.
 
 Added up from the roll-ups by minute and hour, which the worker brings up to date every minute
-(`worker.rollup_every_s`). Percentiles are those of the requests themselves where the period has few, and else those of
+(`slo.roll_up_every_s`). Percentiles are those of the requests themselves where the period has few, and else those of
 histograms; the answer says which.
 """
 

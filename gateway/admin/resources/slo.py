@@ -1,6 +1,6 @@
 """What requests kept of their objectives: how budgets stand, series of goodput, and what good tokens cost.
 
-Added up from `gateway.slo_minutes`, which the worker brings up to date every minute (`worker.rollup_every_s`). Pools
+Added up from `gateway.slo_minutes`, which the worker brings up to date every minute (`slo.roll_up_every_s`). Pools
 and what they cost are the deployment's affair: no tenant is told.
 """
 

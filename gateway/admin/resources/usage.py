@@ -1,6 +1,6 @@
 """What was used and what it costs: totals from the roll-ups, single attempts from the ledger, and invoices.
 
-Totals are at most about a minute old (`worker.rollup_every_s`). An invoice is added up from the events themselves.
+Totals are a few seconds old (`worker.rollup_every_s`). An invoice is added up from the events themselves.
 """
 
 from __future__ import annotations

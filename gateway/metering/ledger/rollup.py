@@ -48,6 +48,11 @@ OVERLAP: ColumnElement[Any] = literal_column("interval '10 minutes'")
 TOTALS = ("requests", *ROLLED_UP)
 _E, _H, _RUN, _RETIRED = usage_events.c, usage_hourly.c, usage_roll_up_runs.c, usage_retired_days.c
 OF_EVENTS = (func.count(), *(func.sum(_E[name]) for name in ROLLED_UP))
+RESTED = (
+    select(func.now() - _RUN.started_at >= _RUN.seconds * bindparam("rest") * literal_column("interval '1 second'"))
+    .order_by(_RUN.started_at.desc())
+    .limit(1)
+)
 LAST_RUN = select(func.coalesce(func.max(_RUN.started_at), literal_column("'-infinity'::timestamptz")))
 TOUCHED = (
     select(HOUR)
@@ -91,15 +96,17 @@ OF_DAY = _replacing(
 )
 
 
-def roll_up(database_url: str) -> int:
+def roll_up(database_url: str, *, rest: float = 0.0) -> int:
     """Bring `gateway.usage_hourly` and `gateway.usage_daily` up to date; returns the number of hourly rows written.
 
-    Raises psycopg.Error when the database is away; nothing is written then, and the next run makes up for it.
+    rest: nothing is done before that many times as long as the last run took have passed since it began. Raises psycopg.Error when the database is away; nothing is written then, and the next run makes up for it.
     """
     began_s = time.monotonic()
     with connect(database_url) as connection:
         # Taken in a statement of its own: the next one then sees what the previous holder committed.
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK_ID,))
+        if rest and run(connection, RESTED, {"rest": rest}).fetchone() == (False,):
+            return 0
         touched = [hour.astimezone(UTC) for (hour,) in run(connection, TOUCHED)]
         written = 0
         for day, found in groupby(touched, key=lambda hour: hour.replace(hour=0)):

@@ -69,6 +69,7 @@ async def world() -> AsyncIterator[World]:
         "SLIPSTREAM_WORKER__PREFIXES__ROLL_UP_EVERY_S": "1",
         "SLIPSTREAM_WORKER__PREFIXES__WINDOW_S": "60",
         "SLIPSTREAM_WORKER__ROLLUP_EVERY_S": "1",
+        "SLIPSTREAM_SLO__ROLL_UP_EVERY_S": "1",
         "SLIPSTREAM_WORKER__LEDGER__VERIFY_EVERY_S": "1",
     }
     try:
