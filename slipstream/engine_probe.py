@@ -45,13 +45,16 @@ async def _faults(
     connections: EngineConnections, pool: Pool, replica: Replica, wanted: Sequence[ServedName]
 ) -> list[str]:
     where = f"pools.{pool.name}.replicas.{replica.id}: {replica.url}"
+    any_name = (
+        pool.driver == TensorRTLLMDriver.name
+    )  # it lists its folder's and takes any; a front lists none
     try:
         for request in (registry.of_pool(pool).health(), MODELS):
             status, body = await connections.fetch(replica.url, request, TIMEOUT_S, pool_name=pool.name)
             if status in REFUSED:
                 return [f"{where} refuses the key (status {status}); see the pool's api_key_file and api_key_env"]
-            if request is MODELS and status == NOT_FOUND and pool.driver == TensorRTLLMDriver.name:
-                return []  # a front of prefill/decode pairs lists no models
+            if any_name and request is MODELS and status in (HTTP_OK, NOT_FOUND):
+                return []
             if status != HTTP_OK:
                 return [f"{where} is not ready: GET {request.path} was answered with status {status}"]
         served = parse_served_models(body)

@@ -10,6 +10,7 @@ import pytest
 
 from tests.deployment import free_port
 from tests.fakes.process import FakeEngineProcess, fake_engine
+from tests.fakes.tensorrt_llm import fake_tensorrt_llm
 from tests.fakes.tensorrt_llm_front import fake_front
 from tests.slipstream.deployment import WITHOUT_ENGINES, run
 
@@ -72,8 +73,9 @@ async def test_what_an_engine_lacks_is_said_and_stops_up(
     assert started.stderr.startswith(sentence)
 
 
-async def test_a_front_that_lists_no_models_passes(tmp_path: Path) -> None:
-    async with fake_front("1.4", [], []) as (_, url):
+@pytest.mark.parametrize("front", [True, False])
+async def test_trtllm_serve_passes_though_it_lists_another_name_and_its_front_none(front: bool, tmp_path: Path) -> None:
+    async with fake_front("1.4", [], []) if front else fake_tensorrt_llm("1.4") as (_, url):
         (tmp_path / "s.toml").write_text(_settings(url, driver="tensorrt_llm"))
         environment = {"THE_KEY": "sk-any", "SLIPSTREAM_LOCAL__DATA": str(tmp_path / "data")}
         command = ("config", "check", "--probe", "--config", str(tmp_path / "s.toml"))
