@@ -71,7 +71,8 @@ def _entries(target: Target, release: Release) -> Iterator[Entry]:
         yield Entry("attn_backend", FLASHINFER, "as set, in the place of its own kernels")
     yield Entry("stream_interval", 1, "every token is an event: no pauses that nobody asked for")
     yield Entry("enable_iter_perf_stats", True, "the router learns its load from it")
-    yield Entry("return_perf_metrics", True, "counters for the worker's reconciliation")
+    counters = "counters for the worker's reconciliation" if release >= NEW else "/prometheus/metrics, without tokens"
+    yield Entry("return_perf_metrics", True, counters)
     yield Entry("kv_cache_config", tuple(_cache(target)))
     order = [Entry("capacity_scheduler_policy", "GUARANTEED_NO_EVICT", "what runs is never thrown out and begun again")]
     if target.pool.request_priorities:
