@@ -45,9 +45,7 @@ async def _faults(
     connections: EngineConnections, pool: Pool, replica: Replica, wanted: Sequence[ServedName]
 ) -> list[str]:
     where = f"pools.{pool.name}.replicas.{replica.id}: {replica.url}"
-    any_name = (
-        pool.driver == TensorRTLLMDriver.name
-    )  # it lists its folder's and takes any; a front lists none
+    any_name = pool.driver == TensorRTLLMDriver.name  # it lists its folder's and takes any; a front lists none
     try:
         for request in (registry.of_pool(pool).health(), MODELS):
             status, body = await connections.fetch(replica.url, request, TIMEOUT_S, pool_name=pool.name)
