@@ -102,7 +102,9 @@ async def test_a_run_that_took_long_is_rested_from(database: tuple[str, asyncpg.
     url, connection = database
     await _use(connection, HOUR, 3)
     assert roll_up(url, rest=10) == 1, "the first one has nothing to rest from"
-    await connection.execute("UPDATE gateway.usage_roll_up_runs SET seconds = 60, started_at = now() - interval '9 min'")
+    await connection.execute(
+        "UPDATE gateway.usage_roll_up_runs SET seconds = 60, started_at = now() - interval '9 min'"
+    )
     assert roll_up(url, rest=10) == 0
     assert roll_up(url) == 1, "whoever asks for it has it"
     await connection.execute("DELETE FROM gateway.usage_roll_up_runs")
