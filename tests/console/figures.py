@@ -28,7 +28,8 @@ SELECT 'req_' || lpad(to_hex((extract(epoch FROM at) * 1000)::bigint), 12, '0') 
        CASE WHEN billed THEN floor(((prompt - cached)::numeric * input_micro + cached::numeric * cached_input_micro
                                     + completion::numeric * output_micro) / 1000000 + 0.5)::bigint ELSE 0 END,
        200, '{}', at, at, at + interval '1 second', 'of-the-test'
-  FROM (SELECT n, now() - interval '1 second' - (n - 1) * interval '15 minutes' AS at, 11 + n * 7919 % 5003 AS prompt, n * 31 % 11 AS cached,
+  FROM (SELECT n, now() - interval '1 second' - (n - 1) * interval '15 minutes' AS at,
+               11 + n * 7919 % 5003 AS prompt, n * 31 % 11 AS cached,
                1 + n * 104729 % 701 AS completion, n % 7 > 0 AS billed,
                CASE WHEN n % 3 = 0 THEN 'counted-wide' ELSE 'counted-narrow' END AS model,
                CASE WHEN n % 3 = 0 THEN 'chat' ELSE 'autocomplete' END AS tier
@@ -72,7 +73,8 @@ async def tenant(database: asyncpg.Connection[Any]) -> UUID:
             keys.append(
                 await database.fetchval(
                     "INSERT INTO gateway.api_keys (project_id, name, hash, display)"
-                    " VALUES ($1, $2, sha256(convert_to($1::text || $2, 'UTF8')), 'sk-slip-…') RETURNING id",
+                    " VALUES ($1::uuid, $2::text, sha256(uuid_send($1::uuid) || convert_to($2::text, 'UTF8')),"
+                    " 'sk-slip-…') RETURNING id",
                     project,
                     f"{PROJECTS[number]} {name}",
                 )

@@ -52,7 +52,7 @@ def figure(page: Page, name: str) -> Any:
 
 async def asked_period(owner: Console, path: str) -> tuple[datetime, datetime]:
     """Open a page; of which time it asks for totals."""
-    async with owner.page.expect_request(lambda each: "/usage?" in each.url) as caught:
+    async with owner.page.expect_request(lambda each: "/admin/v1/" in each.url and "/usage?" in each.url) as caught:
         await owner.go(path)
     asked = parse_qs(urlsplit((await caught.value).url).query)
     start, end = (datetime.fromisoformat(asked[name][0]) for name in ("start", "end"))
