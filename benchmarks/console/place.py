@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import asyncpg
 
@@ -58,7 +59,7 @@ async def filled(url: str) -> bool:
 async def gateway_and_router(database_url: str, valkey_url: str) -> AsyncIterator[LoneGateway]:
     """Both as processes; the pages of the fleet ask the router."""
     port, control_port = free_port(), free_port()
-    settings = {
+    settings: dict[str, Any] = {
         "SLIPSTREAM_GATEWAY__ROUTER__ADDRESS": f"127.0.0.1:{port}",
         "SLIPSTREAM_ROUTER__PORT": str(port),
         "SLIPSTREAM_ROUTER__CONTROL_PORT": str(control_port),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from urllib.parse import urlencode
 
 import msgspec
@@ -41,6 +42,11 @@ def ask(path: str, /, *, every_page: bool = False, then: tuple[Ask, ...] = (), *
     return Ask(f"/admin/v1{path}" + (f"?{text}" if text else ""), every_page, then)
 
 
+def states(*queries: dict[str, Any]) -> tuple[dict[str, Any], ...]:
+    """Of a page: what it is asked for."""
+    return queries
+
+
 class Period(msgspec.Struct, frozen=True):
     """As `periodOf` of console/src/pages/tenants/periods.ts."""
 
@@ -55,7 +61,7 @@ class Period(msgspec.Struct, frozen=True):
         return Period(self.name, self.start - (self.end - self.start), self.start, self.bucket)
 
     @property
-    def query(self) -> dict[str, str]:
+    def query(self) -> dict[str, Any]:
         """start and end."""
         return {"start": _iso(self.start), "end": _iso(self.end)}
 
@@ -95,7 +101,7 @@ def _tenants(ids: Mapping[str, str], now: datetime) -> dict[str, list[View]]:
     def of(*asks: Ask, search: str = "") -> View:
         return View(search, (shell, *asks))
 
-    def listed(kind: str, /, **query: object) -> View:
+    def listed(kind: str, /, **query: Any) -> View:
         search = urlencode({name: value for name, value in query.items() if value is not None})
         return of(ask(f"{own}/{kind}", limit=100, **query), search=search)
 
@@ -104,10 +110,10 @@ def _tenants(ids: Mapping[str, str], now: datetime) -> dict[str, list[View]]:
         return ask(f"{level}/{kind}"), *counters
 
     day = period_of("24h", now)
-    audit = {"organization_id": ids["organizationId"], "limit": 100}
+    audit: dict[str, Any] = {"organization_id": ids["organizationId"], "limit": 100}
     months = [f"{now:%Y-%m}", f"{now.replace(day=1) - DAY:%Y-%m}"]
     active = ask(f"{project}/keys", limit=100, state="active")
-    subjects = (rules(own), (*rules(own), *rules(project), active))
+    subjects: tuple[tuple[Ask, ...], ...] = (rules(own), (*rules(own), *rules(project), active))
     subjects = (*subjects, (*subjects[-1], *rules(key)))
     priorities = (rules(own, "priorities"), (*rules(own, "priorities"), *rules(project, "priorities"), active))
     requests = f"{own}/requests"
@@ -141,7 +147,7 @@ def _tenants(ids: Mapping[str, str], now: datetime) -> dict[str, list[View]]:
         f"{base}/invoices": [of(ask(f"{own}/invoices/{month}"), search=f"month={month}") for month in months],
         f"{base}/requests": [
             of(ask(requests, limit=100, **query), projects, search=urlencode(query))
-            for query in ({}, {"status": "429"}, {"error_code": "engine_failed"}, of_project, of_key)
+            for query in states({}, {"status": "429"}, {"error_code": "engine_failed"}, of_project, of_key)
         ],
         f"{base}/requests/$requestId": [of(ask(f"/requests/{ids['requestId']}"))],
         f"{base}/webhooks": [listed("webhooks")],
@@ -150,7 +156,7 @@ def _tenants(ids: Mapping[str, str], now: datetime) -> dict[str, list[View]]:
         ],
         f"{base}/audit": [
             of(ask("/audit", **audit, **query), search=urlencode(query))
-            for query in ({}, {"action": "project.create"}, {"subject_id": ids["projectId"]})
+            for query in states({}, {"action": "project.create"}, {"subject_id": ids["projectId"]})
         ],
         f"{base}/prefixes": [
             of(
@@ -158,7 +164,7 @@ def _tenants(ids: Mapping[str, str], now: datetime) -> dict[str, list[View]]:
                 ask(f"{own}/prefix-drops", limit=100),
                 search=urlencode(query),
             )
-            for query in ({}, {"model": "wide"})
+            for query in states({}, {"model": "wide"})
         ],
         f"{base}/diagnosis": [
             of(ask(f"{own}/diagnosis", start=_iso(now - length), end=_iso(now)), search=f"look={look}")
@@ -200,7 +206,7 @@ def _usage_view(
     compare: bool = False,
 ) -> View:
     groups = {"group_by": [by]} if by else {}
-    asked = {"limit": 100, "bucket": period.bucket, **groups, **filters}
+    asked: dict[str, Any] = {"limit": 100, "bucket": period.bucket, **groups, **filters}
     spans = [period, *([period.before] if compare else [])]
     asks = [ask(f"{own}/usage", every_page=True, **asked, **span.query) for span in spans]
     search = {"period": period.name, **({"by": by} if by else {}), **filters, **({"compare": True} if compare else {})}
@@ -212,7 +218,7 @@ def _completions(own: str, now: datetime, shell: Ask, projects: Ask) -> list[Vie
     for name in ("7d", "30d", "90d"):
         span = period_of(name, now).query
         for by in ("language", "project"):
-            groups = ([], ["day"], [by])
+            groups: tuple[list[str], ...] = ([], ["day"], [by])
             asks = (
                 ask(
                     f"{own}/autocomplete",
@@ -231,7 +237,7 @@ def _operations(ids: Mapping[str, str], now: datetime) -> dict[str, list[View]]:
     def of(*asks: Ask, search: str = "") -> View:
         return View(search, asks, operator=True)
 
-    def listed(path: str, /, **query: object) -> View:
+    def listed(path: str, /, **query: Any) -> View:
         return of(ask(path, limit=100, **query), search=urlencode(query))
 
     organizations = ask("/organizations", every_page=True, limit=100)
@@ -243,11 +249,13 @@ def _operations(ids: Mapping[str, str], now: datetime) -> dict[str, list[View]]:
         "/operations": [
             _deployment(name, length, query, now)
             for name, length in {"1h": HOUR, "24h": DAY, "7d": 7 * DAY, "30d": 30 * DAY}.items()
-            for query in ({}, {"tier": "chat"})
+            for query in states({}, {"tier": "chat"})
         ],
         "/operations/requests": [
             of(ask("/requests", limit=100, **query), organizations, search=urlencode(query))
-            for query in ({}, {"status": "429"}, {"error_code": "overloaded"}, {"organization_id": ids["smallId"]})
+            for query in states(
+                {}, {"status": "429"}, {"error_code": "overloaded"}, {"organization_id": ids["smallId"]}
+            )
         ],
         "/operations/requests/$requestId": [of(ask(f"/requests/{request}"), ask(f"/requests/{request}/placements"))],
         "/operations/fleet": [of(ask("/fleet"), live)],
@@ -295,11 +303,11 @@ def _operations(ids: Mapping[str, str], now: datetime) -> dict[str, list[View]]:
     }
 
 
-def _deployment(name: str, length: timedelta, query: dict[str, str], now: datetime) -> View:
+def _deployment(name: str, length: timedelta, query: dict[str, Any], now: datetime) -> View:
     """As `spanOf` of console/src/pages/operations/overview/choices.ts."""
     bucket, step = ("minute", timedelta(minutes=1)) if length <= 6 * HOUR else ("hour", HOUR)
     end = datetime.fromtimestamp((now.timestamp() // step.total_seconds() + 1) * step.total_seconds(), UTC)
-    span = {"start": _iso(end - length), "end": _iso(end), **query}
+    span: dict[str, Any] = {"start": _iso(end - length), "end": _iso(end), **query}
     parts = ask("/serving", bucket="all", group_by=["tier", "model", "pool"], **span)
     spend = ask("/usage", every_page=True, limit=100, bucket="hour", **span)
     total = ask("/serving", bucket="all", then=(spend, ask("/serving", bucket=bucket, **span), parts), **span)

@@ -8,7 +8,8 @@ import pytest
 
 from benchmarks.console.requests import Ask, View, pages
 from gateway.admin.controllers import OPERATIONS, PREFIX
-from tests.console.routes import PATH, ROOT, routes
+from tests.console.routes import PATH, routes
+from tests.deployment import ROOT
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import subprocess
 from typing import Any
+from uuid import uuid4
 
 import msgspec
 import pytest
@@ -138,10 +139,10 @@ async def test_the_gateways_count_is_the_engines(engine: Client, tokenizer: Toke
 
 
 async def test_the_salt_keeps_caches_apart(engine: Client) -> None:
-    prompt = TextPrompt((tuple(range(100, 164)),))
-    assert (await engine.usage(ask(prompt, salt="one"))).cached_tokens == 0
-    assert (await engine.usage(ask(prompt, salt="two"))).cached_tokens == 0
-    assert (await engine.usage(ask(prompt, salt="one"))).cached_tokens == 63
+    prompt, one, two = TextPrompt((tuple(range(100, 164)),)), uuid4().hex, uuid4().hex
+    assert (await engine.usage(ask(prompt, salt=one))).cached_tokens == 0
+    assert (await engine.usage(ask(prompt, salt=two))).cached_tokens == 0
+    assert (await engine.usage(ask(prompt, salt=one))).cached_tokens == 63
 
 
 async def test_priority_is_accepted_by_default(engine: Client) -> None:

@@ -99,8 +99,8 @@ OF_DAY = _replacing(
 def roll_up(database_url: str, *, rest: float = 0.0) -> int:
     """Bring `gateway.usage_hourly` and `gateway.usage_daily` up to date; returns the number of hourly rows written.
 
-    rest: nothing is done before that many times as long as the last run took have passed since it began. Raises
-    psycopg.Error when the database is away; nothing is written then, and the next run makes up for it.
+    rest: nothing is done before that many times as long as the last run took have passed since it began.
+    Raises psycopg.Error when the database is away; nothing is written then, and the next run makes up for it.
     """
     began_s = time.monotonic()
     with connect(database_url) as connection:

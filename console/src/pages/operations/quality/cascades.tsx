@@ -16,14 +16,14 @@ import { count, percent } from "../../../format/number";
 import { absolute } from "../../../format/time";
 import { useMyself } from "../../../shell/session";
 import { points } from "./eval-words";
-import { useFleetModels } from "./fleet-names";
+import { fleetModels } from "./fleet-names";
 import "./quality.css";
 
 type Model = Schemas["Model"];
 
 export function Cascades() {
   const { canOperate } = useMyself();
-  const models = useFleetModels();
+  const models = useQuery(fleetModels);
   const [approving, setApproving] = useState<Model | null>(null);
   useLive(["fleet"], [["fleet-models"]]);
   const cascades = (models.data ?? []).filter((model) => model.cascade);

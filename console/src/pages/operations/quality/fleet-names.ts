@@ -1,16 +1,18 @@
 /** What the fleet serves, for forms that name its models and pools. */
-import { useQuery } from "@tanstack/react-query";
+import { queryOptions, useQuery } from "@tanstack/react-query";
 import { api, read } from "../../../api/client";
 import { useMyself } from "../../../shell/session";
 
+/** For a page about them, which says so when they cannot be had. */
+export const fleetModels = queryOptions({
+  queryKey: ["fleet-models"],
+  queryFn: () => read(api.GET("/admin/v1/models")),
+  select: (found) => found.data,
+});
+
 export function useFleetModels() {
   const { canOperate } = useMyself();
-  return useQuery({
-    queryKey: ["fleet-models"],
-    queryFn: () => read(api.GET("/admin/v1/models")),
-    enabled: canOperate("fleet.read"),
-    select: (found) => found.data,
-  });
+  return useQuery({ ...fleetModels, enabled: canOperate("fleet.read") });
 }
 
 export function useFleetPools() {
