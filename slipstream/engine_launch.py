@@ -5,7 +5,7 @@ The knee is the planner's; everything else is `engines.launch`, which knows no p
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from contracts.desired_state import Model, Replica
 from contracts.errors import ConfigError
@@ -105,22 +105,24 @@ def _served(settings: Settings, pool: PoolSettings, launch: LaunchConfig) -> Ser
 def _model(settings: Settings, pool: PoolSettings) -> tuple[Model, str]:
     """The model that the pool serves, and under which name."""
     names: dict[str, Model] = {}
-    for served in served_names(settings.models, _answering(settings, pool)):
-        names.setdefault(served.name, served.model)
+    for named in _named_by_models(settings, pool):
+        for served in served_names(settings.models, named):
+            names.setdefault(served.name, served.model)
     if len(names) != 1:
-        told = f"under the names {', '.join(names)}, and an engine has one" if names else "by no model"
-        raise ConfigError(
-            f"pools.{pool.name}: it is served {told}; "
-            + ("set their engine_model" if names else "name it in models[]"),
-            param=f"pools.{pool.name}",
-        )
+        told = "by no model; name it in models[] (a candidate's, by a model of its own whose engine_model it serves)"
+        if names:
+            told = f"under the names {', '.join(names)}, and an engine has one; set their engine_model"
+        raise ConfigError(f"pools.{pool.name}: it is served {told}", param=f"pools.{pool.name}")
     ((name, model),) = names.items()
     return model, name
 
 
-def _answering(settings: Settings, pool: PoolSettings) -> str:
-    """The pool that models name for what it serves: of a prefill pool its decode pool, which may still be missing."""
-    return next((each.name for each in settings.pools if each.prefill_pool == pool.name), pool.name)
+def _named_by_models(settings: Settings, pool: PoolSettings) -> Iterator[str]:
+    """The pools that models name for what it serves: of a prefill pool its decode pool, which may still be missing; of
+    a decode pool also the one whose requests it takes a part of."""
+    answering = next((each.name for each in settings.pools if each.prefill_pool == pool.name), pool.name)
+    yield answering
+    yield from (each.name for each in settings.pools if each.split_pool == answering)
 
 
 def _cards(launch: LaunchConfig, pool: PoolSettings, context_tokens: int) -> tuple[Reasoned[int], Knee | None]:

@@ -10,6 +10,7 @@ from contracts.desired_state import Pool, Replica
 from contracts.errors import ConfigError, SlipstreamError
 from engines.drivers import registry
 from engines.drivers.served_models import MODELS, ServedModel, parse_served_models
+from engines.drivers.tensorrt_llm import TensorRTLLMDriver
 from engines.http.engine_connections import EngineConnections
 from engines.http.keys import EngineKeys
 from slipstream import start_check
@@ -18,6 +19,7 @@ from slipstream.settings import Settings
 
 TIMEOUT_S = 10.0
 HTTP_OK = 200
+NOT_FOUND = 404
 REFUSED = (401, 403)
 
 
@@ -43,11 +45,14 @@ async def _faults(
     connections: EngineConnections, pool: Pool, replica: Replica, wanted: Sequence[ServedName]
 ) -> list[str]:
     where = f"pools.{pool.name}.replicas.{replica.id}: {replica.url}"
+    any_name = pool.driver == TensorRTLLMDriver.name  # it lists its folder's and takes any; a front lists none
     try:
         for request in (registry.of_pool(pool).health(), MODELS):
             status, body = await connections.fetch(replica.url, request, TIMEOUT_S, pool_name=pool.name)
             if status in REFUSED:
                 return [f"{where} refuses the key (status {status}); see the pool's api_key_file and api_key_env"]
+            if any_name and request is MODELS and status in (HTTP_OK, NOT_FOUND):
+                return []
             if status != HTTP_OK:
                 return [f"{where} is not ready: GET {request.path} was answered with status {status}"]
         served = parse_served_models(body)

@@ -15,8 +15,8 @@ import msgspec
 from contracts.desired_state import Pool, Replica, Role
 from contracts.errors import ConfigError
 from engines.launch.config import LaunchConfig, LaunchDisaggregated
-from engines.launch.dialects.tensorrt_llm import NO_KEY, STABLE
-from engines.launch.spec import Argument, LaunchFile, LaunchSpec
+from engines.launch.dialects.tensorrt_llm import BEHIND_KEY, NO_KEY, STABLE
+from engines.launch.spec import Argument, LaunchFile, LaunchSpec, Reasoned
 from engines.launch.yaml_text import Entry, text_of
 
 DRIVER = "tensorrt_llm"
@@ -27,7 +27,8 @@ HANDSHAKE = (
 
 
 def workers(pool: Pool, front: Replica, halves: LaunchDisaggregated) -> Iterator[Pool]:
-    """Each engine behind the front, as a pool of its own with a role that the desired state never sees."""
+    """Each engine behind the front, as a pool of its own with a role that the desired state never sees. The front sends
+    no key, so that none of them can be behind what checks one."""
     roles: tuple[tuple[Role, str, tuple[str, ...]], ...] = (
         ("prefill", "context", halves.context),
         ("decode", "generation", halves.generation),
@@ -35,7 +36,9 @@ def workers(pool: Pool, front: Replica, halves: LaunchDisaggregated) -> Iterator
     for role, name, urls in roles:
         for number, url in enumerate(urls):
             engine = Replica(id=f"{front.id}-{name}-{number}", url=url, speculation=front.speculation)
-            yield msgspec.structs.replace(pool, role=role, replicas=(engine,))
+            yield msgspec.structs.replace(
+                pool, role=role, replicas=(engine,), api_key_required=False, api_key_file="", api_key_env=""
+            )
 
 
 def front_of(pool: Pool, front: Replica, launch: LaunchConfig, field: str) -> LaunchSpec:
@@ -57,10 +60,15 @@ def front_of(pool: Pool, front: Replica, launch: LaunchConfig, field: str) -> La
             param=f"{field}.disaggregated",
         )
     hostname, _, port = named[0].rpartition(":")
+    host = Reasoned(hostname, f"of {front.url}")
+    if launch.host:
+        host = Reasoned(launch.host, "as set")
+    elif pool.api_key_required:
+        host = Reasoned("127.0.0.1", BEHIND_KEY)
     path = f"{launch.folder.rstrip('/')}/{front.id}.disaggregated.yaml"
     context, generation = named[1 : 1 + len(halves.context)], named[1 + len(halves.context) :]
     entries = (
-        Entry("hostname", launch.host or hostname, f"of {front.url}"),
+        Entry("hostname", host.value, host.why),
         Entry("port", launch.port or int(port)),
         Entry("context_servers", _servers(context), "compute prompts"),
         Entry("generation_servers", _servers(generation), "write answers"),

@@ -41,6 +41,7 @@ def check_pool(pool: Pool) -> None:
             "checks with api_key_file or api_key_env",
             param=f"pools.{pool.name}.api_key_required",
         )
+    check_adapters(pool)
     seen: dict[Origin, str] = {}
     for replica in pool.replicas:
         field = f"pools.{pool.name}.replicas.{replica.id}.url"
@@ -61,6 +62,15 @@ def check_pool(pool: Pool) -> None:
             raise ConfigError(
                 f"{field}: {replica.url} is that of replica {other!r} too; name an engine once", param=field
             )
+
+
+def check_adapters(pool: Pool) -> None:
+    """Raise ConfigError for a pool that is to take adapters by a dialect that cannot load them."""
+    if pool.max_adapters and not registry.of_pool(pool).capabilities.adapters:
+        field = f"pools.{pool.name}.max_adapters"
+        raise ConfigError(
+            f"{field}: {pool.max_adapters}; the driver {pool.driver} loads no adapters, so it must be 0", param=field
+        )
 
 
 def check_served(model: Model, pool: Pool) -> None:

@@ -27,6 +27,7 @@ from engines.tokenizer.fair_executor import FairExecutor
 from engines.tokenizer.json_value import JsonBounds
 from engines.tokenizer.off_loop import OffLoopTokenizer
 from engines.tokenizer.tokenizer import Tokenizer
+from gateway.desired.servable import check_adapters
 from gateway.observability.cascade_metrics import CascadeMetrics
 from gateway.wire.prepared import Target
 
@@ -65,7 +66,8 @@ class ModelCatalog:
         """Take over a version. A model whose tokenizer or driver cannot be loaded raises ConfigError; the old version
         then stays."""
         by_pool = {pool.name: drivers.of_pool(pool) for pool in state.pools}
-        _require_adapters(state, by_pool)
+        for pool in state.pools:
+            check_adapters(pool)
         targets: dict[str, Target] = {}
         tokenizers: dict[str, OffLoopTokenizer] = {}
         for model in state.models:
@@ -190,18 +192,6 @@ class ModelCatalog:
         """The models that this caller may use; chat: those that take conversations, as far as is known here."""
         targets = [self._targets[model.name] for model in self.models if may_use(model)]
         return [target.model.name for target in targets if not chat or _may_chat(target)]
-
-
-def _require_adapters(state: DesiredState, by_pool: Mapping[str, Driver]) -> None:
-    """Raises ConfigError for a pool that is to take adapters by a dialect that cannot load them."""
-    for pool in state.pools:
-        driver = by_pool[pool.name]
-        if pool.max_adapters and not driver.capabilities.adapters:
-            field = f"pools.{pool.name}.max_adapters"
-            raise ConfigError(
-                f"{field}: {pool.max_adapters}; the driver {driver.name} loads no adapters, so it must be 0",
-                param=field,
-            )
 
 
 def _may_chat(target: Target) -> bool:

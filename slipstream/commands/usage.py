@@ -50,7 +50,7 @@ def verify(deployment: Deployment, days: int) -> None:
 @click.option("--by", "group_by", multiple=True, type=click.Choice(GROUPS), help="Told apart by; several times.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 def totals(deployment: Deployment, organization: str, days: int, group_by: tuple[str, ...], as_json: bool) -> None:
-    """Add up what was billed to an organization, of whole days (UTC); about a minute old.
+    """Add up what was billed to an organization, of whole days (UTC); some seconds old.
 
     \b
     Example:

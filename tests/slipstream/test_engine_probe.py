@@ -10,6 +10,8 @@ import pytest
 
 from tests.deployment import free_port
 from tests.fakes.process import FakeEngineProcess, fake_engine
+from tests.fakes.tensorrt_llm import fake_tensorrt_llm
+from tests.fakes.tensorrt_llm_front import fake_front
 from tests.slipstream.deployment import WITHOUT_ENGINES, run
 
 
@@ -69,6 +71,16 @@ async def test_what_an_engine_lacks_is_said_and_stops_up(
     started = await asyncio.to_thread(run, "up", "--probe", "--config", str(file), *port, env=environment)
     assert (started.returncode, started.stdout) == (2, "")
     assert started.stderr.startswith(sentence)
+
+
+@pytest.mark.parametrize("front", [True, False])
+async def test_trtllm_serve_passes_though_it_lists_another_name_and_its_front_none(front: bool, tmp_path: Path) -> None:
+    async with fake_front("1.4", [], []) if front else fake_tensorrt_llm("1.4") as (_, url):
+        (tmp_path / "s.toml").write_text(_settings(url, driver="tensorrt_llm"))
+        environment = {"THE_KEY": "sk-any", "SLIPSTREAM_LOCAL__DATA": str(tmp_path / "data")}
+        command = ("config", "check", "--probe", "--config", str(tmp_path / "s.toml"))
+        checked = await asyncio.to_thread(run, *command, env=environment)
+    assert (checked.returncode, checked.stdout) == (0, "1 engines are as the settings say\nsettings are valid\n")
 
 
 def test_an_engine_that_does_not_answer_is_named(tmp_path: Path) -> None:

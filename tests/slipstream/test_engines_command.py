@@ -157,6 +157,11 @@ def test_halves_of_a_pair_are_rendered_by_the_roles_of_their_pools() -> None:
     assert computes["--disaggregation-mode"] == ("prefill",)
     assert computes["--disaggregation-bootstrap-port"] == ("9100",)
     assert computes["--served-model-name"] == answers["--served-model-name"] == ("coder-8b",)
+    whole = msgspec.structs.replace(pool, name="whole", split_pool=pool.name, launch=one)
+    model = msgspec.structs.replace(model, pool="whole")
+    settings = msgspec.structs.replace(settings, models=(model,), pools=(decode, prefill, whole))
+    served = {command(settings, name)["--served-model-name"] for name in (pool.name, "pre", "whole")}
+    assert served == {("coder-8b",)}
 
 
 DISAGGREGATED = LaunchDisaggregated(("http://10.0.0.21:8001", "http://10.0.0.22:8001"), ("http://10.0.0.23:8001",))
@@ -180,6 +185,16 @@ def test_a_front_of_tensorrt_llm_is_rendered_with_the_engines_of_both_halves() -
         "generation_servers": {"num_instances": 1, "urls": ["10.0.0.23:8001"]},
     }
     assert any("the gateway knows the front alone" in note for note in front.notes)
+
+
+def test_a_front_behind_what_checks_the_key_is_reached_by_that_alone_and_its_engines_by_the_front() -> None:
+    settings = changed("chat", disaggregated=DISAGGREGATED)
+    pools = [msgspec.structs.replace(each, api_key_required=True) for each in settings.pools]
+    *engines, front = launches(msgspec.structs.replace(settings, pools=tuple(pools)), "chat", "", "off")
+    assert yaml.safe_load(front.files[0].content)["hostname"] == "127.0.0.1"
+    hosts = [spec.command[spec.command.index("--host") + 1] for spec in engines]
+    assert hosts == ["10.0.0.21", "10.0.0.22", "10.0.0.23"]
+    assert all("checks no key" in spec.notes[-1] for spec in engines)
 
 
 @pytest.mark.parametrize(

@@ -150,6 +150,10 @@ BROKEN: dict[str, tuple[Callable[[Path], str], str]] = {
         lambda at: _pool("speculation = { off_above_running = 8, on_below_running = 8 }"),
         "pools.elsewhere.speculation.on_below_running: 8; must be less than off_above_running (8)",
     ),
+    "adapters of a dialect that loads none": (
+        lambda at: _pool("max_adapters = 4"),
+        "pools.elsewhere.max_adapters: 4; the driver openai loads no adapters, so it must be 0\n",
+    ),
     "drafts of engines that draft nothing": (
         lambda at: (
             WITHOUT_ENGINES.partition("[[pools]]")[0]

@@ -17,9 +17,6 @@ export function amount(micro: number): string {
   return `${sign}${whole.replace(/\B(?=(\d{3})+$)/g, ",")}.${digits === 6 ? part.replace(/0+$/, "").padEnd(2, "0") : part}`;
 }
 
-/** A price per million tokens: micro per million tokens is money per million. */
-export const pricePerMillion = money;
-
 /** "12.50" → 12_500_000. null for what is no amount of at most six decimals. */
 export function microOf(text: string): number | null {
   const match = /^(\d{1,9})(?:\.(\d{1,6}))?$/.exec(text.trim());

@@ -33,12 +33,7 @@ export function relative(at: string | Date, now: Date = new Date()): string {
   return relativeFormat.format(Math.trunc(seconds / chosen[1]), chosen[0]);
 }
 
-/** The UTC day of a moment, as the API's days are: "2026-11-23". */
-export function utcDay(at: Date): string {
-  return at.toISOString().slice(0, 10);
-}
-
-/** Its month: "2026-11". */
+/** The UTC month of a moment, as the API's are: "2026-11". */
 export function utcMonth(at: Date): string {
   return at.toISOString().slice(0, 7);
 }

@@ -21,6 +21,7 @@ STABLE = "1.2.1"
 FLASHINFER = "FLASHINFER"
 SERVER_ROLES = {"prefill": "context", "decode": "generation"}
 TRANSFERS = ("default", "ucx", "nixl", "mooncake", "mpi")
+BEHIND_KEY = "behind what checks the key"
 NO_KEY = "trtllm-serve checks no key at all: nobody but this deployment may reach its address"
 
 
@@ -49,7 +50,7 @@ def render(target: Target) -> LaunchSpec:
 def _arguments(target: Target, release: Release, config: str) -> Iterator[Argument]:
     # whoever asks for a key has something in front that checks it, and nobody may come past it
     host = target.launch.host or ("127.0.0.1" if target.pool.api_key_required else target.host)
-    yield Argument("--host", (host,), "behind what checks the key" if target.pool.api_key_required else NO_KEY)
+    yield Argument("--host", (host,), BEHIND_KEY if target.pool.api_key_required else NO_KEY)
     yield Argument("--port", (str(target.port),))
     yield Argument("--backend", ("pytorch",))
     yield Argument("--config" if release >= NEW else "--extra_llm_api_options", (config,))
@@ -70,7 +71,8 @@ def _entries(target: Target, release: Release) -> Iterator[Entry]:
         yield Entry("attn_backend", FLASHINFER, "as set, in the place of its own kernels")
     yield Entry("stream_interval", 1, "every token is an event: no pauses that nobody asked for")
     yield Entry("enable_iter_perf_stats", True, "the router learns its load from it")
-    yield Entry("return_perf_metrics", True, "counters for the worker's reconciliation")
+    counters = "counters for the worker's reconciliation" if release >= NEW else "/prometheus/metrics, without tokens"
+    yield Entry("return_perf_metrics", True, counters)
     yield Entry("kv_cache_config", tuple(_cache(target)))
     order = [Entry("capacity_scheduler_policy", "GUARANTEED_NO_EVICT", "what runs is never thrown out and begun again")]
     if target.pool.request_priorities:

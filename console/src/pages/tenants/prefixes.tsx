@@ -150,7 +150,7 @@ function Templates({ rows, onTemplate }: { rows: Template[]; onTemplate: (templa
         csvName="prefix-templates"
         empty={
           <Empty title="No prompts in the last seven days">
-            They are added up within a minute of the first requests.
+            They are added up within minutes of the first requests.
           </Empty>
         }
       />
