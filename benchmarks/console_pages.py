@@ -38,6 +38,7 @@ CONNECTIONS, REPORTS = 6, 2
 """Of a browser to one host; of a page at a time (console/src/api/reports.ts)."""
 REPORT_PATHS = (
     "usage", "autocomplete", "diagnosis", "prefix-contract", "slo", "goodput", "pools", "serving", "shadow", "requests",
+    "audit", "completion-texts", "prefix-texts", "events",
 )  # fmt: skip
 REFERENCE = View("", (Ask("/admin/v1/me"),))
 

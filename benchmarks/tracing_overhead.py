@@ -102,7 +102,7 @@ def unchosen_us() -> float:
         trace = arrival.trace
         assert trace is not None
         if trace.id is None and trace.attempt() is None:
-            header = b"traceparent: %b\r\n" % trace.context.traceparent().encode()
+            header = trace.header
         spans.end(arrival, "/v1/chat/completions", ended)
     took_us = (time.thread_time() - began_s) / TIMED * 1e6
     assert header.endswith(b"-00\r\n")

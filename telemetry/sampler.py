@@ -18,16 +18,22 @@ class Sampler:
         self._ratio = ratio
         self._trust_client = trust_client
         self._chance = chance
+        self._unchosen = TraceContext(new_trace_id(), new_span_id(), sampled=False)
 
     def begin(self, traceparent: str, tracestate: str = "") -> TraceContext:
         """Where a request stands that came with these headers; "": without.
+
+        Requests that nobody traces share a place, from one that is chosen to the next: nobody tells them apart by it.
 
         Strangers choose trace ids as they like, so that the decision may not be made of them: by the usual rule, which
         compares the id with the ratio, they would have every request of theirs traced.
         """
         parent = parse(traceparent) if traceparent else None
         if parent is None:
-            return TraceContext(new_trace_id(), new_span_id(), self._chance() < self._ratio)
+            if self._chance() >= self._ratio:
+                return self._unchosen
+            self._unchosen = TraceContext(new_trace_id(), new_span_id(), sampled=False)
+            return TraceContext(new_trace_id(), new_span_id(), sampled=True)
         sampled = parent.sampled if self._trust_client else self._chance() < self._ratio
         return TraceContext(
             parent.trace_id, new_span_id(), sampled, parent.span_id, parse_state(tracestate) if sampled else ""

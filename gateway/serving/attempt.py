@@ -23,6 +23,7 @@ from gateway.serving.file_history import Placing
 from gateway.serving.idle_timeout import Wait
 from gateway.serving.prefill import PrefillRequest
 from gateway.serving.request import InferenceRequest
+from gateway.serving.request_trace import header
 from gateway.serving.stream_timing import StreamTiming
 from gateway.supersession.in_flight_request import InFlightRequest
 from gateway.wire.chunk import ReadError
@@ -284,8 +285,7 @@ class Attempt:
         """For the engine: that the request is not sampled it is told too, or it might begin a trace of its own."""
         if (trace := self.request.trace) is None:
             return b""
-        span_id = "" if self._trace is None else self._trace.engine_span_id
-        return b"traceparent: %b\r\n" % trace.context.traceparent(span_id).encode()
+        return trace.header if self._trace is None else header(trace.context, self._trace.engine_span_id)
 
     def traced(self) -> None:
         """Note for the request's spans how it ended."""

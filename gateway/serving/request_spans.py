@@ -46,14 +46,21 @@ class RequestSpans:
     def __init__(self, tracing: Tracing, sampler: Sampler) -> None:
         self._tracing = tracing
         self._sampler = sampler
+        self._unchosen = RequestTrace(sampler.begin(""), None)
+        """Of requests that share their place."""
 
     def begin(self, arrival: Arrival) -> None:
         """Give a request its place in a trace, and a clock that remembers where spans are made of it."""
         parent, state = arrival.headers.get(b"traceparent", b""), arrival.headers.get(b"tracestate", b"")
         context = self._sampler.begin(parent.decode("latin-1"), state.decode("latin-1"))
+        if context is self._unchosen.context:
+            arrival.trace = self._unchosen
+            return
         clock = TracedClock() if context.sampled else None
         arrival.clock = clock or arrival.clock
         arrival.trace = RequestTrace(context, clock)
+        if not context.known_elsewhere:
+            self._unchosen = arrival.trace
 
     def end(self, arrival: Arrival, path: str, ended: Ended) -> None:
         """Hand on the spans of a request that has ended, if it was chosen. path: of its endpoint."""

@@ -84,15 +84,28 @@ class AttemptTrace:
         return self.granted_s is not None and self.engine is not None
 
 
+def header(context: TraceContext, span_id: str) -> bytes:
+    """A line of a request's head. span_id: what asks; empty: the process' own."""
+    return b"traceparent: %b\r\n" % context.traceparent(span_id).encode()
+
+
 class RequestTrace:
     """clock: the request's, of one that spans are made of; None: of any other."""
 
-    __slots__ = ("attempts", "clock", "context")
+    __slots__ = ("_header", "attempts", "clock", "context")
 
     def __init__(self, context: TraceContext, clock: TracedClock | None) -> None:
         self.context = context
         self.clock = clock
         self.attempts: list[AttemptTrace] = []
+        self._header = b""
+
+    @property
+    def header(self) -> bytes:
+        """For an engine that is asked by none of its spans."""
+        if not self._header:
+            self._header = header(self.context, "")
+        return self._header
 
     @property
     def id(self) -> str | None:

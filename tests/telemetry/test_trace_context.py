@@ -79,6 +79,15 @@ def test_the_ratio_holds_whatever_clients_send(ratio: float, header: str) -> Non
     assert abs(sampled - count * ratio) <= 4 * deviation
 
 
+def test_requests_that_nobody_traces_share_a_place_until_one_is_chosen() -> None:
+    chances = iter((0.5, 0.5, 0.0, 0.5))
+    sampler = Sampler(0.1, chance=lambda: next(chances))
+    one, other, chosen, later = (sampler.begin("") for _ in range(4))
+    assert one is other
+    assert len({each.trace_id for each in (one, chosen, later)}) == 3
+    assert [each.sampled for each in (one, chosen, later)] == [False, True, False]
+
+
 def test_a_trusted_client_decides_where_it_says_anything() -> None:
     sampler = Sampler(0.0, trust_client=True)
     assert sampler.begin(HEADER).sampled
