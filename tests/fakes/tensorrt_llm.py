@@ -91,6 +91,9 @@ class FakeTensorRTLLM:
         self.healthy = True
         self._poll_s = disconnect_poll_s
         self._iterations: list[dict[str, Any]] = []
+        self._unread: list[dict[str, Any]] = []
+        """Iterations that the server's own collector, which 1.4 has beside `return_perf_metrics`, has not read yet: it
+        does when a request ends."""
         self._events: list[dict[str, Any]] = []
         self._running = 0
         self._whole_window = asyncio.Lock()
@@ -102,7 +105,7 @@ class FakeTensorRTLLM:
     @property
     def untold(self) -> int:
         """Iterations that nobody has been told of."""
-        return len(self._iterations)
+        return len(self._iterations) + len(self._unread)
 
     def go_on(self, tokens: int = 1) -> None:
         """Let answers that are held go on by so many tokens, all together."""
@@ -195,6 +198,8 @@ class FakeTensorRTLLM:
                     return await self._stream(request, asked, script)
                 return self._whole(asked, script)
         finally:
+            self._iterations += self._unread
+            self._unread.clear()
             asked.ended.set()
 
     def _reads_again(self, body: dict[str, Any]) -> bool:
@@ -328,12 +333,13 @@ class FakeTensorRTLLM:
 
     def _iterated(self) -> None:
         blocks = {"usedNumBlocks": 10 * self._running, "maxNumBlocks": BLOCKS, "tokensPerBlock": TOKENS_PER_BLOCK}
-        self._iterations.append(
-            {"iter": len(self._iterations), "numActiveRequests": self._running, "numQueuedRequests": 0,
+        told = self._unread if self.generation == "1.4" else self._iterations
+        told.append(
+            {"iter": self.untold, "numActiveRequests": self._running, "numQueuedRequests": 0,
              "maxNumActiveRequests": MAX_BATCH,
              "kvCacheStats": {**blocks, "freeNumBlocks": BLOCKS - 10 * self._running}}
         )  # fmt: skip
-        del self._iterations[:-1_000]
+        del told[:-1_000]
 
 
 class _Chunks:
