@@ -30,6 +30,11 @@ export function Measured({ generation, model }: { generation: Generation; model:
     // the record of a request is written a moment after its answer
     retry: TRACE_RETRIES,
     retryDelay: TRACE_RETRY_MS,
+    // and the ledger's row, which tells the amount, may come after the record
+    refetchInterval: (query) =>
+      query.state.data?.attempts.length === 0 && query.state.dataUpdateCount < TRACE_RETRIES
+        ? TRACE_RETRY_MS
+        : false,
     queryFn: () =>
       read(api.GET("/admin/v1/requests/{request_id}", { params: { path: { request_id: requestId ?? "" } } })),
   });
@@ -60,7 +65,7 @@ export function Measured({ generation, model }: { generation: Generation; model:
         <>
           <Waterfall phases={trace.data.phases_ms} />
           <p className="small quiet">
-            Billed {money(trace.data.amount_micro)} · request{" "}
+            {trace.data.attempts.length > 0 && `Billed ${money(trace.data.amount_micro)} · `}request{" "}
             <Link
               to="/org/$organizationId/requests/$requestId"
               params={{ organizationId, requestId: trace.data.request_id }}
