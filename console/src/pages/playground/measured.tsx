@@ -2,7 +2,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { api, read } from "../../api/client";
-import { Stats } from "../../components/page";
+import { Card, Stats } from "../../components/page";
 import { money } from "../../format/money";
 import { count, milliseconds } from "../../format/number";
 import { useMyself } from "../../shell/session";
@@ -62,18 +62,20 @@ export function Measured({ generation, model }: { generation: Generation; model:
         ]}
       />
       {trace.data && (
-        <>
-          <Waterfall phases={trace.data.phases_ms} />
-          <p className="small quiet">
-            {trace.data.attempts.length > 0 && `Billed ${money(trace.data.amount_micro)} · `}request{" "}
-            <Link
-              to="/org/$organizationId/requests/$requestId"
-              params={{ organizationId, requestId: trace.data.request_id }}
-            >
-              {trace.data.request_id}
-            </Link>
-          </p>
-        </>
+        <Card title="Where the time went">
+          <div className="stack-tight">
+            <Waterfall phases={trace.data.phases_ms} />
+            <p className="small quiet">
+              {trace.data.attempts.length > 0 && `Billed ${money(trace.data.amount_micro)} · `}request{" "}
+              <Link
+                to="/org/$organizationId/requests/$requestId"
+                params={{ organizationId, requestId: trace.data.request_id }}
+              >
+                {trace.data.request_id}
+              </Link>
+            </p>
+          </div>
+        </Card>
       )}
     </div>
   );
