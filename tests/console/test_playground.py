@@ -174,7 +174,7 @@ async def test_a_completion_is_taken_another_rejected_and_both_are_reported(
         await expect(ghost).to_have_text(REST)
         await expect_measured(priced, tokens=4)
         if key == "Tab":
-            await priced.expect_no_faults("playground autocomplete")
+            await priced.expect_no_faults("ghost text")
             await editor.focus()
         await page.keyboard.press(key)
         await expect(ghost).to_have_count(0)
