@@ -57,6 +57,7 @@ class Console:
             else:
                 assert os.environ.get("TEST_CHROMIUM") != "required", "required: make console installs axe"
             if (folder := os.environ.get(PICTURES)) is not None:
+                await self.page.evaluate("scrollTo(0, 0)")
                 await self.page.screenshot(path=Path(folder) / f"{file_name(name)}-{theme}.png")
         await self._paint("light")
         bad = [each for each in self.complaints if not each.startswith(self.expected)]

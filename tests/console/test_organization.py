@@ -101,7 +101,7 @@ async def test_an_adapter_is_added_found_and_deleted(owner: Console, deployed: D
     await dialog.get_by_role("button", name="Add adapter").click()
     row = page.get_by_role("region", name="Adapters").get_by_role("row", name="fake:support-2")
     await expect(row).to_contain_text("editor")
-    await owner.expect_no_faults("adapters")
+    await owner.expect_no_faults("an adapter")
     await owner.go(f"/org/{beta}/adapters?model=other")
     await page.get_by_role("heading", name="No adapter matches").wait_for()
     await owner.go(f"/org/{beta}/adapters?model=fake")

@@ -23,10 +23,8 @@ from tests.console.pages import Console
 from tests.deployment import Deployment
 from tests.fakes.process import FakeEngineProcess, fake_engine
 
-FILE = "mean = lambda values: sum(values) / len(values)"
-"""What the engine knows by heart."""
-TYPED = FILE[:-10]
-REST = FILE[-10:]
+TYPED, REST = "le", "n(values)"
+"""Behind what stands in the editor at first: what is typed, and what the engine goes on with."""
 TOOL = {
     "type": "function",
     "function": {
@@ -110,13 +108,16 @@ async def expect_measured(console: Console, tokens: int) -> None:
     assert {"auth", "route", "first token", "decode"} & set(phases)
 
 
-async def written(editor: Locator, text: str) -> None:
-    """Instead of what stands in the editor. What was there is deleted first: Chromium itself gives text that replaces
-    other text its style, as an attribute, which the content security policy refuses."""
+async def typed(console: Console, engine: FakeEngineProcess) -> list[str]:
+    """Behind what stands in the editor, in one go, so that it is one request; the lines that stand there then. How they
+    go on the engine knows by heart."""
+    editor = console.page.get_by_role("textbox", name="Code")
+    lines = await editor.locator(".cm-line").all_text_contents()
+    await engine.control(file="\n".join(lines) + TYPED + REST)
     await editor.click()
-    await editor.press("Control+A")
-    await editor.press("Backspace")
-    await editor.page.keyboard.insert_text(text)
+    await editor.press("Control+End")
+    await console.page.keyboard.insert_text(TYPED)
+    return [*lines[:-1], lines[-1] + TYPED]
 
 
 async def reported(deployed: Deployment, wanted: int) -> list[asyncpg.Record]:
@@ -166,20 +167,19 @@ async def test_a_completion_is_taken_another_rejected_and_both_are_reported(
     priced: Console, deployed: Deployment, engine: FakeEngineProcess
 ) -> None:
     page = priced.page
-    await engine.control(file=FILE)
-    await opened(priced, deployed, "autocomplete", "fake-code")
     editor, ghost = page.get_by_role("textbox", name="Code"), page.locator(".cm-ghost")
-    for key in ("Tab", "Escape"):
-        await written(editor, TYPED)
+    for key, taken_count, added in (("Tab", 1, REST), ("Escape", 0, "")):
+        await opened(priced, deployed, "autocomplete", "fake-code")
+        lines = await typed(priced, engine)
         await expect(ghost).to_have_text(REST)
-        await expect_measured(priced, tokens=4)
+        await expect_measured(priced, tokens=len(REST) // 3)
         if key == "Tab":
             await priced.expect_no_faults("ghost text")
             await editor.focus()
         await page.keyboard.press(key)
         await expect(ghost).to_have_count(0)
-        await expect(editor.locator(".cm-line")).to_have_text([FILE if key == "Tab" else TYPED])
-    await expect(page.get_by_text("2 shown, 1 taken in this page.")).to_be_visible()
+        await expect(editor.locator(".cm-line")).to_have_text([*lines[:-1], lines[-1] + added])
+        await expect(page.get_by_text(f"1 shown, {taken_count} taken in this page.")).to_be_visible()
     taken, rejected = (rows := await reported(deployed, 4))[:2], rows[2:]
     assert [row["type"] for row in taken] == ["select", "view"]
     assert [row["type"] for row in rejected] == ["dismiss", "view"]
@@ -198,9 +198,8 @@ async def test_what_is_typed_on_against_the_ghost_rejects_it(
 ) -> None:
     page = priced.page
     before = len(await reported(deployed, 0))
-    await engine.control(file=FILE)
     await opened(priced, deployed, "autocomplete", "fake-code")
-    await written(page.get_by_role("textbox", name="Code"), TYPED)
+    await typed(priced, engine)
     ghost = page.locator(".cm-ghost")
     await expect(ghost).to_have_text(REST)
     await page.keyboard.insert_text(REST[:3])

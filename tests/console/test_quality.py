@@ -18,7 +18,7 @@ from tests.console.pages import Console, seen_by
 from tests.console.quality import put_candidate, put_comparisons, put_reviews, put_windows
 from tests.console.test_tenants import sign_in
 from tests.deployment import Deployment
-from tests.fakes.process import fake_engine
+from tests.fakes.process import FakeEngineProcess, fake_engine
 from tests.rollout.traffic import Load, history
 
 RELEASE = re.compile(r"/operations/releases/([0-9a-f-]{36})")
@@ -31,10 +31,19 @@ expect.set_options(timeout=60_000)
 
 
 @pytest.fixture(scope="module")
-async def database(deployed: Deployment) -> AsyncIterator[asyncpg.Connection]:
+async def pools(chromium: str) -> AsyncIterator[tuple[FakeEngineProcess, FakeEngineProcess]]:
+    """The engines of `old` and `new`."""
+    async with fake_engine(token=TOKEN) as old, fake_engine(token=TOKEN) as new:
+        yield old, new
+
+
+@pytest.fixture(scope="module")
+async def database(
+    deployed: Deployment, pools: tuple[FakeEngineProcess, FakeEngineProcess]
+) -> AsyncIterator[asyncpg.Connection]:
     """The deployment's, with a model `m` and a candidate for it."""
-    async with deployed.database() as connection, fake_engine(token=TOKEN) as old, fake_engine(token=TOKEN) as new:
-        await put_candidate(connection, old.url, new.url)
+    async with deployed.database() as connection:
+        await put_candidate(connection, *(engine.url for engine in pools))
         yield connection
 
 
@@ -183,8 +192,12 @@ async def test_a_run_is_started_and_cancelled(owner: Console, database: asyncpg.
     await owner.expect_no_faults("a cancelled run")
 
 
-async def test_two_pools_are_compared_until_somebody_cancels(owner: Console, database: asyncpg.Connection) -> None:
+async def test_two_pools_are_compared_until_somebody_cancels(
+    owner: Console, database: asyncpg.Connection, pools: tuple[FakeEngineProcess, FakeEngineProcess]
+) -> None:
     page = owner.page
+    for engine in pools:  # or it is done before it is cancelled
+        await engine.control(ttft_s=5.0)
     await owner.go("/operations/evals?view=comparisons")
     await page.get_by_role("button", name="Compare two pools").click()
     dialog = page.get_by_role("dialog")
@@ -203,6 +216,8 @@ async def test_two_pools_are_compared_until_somebody_cancels(owner: Console, dat
     await page.get_by_role("button", name="Cancel…").click()
     await page.get_by_role("dialog").get_by_role("button", name="Cancel the comparison").click()
     await expect(figure(owner, "Status")).to_have_text("cancelled")
+    for engine in pools:
+        await engine.control(ttft_s=0.0)
     await page.get_by_text("It ended without a decision").wait_for()
     assert await audited(database, found.group(1)) == ["eval_comparison.create", "eval_comparison.cancel"]
 

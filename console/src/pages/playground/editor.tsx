@@ -10,7 +10,7 @@ import { type GhostCalls, ghostText } from "./ghost";
 
 const look = EditorView.theme({
   "&": { color: "var(--ink)", backgroundColor: "var(--surface)", fontSize: "0.875rem", height: "22rem" },
-  "&.cm-focused": { outline: "2px solid var(--accent)", outlineOffset: "-2px" },
+  "&.cm-focused": { outline: "none" },
   ".cm-scroller": { fontFamily: "var(--mono)", lineHeight: "1.55" },
   ".cm-content": { caretColor: "var(--ink)", padding: "0.75rem 0" },
   ".cm-cursor": { borderLeftColor: "var(--ink)" },
