@@ -16,8 +16,8 @@ from tests.deployment import ROOT
 GUIDE = ROOT / "docs" / "guides" / "console-pages.md"
 KEPT = ROOT / "docs" / "pictures" / "console"
 LINK = re.compile(r"\.\./pictures/console/([\w-]+\.png)")
-COLOURS = 96
-"""Of a palette: the pages are flat, and a picture is a fifth as large."""
+COLOURS = 256
+"""Of a palette: the pages are flat, and a picture is a third as large."""
 
 
 def shown() -> list[str]:
