@@ -6,7 +6,7 @@ import contextlib
 import os
 import re
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 
 import pytest
 from playwright.async_api import Browser, async_playwright
@@ -16,6 +16,7 @@ from tests.deployment import ROOT, Deployment, deployment, fake_fleet
 from tests.fakes.process import fake_engine
 
 TOKEN = "deployment-token-of-the-console"
+CHAT_TOKENIZER = str(ROOT / "models" / "slipstream-chat")
 ARGUMENTS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
@@ -43,17 +44,21 @@ async def browser(chromium: str) -> AsyncIterator[Browser]:
         await started.close()
 
 
+@contextlib.asynccontextmanager
+async def serving(fleet: Mapping[str, str]) -> AsyncIterator[Deployment]:
+    """A gateway, a worker and a router in front of that fleet, whose engines know TOKEN."""
+    async with deployment(environment={**fleet, "SLIPSTREAM_SLO__ROLL_UP_EVERY_S": "2"}, token=TOKEN) as running:
+        yield running
+
+
 @pytest.fixture(scope="module")
 async def deployed(chromium: str) -> AsyncIterator[Deployment]:
-    """A gateway, a worker and a router in front of a fake engine that serves `fake`. Of one module: tests change the
-    fleet."""
-    async with fake_engine(token=TOKEN) as engine:
-        environment = {
-            **fake_fleet(engine.url, tokenizer=str(ROOT / "models" / "slipstream-chat"), context_tokens=20_000),
-            "SLIPSTREAM_SLO__ROLL_UP_EVERY_S": "2",
-        }
-        async with deployment(environment=environment, token=TOKEN) as running:
-            yield running
+    """In front of a fake engine that serves `fake`. Of one module: tests change the fleet."""
+    async with (
+        fake_engine(token=TOKEN) as engine,
+        serving(fake_fleet(engine.url, tokenizer=CHAT_TOKENIZER, context_tokens=20_000)) as running,
+    ):
+        yield running
 
 
 @pytest.fixture(scope="module")

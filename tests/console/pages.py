@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +16,8 @@ from tests.deployment import ROOT
 
 AXE = ROOT / "console" / "node_modules" / "axe-core" / "axe.min.js"
 GRAVE = ("serious", "critical")
+PICTURES = "SLIPSTREAM_TEST_PICTURES"
+"""An environment variable: the folder where pictures of the pages are kept; without it there are none."""
 TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
 
 
@@ -42,8 +45,9 @@ class Console:
         """The page's."""
         return await self.page.get_by_role("heading", level=1).inner_text()
 
-    async def expect_no_faults(self, name: str, *, pictures: Path | None = None) -> None:
-        """axe finds nothing serious, in light and in dark; nothing was refused by the content security policy."""
+    async def expect_no_faults(self, name: str) -> None:
+        """axe finds nothing serious, in light and in dark; nothing was refused by the content security policy. A
+        picture of each is kept where PICTURES says."""
         themes: tuple[Literal["light", "dark"], ...] = ("light", "dark")
         for theme in themes:
             await self._paint(theme)
@@ -52,8 +56,9 @@ class Console:
                 assert not found, f"{name}, {theme}: {found}"
             else:
                 assert os.environ.get("TEST_CHROMIUM") != "required", "required: make console installs axe"
-            if pictures is not None:
-                await self.page.screenshot(path=pictures / f"{name}-{theme}.png")
+            if (folder := os.environ.get(PICTURES)) is not None:
+                await self.page.evaluate("scrollTo(0, 0)")
+                await self.page.screenshot(path=Path(folder) / f"{file_name(name)}-{theme}.png")
         await self._paint("light")
         bad = [each for each in self.complaints if not each.startswith(self.expected)]
         assert not bad, f"{name}: {bad}"
@@ -74,6 +79,12 @@ class Console:
             if each["impact"] in GRAVE
             for node in each["nodes"]
         ]
+
+
+def file_name(name: str) -> str:
+    """A page's name or address as a file's: `one` for each id in it, and nothing of what it searches."""
+    named = re.sub(r"\?.*", "", re.sub(r"[0-9a-f]{8}-[0-9a-f-]{27}", "one", name))
+    return re.sub(r"[^a-z0-9]+", "-", named.lower()).strip("-")
 
 
 @contextlib.asynccontextmanager

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -17,8 +15,6 @@ from tests.console.test_tenants import sign_in
 from tests.deployment import Deployment
 
 SENT = 6
-PICTURES = Path(os.environ["CONSOLE_PICTURES"]) if "CONSOLE_PICTURES" in os.environ else None
-"""Where to keep what the pages look like; nowhere unless set."""
 UNTIL_ADDED_UP_MS = 30_000
 TOTALS = """
 SELECT count(*) AS requests, sum(completion_tokens) AS completion_tokens, sum(prompt_tokens) AS prompt_tokens,
@@ -119,7 +115,7 @@ async def test_figures_equal_the_rows(owner: Console, deployed: Deployment, sent
     assert told["From the cache"] == f"{share * 100:.1f} %"
     await expect(page.locator("dt:text-is('Output tokens') + dd")).to_contain_text(str(expected["completion_tokens"]))
     await expect(page.get_by_role("row", name=re.compile("chat, short prompts"))).to_be_visible()
-    await owner.expect_no_faults("operations-overview", pictures=PICTURES)
+    await owner.expect_no_faults("operations-overview")
 
 
 async def test_an_open_overview_hears_of_news(owner: Console, deployed: Deployment, sent: list[str]) -> None:
@@ -145,14 +141,14 @@ async def test_a_filter_is_in_the_address(owner: Console, sent: list[str]) -> No
     await page.get_by_text("No requests in this period").wait_for()
     await page.get_by_label("Period", exact=True).select_option("7d")
     await page.wait_for_url(re.compile("period=7d"))
-    await owner.expect_no_faults("operations-overview-empty", pictures=PICTURES)
+    await owner.expect_no_faults("operations-overview-empty")
 
 
 async def test_requests_of_every_organization_are_listed(owner: Console, sent: list[str]) -> None:
     page = owner.page
     await owner.go("/operations/requests?model=fake&pool=fake")
     await page.get_by_role("link", name=sent[-1]).wait_for()
-    await owner.expect_no_faults("operations-requests", pictures=PICTURES)
+    await owner.expect_no_faults("operations-requests")
     await page.get_by_role("link", name=sent[-1]).click()
     await page.get_by_role("heading", name=sent[-1], level=1).wait_for()
     await owner.go("/operations/requests?model=unheard-of")
@@ -177,7 +173,7 @@ async def test_the_anatomy_of_a_request_equals_its_row(owner: Console, deployed:
     cached = await page.locator("dt:text-is('From the cache') + dd").first.inner_text()
     assert cached.startswith(f"{row['cached_tokens'] or 0} tokens")
     assert await page.locator(".waterfall li").count() > 3
-    await owner.expect_no_faults("operations-request", pictures=PICTURES)
+    await owner.expect_no_faults("operations-request")
 
 
 async def test_a_phone_scrolls_down_only(

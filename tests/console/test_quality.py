@@ -4,10 +4,8 @@ evals, reviews, reconciliation, changes. Each action leaves one row in the audit
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import AsyncIterator
-from pathlib import Path
 from uuid import UUID
 
 import asyncpg
@@ -20,7 +18,7 @@ from tests.console.pages import Console, seen_by
 from tests.console.quality import put_candidate, put_comparisons, put_reviews, put_windows
 from tests.console.test_tenants import sign_in
 from tests.deployment import Deployment
-from tests.fakes.process import fake_engine
+from tests.fakes.process import FakeEngineProcess, fake_engine
 from tests.rollout.traffic import Load, history
 
 RELEASE = re.compile(r"/operations/releases/([0-9a-f-]{36})")
@@ -33,10 +31,19 @@ expect.set_options(timeout=60_000)
 
 
 @pytest.fixture(scope="module")
-async def database(deployed: Deployment) -> AsyncIterator[asyncpg.Connection]:
+async def pools(chromium: str) -> AsyncIterator[tuple[FakeEngineProcess, FakeEngineProcess]]:
+    """The engines of `old` and `new`."""
+    async with fake_engine(token=TOKEN) as old, fake_engine(token=TOKEN) as new:
+        yield old, new
+
+
+@pytest.fixture(scope="module")
+async def database(
+    deployed: Deployment, pools: tuple[FakeEngineProcess, FakeEngineProcess]
+) -> AsyncIterator[asyncpg.Connection]:
     """The deployment's, with a model `m` and a candidate for it."""
-    async with deployed.database() as connection, fake_engine(token=TOKEN) as old, fake_engine(token=TOKEN) as new:
-        await put_candidate(connection, old.url, new.url)
+    async with deployed.database() as connection:
+        await put_candidate(connection, *(engine.url for engine in pools))
         yield connection
 
 
@@ -44,13 +51,6 @@ async def database(deployed: Deployment) -> AsyncIterator[asyncpg.Connection]:
 async def comparisons(database: asyncpg.Connection) -> list[UUID]:
     """Comparisons that are done, the newest last."""
     return await put_comparisons(database)
-
-
-@pytest.fixture(scope="module")
-def pictures() -> Path | None:
-    """Where pictures of the pages go, if anybody wants them."""
-    found = os.environ.get("SLIPSTREAM_TEST_PICTURES")
-    return None if found is None else Path(found)
 
 
 async def started(owner: Console, model: str = "m") -> str:
@@ -104,7 +104,7 @@ def figure(owner: Console, name: str) -> Locator:
 
 
 async def test_a_release_is_started_watched_held_resumed_and_rolled_back(
-    owner: Console, database: asyncpg.Connection, pictures: Path | None
+    owner: Console, database: asyncpg.Connection
 ) -> None:
     page = owner.page
     await history(database)
@@ -119,7 +119,7 @@ async def test_a_release_is_started_watched_held_resumed_and_rolled_back(
     await expect(track.get_by_role("listitem").first).to_contain_text(
         re.compile(r"candidate (2[5-9]|3[0-2])\d of 2,000")
     )
-    await owner.expect_no_faults("a running release", pictures=pictures)
+    await owner.expect_no_faults("a running release")
 
     await by_hand(owner, "Hold", "the big customer has its demo")
     await page.get_by_text("It is held in this stage").wait_for()
@@ -129,7 +129,7 @@ async def test_a_release_is_started_watched_held_resumed_and_rolled_back(
     await expect(figure(owner, "Share now")).to_contain_text("50 %")
     await page.get_by_role("button", name="Roll back…").click()
     await page.get_by_text("new is given no session of m any more").wait_for()
-    await owner.expect_no_faults("rolling back", pictures=pictures)
+    await owner.expect_no_faults("rolling back")
     await page.get_by_role("button", name="Cancel").click()
     await by_hand(owner, "Roll back", "tried by hand")
     await page.get_by_text("Rolled back: old serves all of m").wait_for()
@@ -139,24 +139,24 @@ async def test_a_release_is_started_watched_held_resumed_and_rolled_back(
     ]  # fmt: skip
     await owner.go("/operations/releases?model=m&state=rolled_back")
     await page.get_by_role("row", name=re.compile("rolled back.*tried by hand")).wait_for()
-    await owner.expect_no_faults("releases", pictures=pictures)
+    await owner.expect_no_faults("releases")
 
 
 async def test_a_release_whose_model_nobody_asks_waits_and_says_for_what(
-    owner: Console, database: asyncpg.Connection, pictures: Path | None
+    owner: Console, database: asyncpg.Connection
 ) -> None:
     release = await started(owner, "large")
     await expect(owner.page.get_by_text("It waits to begin; nothing is split yet")).to_be_visible()
     await expect(owner.page.get_by_text("answered nothing for 'large' in 7 days")).to_be_visible()
     assert await owner.page.get_by_role("button", name="Hold…").count() == 0
-    await owner.expect_no_faults("a waiting release", pictures=pictures)
+    await owner.expect_no_faults("a waiting release")
     await by_hand(owner, "Roll back", "nobody asks")
     await expect(figure(owner, "State")).to_have_text("rolled back")
     assert await audited(database, release) == ["release.start", "release.roll_back"]
 
 
 async def test_a_worse_candidate_is_seen_to_be_rolled_back_by_its_evidence(
-    owner: Console, database: asyncpg.Connection, pictures: Path | None
+    owner: Console, database: asyncpg.Connection
 ) -> None:
     release = await started(owner)
     await expect(figure(owner, "State")).to_have_text("running")
@@ -167,7 +167,7 @@ async def test_a_worse_candidate_is_seen_to_be_rolled_back_by_its_evidence(
     await expect(row).to_contain_text("reached")
     await owner.page.get_by_label("Check", exact=True).select_option(label="Failures: sessions with a fault")
     assert "check=" in owner.page.url, "what is drawn has an address"
-    await owner.expect_no_faults("a release rolled back by itself", pictures=pictures)
+    await owner.expect_no_faults("a release rolled back by itself")
 
 
 async def test_a_run_is_started_and_cancelled(owner: Console, database: asyncpg.Connection) -> None:
@@ -192,8 +192,12 @@ async def test_a_run_is_started_and_cancelled(owner: Console, database: asyncpg.
     await owner.expect_no_faults("a cancelled run")
 
 
-async def test_two_pools_are_compared_until_somebody_cancels(owner: Console, database: asyncpg.Connection) -> None:
+async def test_two_pools_are_compared_until_somebody_cancels(
+    owner: Console, database: asyncpg.Connection, pools: tuple[FakeEngineProcess, FakeEngineProcess]
+) -> None:
     page = owner.page
+    for engine in pools:  # or it is done before it is cancelled
+        await engine.control(ttft_s=5.0)
     await owner.go("/operations/evals?view=comparisons")
     await page.get_by_role("button", name="Compare two pools").click()
     dialog = page.get_by_role("dialog")
@@ -212,13 +216,13 @@ async def test_two_pools_are_compared_until_somebody_cancels(owner: Console, dat
     await page.get_by_role("button", name="Cancel…").click()
     await page.get_by_role("dialog").get_by_role("button", name="Cancel the comparison").click()
     await expect(figure(owner, "Status")).to_have_text("cancelled")
+    for engine in pools:
+        await engine.control(ttft_s=0.0)
     await page.get_by_text("It ended without a decision").wait_for()
     assert await audited(database, found.group(1)) == ["eval_comparison.create", "eval_comparison.cancel"]
 
 
-async def test_a_comparison_shows_what_moved_and_slices_their_bounds(
-    owner: Console, comparisons: list[UUID], pictures: Path | None
-) -> None:
+async def test_a_comparison_shows_what_moved_and_slices_their_bounds(owner: Console, comparisons: list[UUID]) -> None:
     page = owner.page
     await owner.go(f"/operations/evals/comparisons/{comparisons[-1]}?slice=json")
     await page.get_by_role("heading", name="What moved").wait_for()
@@ -227,36 +231,36 @@ async def test_a_comparison_shows_what_moved_and_slices_their_bounds(
     await moved.get_by_role("row").nth(1).get_by_role("button").click()
     dialog = page.get_by_role("dialog")
     await dialog.get_by_text("I do not know.").wait_for()
-    await owner.expect_no_faults("an item that moved", pictures=pictures)
+    await owner.expect_no_faults("an item that moved")
     await page.keyboard.press("Escape")
-    await owner.expect_no_faults("a comparison", pictures=pictures)
+    await owner.expect_no_faults("a comparison")
     await owner.go("/operations/evals?view=slices&model=m")
     await page.get_by_role("img", name=re.compile("^json: differences found by comparisons")).wait_for()
     assert await page.get_by_text("the gate’s bound −2.0 points").count() == 2
-    await owner.expect_no_faults("slices over time", pictures=pictures)
+    await owner.expect_no_faults("slices over time")
     await owner.go("/operations/evals?view=comparisons")
     await page.get_by_role("link", name="m", exact=True).first.wait_for()
-    await owner.expect_no_faults("comparisons", pictures=pictures)
+    await owner.expect_no_faults("comparisons")
     await owner.go("/operations/evals?status=done")
     await page.get_by_role("row", name=re.compile("a comparison, as candidate")).first.get_by_role("link").first.click()
     await page.wait_for_url(RUN)
     await owner.settled()
     # hundreds of items, of which only those in sight are rows
     await page.get_by_text("more below").wait_for()
-    await owner.expect_no_faults("a run", pictures=pictures)
+    await owner.expect_no_faults("a run")
 
 
 async def test_pairs_are_voted_on_by_key_and_by_button_until_none_is_left(
-    owner: Console, database: asyncpg.Connection, deployed: Deployment, pictures: Path | None
+    owner: Console, database: asyncpg.Connection, deployed: Deployment
 ) -> None:
     page = owner.page
     await owner.go("/operations/reviews")
     await page.get_by_role("heading", name="Nothing to review").wait_for()
-    await owner.expect_no_faults("no reviews", pictures=pictures)
+    await owner.expect_no_faults("no reviews")
     await put_reviews(database, deployed.database_url)
     await page.get_by_text("3 pairs are waiting for you").wait_for()  # by itself
     assert await page.get_by_text(re.compile("you preferred")).count() == 0
-    await owner.expect_no_faults("a pair", pictures=pictures)
+    await owner.expect_no_faults("a pair")
     await page.keyboard.press("1")
     await page.get_by_text("2 pairs are waiting for you").wait_for()
     await page.get_by_text(re.compile("you preferred the (candidate|baseline)")).wait_for()
@@ -277,11 +281,11 @@ async def test_pairs_are_voted_on_by_key_and_by_button_until_none_is_left(
         "SELECT count(*) FROM gateway.audit_log WHERE action = 'review.vote' AND actor_kind = 'member'"
     )
     assert rows == 3
-    await owner.expect_no_faults("reviews, all voted on", pictures=pictures)
+    await owner.expect_no_faults("reviews, all voted on")
 
 
 async def test_reconciliation_tells_which_engine_differs_and_what_to_do(
-    owner: Console, database: asyncpg.Connection, pictures: Path | None
+    owner: Console, database: asyncpg.Connection
 ) -> None:
     page = owner.page
     await owner.go("/operations/reconciliation")
@@ -292,18 +296,16 @@ async def test_reconciliation_tells_which_engine_differs_and_what_to_do(
     await expect(windows.get_by_role("row", name=re.compile(r"new-0.*\+120"))).to_contain_text(
         "Attempts whose length is not known exactly"
     )
-    await owner.expect_no_faults("reconciliation", pictures=pictures)
+    await owner.expect_no_faults("reconciliation")
     await page.get_by_label("Show").select_option("differ")
     await expect(windows.get_by_role("row")).to_have_count(3)
     assert "drift=true" in page.url
 
 
-async def test_a_change_is_noted_and_forgotten(
-    owner: Console, database: asyncpg.Connection, pictures: Path | None
-) -> None:
+async def test_a_change_is_noted_and_forgotten(owner: Console, database: asyncpg.Connection) -> None:
     page = owner.page
     await owner.go("/operations/changes")
-    await owner.expect_no_faults("no changes", pictures=pictures)
+    await owner.expect_no_faults("no changes")
     await page.get_by_role("button", name="Note a change").first.click()
     dialog = page.get_by_role("dialog")
     await dialog.get_by_label("What is changed").fill("prefix caching")
@@ -312,7 +314,7 @@ async def test_a_change_is_noted_and_forgotten(
     await dialog.get_by_role("button", name="Note it").click()
     row = page.get_by_role("row", name=re.compile("prefix caching"))
     await expect(row).to_contain_text("−250 ms")
-    await owner.expect_no_faults("changes", pictures=pictures)
+    await owner.expect_no_faults("changes")
     subject = str(await database.fetchval("SELECT id FROM gateway.changes WHERE name = 'prefix caching'"))
     await row.get_by_role("button", name="Actions for prefix caching").click()
     await page.get_by_role("menuitem", name="Forget…").click()
@@ -321,23 +323,21 @@ async def test_a_change_is_noted_and_forgotten(
     assert await audited(database, subject) == ["change.create", "change.delete"]
 
 
-async def test_shadow_and_cascades_tell_what_was_measured(
-    owner: Console, database: asyncpg.Connection, pictures: Path | None
-) -> None:
+async def test_shadow_and_cascades_tell_what_was_measured(owner: Console, database: asyncpg.Connection) -> None:
     page = owner.page
     await owner.go("/operations/cascades")
     await page.get_by_role("row", name=re.compile("large m always")).get_by_role("button").click()
     await page.get_by_text("No comparison has passed").wait_for()
-    await owner.expect_no_faults("approving a cascade", pictures=pictures)
+    await owner.expect_no_faults("approving a cascade")
     await page.keyboard.press("Escape")
-    await owner.expect_no_faults("cascades", pictures=pictures)
+    await owner.expect_no_faults("cascades")
     await owner.go("/operations/shadow?model=m")
     await page.get_by_role("row", name=re.compile("The same text ")).wait_for()
-    await owner.expect_no_faults("shadow", pictures=pictures)
+    await owner.expect_no_faults("shadow")
 
 
 async def test_a_phone_shows_every_page_without_scrolling_sideways(
-    browser: Browser, owner: Console, deployed: Deployment, comparisons: list[UUID], pictures: Path | None
+    browser: Browser, owner: Console, deployed: Deployment, comparisons: list[UUID]
 ) -> None:
     async with deployed.database() as connection:
         release = await connection.fetchval("SELECT id FROM gateway.releases ORDER BY created_at LIMIT 1")
@@ -351,6 +351,6 @@ async def test_a_phone_shows_every_page_without_scrolling_sideways(
             await phone.go(f"/operations/{path}")
             wide = await phone.page.evaluate("document.documentElement.scrollWidth")
             assert wide <= 390, f"{path} is {wide} pixels wide"
-            if pictures is not None or path in ("evals?view=slices", f"releases/{release}"):
+            if path in ("evals?view=slices", f"releases/{release}"):
                 name = f"phone {re.sub('[^a-z]+', ' ', path)}"
-                await phone.expect_no_faults(name.strip(), pictures=pictures)
+                await phone.expect_no_faults(name.strip())

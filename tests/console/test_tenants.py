@@ -158,18 +158,6 @@ async def test_chat_streams_in_the_playground_and_tells_its_tokens(owner: Consol
     await owner.expect_no_faults("chat after an answer")
 
 
-async def test_a_hostile_name_is_text_on_every_page_that_shows_it(owner: Console, acme: str) -> None:
-    await owner.go(f"/org/{acme}/projects")
-    await owner.page.get_by_role("button", name="New project").first.click()
-    dialog = owner.page.get_by_role("dialog")
-    await dialog.get_by_label("Name").fill(HOSTILE)
-    await dialog.get_by_role("button", name="Make project").click()
-    await owner.page.get_by_role("heading", name=HOSTILE, level=1).wait_for()
-    for path in ("projects", "audit", "limits", "usage"):
-        await owner.go(f"/org/{acme}/{path}")
-        assert await owner.page.evaluate("window.struck") is None
-
-
 async def test_every_page_is_usable_in_light_and_dark(owner: Console, acme: str, project: str) -> None:
     pages = (
         "projects", "members", "service-accounts", "admin-keys", "limits", "usage", "invoices", "requests", "webhooks",
@@ -180,6 +168,18 @@ async def test_every_page_is_usable_in_light_and_dark(owner: Console, acme: str,
         await owner.go(path)
         assert await owner.heading()
         await owner.expect_no_faults(path)
+
+
+async def test_a_hostile_name_is_text_on_every_page_that_shows_it(owner: Console, acme: str) -> None:
+    await owner.go(f"/org/{acme}/projects")
+    await owner.page.get_by_role("button", name="New project").first.click()
+    dialog = owner.page.get_by_role("dialog")
+    await dialog.get_by_label("Name").fill(HOSTILE)
+    await dialog.get_by_role("button", name="Make project").click()
+    await owner.page.get_by_role("heading", name=HOSTILE, level=1).wait_for()
+    for path in ("projects", "audit", "limits", "usage"):
+        await owner.go(f"/org/{acme}/{path}")
+        assert await owner.page.evaluate("window.struck") is None
 
 
 async def test_a_phone_shows_the_menu_on_demand_and_scrolls_down_only(

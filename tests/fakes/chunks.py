@@ -35,8 +35,10 @@ class ChunkWriter:
         usage_stops_after: int = -1,
         usage_unreadable_after: int = -1,
         texts: tuple[str, ...] = (),
+        tool: str = "",
     ) -> None:
-        """ids: one per choice. The last three: as `Script` has them."""
+        """ids: one per choice. The last four: as `Script` has them."""
+        self._tool = msgspec.json.encode(tool) if tool else b""
         self._texts = [msgspec.json.encode(text) for text in texts]
         self._chat = chat
         self._prompt_tokens = prompt_tokens
@@ -70,15 +72,15 @@ class ChunkWriter:
                 else b"null"
             )
             return (
-                b'%b{"index":%d,"delta":{"reasoning_content":null,"content":" t%d"},"logprobs":%b,"finish_reason":null,'
-                b'"matched_stop":null}]%b}\n\n' % (self._heads[choice], choice, index, logprobs, usage)
+                b'%b{"index":%d,"delta":{"reasoning_content":null,%b},"logprobs":%b,"finish_reason":null,'
+                b'"matched_stop":null}]%b}\n\n' % (self._heads[choice], choice, self._said(index), logprobs, usage)
             )
         logprobs = (
             b'{"text_offset":[-1],"token_logprobs":[-0.5],"tokens":[" t%d"],"top_logprobs":[]}' % index
             if self._logprobs
             else b"null"
         )
-        text = self._texts[index] if index < len(self._texts) else b'" t%d"' % index
+        text = self._text(index)
         return b'%b{"index":%d,"text":%b,"logprobs":%b,"finish_reason":%b,"matched_stop":null}]%b}\n\n' % (
             self._heads[choice], choice, text, logprobs, finish, usage,
         )  # fmt: skip
@@ -108,6 +110,17 @@ class ChunkWriter:
         """An error inside a stream."""
         body = {"object": "error", "message": message, "type": "InternalServerError", "param": None, "code": code}
         return b"data: " + msgspec.json.encode({"error": body}) + b"\n\n"
+
+    def _text(self, index: int) -> bytes:
+        return self._texts[index] if index < len(self._texts) else b'" t%d"' % index
+
+    def _said(self, index: int) -> bytes:
+        """A chat's text, or the piece of a tool's call: SGLang sends the name first, then the arguments."""
+        if not self._tool:
+            return b'"content":' + self._text(index)
+        name = b"" if index else b'"name":%b,' % self._tool
+        call = b"" if index else b'"id":"call_0","type":"function",'
+        return b'"tool_calls":[{%b"index":0,"function":{%b"arguments":%b}}]' % (call, name, self._text(index))
 
     def _running(self, index: int) -> bytes:
         """What the event of this token tells, or nothing."""

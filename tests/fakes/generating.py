@@ -34,6 +34,8 @@ class Generating:
         self._choices = asked.n * prompts
         self._tokens = min(script.tokens, asked.max_tokens)
         self._reason = b'"length"' if script.tokens >= asked.max_tokens else b'"stop"'
+        if script.tool and script.tokens < asked.max_tokens:
+            self._reason = b'"tool_calls"'
         options = asked.stream_options or StreamOptions()
         self._chat = record.path.startswith("/v1/chat")
         self._extension = _extension(script, self._choices) if asked.return_spec_tokens_details else {}
@@ -51,6 +53,7 @@ class Generating:
             usage_unreadable_after=script.usage_unreadable_after,
             logprobs=asked.logprobs is not None and asked.logprobs is not False,
             texts=script.texts,
+            tool=script.tool,
         )
         self.abortable = not own
         self._index = 0

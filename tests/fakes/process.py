@@ -47,6 +47,10 @@ class FakeEngineProcess:
         `tokens` were generated in all."""
         return list(await self._fetch("GET", "/wait?" + urlencode(counts)))
 
+    async def finish(self, rid: str) -> None:
+        """End a request in good order, however much was still to come."""
+        await self._fetch("POST", "/finish", msgspec.json.encode({"rid": rid}))
+
     def kill(self) -> None:
         """kill -9."""
         self.process.send_signal(signal.SIGKILL)

@@ -18,7 +18,9 @@ class Script(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tokens: int = 16
     """Cut to the request's max_tokens, which then is the finish reason."""
     texts: tuple[str, ...] = ()
-    """What a completion's first tokens say instead of ` t0 t1 t2…`."""
+    """What the first tokens say instead of ` t0 t1 t2…`."""
+    tool: str = ""
+    """A chat calls this function: its tokens are the call's arguments and no text."""
     file: str = ""
     """A completion says what stands behind its prompt in this text, three characters a token, and ends with it, as
     a greedy model does that knows the file by heart."""

@@ -41,6 +41,7 @@ NOT_RUN_HERE = {
     ("backup.md", "needs a PostgreSQL of your own"): 1,
     ("benchmarks.md", "a benchmark, minutes to hours; its rivals are installed by the reader"): 5,
     ("benchmarks.md", "a benchmark, minutes; SGLang is installed by the reader"): 1,
+    ("console-pages.md", "it is what makes the pictures"): 1,
     ("customers.md", "it ends after a quarter of an hour"): 1,
     ("customers.md", "needs heads that were noted elsewhere"): 1,
     ("deploy.md", "fetches from the package index"): 1,

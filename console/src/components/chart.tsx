@@ -85,7 +85,7 @@ export function Chart({ label, times, series, kind = "lines", format, height = 2
         series: [{}, ...order.map((place) => drawn[place] as uPlot.Series)],
         axes: [
           { ...axis, font, grid: { show: false }, values: (_, ticks) => labels(ticks) },
-          { ...axis, font, size: 74, values: (_, ticks) => ticks.map((value) => format(value)) },
+          { ...axis, font, size: 74, values: (self, ticks) => amounts(self, ticks, format) },
         ],
         scales: { y: { range: (_, __, most) => [0, most > 0 ? most * 1.08 : 1] } },
         legend: { show: false },
@@ -182,4 +182,12 @@ function tell(
   const when = new Date(time * 1000).toISOString().slice(0, 16).replace("T", " ");
   const values = series.map((each) => `${each.label}: ${format(each.values[at] ?? 0)}`);
   output.textContent = `${when} UTC · ${values.join(" · ")}`;
+}
+
+/** The y axis'. Where everything is 0 the scale is none: only the 0 is told. */
+function amounts(plot: uPlot, ticks: number[], format: (value: number) => string): string[] {
+  const nothing = plot.data
+    .slice(1)
+    .every((values) => [...(values as Iterable<number | null | undefined>)].every((value) => !value));
+  return ticks.map((tick) => (nothing && tick > 0 ? "" : format(tick)));
 }

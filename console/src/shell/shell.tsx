@@ -1,7 +1,7 @@
 /** What stands around every page of somebody signed in. */
 import { useQuery } from "@tanstack/react-query";
 import { Link, Outlet, useNavigate, useParams, useRouterState } from "@tanstack/react-router";
-import { useEffect, useState } from "react";
+import { useEffect, useRef, useState } from "react";
 import { api, read } from "../api/client";
 import { signOut } from "../api/session";
 import { IconButton } from "../components/button";
@@ -85,8 +85,20 @@ function Navigation({ organizationId }: { organizationId: string }) {
   const { can, operator } = useMyself();
   const seen = (each: Destination) =>
     (!each.operator || operator) && (each.needs === undefined || can(each.needs));
+  const nav = useRef<HTMLElement>(null);
+  const place = useRouterState({ select: (state) => state.location.pathname });
+  // biome-ignore lint/correctness/useExhaustiveDependencies: the list is longer than a low window: who goes somewhere sees where
+  useEffect(() => {
+    const sidebar = nav.current?.closest(".sidebar");
+    const link = nav.current?.querySelector<HTMLElement>('[aria-current="page"]');
+    if (!sidebar || !link) return;
+    const hidden =
+      link.offsetTop < sidebar.scrollTop ||
+      link.offsetTop + link.offsetHeight > sidebar.scrollTop + sidebar.clientHeight;
+    if (hidden) sidebar.scrollTop = link.offsetTop - sidebar.clientHeight / 2;
+  }, [place]);
   return (
-    <nav aria-label="Main">
+    <nav aria-label="Main" ref={nav}>
       {NAVIGATION.map((section) => ({ ...section, destinations: section.destinations.filter(seen) }))
         .filter((section) => section.destinations.length > 0)
         .map((section) => (

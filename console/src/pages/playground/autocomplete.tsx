@@ -5,7 +5,7 @@ import { SelectField, TextField } from "../../components/field";
 import { Notice } from "../../components/notice";
 import { Card, Page } from "../../components/page";
 import { Editor } from "./editor";
-import { type Generation, generate, NOTHING } from "./generation";
+import { type Generation, generate, NOTHING, report } from "./generation";
 import { suggest } from "./ghost";
 import { KeyCard, useModels, usePlaygroundKey } from "./key";
 import { Measured } from "./measured";
@@ -15,6 +15,15 @@ const FIRST = `def mean(values: list[float]) -> float:
     """The arithmetic mean."""
     return sum(values) / `;
 const PAUSE_MS = 80;
+
+/** A suggestion that stands in the editor. over: it was taken or rejected; what still comes of it is not shown. */
+interface Showing {
+  requestId: string | null;
+  at: number;
+  text: string;
+  since: number;
+  over: boolean;
+}
 
 export function fillBody(
   model: string,
@@ -43,6 +52,7 @@ export function AutocompletePlayground() {
   const [counts, setCounts] = useState({ shown: 0, taken: 0 });
   const [error, setError] = useState<unknown>(null);
   const abort = useRef<AbortController | null>(null);
+  const showing = useRef<Showing | null>(null);
   const timer = useRef<ReturnType<typeof setTimeout> | undefined>(undefined);
   const model =
     chosen || models.data?.find((each) => /code|complet|fim/.test(each)) || models.data?.[0] || "";
@@ -54,11 +64,34 @@ export function AutocompletePlayground() {
     [],
   );
 
-  const typed = (view: EditorView) => {
+  /** Tell the gateway, once, what became of what is shown. */
+  const ended = (type: "select" | "dismiss", characters?: number) => {
+    const shown = showing.current;
+    if (shown === null || shown.over) return;
+    shown.over = true;
+    tell(shown, { type, ...(characters === undefined ? {} : { characters }) });
+  };
+
+  const tell = (shown: Showing, event: { type: "view" | "select" | "dismiss"; characters?: number }) => {
+    if (key === null || shown.requestId === null) return;
+    const elapsed_ms = Math.round(performance.now() - shown.since);
+    void report(key, shown.requestId, { ...event, view_id: "playground", elapsed_ms });
+  };
+
+  const placeOf = (view: EditorView) => {
     const head = view.state.selection.main.head;
     const text = view.state.doc.toString();
     const place = { prefix: text.slice(0, head), suffix: text.slice(head) };
     setAround(place);
+    return { head, place };
+  };
+
+  const typed = (view: EditorView) => {
+    const shown = showing.current;
+    // typed out by hand it was neither taken nor rejected
+    if (shown && view.state.sliceDoc(shown.at, shown.at + shown.text.length) !== shown.text) ended("dismiss");
+    showing.current = null;
+    const { head, place } = placeOf(view);
     clearTimeout(timer.current);
     // a newer keystroke ends the older request: the gateway stops its engine
     abort.current?.abort();
@@ -71,7 +104,7 @@ export function AutocompletePlayground() {
     abort.current = controller;
     setError(null);
     setGeneration(NOTHING);
-    let shown = false;
+    let shown = null as Showing | null;
     try {
       await generate(
         "/v1/completions",
@@ -81,10 +114,15 @@ export function AutocompletePlayground() {
         (each) => {
           if (controller.signal.aborted) return;
           setGeneration(each);
-          if (each.text === "" || view.state.selection.main.head !== head) return;
+          if (each.text === "" || shown?.over || view.state.selection.main.head !== head) return;
           view.dispatch({ effects: suggest.of({ at: head, text: each.text }) });
-          if (!shown) setCounts((all) => ({ ...all, shown: all.shown + 1 }));
-          shown = true;
+          if (shown === null) {
+            shown = { requestId: each.requestId, at: head, text: "", since: performance.now(), over: false };
+            showing.current = shown;
+            tell(shown, { type: "view" });
+            setCounts((all) => ({ ...all, shown: all.shown + 1 }));
+          }
+          shown.text = each.text;
         },
       );
     } catch (thrown) {
@@ -112,7 +150,12 @@ export function AutocompletePlayground() {
                   label="Code"
                   initial={FIRST}
                   onTyped={typed}
-                  onTaken={() => setCounts((all) => ({ ...all, taken: all.taken + 1 }))}
+                  onTaken={(view, text) => {
+                    ended("select", text.length);
+                    placeOf(view);
+                    setCounts((all) => ({ ...all, taken: all.taken + 1 }));
+                  }}
+                  onDismissed={() => ended("dismiss")}
                 />
                 <p className="small quiet" role="status">
                   {key === null

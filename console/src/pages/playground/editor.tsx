@@ -6,11 +6,11 @@ import { bracketMatching, HighlightStyle, indentUnit, syntaxHighlighting } from 
 import { drawSelection, EditorView, highlightActiveLine, keymap, lineNumbers } from "@codemirror/view";
 import { tags } from "@lezer/highlight";
 import { useEffect, useRef } from "react";
-import { ghostText } from "./ghost";
+import { type GhostCalls, ghostText } from "./ghost";
 
 const look = EditorView.theme({
   "&": { color: "var(--ink)", backgroundColor: "var(--surface)", fontSize: "0.875rem", height: "22rem" },
-  "&.cm-focused": { outline: "2px solid var(--accent)", outlineOffset: "-2px" },
+  "&.cm-focused": { outline: "none" },
   ".cm-scroller": { fontFamily: "var(--mono)", lineHeight: "1.55" },
   ".cm-content": { caretColor: "var(--ink)", padding: "0.75rem 0" },
   ".cm-cursor": { borderLeftColor: "var(--ink)" },
@@ -33,17 +33,15 @@ const colours = HighlightStyle.define([
   { tag: [tags.className, tags.typeName], color: "var(--series-6)" },
 ]);
 
-interface EditorProps {
+interface EditorProps extends GhostCalls {
   label: string;
   initial: string;
-  onTyped: (view: EditorView) => void;
-  onTaken: (text: string) => void;
 }
 
-export function Editor({ label, initial, onTyped, onTaken }: EditorProps) {
+export function Editor({ label, initial, ...given }: EditorProps) {
   const host = useRef<HTMLDivElement>(null);
-  const calls = useRef({ onTyped, onTaken });
-  calls.current = { onTyped, onTaken };
+  const calls = useRef<GhostCalls>(given);
+  calls.current = given;
   // biome-ignore lint/correctness/useExhaustiveDependencies: the editor keeps its own text; it is made once
   useEffect(() => {
     const element = host.current;
@@ -64,10 +62,11 @@ export function Editor({ label, initial, onTyped, onTaken }: EditorProps) {
         python(),
         syntaxHighlighting(colours),
         look,
-        ghostText(
-          (view) => calls.current.onTyped(view),
-          (text) => calls.current.onTaken(text),
-        ),
+        ghostText({
+          onTyped: (view) => calls.current.onTyped(view),
+          onTaken: (view, text) => calls.current.onTaken(view, text),
+          onDismissed: () => calls.current.onDismissed(),
+        }),
         keymap.of([...defaultKeymap, ...historyKeymap]),
         EditorView.contentAttributes.of({ "aria-label": label, spellcheck: "false" }),
       ],

@@ -119,3 +119,22 @@ export async function generate(
   onChange(generation);
   return generation;
 }
+
+/** What became of a completion in the editor, as any editor reports it (docs/concepts/autocomplete-telemetry.md). */
+export interface CompletionEvent {
+  type: "view" | "select" | "dismiss";
+  view_id: string;
+  elapsed_ms?: number;
+  characters?: number;
+}
+
+/** Best effort: who types is not told that a report was lost. */
+export async function report(key: string, requestId: string, event: CompletionEvent): Promise<void> {
+  await fetch(`/v1/completions/${encodeURIComponent(requestId)}/events`, {
+    method: "POST",
+    credentials: "omit",
+    keepalive: true,
+    headers: { Authorization: `Bearer ${key}`, "Content-Type": "application/json" },
+    body: JSON.stringify(event),
+  }).catch(() => undefined);
+}

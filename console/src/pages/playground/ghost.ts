@@ -52,7 +52,14 @@ export const suggestion = StateField.define<Suggestion | null>({
     ),
 });
 
-function take(view: EditorView, onTaken: (text: string) => void): boolean {
+export interface GhostCalls {
+  /** After each change that somebody made and that the suggestion did not foresee. */
+  onTyped: (view: EditorView) => void;
+  onTaken: (view: EditorView, text: string) => void;
+  onDismissed: () => void;
+}
+
+function take(view: EditorView, { onTaken }: GhostCalls): boolean {
   const shown = view.state.field(suggestion);
   if (shown === null) return false;
   view.dispatch({
@@ -60,31 +67,31 @@ function take(view: EditorView, onTaken: (text: string) => void): boolean {
     selection: { anchor: shown.at + shown.text.length },
     effects: suggest.of(null),
   });
-  onTaken(shown.text);
+  onTaken(view, shown.text);
   return true;
 }
 
-function dismiss(view: EditorView): boolean {
+function dismiss(view: EditorView, { onDismissed }: GhostCalls): boolean {
   if (view.state.field(suggestion) === null) return false;
   view.dispatch({ effects: suggest.of(null) });
+  onDismissed();
   return true;
 }
 
-/** onTyped: the text before and after the cursor, after each change that somebody made. */
-export function ghostText(onTyped: (view: EditorView) => void, onTaken: (text: string) => void): Extension {
+export function ghostText(calls: GhostCalls): Extension {
   return [
     suggestion,
     Prec.highest(
       keymap.of([
-        { key: "Tab", run: (view) => take(view, onTaken) },
-        { key: "Escape", run: dismiss },
+        { key: "Tab", run: (view) => take(view, calls) },
+        { key: "Escape", run: (view) => dismiss(view, calls) },
       ]),
     ),
     EditorView.updateListener.of((update) => {
       const typed = update.transactions.some(
         (each) => each.isUserEvent("input") || each.isUserEvent("delete"),
       );
-      if (typed && update.state.field(suggestion) === null) onTyped(update.view);
+      if (typed && update.state.field(suggestion) === null) calls.onTyped(update.view);
     }),
     EditorState.tabSize.of(4),
   ];

@@ -2,7 +2,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { api, read } from "../../api/client";
-import { Stats } from "../../components/page";
+import { Card, Stats } from "../../components/page";
 import { money } from "../../format/money";
 import { count, milliseconds } from "../../format/number";
 import { useMyself } from "../../shell/session";
@@ -30,6 +30,11 @@ export function Measured({ generation, model }: { generation: Generation; model:
     // the record of a request is written a moment after its answer
     retry: TRACE_RETRIES,
     retryDelay: TRACE_RETRY_MS,
+    // and the ledger's row, which tells the amount, may come after the record
+    refetchInterval: (query) =>
+      query.state.data?.attempts.length === 0 && query.state.dataUpdateCount < TRACE_RETRIES
+        ? TRACE_RETRY_MS
+        : false,
     queryFn: () =>
       read(api.GET("/admin/v1/requests/{request_id}", { params: { path: { request_id: requestId ?? "" } } })),
   });
@@ -57,18 +62,20 @@ export function Measured({ generation, model }: { generation: Generation; model:
         ]}
       />
       {trace.data && (
-        <>
-          <Waterfall phases={trace.data.phases_ms} />
-          <p className="small quiet">
-            Billed {money(trace.data.amount_micro)} · request{" "}
-            <Link
-              to="/org/$organizationId/requests/$requestId"
-              params={{ organizationId, requestId: trace.data.request_id }}
-            >
-              {trace.data.request_id}
-            </Link>
-          </p>
-        </>
+        <Card title="Where the time went">
+          <div className="stack-tight">
+            <Waterfall phases={trace.data.phases_ms} />
+            <p className="small quiet">
+              {trace.data.attempts.length > 0 && `Billed ${money(trace.data.amount_micro)} · `}request{" "}
+              <Link
+                to="/org/$organizationId/requests/$requestId"
+                params={{ organizationId, requestId: trace.data.request_id }}
+              >
+                {trace.data.request_id}
+              </Link>
+            </p>
+          </div>
+        </Card>
       )}
     </div>
   );

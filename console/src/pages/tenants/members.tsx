@@ -163,9 +163,13 @@ export function Members() {
         rowKey={(row) => row.id}
         csvName="members"
         empty={
-          <Empty title="No member matches" action={add}>
-            Clear the filters, or add somebody: they get a link to choose a password.
-          </Empty>
+          search.email || search.role ? (
+            <Empty title="No member matches">Clear the filters to see all members.</Empty>
+          ) : (
+            <Empty title="No members" action={add}>
+              Add somebody: they get a link to choose a password.
+            </Empty>
+          )
         }
       />
       {open?.what === "add" && (

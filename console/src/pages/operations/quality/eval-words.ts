@@ -33,9 +33,12 @@ export const gateOf = (comparison: Comparison) => comparison.verdict as unknown 
 
 export const isUnder = (status: Run["status"]) => status === "queued" || status === "running";
 
+/** Without a sign where it is rounded to 0. */
+const fixed = (value: number, digits: number) => value.toFixed(digits).replace(/^-(?=0(\.0*)?$)/, "");
+
 /** A difference in points: −0.0123 → "−1.23 points". */
 export function points(share: number, digits = 2): string {
-  const value = (100 * share).toFixed(digits);
+  const value = fixed(100 * share, digits);
   return `${Number(value) > 0 ? "+" : ""}${value.replace("-", "−")} points`;
 }
 
