@@ -118,6 +118,8 @@ async def measured(
                 took_ms = await (operator if view.operator else tenant).load(view)
                 if turn:
                     times[route, view.search].append(took_ms)
+                else:
+                    print(f"once: {took_ms:>8.0f} ms  {route}?{view.search}", flush=True)
     return times
 
 
