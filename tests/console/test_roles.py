@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playwright.async_api import Browser, Response, TimeoutError
 
-from gateway.tenants.roles import Role
+from gateway.tenants.roles import PERMISSIONS, Role
 from tests.console.pages import Console, seen_by
 from tests.console.routes import address, routes
 from tests.deployment import Deployment
@@ -55,9 +55,17 @@ async def member(
     request: pytest.FixtureRequest, browser: Browser, owner: Console, deployed: Deployment, ids: dict[str, str]
 ) -> AsyncIterator[tuple[str, Console]]:
     """Somebody of that role, signed in."""
-    role: str = request.param
-    body = {"email": f"{role}@every.example", "name": role, "role": role}
-    person = await made(owner, f"/organizations/{ids['organizationId']}/members", body)
+    async with signed_in(browser, owner, deployed, ids["organizationId"], request.param) as console:
+        yield request.param, console
+
+
+@contextlib.asynccontextmanager
+async def signed_in(
+    browser: Browser, owner: Console, deployed: Deployment, organization_id: str, role: str
+) -> AsyncIterator[Console]:
+    """The window of a new member."""
+    body = {"email": f"{role}@{organization_id}.example", "name": role, "role": role}
+    person = await made(owner, f"/organizations/{organization_id}/members", body)
     link = await made(owner, f"/members/{person.get('member', person)['id']}/console-link")
     async with seen_by(browser, deployed.url) as console:
         await console.page.goto(deployed.url + link["url"])
@@ -65,11 +73,11 @@ async def member(
         await console.page.get_by_label("The password again").fill("another four words here")
         await console.page.get_by_role("button", name="Begin").click()
         await console.page.wait_for_url("**/console/org/**")
-        yield role, console
+        yield console
 
 
-async def walked(console: Console, ids: dict[str, str]) -> tuple[set[str], list[str]]:
-    """Addresses where something was refused for the role, and what failed otherwise."""
+async def walked(console: Console, ids: dict[str, str], *, deployment: bool = False) -> tuple[set[str], list[str]]:
+    """Addresses where something was refused for the role, and what failed otherwise. deployment: its pages too."""
     refused: set[str] = set()
     failed: list[str] = []
     route = ""
@@ -83,7 +91,7 @@ async def walked(console: Console, ids: dict[str, str]) -> tuple[set[str], list[
     console.page.on("response", heard)
     for route in routes():
         place = address(route, ids)
-        if place is None or route.startswith("/operations"):
+        if place is None or (route.startswith("/operations") and not deployment):
             continue
         with contextlib.suppress(TimeoutError):
             await console.go(place)
@@ -118,3 +126,23 @@ async def test_no_page_led_to_is_refused(member: tuple[str, Console], ids: dict[
     for place in led:
         await console.go(place.removeprefix("/console"))
     assert refused == []
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("role", [each for each in Role if each is not Role.OWNER])
+async def test_an_operator_of_every_role_walks_every_page(
+    role: Role, browser: Browser, owner: Console, deployed: Deployment, ids: dict[str, str]
+) -> None:
+    """Whose own organization the deployment is; its owner walks them in the other tests."""
+    me = await owner.page.evaluate("fetch('/admin/v1/me').then(answer => answer.json())")
+    fleet = {"pool": "fake", "version": "1"}
+    async with signed_in(browser, owner, deployed, me["organization_id"], role.value) as console:
+        refused, failed = await walked(console, ids | fleet, deployment=True)
+        assert failed == []
+        assert ("/operations/fleet" in refused) == ("fleet.read" not in permissions(role)), refused
+        await test_no_page_led_to_is_refused((role.value, console), ids)
+
+
+def permissions(role: Role) -> set[str]:
+    """By name."""
+    return {each.value for each in PERMISSIONS[role]}
