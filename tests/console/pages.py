@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import re
@@ -15,6 +16,7 @@ from playwright.async_api import Browser, Page, expect
 from tests.deployment import ROOT
 
 AXE = ROOT / "console" / "node_modules" / "axe-core" / "axe.min.js"
+GUARD_S = 30
 GRAVE = ("serious", "critical")
 PICTURES = "SLIPSTREAM_TEST_PICTURES"
 """An environment variable: the folder where pictures of the pages are kept; without it there are none."""
@@ -40,6 +42,12 @@ class Console:
         """Until the page has a heading and no skeleton."""
         await self.page.get_by_role("heading", level=1).wait_for()
         await expect(self.page.locator(".skeleton")).to_have_count(0)
+
+    async def until(self, predicate: str, argument: object) -> None:
+        """Until an asynchronous function holds. `wait_for_function` takes any promise for true."""
+        async with asyncio.timeout(GUARD_S):
+            while not await self.page.evaluate(predicate, argument):  # noqa: ASYNC110  another process' state
+                await asyncio.sleep(0.02)
 
     async def heading(self) -> str:
         """The page's."""

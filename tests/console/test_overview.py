@@ -64,9 +64,9 @@ async def sent(owner: Console, deployed: Deployment) -> list[str]:
 
 
 async def recorded(owner: Console, request_id: str) -> None:
-    await owner.page.wait_for_function(
+    await owner.until(
         "id => fetch(`/admin/v1/requests/${id}`).then(answer => answer.json()).then(body => body.latency != null)",
-        arg=request_id,
+        request_id,
     )
 
 

@@ -104,7 +104,7 @@ async def test_a_limit_refuses_and_the_request_tells_why(
     await owner.go(f"/org/{acme}/requests")
     await owner.page.get_by_label("Request’s id").fill(refused)
     # the record of a request is written a moment after its answer
-    await owner.page.wait_for_function("id => fetch(`/admin/v1/requests/${id}`).then(answer => answer.ok)", arg=refused)
+    await owner.until("id => fetch(`/admin/v1/requests/${id}`).then(answer => answer.ok)", refused)
     await owner.page.get_by_role("button", name="Find out").click()
     await owner.page.get_by_text("Limited by requests per minute of the key").wait_for()
     await owner.expect_no_faults("a refused request")
@@ -128,9 +128,9 @@ async def test_a_rotated_key_opens_with_both_secrets_and_a_revoked_one_with_none
     await owner.page.get_by_role("menuitem", name="Revoke…").click()
     await owner.page.get_by_role("dialog").get_by_role("button", name="Revoke").click()
     await owner.page.get_by_role("cell", name="revoked").wait_for()
-    await owner.page.wait_for_function(
+    await owner.until(
         "key => fetch('/v1/models', {headers: {authorization: `Bearer ${key}`}}).then(answer => answer.status == 401)",
-        arg=new,
+        new,
     )
 
 

@@ -66,7 +66,7 @@ async def use(client: openai.AsyncOpenAI, number: int) -> None:
 
 def as_grafana_asks(expression: str) -> str:
     """With everything chosen, and a window that this test's load fills."""
-    return re.sub(r"\$\w+", ".*", expression.replace("$__rate_interval", "10s"))
+    return re.sub(r"\$\w+", ".*", expression.replace("$__rate_interval", "30s"))
 
 
 def has_data(found: list[dict[str, Any]]) -> bool:

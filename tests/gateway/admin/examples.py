@@ -30,7 +30,6 @@ CANDIDATE = "candidate"
 SPARE_PARTS = frozenset({"model_name", "alias", "pool_name", "replica_id", "fleet_version"})
 ALL = frozenset({*SPARE_PARTS, "change_id", "release_id"})
 """What costs the fleet a version, or the tables rows."""
-_things: dict[tuple[int, str], dict[str, object]] = {}
 
 BODIES: dict[str, dict[str, Any]] = {
     "update_organization": {"name": "renamed {}"},
@@ -107,7 +106,7 @@ async def things_of(
 ) -> dict[str, object]:
     """Path parameters by name, of things that belong to the organization. fresh: never used by another test; of the
     deployment's own then those of these names."""
-    known = _things.get((id(people), organization))
+    known = people.things.get(organization)
     if known is not None and not fresh:
         return known
     fetchval, owner_of = people.database.fetchval, people.organizations[organization]
@@ -201,7 +200,7 @@ async def things_of(
     if "release_id" in only:
         things["release_id"] = await _running_release(people)
     if not fresh:
-        _things[id(people), organization] = things
+        people.things[organization] = things
     return things
 
 

@@ -85,6 +85,8 @@ class People:
         self.database = database
         self.pepper = pepper
         self.organizations: dict[str, UUID] = {}
+        self.things: dict[str, dict[str, object]] = {}
+        """Of each organization, by the names of paths' parameters, once they were wanted."""
         self._clients: dict[tuple[str, Role, Credential], Client] = {}
 
     async def move_in(self) -> None:

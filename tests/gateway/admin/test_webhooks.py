@@ -86,7 +86,7 @@ class Subscriber:
 async def subscriber(people: People, admin_gateway: LoneGateway, admin_postgres_url: str) -> Subscriber:
     operator = await people.operator()
     organization = await operator.make("/organizations", {"name": uuid4().hex})
-    await people.database.execute("DELETE FROM gateway.webhook_events")
+    await people.database.execute("UPDATE gateway.webhook_deliveries SET state = 'failed' WHERE state = 'pending'")
     registry = CollectorRegistry()
     delivery = WebhookDelivery(admin_postgres_url, people.pepper, CONFIG, WebhookMetrics(registry))
     return Subscriber(people, operator, UUID(organization["id"]), delivery, registry)
