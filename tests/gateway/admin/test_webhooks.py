@@ -254,7 +254,8 @@ async def test_old_events_are_forgotten_with_their_log(subscriber: Subscriber, s
     await subscriber.tell()
     await subscriber.round()
     await subscriber.people.database.execute(
-        "UPDATE gateway.webhook_events SET created_at = now() - interval '31 days'"
+        "UPDATE gateway.webhook_events SET created_at = now() - interval '31 days' WHERE organization_id = $1",
+        subscriber.organization,
     )
     await subscriber.tell()
     await subscriber.delivery.sweep()
