@@ -149,6 +149,7 @@ BOARD = Board(
                     f"slipstream_router_accepted_draft_tokens_total{{{POOL}}}",
                     f"slipstream_router_draft_tokens_total{{{POOL}}}",
                     "pool",
+                    quiet="no engine of it tells of drafts with its load",
                 ),
             ),
         ),
