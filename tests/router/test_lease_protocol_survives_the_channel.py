@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 import msgspec
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -433,5 +434,6 @@ class LeaseProtocol(RuleBasedStateMachine):
         check_integrity(self.router)
 
 
+pytestmark = pytest.mark.timeout(600)  # 12,000 steps take a busy machine more than two minutes
 LeaseProtocol.TestCase.settings = settings(max_examples=150, stateful_step_count=80, deadline=None)
 test_lease_protocol_survives_the_channel = LeaseProtocol.TestCase
