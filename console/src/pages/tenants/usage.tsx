@@ -90,6 +90,8 @@ export function Usage() {
   const then = useUsage({ organizationId, period: earlier, by, filters }, search.compare === true);
   const projects = useProjects(organizationId);
   const keys = useKeys(organizationId, search.project_id, can("keys.read", organizationId) && by === "key");
+  // a file downloaded before the names are there would hold ids
+  const unnamed = (by === "project" || by === "key") && (projects.isLoading || keys.isLoading);
   const nameOf = (group: string) => {
     const named =
       by === "project"
@@ -172,7 +174,7 @@ export function Usage() {
       </Filters>
       {now.error ? (
         <ErrorNotice error={now.error} retry={() => void now.refetch()} />
-      ) : !now.data ? (
+      ) : !now.data || unnamed ? (
         <Loading lines={8} />
       ) : (
         <div className="stack">
