@@ -40,6 +40,8 @@ REPORT_PATHS = (
     "usage", "autocomplete", "diagnosis", "prefix-contract", "slo", "goodput", "pools", "serving", "shadow", "requests",
     "audit", "completion-texts", "prefix-texts", "events",
 )  # fmt: skip
+LARGEST = 5
+"""As `MOST_SERIES` of console/src/pages/tenants/usage-series.ts."""
 REFERENCE = View("", (Ask("/admin/v1/me"),))
 
 
@@ -177,8 +179,13 @@ async def _town(database: asyncpg.Connection[Any], url: str) -> Town:
 async def _ids(database: asyncpg.Connection[Any], url: str, organization: UUID) -> dict[str, str]:
     """Of one thing of each kind; the project is the one with most requests."""
     project = await database.fetchval("SELECT id FROM public.people WHERE large AND number = 0")
+    largest = await database.fetch(
+        "SELECT id, keys[1] AS key FROM public.people WHERE large ORDER BY number LIMIT $1", LARGEST
+    )
     found = {
         "organizationId": organization,
+        "largest_projects": ",".join(str(row["id"]) for row in largest),
+        "largest_keys": ",".join(str(row["key"]) for row in largest),
         "projectId": project,
         "keyId": await database.fetchval("SELECT keys[1] FROM public.people WHERE large AND number = 0"),
         "smallId": await database.fetchval("SELECT id FROM gateway.organizations WHERE name = 'small 1'"),

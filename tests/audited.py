@@ -21,8 +21,9 @@ ADMINISTERED = frozenset({
 })  # fmt: skip
 """Holds what somebody decided, or what a decision did: every change is in the log."""
 OBSERVED = frozenset({
-    "usage_events", "usage_hourly", "usage_daily", "usage_roll_up_runs", "usage_verifications", "engine_counts",
-    "reconciliations", "request_traces", "completion_events", "idempotency_keys", "webhook_events",
+    "usage_events", "usage_hourly", "usage_daily", "project_usage_daily",
+    "organization_usage_hourly", "organization_usage_daily", "usage_roll_up_runs", "usage_verifications",
+    "engine_counts", "reconciliations", "request_traces", "completion_events", "idempotency_keys", "webhook_events",
     "webhook_deliveries", "webhook_attempts", "limit_gateways", "budget_crossings", "audit_log", "slo_minutes",
     "slo_roll_up_runs", "prefix_samples", "prefix_shares", "prefix_drops", "prefix_texts",
     "completion_texts", "shadow_pairs", "reviews", "review_votes", "review_coins", "fleet_gateways",

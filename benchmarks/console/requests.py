@@ -80,7 +80,8 @@ def _iso(at: datetime) -> str:
 
 
 def pages(ids: Mapping[str, str]) -> dict[str, list[View]]:
-    """By route. ids: of one thing of each kind, by the names that routes give their parameters."""
+    """By route. ids: of one thing of each kind, by the names that routes give their parameters; `largest_projects` and
+    `largest_keys`: those that a chart of usage draws, with commas."""
     now = datetime.now(UTC)
     return {**_entry(), **_tenants(ids, now), **_operations(ids, now)}
 
@@ -95,7 +96,7 @@ def _tenants(ids: Mapping[str, str], now: datetime) -> dict[str, list[View]]:
     base = "/org/$organizationId"
     shell = ask(own)
     project, key = f"/projects/{ids['projectId']}", f"/keys/{ids['keyId']}"
-    projects = ask(f"{own}/projects", every_page=True, limit=100)
+    projects = ask(f"{own}/projects", every_page=True, limit=1_000)
     choice = ask(f"{own}/projects", limit=100)
 
     def of(*asks: Ask, search: str = "") -> View:
@@ -188,15 +189,35 @@ def _usage(own: str, ids: Mapping[str, str], now: datetime, shell: Ask, projects
     for name in ("24h", "30d", "90d"):
         period = period_of(name, now)
         for by in (None, "project", "key", "model", "tier"):
-            found.append(_usage_view(own, period, by, {}, shell, projects))
-        found.append(_usage_view(own, period, None, {}, shell, projects, compare=True))
-        found.append(_usage_view(own, period, "key", {"project_id": ids["projectId"]}, shell, projects))
-        found.append(_usage_view(own, period, "model", {"key_id": ids["keyId"]}, shell, projects))
+            found.append(_usage_view(own, ids, period, by, {}, shell, projects))
+        found.append(_usage_view(own, ids, period, None, {}, shell, projects, compare=True))
+        found.append(_usage_view(own, ids, period, "key", {"project_id": ids["projectId"]}, shell, projects))
+        found.append(_usage_view(own, ids, period, "model", {"key_id": ids["keyId"]}, shell, projects))
     return found
+
+
+MOST_TOTALS = 5_000
+
+
+def _totals(
+    own: str,
+    span: Period,
+    by: str | None,
+    filters: Mapping[str, object],
+    *,
+    whole: bool = False,
+    then: tuple[Ask, ...] = (),
+) -> Ask:
+    """What `useUsage` of the page asks."""
+    groups = {"group_by": ["project", "key"] if by == "key" else [by]} if by else {}
+    bucket = "all" if whole else span.bucket
+    asked: dict[str, Any] = {"limit": MOST_TOTALS, "bucket": bucket, **groups, **filters, **span.query}
+    return ask(f"{own}/usage", every_page=True, then=then, **asked)
 
 
 def _usage_view(
     own: str,
+    ids: Mapping[str, str],
     period: Period,
     by: str | None,
     filters: Mapping[str, str],
@@ -205,10 +226,15 @@ def _usage_view(
     *,
     compare: bool = False,
 ) -> View:
-    groups = {"group_by": [by]} if by else {}
-    asked: dict[str, Any] = {"limit": 100, "bucket": period.bucket, **groups, **filters}
+    many = by in ("project", "key")
     spans = [period, *([period.before] if compare else [])]
-    asks = [ask(f"{own}/usage", every_page=True, **asked, **span.query) for span in spans]
+    asks = [_totals(own, span, None if many else by, filters) for span in spans]
+    if many:
+        # the largest groups by day, once they are known
+        id_of = f"{by}_id"
+        narrowed = {**filters, id_of: ids[f"largest_{by}s"].split(",")}
+        top = _totals(own, period, by, narrowed)
+        asks += [_totals(own, span, by, filters, whole=True, then=(top,) if span is period else ()) for span in spans]
     search = {"period": period.name, **({"by": by} if by else {}), **filters, **({"compare": True} if compare else {})}
     return View(urlencode(search), (shell, projects, *asks))
 
@@ -240,7 +266,7 @@ def _operations(ids: Mapping[str, str], now: datetime) -> dict[str, list[View]]:
     def listed(path: str, /, **query: Any) -> View:
         return of(ask(path, limit=100, **query), search=urlencode(query))
 
-    organizations = ask("/organizations", every_page=True, limit=100)
+    organizations = ask("/organizations", every_page=True, limit=1_000)
     release, run = f"/releases/{ids['releaseId']}", f"/evals/runs/{ids['runId']}"
     comparison = f"/evals/comparisons/{ids['comparisonId']}"
     live, models, pools = ask("/fleet/live"), ask("/models"), ask("/pools")
@@ -309,6 +335,6 @@ def _deployment(name: str, length: timedelta, query: dict[str, Any], now: dateti
     end = datetime.fromtimestamp((now.timestamp() // step.total_seconds() + 1) * step.total_seconds(), UTC)
     span: dict[str, Any] = {"start": _iso(end - length), "end": _iso(end), **query}
     parts = ask("/serving", bucket="all", group_by=["tier", "model", "pool"], **span)
-    spend = ask("/usage", every_page=True, limit=100, bucket="hour", **span)
+    spend = ask("/usage", bucket="all", **span)
     total = ask("/serving", bucket="all", then=(spend, ask("/serving", bucket=bucket, **span), parts), **span)
     return View(urlencode({"period": name, **query}), (total, ask("/slo", **query)), operator=True)

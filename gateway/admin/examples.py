@@ -118,6 +118,8 @@ VALUES: dict[str, Any] = {
     "previous_hash": "2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae",
     "price_version": 7,
     "project": "Acme editor",
+    "project_name": "Acme editor",
+    "key_name": "editor",
     "prompt": "user: What is the capital of France?",
     "purpose": "evals",
     "promotion_alpha": 0.05,

@@ -52,6 +52,13 @@ class PageQuery(Query, frozen=True, kw_only=True):
     """`next_cursor` of the page before."""
 
 
+class LongPageQuery(PageQuery, frozen=True, kw_only=True):
+    """Of a list whose items are small, and wanted all at once by whoever chooses among them."""
+
+    limit: Annotated[int, Meta(ge=1, le=1_000)] = 20
+    """Items at most."""
+
+
 class Page(msgspec.Struct, Generic[ItemT], frozen=True, kw_only=True):
     """Part of a list, newest first."""
 

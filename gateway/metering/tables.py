@@ -104,16 +104,15 @@ ROLLED_UP = (*COUNTED, *DRAFTED)
 """What roll-ups add up of a billed attempt."""
 
 
-def _totals() -> list[Column[object]]:
-    """Whose, and how much: what both roll-ups hold behind their time. Billed attempts only."""
+def _totals(*owners: str) -> list[Column[object]]:
+    """Whose, and how much: what roll-ups hold behind their time. Billed attempts only. owners: columns of ids."""
+    ids: list[Column[object]] = [Column(owner, UUID(), primary_key=True) for owner in owners]
     counted: list[Column[object]] = [Column(name, BigInteger, nullable=False) for name in ("requests", *COUNTED)]
     drafted: list[Column[object]] = [
         Column(name, BigInteger, nullable=False, server_default=text("0")) for name in DRAFTED
     ]
     return [
-        Column("organization_id", UUID(), primary_key=True),
-        Column("project_id", UUID(), primary_key=True),
-        Column("key_id", UUID(), primary_key=True),
+        *ids,
         Column("model", Text, primary_key=True),
         Column("tier", Text, primary_key=True),
         *counted,
@@ -128,7 +127,7 @@ usage_hourly = Table(
     "usage_hourly",
     metadata,
     Column("hour", DateTime(timezone=True), primary_key=True),
-    *_totals(),
+    *_totals("organization_id", "project_id", "key_id"),
     Index(None, "organization_id", "hour"),
 )
 
@@ -136,9 +135,36 @@ usage_daily = Table(
     "usage_daily",
     metadata,
     Column("day", Date, primary_key=True),
-    *_totals(),
+    *_totals("organization_id", "project_id", "key_id"),
     Index(None, "organization_id", "day"),
     Index(None, "project_id", "day"),
+    Index(None, "key_id", "day"),
+)
+
+# The same without a row for each key, and for each project: for organizations that have thousands of them.
+project_usage_daily = Table(
+    "project_usage_daily",
+    metadata,
+    Column("day", Date, primary_key=True),
+    *_totals("organization_id", "project_id"),
+    Index(None, "organization_id", "day"),
+    Index(None, "project_id", "day"),
+)
+
+organization_usage_hourly = Table(
+    "organization_usage_hourly",
+    metadata,
+    Column("hour", DateTime(timezone=True), primary_key=True),
+    *_totals("organization_id"),
+    Index(None, "organization_id", "hour"),
+)
+
+organization_usage_daily = Table(
+    "organization_usage_daily",
+    metadata,
+    Column("day", Date, primary_key=True),
+    *_totals("organization_id"),
+    Index(None, "organization_id", "day"),
 )
 
 # Rows recorded before a run began, less the longest a transaction may take, need not be looked at again.

@@ -56,14 +56,14 @@ def totals(deployment: Deployment, organization: str, days: int, group_by: tuple
     Example:
       slipstream usage totals --organization acme --by model --by adapter
     """
-    from gateway.admin.resources.usage import TotalsQuery, get_usage
+    from gateway.admin.resources.usage import MOST_TOTALS, TotalsQuery, get_usage
     from slipstream.administration import administer, converted
     from slipstream.tenants import organization_named
 
     end = datetime.now(UTC)
     begin = datetime.combine(end.date() - timedelta(days=days - 1), datetime.min.time(), UTC)
     asked = {
-        "start": begin, "end": end, "limit": 100, "bucket": "day" if "day" in group_by else "all",
+        "start": begin, "end": end, "limit": MOST_TOTALS, "bucket": "day" if "day" in group_by else "all",
         "group_by": [name for name in group_by if name != "day"],
     }  # fmt: skip
 
@@ -144,7 +144,7 @@ def drafts(deployment: Deployment, organization: str | None, days: int, as_json:
       slipstream usage drafts --organization acme --days 30
     """
     from gateway.admin.resources.organizations import get_organization
-    from gateway.admin.resources.usage import TotalsQuery, get_usage, get_usage_of_all
+    from gateway.admin.resources.usage import MOST_TOTALS, TotalsQuery, get_usage, get_usage_of_all
     from slipstream.administration import administer, converted
     from slipstream.tenants import organization_named
 
@@ -157,7 +157,7 @@ def drafts(deployment: Deployment, organization: str | None, days: int, as_json:
         names: dict[Any, str] = {}
         cursor = None
         while True:
-            query = converted({**asked, "limit": 100, "cursor": cursor}, TotalsQuery)
+            query = converted({**asked, "limit": MOST_TOTALS, "cursor": cursor}, TotalsQuery)
             page = await get_usage_of_all(call, query) if one is None else await get_usage(call, one, query)
             for each in page.data:
                 owner = each.organization_id

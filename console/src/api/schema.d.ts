@@ -5068,9 +5068,13 @@ export interface components {
             draft_tokens: number;
             hour: string | null;
             key_id: string | null;
+            /** @default null */
+            key_name?: string | null;
             model: string | null;
             organization_id: string | null;
             project_id: string | null;
+            /** @default null */
+            project_name?: string | null;
             prompt_tokens: number;
             reasoning_tokens: number;
             requests: number;
@@ -7329,13 +7333,13 @@ export interface operations {
                 cursor?: string;
                 start?: string;
                 end?: string;
-                project_id?: string;
-                key_id?: string;
                 model?: string;
                 tier?: components["schemas"]["Tier"];
                 adapter?: string;
                 bucket?: components["schemas"]["gateway.admin.resources.usage.Bucket"];
                 group_by?: components["schemas"]["Group"][];
+                project_id?: string[];
+                key_id?: string[];
             };
             header?: never;
             path: {
@@ -7363,11 +7367,11 @@ export interface operations {
                 cursor?: string;
                 start?: string;
                 end?: string;
-                project_id?: string;
-                key_id?: string;
                 model?: string;
                 tier?: components["schemas"]["Tier"];
                 adapter?: string;
+                project_id?: string;
+                key_id?: string;
                 billed?: boolean;
             };
             header?: never;
@@ -8652,13 +8656,13 @@ export interface operations {
                 cursor?: string;
                 start?: string;
                 end?: string;
-                project_id?: string;
-                key_id?: string;
                 model?: string;
                 tier?: components["schemas"]["Tier"];
                 adapter?: string;
                 bucket?: components["schemas"]["gateway.admin.resources.usage.Bucket"];
                 group_by?: components["schemas"]["Group"][];
+                project_id?: string[];
+                key_id?: string[];
             };
             header?: never;
             path?: never;

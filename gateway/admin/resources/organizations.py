@@ -11,7 +11,7 @@ from msgspec import UNSET, UnsetType
 from contracts.errors import Conflict, PermissionDenied
 from gateway.admin.call import AdminCall
 from gateway.admin.resource import Resource
-from gateway.admin.schemas import Body, Name, Page, PageQuery
+from gateway.admin.schemas import Body, LongPageQuery, Name, Page
 from gateway.db.rows import equal, is_set
 from gateway.db.tables import organizations
 
@@ -44,7 +44,7 @@ class OrganizationChanges(Body, frozen=True, kw_only=True):
     store_prompts: bool | UnsetType = UNSET
 
 
-class OrganizationQuery(PageQuery, frozen=True, kw_only=True):
+class OrganizationQuery(LongPageQuery, frozen=True, kw_only=True):
     """Filters."""
 
     name: Name | None = None

@@ -12,7 +12,7 @@ from contracts.errors import InvalidField, PermissionDenied
 from contracts.generation import Tier
 from gateway.admin.call import AdminCall
 from gateway.admin.resource import Resource
-from gateway.admin.schemas import Body, ModelNames, Name, Page, PageQuery, Tiers
+from gateway.admin.schemas import Body, LongPageQuery, ModelNames, Name, Page, Tiers
 from gateway.db.rows import equal, is_set
 from gateway.db.tables import projects
 
@@ -49,7 +49,7 @@ class ProjectChanges(Body, frozen=True, kw_only=True):
     allow_reviews: bool | UnsetType = UNSET
 
 
-class ProjectQuery(PageQuery, frozen=True, kw_only=True):
+class ProjectQuery(LongPageQuery, frozen=True, kw_only=True):
     """Filters."""
 
     name: Name | None = None

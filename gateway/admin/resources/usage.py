@@ -7,11 +7,24 @@ from __future__ import annotations
 
 from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any
 from uuid import UUID
 
-from msgspec import Struct, field
-from sqlalchemy import BigInteger, ColumnElement, Table, func, literal, null, select
+from msgspec import Meta, Struct, field, structs
+from sqlalchemy import (
+    ARRAY,
+    BigInteger,
+    ColumnElement,
+    FromClause,
+    Select,
+    Uuid,
+    any_,
+    func,
+    literal,
+    null,
+    select,
+    union_all,
+)
 
 from contracts.errors import InvalidField, NotFound
 from contracts.generation import Tier
@@ -20,12 +33,32 @@ from gateway.admin.moments import moment, month
 from gateway.admin.pages import page_of
 from gateway.admin.resources.adapters import AdapterName
 from gateway.admin.schemas import ModelName, Moment, Page, PageQuery
-from gateway.db.rows import columns_of, equal, fetchrow, record_of
+from gateway.db.rows import columns_of, equal, fetch, fetchrow, record_of
+from gateway.db.tables import api_keys, projects
 from gateway.metering.journal.request_id import first_at
 from gateway.metering.pricing.invoice import Invoice, invoice_of
-from gateway.metering.tables import ROLLED_UP, usage_daily, usage_events, usage_hourly
+from gateway.metering.tables import (
+    ROLLED_UP,
+    organization_usage_daily,
+    organization_usage_hourly,
+    project_usage_daily,
+    usage_daily,
+    usage_events,
+    usage_hourly,
+)
 
+DAY = timedelta(days=1)
 MOST_HOURS = timedelta(days=32)
+MOST_TOTALS = 5_000
+"""Of a page."""
+MOST_OWNERS = 20
+"""Ids in one filter."""
+_IDS: ARRAY[UUID] = ARRAY(Uuid())
+HOURLY, DAILY = (
+    (organization_usage_hourly, usage_hourly),
+    (organization_usage_daily, project_usage_daily, usage_daily),
+)
+"""Fewest rows first."""
 SUMMED = ("requests", *ROLLED_UP)
 
 
@@ -35,7 +68,7 @@ class Bucket(StrEnum):
     HOUR = "hour"
     DAY = "day"
     ALL = "all"
-    """Not at all: one total for the whole period, from whole days."""
+    """Not at all: one total for all hours that begin in the period."""
 
 
 class Group(StrEnum):
@@ -81,6 +114,9 @@ class UsageTotals(Struct, frozen=True, kw_only=True):
     draft_tokens: int
     accepted_draft_tokens: int
     amount_micro: int
+    project_name: str | None = None
+    """As it is called now; null unless grouped by project."""
+    key_name: str | None = None
 
 
 class UsageEvent(Struct, frozen=True, kw_only=True):
@@ -125,8 +161,6 @@ class Filters(PageQuery, frozen=True, kw_only=True):
 
     start: Moment | None = None
     end: Moment | None = None
-    project_id: UUID | None = None
-    key_id: UUID | None = None
     model: ModelName | None = None
     tier: Tier | None = None
     adapter: AdapterName | None = None
@@ -144,29 +178,29 @@ class Filters(PageQuery, frozen=True, kw_only=True):
             raise InvalidField("Invalid value for 'end': it is not after 'start'.", param="end")
         return begin, end
 
-    def of(self, table: Table) -> tuple[ColumnElement[bool], ...]:
-        """The conditions but for time and organization."""
-        columns = table.c
-        return (
-            equal(columns.project_id, self.project_id),
-            equal(columns.key_id, self.key_id),
-            equal(columns.model, self.model),
-            equal(columns.tier, self.tier),
-            equal(columns.adapter, self.adapter),
-        )
+    def named(self) -> dict[str, str | None]:
+        """By the column that each narrows."""
+        return {"model": self.model, "tier": self.tier, "adapter": self.adapter}
 
 
 class TotalsQuery(Filters, frozen=True, kw_only=True):
-    """Totals of hours (for 32 days at most), of whole days (UTC), or of everything. group_by may be given several
-    times."""
+    """Totals of hours (for 32 days at most), of whole days (UTC), or of everything. group_by, project_id and key_id may
+    be given several times."""
 
+    limit: Annotated[int, Meta(ge=1, le=MOST_TOTALS)] = 20
+    """Items at most."""
     bucket: Bucket = Bucket.DAY
     group_by: list[Group] = field(default_factory=list)
+    project_id: Annotated[list[UUID], Meta(max_length=MOST_OWNERS)] = field(default_factory=list)
+    """Of any of these."""
+    key_id: Annotated[list[UUID], Meta(max_length=MOST_OWNERS)] = field(default_factory=list)
 
 
 class EventsQuery(Filters, frozen=True, kw_only=True):
     """Single attempts."""
 
+    project_id: UUID | None = None
+    key_id: UUID | None = None
     billed: bool | None = None
 
 
@@ -193,7 +227,9 @@ async def list_usage_events(call: AdminCall, organization_id: UUID, query: Event
     statement = select(*columns_of(UsageEvent, usage_events, **told)).where(
         # of several indexes the one over the narrowest filter leads to a page without a row too many
         table.organization_id == organization_id,
-        *query.of(usage_events),
+        equal(table.project_id, query.project_id),
+        equal(table.key_id, query.key_id),
+        *(equal(table[name], value) for name, value in query.named().items()),
         equal(table.billed, query.billed),
         table.request_id >= first,
         table.request_id < past,
@@ -215,28 +251,76 @@ async def get_invoice(call: AdminCall, organization_id: UUID, month_name: str) -
 
 async def _totals(call: AdminCall, query: TotalsQuery, organization_id: UUID | None) -> Page[UsageTotals]:
     begin, end = query.period()
-    hourly = query.bucket is Bucket.HOUR
-    if hourly and end - begin > MOST_HOURS:
+    if query.bucket is Bucket.HOUR and end - begin > MOST_HOURS:
         raise InvalidField("Invalid value for 'bucket': hours are told for 32 days at most.", param="bucket")
-    table = usage_hourly if hourly else usage_daily
-    time = table.c.hour if hourly else table.c.day
-    last = end - timedelta(microseconds=1)
-    period = time.between(begin, last) if hourly else time.between(begin.date(), last.date())
-    wanted = {f"{group.value}_id" if group in OWNERS else group.value for group in query.group_by}
-    chosen = [] if query.bucket is Bucket.ALL else [time]
-    chosen += [column for column in table.c if column.key in wanted]
+    wanted = [f"{group.value}_id" if group in OWNERS else group.value for group in query.group_by]
+    owners = {"organization_id": organization_id, **query.named()}
+    several = {"project_id": query.project_id, "key_id": query.key_id}
+    narrowed = [name for name, value in {**owners, **several}.items() if value not in (None, [])]
+    rows = _rows(query.bucket, begin, end, frozenset([*wanted, *narrowed]))
+    chosen = [] if query.bucket is Bucket.ALL else [rows.c[query.bucket.value]]
+    chosen += [rows.c[name] for name in dict.fromkeys(wanted)]
     keys = {column.key for column in chosen}
     computed: dict[str, ColumnElement[Any]] = {
-        name: func.sum(table.c[name]).cast(BigInteger) if name in SUMMED else null()
+        name: func.sum(rows.c[name]).cast(BigInteger) if name in SUMMED else null()
         for name in UsageTotals.__struct_fields__
         if name not in keys
     }
-    statement = select(*columns_of(UsageTotals, table, **computed)).where(
-        equal(table.c.organization_id, organization_id), *query.of(table), period
+    statement = select(*columns_of(UsageTotals, rows, **computed)).where(
+        *(rows.c[name] == value for name, value in owners.items() if value is not None),
+        *(rows.c[name].in_(values) for name, values in several.items() if values),
     )
     if not chosen:
         row = await fetchrow(call.connection, statement)
         some = [] if row is None or row["requests"] is None else [record_of(UsageTotals, row)]
         return Page(data=some, has_more=False, next_cursor=None)
     # Grouped and ordered as an index is: newest first, a page ends before the rest is added up.
-    return await page_of(call.connection, UsageTotals, statement.group_by(*chosen), query, *chosen)
+    page = await page_of(call.connection, UsageTotals, statement.group_by(*chosen), query, *chosen)
+    return structs.replace(page, data=await _named(call, page.data))
+
+
+async def _named(call: AdminCall, totals: list[UsageTotals]) -> list[UsageTotals]:
+    """With the names of their projects and keys."""
+    names: dict[UUID | None, str] = {}
+    for table, ids in ((projects, {each.project_id for each in totals}), (api_keys, {each.key_id for each in totals})):
+        if ids - {None}:
+            found = select(table.c.id, table.c.name).where(table.c.id == any_(literal(list(ids - {None}), _IDS)))
+            names |= {row["id"]: row["name"] for row in await fetch(call.connection, found)}
+    if not names:
+        return totals
+    return [
+        structs.replace(each, project_name=names.get(each.project_id), key_name=names.get(each.key_id))
+        for each in totals
+    ]
+
+
+def _rows(bucket: Bucket, begin: datetime, end: datetime, told_apart: frozenset[str]) -> FromClause:
+    """The totals of a period, from the roll-ups with fewest rows that tell these columns apart. Without a bucket whole
+    days are taken from those by day, and the hours before and behind them from those by hour."""
+    hourly, daily = (next(table for table in tables if told_apart <= set(table.c.keys())) for tables in (HOURLY, DAILY))
+    last = end - timedelta(microseconds=1)
+    columns = [*sorted(told_apart), *SUMMED]
+
+    def hours(since: datetime, until: datetime) -> Select[Any]:
+        time = hourly.c.hour
+        return select(time, *(hourly.c[name] for name in columns)).where(time >= since, time < until)
+
+    def days(since: date, until: date) -> Select[Any]:
+        time = daily.c.day
+        return select(time, *(daily.c[name] for name in columns)).where(time >= since, time < until)
+
+    if bucket is Bucket.HOUR:
+        return hours(begin, end).subquery()
+    if bucket is Bucket.DAY:
+        return days(begin.date(), last.date() + DAY).subquery()
+    first_day, past_day = midnight(begin + DAY - timedelta(microseconds=1)), midnight(end)
+    if first_day >= past_day:
+        return hours(begin, end).subquery()
+    parts = [days(first_day.date(), past_day.date())]
+    parts += [hours(since, until) for since, until in ((begin, first_day), (past_day, end)) if since < until]
+    return union_all(*(part.with_only_columns(*list(part.selected_columns)[1:]) for part in parts)).subquery()
+
+
+def midnight(moment: datetime) -> datetime:
+    """The beginning of its day (UTC)."""
+    return moment.replace(hour=0, minute=0, second=0, microsecond=0)

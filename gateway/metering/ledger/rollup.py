@@ -2,7 +2,8 @@
 
 Whole hours and days are replaced, never added to, so running it twice, late, or from two workers at once changes
 nothing. Rows may reach the ledger long after their hour (a gateway was away): every hour that has news since the last
-run is redone. The hour is that in which the request arrived.
+run is redone. The hour is that in which the request arrived. Hours are added up from the events, days from their hours,
+and the totals without keys, and without projects, from those that have them.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 
 from sqlalchemy import (
     ARRAY,
+    BigInteger,
     ColumnElement,
     Date,
     DateTime,
@@ -33,6 +35,9 @@ from gateway.metering.ledger.events import DAY, HOUR, IN_PARTITIONS
 from gateway.metering.ledger.worker_connection import Connection, connect, run
 from gateway.metering.tables import (
     ROLLED_UP,
+    organization_usage_daily,
+    organization_usage_hourly,
+    project_usage_daily,
     usage_daily,
     usage_events,
     usage_hourly,
@@ -63,12 +68,19 @@ TOUCHED = (
     )
     .order_by(HOUR)
 )
+_HOURS = bindparam("hours", type_=ARRAY(DateTime(timezone=True)))
 OLD_RUNS = delete(usage_roll_up_runs).where(_RUN.started_at < func.now() - literal_column("interval '7 days'"))
 
 
-def group_of(table: Table) -> list[ColumnElement[Any]]:
-    """What totals are told apart by, beside their time: the rest of a roll-up's primary key."""
-    own = [table.c[column.name] for column in usage_hourly.primary_key if column.name != "hour"]
+def time_of(table: Table) -> ColumnElement[Any]:
+    """A roll-up's hour or day."""
+    return next(iter(table.primary_key))
+
+
+def group_of(source: Table, table: Table) -> list[ColumnElement[Any]]:
+    """Columns of `source` by which the totals of `table` are told apart, beside their time: the rest of its primary
+    key."""
+    own = [source.c[column.name] for column in table.primary_key if column is not time_of(table)]
     return [
         func.coalesce(column, literal_column("''")).label(column.name) if column.nullable else column for column in own
     ]
@@ -84,20 +96,42 @@ def _replacing(table: Table, totals: Select[Any]) -> Insert:
 
 HOURS = _replacing(
     usage_hourly,
-    select(HOUR, *group_of(usage_events), *OF_EVENTS, func.now())
-    .where(IN_PARTITIONS, _E.billed, any_(bindparam("hours", type_=ARRAY(DateTime(timezone=True)))) == HOUR)
-    .group_by(HOUR, *group_of(usage_events)),
+    select(HOUR, *group_of(usage_events, usage_hourly), *OF_EVENTS, func.now())
+    .where(IN_PARTITIONS, _E.billed, any_(_HOURS) == HOUR)
+    .group_by(HOUR, *group_of(usage_events, usage_hourly)),
 )
 OF_DAY = _replacing(
     usage_daily,
-    select(bindparam("day", type_=Date), *group_of(usage_hourly), *(func.sum(_H[name]) for name in TOTALS), func.now())
+    select(
+        bindparam("day", type_=Date),
+        *group_of(usage_hourly, usage_daily),
+        *(func.sum(_H[name]) for name in TOTALS),
+        func.now(),
+    )
     .where(_H.hour >= bindparam("begin"), _H.hour < bindparam("end"))
-    .group_by(*group_of(usage_hourly)),
+    .group_by(*group_of(usage_hourly, usage_daily)),
 )
 
 
+def added_up(source: Table, table: Table, *conditions: ColumnElement[bool]) -> Select[Any]:
+    """What `source`, whose totals are told apart by more, holds for `table`: its time, group and sums."""
+    time, group = time_of(source), group_of(source, table)
+    sums = (func.sum(source.c[name]).cast(BigInteger).label(name) for name in TOTALS)
+    return select(time, *group, *sums).where(*conditions).group_by(time, *group)
+
+
+def _coarser(table: Table, source: Table, condition: ColumnElement[bool]) -> Insert:
+    return _replacing(table, added_up(source, table, condition).add_columns(func.now()))
+
+
+_THIS_DAY = bindparam("day", type_=Date)
+HOURS_OF_ORGANIZATIONS = _coarser(organization_usage_hourly, usage_hourly, any_(_HOURS) == _H.hour)
+DAY_OF_PROJECTS = _coarser(project_usage_daily, usage_daily, usage_daily.c.day == _THIS_DAY)
+DAY_OF_ORGANIZATIONS = _coarser(organization_usage_daily, project_usage_daily, project_usage_daily.c.day == _THIS_DAY)
+
+
 def roll_up(database_url: str, *, rest: float = 0.0) -> int:
-    """Bring `gateway.usage_hourly` and `gateway.usage_daily` up to date; returns the number of hourly rows written.
+    """Bring all totals up to date; returns the number of rows of `gateway.usage_hourly` written.
 
     rest: nothing is done before that many times as long as the last run took have passed since it began.
     Raises psycopg.Error when the database is away; nothing is written then, and the next run makes up for it.
@@ -124,5 +158,8 @@ def _redo(connection: Connection, day: datetime, hours: list[datetime]) -> int:
     first, last = hours[0], hours[-1] + timedelta(hours=1)
     parameters = {"first": first_at(first.timestamp()), "last": first_at(last.timestamp()), "hours": hours}
     written = run(connection, HOURS, parameters).rowcount
+    run(connection, HOURS_OF_ORGANIZATIONS, {"hours": hours})
     run(connection, OF_DAY, {"day": day.date(), "begin": day, "end": day + timedelta(days=1)})
+    run(connection, DAY_OF_PROJECTS, {"day": day.date()})
+    run(connection, DAY_OF_ORGANIZATIONS, {"day": day.date()})
     return written

@@ -23,11 +23,14 @@ from sqlalchemy import (
 
 from gateway.metering.journal.request_id import first_at
 from gateway.metering.ledger.events import DAY, HOUR, IN_PARTITIONS, amount_micro, utc_day
-from gateway.metering.ledger.rollup import TOTALS, group_of, roll_up
+from gateway.metering.ledger.rollup import TOTALS, added_up, group_of, roll_up, time_of
 from gateway.metering.ledger.worker_connection import Connection, connect, run
 from gateway.metering.tables import (
     ROLLED_UP,
+    organization_usage_daily,
+    organization_usage_hourly,
     prices,
+    project_usage_daily,
     usage_daily,
     usage_events,
     usage_hourly,
@@ -44,44 +47,54 @@ _NEWS = select(HOUR.label("time")).distinct().where(_IN_TIME, _E.recorded_at >= 
 _NEWS_BY_DAY = select(DAY.label("time")).distinct().where(_IN_TIME, _E.recorded_at >= _LAST_RUN)
 
 
-def _wrong(time: ColumnElement[Any], table: Table, kept: ColumnElement[bool], news: Select[Any]) -> Select[Any]:
-    """How many of a roll-up's hours or days are not what their events add up to. time: of an event; kept: which rows of
-    the table are compared."""
-    group = group_of(usage_events)
+def _of_events(time: ColumnElement[Any], table: Table) -> Select[Any]:
+    """What events hold for a roll-up: its time, group and sums. time: of an event."""
+    group = group_of(usage_events, table)
     sums = [func.count(), *(func.sum(_E[name]).cast(BigInteger) for name in ROLLED_UP)]
     named = [each.label(name) for each, name in zip(sums, TOTALS, strict=True)]
-    of_events = select(time.label("time"), *group, *named).where(_IN_TIME, _E.billed, DAY.not_in(_RETIRED))
-    events = of_events.group_by(time, *group).cte("events")
-    (table_time, *_) = table.c
-    rolled_up = (
-        select(table_time.label("time"), *group_of(table), *(table.c[name] for name in TOTALS)).where(kept).cte()
-    )
+    chosen = select(time.label("time"), *group, *named).where(_IN_TIME, _E.billed, DAY.not_in(_RETIRED))
+    return chosen.group_by(time, *group)
+
+
+def _compared(table: Table) -> ColumnElement[bool]:
+    """Which rows of a roll-up are held against what they were added up from."""
+    time = time_of(table)
+    if time.key == "hour":
+        return and_(time >= bindparam("begin"), time < bindparam("end"), utc_day(time).not_in(_RETIRED))
+    return and_(time >= bindparam("from_day"), time < bindparam("until_day"), time.not_in(_RETIRED))
+
+
+def _different(sums: Select[Any], table: Table) -> Select[Any]:
+    """The times of a roll-up's rows that are not among the sums, and of sums that are not among its rows."""
+    stored = select(time_of(table), *group_of(table, table), *(table.c[name] for name in TOTALS))
+    one, other = sums.cte(), stored.where(_compared(table)).cte()
     different = union_all(
-        except_(select(events), select(rolled_up)).subquery().select(),
-        except_(select(rolled_up), select(events)).subquery().select(),
+        except_(select(one), select(other)).subquery().select(),
+        except_(select(other), select(one)).subquery().select(),
     ).subquery()
-    return select(func.count(different.c.time.distinct())).where(different.c.time.not_in(news))
+    return select(next(iter(different.c)).label("time"))
+
+
+def _wrong(news: Select[Any], *different: Select[Any]) -> Select[Any]:
+    """How many hours or days are not what they were added up from, in whichever roll-up."""
+    times = union_all(*different).subquery()
+    return select(func.count(times.c.time.distinct())).where(times.c.time.not_in(news))
+
+
+def _of_finer(source: Table, table: Table) -> Select[Any]:
+    return _different(added_up(source, table, _compared(source)), table)
 
 
 WRONG_HOURS = _wrong(
-    HOUR,
-    usage_hourly,
-    and_(
-        usage_hourly.c.hour >= bindparam("begin"),
-        usage_hourly.c.hour < bindparam("end"),
-        utc_day(usage_hourly.c.hour).not_in(_RETIRED),
-    ),
     _NEWS,
+    _different(_of_events(HOUR, usage_hourly), usage_hourly),
+    _of_finer(usage_hourly, organization_usage_hourly),
 )
 WRONG_DAYS = _wrong(
-    DAY,
-    usage_daily,
-    and_(
-        usage_daily.c.day >= bindparam("from_day"),
-        usage_daily.c.day < bindparam("until_day"),
-        usage_daily.c.day.not_in(_RETIRED),
-    ),
     _NEWS_BY_DAY,
+    _different(_of_events(DAY, usage_daily), usage_daily),
+    _of_finer(usage_daily, project_usage_daily),
+    _of_finer(project_usage_daily, organization_usage_daily),
 )
 WRONG_AMOUNTS = (
     select(func.count(), func.count().filter(_E.amount_micro != amount_micro(usage_events, prices)))

@@ -142,6 +142,38 @@ async def test_filters_narrow_totals_and_events_alike(books: AttemptRecord) -> N
     assert await books.pages("/usage/events?start=2026-03-02T06:00:00Z&end=2026-04-01T00:00:00Z") == []
 
 
+@pytest.mark.parametrize("by", ["", "&group_by=model", "&group_by=project&group_by=model", "&group_by=key"])
+async def test_one_total_of_any_period_is_that_of_its_hours(books: AttemptRecord, by: str) -> None:
+    names = ("requests", "prompt_tokens", "amount_micro")
+    for start, end in (
+        ("2026-02-27T21:00:00Z", "2026-03-01T19:00:00Z"),
+        ("2026-02-28T00:00:00Z", "2026-03-01T05:00:00Z"),
+        ("2026-02-27T19:00:00Z", "2026-03-01T00:00:00Z"),
+        ("2026-02-28T03:00:00Z", "2026-02-28T09:00:00Z"),
+        ("2026-02-28T20:00:00Z", "2026-03-01T04:00:00Z"),
+    ):
+        whole = await books.pages(f"/usage?start={start}&end={end}&bucket=all{by}&limit=3")
+        added: dict[Any, list[int]] = {}
+        for hour in await books.pages(f"/usage?start={start}&end={end}&bucket=hour{by}&limit=5000"):
+            key = (hour["project_id"], hour["key_id"], hour["model"])
+            added[key] = [one + hour[name] for one, name in zip(added.get(key, [0, 0, 0]), names, strict=True)]
+        assert {
+            (each["project_id"], each["key_id"], each["model"]): [each[name] for name in names] for each in whole
+        } == added
+        assert added
+
+
+async def test_totals_of_several_projects_and_keys_are_told_at_once(books: AttemptRecord) -> None:
+    for kind in ("project", "key"):
+        counts = Counter(getattr(one.opened, f"{kind}_id") for one in books.rows if one.billed)
+        some = sorted(counts)[:2]
+        asked = "".join(f"&{kind}_id={each}" for each in some)
+        totals = await books.pages(f"/usage?{SPAN}{asked}&bucket=all&group_by={kind}")
+        assert {total[f"{kind}_id"]: total["requests"] for total in totals} == {each: counts[each] for each in some}
+        days = await books.pages(f"/usage?{SPAN}{asked}&limit=5000")
+        assert sum(day["requests"] for day in days) == sum(counts[each] for each in some)
+
+
 async def test_an_adapters_usage_is_told_apart_from_its_models(books: AttemptRecord) -> None:
     wanted = Counter(one.opened.adapter or "" for one in books.rows if one.billed)
     totals = await books.pages(f"/usage?{SPAN}&bucket=all&group_by=adapter")
@@ -189,6 +221,8 @@ async def test_a_months_invoice_is_the_sum_of_its_events_to_the_micro_unit(
         ("/usage?start=0001-01-01T00:00:00Z", "start"),
         ("/usage?bucket=hour&start=2026-01-01T00:00:00Z&end=2026-03-01T00:00:00Z", "bucket"),
         ("/usage?bucket=week", "bucket"),
+        ("/usage?limit=5001", "limit"),
+        ("/usage?" + "&".join(["key_id=00000000-0000-0000-0000-000000000000"] * 21), "key_id"),
         ("/usage?cursor=abc", "cursor"),
         ("/usage/events?start=2026-03-01T00:00:00", "start"),
     ],

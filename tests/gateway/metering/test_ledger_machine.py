@@ -41,6 +41,10 @@ RATES = {
     "large": (moment("2026-03-02"), 3_000_000, 300_000, 0, 15_000_000),
 }
 """As in `PRICE`: from when on, and micro-units for a million tokens: fresh, cached, written, output."""
+TRUNCATE_ROLL_UPS = """
+TRUNCATE gateway.usage_hourly, gateway.usage_daily, gateway.project_usage_daily, gateway.organization_usage_hourly,
+         gateway.organization_usage_daily, gateway.usage_roll_up_runs
+"""
 PICK = st.integers(0, 10_000)
 
 
@@ -64,7 +68,7 @@ class Machine(RuleBasedStateMachine):
             days = connection.execute("SELECT relname FROM pg_class WHERE relname ~ '^usage_events_[0-9]+$'").fetchall()
             for (name,) in days:
                 connection.execute(f"DROP TABLE gateway.{name}".encode())
-            connection.execute("TRUNCATE gateway.usage_hourly, gateway.usage_daily, gateway.usage_roll_up_runs")
+            connection.execute(TRUNCATE_ROLL_UPS)
         self.run(self._start())
 
     def run(self, work: Coroutine[Any, Any, ResultT]) -> ResultT:

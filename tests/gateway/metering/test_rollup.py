@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from datetime import UTC, date, datetime
 from typing import Any
 
@@ -30,6 +30,7 @@ PRICE = """
 INSERT INTO gateway.prices (model, valid_from, input_micro, cached_input_micro, cache_write_micro, output_micro)
 VALUES ('small', '2020-01-01', 200000, 20000, 250000, 800000), ('large', '2026-03-02', 3000000, 300000, 0, 15000000)
 """
+OWNERS = ("organization_id", "project_id", "key_id")
 Totals = dict[tuple[Any, ...], list[int]]
 
 
@@ -58,18 +59,27 @@ def naive(rows: Iterable[Closed], seconds: int, amounts: dict[str, int]) -> Tota
     return dict(totals)
 
 
-async def stored(pool: asyncpg.Pool[Any], table: str, time: str) -> Totals:
+def without(totals: Totals, *places: int) -> Totals:
+    """The same with the owners at these places of the key no longer told apart."""
+    coarser: Totals = defaultdict(lambda: [0] * (len(COUNTED) + 1))
+    for key, sums in totals.items():
+        shorter = tuple(part for at, part in enumerate(key) if at not in places)
+        coarser[shorter] = [sum(pair) for pair in zip(coarser[shorter], sums, strict=True)]
+    return dict(coarser)
+
+
+async def stored(pool: asyncpg.Pool[Any], table: str, time: str, owners: Sequence[str] = OWNERS) -> Totals:
     """What the table holds."""
     found = await pool.fetch(
-        f"SELECT {time}, organization_id::text, project_id::text, key_id::text, model, tier, "
+        f"SELECT {time}, {', '.join(f'{owner}::text' for owner in owners)}, model, tier, "
         f"{', '.join(COUNTED)}, amount_micro FROM gateway.{table}"
     )
     result = {}
     for record in found:
-        begin, *key = tuple(record)[:6]
+        begin, *key = tuple(record)[: 3 + len(owners)]
         if not isinstance(begin, datetime):
             begin = datetime(begin.year, begin.month, begin.day, tzinfo=UTC)
-        result[(begin.astimezone(UTC), *key)] = list(tuple(record)[6:])
+        result[(begin.astimezone(UTC), *key)] = list(tuple(record)[3 + len(owners) :])
     return result
 
 
@@ -93,8 +103,12 @@ async def test_totals_are_those_of_a_naive_sum_in_whatever_order_rows_come(
         await asyncio.gather(*(asyncio.to_thread(roll_up, fresh_postgres_url) for _ in range(choose.randrange(3))))
     await asyncio.to_thread(roll_up, fresh_postgres_url)
     billed = await amounts(pool)
-    assert await stored(pool, "usage_hourly", "hour") == naive(rows, 3_600, billed)
-    assert await stored(pool, "usage_daily", "day") == naive(rows, 86_400, billed)
+    hours, days = naive(rows, 3_600, billed), naive(rows, 86_400, billed)
+    assert await stored(pool, "usage_hourly", "hour") == hours
+    assert await stored(pool, "usage_daily", "day") == days
+    assert await stored(pool, "project_usage_daily", "day", OWNERS[:2]) == without(days, 3)
+    assert await stored(pool, "organization_usage_daily", "day", OWNERS[:1]) == without(days, 2, 3)
+    assert await stored(pool, "organization_usage_hourly", "hour", OWNERS[:1]) == without(hours, 2, 3)
     assert (await asyncio.to_thread(verify, fresh_postgres_url, *DAYS)).right
 
 
@@ -104,6 +118,9 @@ async def test_totals_are_those_of_a_naive_sum_in_whatever_order_rows_come(
         ("UPDATE gateway.usage_hourly SET completion_tokens = completion_tokens + 1 WHERE ctid = '(0,1)'", (1, 0, 0)),
         ("DELETE FROM gateway.usage_hourly WHERE hour = '2026-03-02 03:00Z'", (1, 0, 0)),
         ("UPDATE gateway.usage_daily SET amount_micro = amount_micro - 1 WHERE day = '2026-03-02'", (0, 1, 0)),
+        ("UPDATE gateway.project_usage_daily SET requests = requests + 1 WHERE day = '2026-03-02'", (0, 1, 0)),
+        ("DELETE FROM gateway.organization_usage_daily WHERE day = '2026-03-03'", (0, 1, 0)),
+        ("DELETE FROM gateway.organization_usage_hourly WHERE hour = '2026-03-02 03:00Z'", (1, 0, 0)),
         ("INSERT INTO gateway.usage_hourly SELECT '2026-03-01 00:00Z', organization_id, project_id, key_id, model, "
          "tier, 1, 1, 1, 1, 1, 1, 1 FROM gateway.usage_hourly LIMIT 1", (1, 0, 0)),
     ],

@@ -64,7 +64,7 @@ function Traffic({ organizationId }: { organizationId: string }) {
       ),
   });
   const chart = useMemo(
-    () => seriesOf(usage.data ?? [], "model", "requests", period, (model) => model),
+    () => seriesOf(usage.data ?? [], usage.data ?? [], "model", "requests", period),
     [usage.data, period],
   );
   if (usage.error) return <ErrorNotice error={usage.error} retry={() => void usage.refetch()} />;

@@ -95,6 +95,8 @@ function row(day: string, model: string, requests: number): Totals {
     organization_id: null,
     project_id: null,
     key_id: null,
+    project_name: null,
+    key_name: null,
     tier: null,
     requests,
     prompt_tokens: 0,
@@ -118,24 +120,25 @@ describe("usage", () => {
     ]);
     const sum = rows.reduce((all, each) => all + each.requests, 0);
     for (const by of [undefined, "model"] as const) {
-      const { series } = seriesOf(rows, by, "requests", period, (group) => group);
+      const { series } = seriesOf(rows, rows, by, "requests", period);
       expect(series.flatMap((each) => each.values).reduce<number>((all, each) => all + (each ?? 0), 0)).toBe(
         sum,
       );
       expect(totalsOf(rows, by, "requests").reduce((all, each) => all + each.requests, 0)).toBe(sum);
     }
-    expect(seriesOf(rows, "model", "requests", period, (group) => group).series.at(-1)?.label).toBe(
-      "all others",
-    );
+    expect(seriesOf(rows, rows, "model", "requests", period).series.at(-1)?.label).toBe("all others");
+  });
+  it("tells the rest of all from the groups alone", () => {
+    const whole = [row("2026-03-10", "", 9), row("2026-03-11", "", 4)];
+    const { series } = seriesOf([row("2026-03-10", "a", 4)], whole, "model", "requests", period);
+    expect(series.map((each) => each.label)).toEqual(["a", "all others"]);
+    expect(series.map((each) => each.values.slice(1, 3))).toEqual([
+      [4, 0],
+      [5, 4],
+    ]);
   });
   it("has a zero where there was nothing", () => {
-    const { times, series } = seriesOf(
-      [row("2026-03-10", "a", 4)],
-      undefined,
-      "requests",
-      period,
-      () => "all",
-    );
+    const { times, series } = seriesOf([], [row("2026-03-10", "a", 4)], undefined, "requests", period);
     expect(times).toHaveLength(7);
     expect(series[0]?.values).toEqual([0, 4, 0, 0, 0, 0, 0]);
   });

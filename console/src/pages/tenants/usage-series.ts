@@ -17,8 +17,16 @@ function momentOf(row: Totals): number {
   return new Date(row.hour ?? `${row.day}T00:00:00Z`).getTime() / 1000;
 }
 
+function nameOf(row: Totals, by: UsageGroup | undefined): string {
+  if (by === "project") return row.project_name ?? groupOf(row, by);
+  return by === "key" ? (row.key_name ?? groupOf(row, by)) : groupOf(row, by);
+}
+
 export interface GroupTotals {
   group: string;
+  name: string;
+  /** Of a key; null of all else. */
+  project: string | null;
   requests: number;
   prompt_tokens: number;
   cached_tokens: number;
@@ -33,6 +41,8 @@ export function totalsOf(rows: Totals[], by: UsageGroup | undefined, figure: Fig
     const group = groupOf(row, by);
     const sum = groups.get(group) ?? {
       group,
+      name: nameOf(row, by),
+      project: by === "key" ? (row.project_name ?? row.project_id ?? null) : null,
       requests: 0,
       prompt_tokens: 0,
       cached_tokens: 0,
@@ -53,35 +63,36 @@ export function totalsOf(rows: Totals[], by: UsageGroup | undefined, figure: Fig
 
 export const MOST_SERIES = 5;
 
-/** A line for each of the largest groups and one for the rest; hours and days without usage are zero. */
+/** A line for each of the largest groups and one for the rest; hours and days without usage are zero. rows: of these
+ * groups at least; whole: of all, however grouped. */
 export function seriesOf(
   rows: Totals[],
+  whole: Totals[],
   by: UsageGroup | undefined,
   figure: Figure,
   period: Period,
-  nameOf: (group: string) => string,
 ): { times: number[]; series: Series[] } {
   const times = moments(period);
   const place = new Map(times.map((time, at) => [time, at]));
-  const largest = totalsOf(rows, by, figure)
-    .slice(0, MOST_SERIES)
-    .map((each) => each.group);
-  const values = new Map<string, number[]>();
-  for (const row of rows) {
-    const at = place.get(momentOf(row));
-    if (at === undefined) continue;
-    const group = groupOf(row, by);
-    const name = largest.includes(group) ? group : "rest";
-    const line = values.get(name) ?? times.map(() => 0);
-    line[at] = (line[at] ?? 0) + row[figure];
-    values.set(name, line);
-  }
-  const names = [...largest, ...(values.has("rest") ? ["rest"] : [])];
-  return {
-    times,
-    series: names.map((name) => ({
-      label: name === "rest" ? "all others" : nameOf(name),
-      values: values.get(name) ?? times.map(() => 0),
-    })),
+  const added = (some: Totals[]): number[] => {
+    const line = times.map(() => 0);
+    for (const row of some) {
+      const at = place.get(momentOf(row));
+      if (at !== undefined) line[at] = (line[at] ?? 0) + row[figure];
+    }
+    return line;
   };
+  const all = added(whole);
+  if (by === undefined) return { times, series: whole.length > 0 ? [{ label: "all", values: all }] : [] };
+  const largest = totalsOf(rows, by, figure).slice(0, MOST_SERIES);
+  const lines = largest.map(({ group, name, project }) => ({
+    label: project === null ? name : `${project} · ${name}`,
+    values: added(rows.filter((row) => groupOf(row, by) === group)),
+  }));
+  // asked one after the other: what came in between is in the groups and not yet in the whole
+  const rest = all.map((value, at) =>
+    Math.max(0, value - lines.reduce((sum, line) => sum + (line.values[at] ?? 0), 0)),
+  );
+  const some = rest.some((value) => value > 0);
+  return { times, series: [...lines, ...(some ? [{ label: "all others", values: rest }] : [])] };
 }

@@ -3,6 +3,7 @@ import { getRouteApi } from "@tanstack/react-router";
 import { useMemo } from "react";
 import { api, read } from "../../api/client";
 import { readAll } from "../../api/list";
+import { useLive } from "../../api/live";
 import { Chart } from "../../components/chart";
 import { CheckField } from "../../components/field";
 import { Filters, SelectFilter, TextFilter } from "../../components/filters";
@@ -12,10 +13,16 @@ import { type Column, Table } from "../../components/table";
 import { amount } from "../../format/money";
 import { change, count, percent, short, signedPercent } from "../../format/number";
 import { PERIODS, TIERS, USAGE_FIGURES, USAGE_GROUPS } from "../../shell/choices";
-import { useMyself } from "../../shell/session";
-import { useKeys, useProjects } from "./names";
+import { useProjects } from "./names";
 import { PERIOD_NAMES, type Period, periodBefore, periodOf } from "./periods";
-import { type Figure, type GroupTotals, seriesOf, totalsOf, type UsageGroup } from "./usage-series";
+import {
+  type Figure,
+  type GroupTotals,
+  MOST_SERIES,
+  seriesOf,
+  totalsOf,
+  type UsageGroup,
+} from "./usage-series";
 
 const route = getRouteApi("/signed/org/$organizationId/usage");
 const FIGURE_NAMES: Record<Figure, string> = {
@@ -24,42 +31,78 @@ const FIGURE_NAMES: Record<Figure, string> = {
   prompt_tokens: "Input tokens",
   completion_tokens: "Output tokens",
 };
-const FRESH_EVERY_MS = 3_000;
+const MOST_TOTALS = 5000;
+const MOST_GROUPS = 20_000;
+
+type Filter = Partial<Record<"project_id" | "key_id", string[]>> & {
+  model?: string;
+  tier?: (typeof TIERS)[number];
+};
 
 interface Asked {
   organizationId: string;
   period: Period;
   by: UsageGroup | undefined;
-  filters: Partial<Record<"project_id" | "key_id" | "model", string>> & { tier?: (typeof TIERS)[number] };
+  filter: Filter;
+  /** One total for the whole period. */
+  whole?: boolean;
 }
 
-function useUsage({ organizationId, period, by, filters }: Asked, enabled = true) {
+function useUsage({ organizationId, period, by, filter, whole = false }: Asked, enabled = true) {
   const start = period.start.toISOString();
   const end = period.end.toISOString();
+  const bucket = whole ? "all" : period.bucket;
   return useQuery({
-    queryKey: ["usage", organizationId, start, end, period.bucket, by, filters],
+    queryKey: ["usage", organizationId, start, end, bucket, by, filter],
     enabled,
-    refetchInterval: FRESH_EVERY_MS,
     queryFn: () =>
-      readAll((cursor) =>
-        read(
-          api.GET("/admin/v1/organizations/{organization_id}/usage", {
-            params: {
-              path: { organization_id: organizationId },
-              query: {
-                limit: 100,
-                cursor,
-                start,
-                end,
-                bucket: period.bucket,
-                ...(by ? { group_by: [by] } : {}),
-                ...filters,
+      readAll(
+        (cursor) =>
+          read(
+            api.GET("/admin/v1/organizations/{organization_id}/usage", {
+              params: {
+                path: { organization_id: organizationId },
+                query: {
+                  limit: MOST_TOTALS,
+                  cursor,
+                  start,
+                  end,
+                  bucket,
+                  // a key’s name is told apart by its project’s
+                  ...(by ? { group_by: by === "key" ? ["project", "key"] : [by] } : {}),
+                  ...filter,
+                },
               },
-            },
-          }),
-        ),
+            }),
+          ),
+        MOST_GROUPS,
       ),
   });
+}
+
+/** Totals of a period, its groups, the largest first, and what a chart draws of them. An organization has too many
+ * projects and keys to ask for all of them by day: those are asked for once, and the largest by day. */
+function useGroupedUsage(asked: Asked, figure: Figure, enabled = true, drawn = true) {
+  const { by, filter } = asked;
+  const many = by === "project" || by === "key";
+  const series = useUsage({ ...asked, by: many ? undefined : by }, enabled);
+  const whole = useUsage({ ...asked, whole: true }, enabled && many);
+  const rows = (many ? whole : series).data;
+  const groups = useMemo(() => totalsOf(rows ?? [], by, figure), [rows, by, figure]);
+  const largest = groups.slice(0, MOST_SERIES).map((each) => each.group);
+  const of = by === "key" ? { key_id: largest } : { project_id: largest };
+  const top = useUsage(
+    { ...asked, filter: { ...filter, ...of } },
+    enabled && drawn && many && largest.length > 0,
+  );
+  return {
+    groups,
+    series: series.data,
+    top: many ? (largest.length > 0 ? top.data : []) : series.data,
+    error: series.error ?? whole.error ?? top.error,
+    reload: () => void Promise.all([series, ...(many ? [whole, top] : [])].map((each) => each.refetch())),
+    ready: series.data !== undefined && rows !== undefined,
+  };
 }
 
 const show = (figure: Figure, value: number) => (figure === "amount_micro" ? amount(value) : count(value));
@@ -70,7 +113,6 @@ export function Usage() {
   const { organizationId } = route.useParams();
   const search = route.useSearch();
   const navigate = route.useNavigate();
-  const { can } = useMyself();
   const set = (part: Partial<typeof search>) =>
     void navigate({ search: (old) => ({ ...old, ...part }), replace: true });
   const name = search.period ?? "30d";
@@ -80,45 +122,31 @@ export function Usage() {
   const hour = Math.floor(Date.now() / 3_600_000);
   const period = useMemo(() => periodOf(name, new Date(hour * 3_600_000)), [name, hour]);
   const earlier = useMemo(() => periodBefore(name, period), [name, period]);
-  const filters = {
-    ...(search.project_id ? { project_id: search.project_id } : {}),
-    ...(search.key_id ? { key_id: search.key_id } : {}),
+  const filter: Filter = {
+    ...(search.project_id ? { project_id: [search.project_id] } : {}),
+    ...(search.key_id ? { key_id: [search.key_id] } : {}),
     ...(search.model ? { model: search.model } : {}),
     ...(search.tier ? { tier: search.tier } : {}),
   };
-  const now = useUsage({ organizationId, period, by, filters });
-  const then = useUsage({ organizationId, period: earlier, by, filters }, search.compare === true);
+  useLive(["usage"], [["usage", organizationId]]);
+  const now = useGroupedUsage({ organizationId, period, by, filter }, figure);
+  const compared = search.compare === true;
+  const then = useGroupedUsage({ organizationId, period: earlier, by, filter }, figure, compared, false);
   const projects = useProjects(organizationId);
-  const keys = useKeys(organizationId, search.project_id, can("keys.read", organizationId) && by === "key");
-  // a file downloaded before the names are there would hold ids
-  const unnamed = (by === "project" || by === "key") && (projects.isLoading || keys.isLoading);
-  const nameOf = (group: string) => {
-    const named =
-      by === "project"
-        ? projects.data?.find((each) => each.id === group)?.name
-        : by === "key"
-          ? keys.data?.find((each) => each.id === group)?.name
-          : undefined;
-    return named ?? (by === undefined ? "all" : group);
-  };
-  const groups = totalsOf(now.data ?? [], by, figure);
-  const groupsBefore = totalsOf(then.data ?? [], by, figure);
-  // biome-ignore lint/correctness/useExhaustiveDependencies: names come from the two queries
   const chart = useMemo(() => {
-    const drawn = seriesOf(now.data ?? [], by, figure, period, nameOf);
-    if (!search.compare || !then.data) return drawn;
-    const past = seriesOf(then.data, undefined, figure, earlier, () => "");
+    const drawn = seriesOf(now.top ?? [], now.series ?? [], by, figure, period);
+    if (!compared || !then.series) return drawn;
+    const past = seriesOf([], then.series, undefined, figure, earlier);
     const values = drawn.times.map((_, at) => past.series[0]?.values[at] ?? null);
     return { ...drawn, series: [...drawn.series, { label: "period before", values, dashed: true }] };
-  }, [now.data, then.data, by, figure, period, earlier, search.compare, projects.data, keys.data]);
+  }, [now.top, now.series, then.series, by, figure, period, earlier, compared]);
 
-  const sum = totalsOf(now.data ?? [], undefined, figure)[0];
-  const sumBefore = totalsOf(then.data ?? [], undefined, figure)[0];
+  const sum = totalsOf(now.series ?? [], undefined, figure)[0];
+  const sumBefore = totalsOf(then.series ?? [], undefined, figure)[0];
   const stat = (key: Figure): Stat => ({
     name: FIGURE_NAMES[key],
     value: sum ? show(key, sum[key]) : "0",
-    note:
-      search.compare && then.data ? signedPercent(change(sumBefore?.[key] ?? 0, sum?.[key] ?? 0)) : undefined,
+    note: compared && then.ready ? signedPercent(change(sumBefore?.[key] ?? 0, sum?.[key] ?? 0)) : undefined,
   });
   return (
     <Page
@@ -173,8 +201,8 @@ export function Usage() {
         />
       </Filters>
       {now.error ? (
-        <ErrorNotice error={now.error} retry={() => void now.refetch()} />
-      ) : !now.data || unnamed ? (
+        <ErrorNotice error={now.error} retry={now.reload} />
+      ) : !now.ready ? (
         <Loading lines={8} />
       ) : (
         <div className="stack">
@@ -187,7 +215,7 @@ export function Usage() {
               },
             ]}
           />
-          {groups.length === 0 ? (
+          {now.groups.length === 0 ? (
             <Card>
               <Empty title="No usage in this period">
                 Choose a longer period or fewer filters. Make a key in a project and send a request: it shows
@@ -202,7 +230,7 @@ export function Usage() {
               >
                 <Chart
                   label={`${FIGURE_NAMES[figure]} by ${period.bucket}`}
-                  kind={search.compare ? "lines" : "bars"}
+                  kind={compared ? "lines" : "bars"}
                   times={chart.times}
                   series={chart.series}
                   format={(value) => showShort(figure, value)}
@@ -210,10 +238,10 @@ export function Usage() {
               </Card>
               <Table
                 label="Usage by group"
-                list={groups}
+                list={now.groups}
                 rowKey={(row) => row.group}
                 csvName={`usage ${period.start.toISOString().slice(0, 10)} by ${by ?? "all"}`}
-                columns={columnsOf(by, nameOf, search.compare ? groupsBefore : null, figure)}
+                columns={columnsOf(by, compared ? then.groups : null, figure)}
                 empty={null}
               />
             </>
@@ -226,7 +254,6 @@ export function Usage() {
 
 function columnsOf(
   by: UsageGroup | undefined,
-  nameOf: (group: string) => string,
   earlier: GroupTotals[] | null,
   figure: Figure,
 ): Column<GroupTotals>[] {
@@ -245,9 +272,12 @@ function columnsOf(
     {
       id: by ?? "all",
       heading: by === undefined ? "All" : by.slice(0, 1).toUpperCase() + by.slice(1),
-      value: (row) => nameOf(row.group),
-      cell: (row) => <span className="primary-cell">{nameOf(row.group)}</span>,
+      value: (row) => row.name,
+      cell: (row) => <span className="primary-cell">{row.name}</span>,
     },
+    ...(by === "key"
+      ? [{ id: "project", heading: "Project", value: (row: GroupTotals) => row.project }]
+      : []),
     counted("requests", "Requests"),
     counted("prompt_tokens", "Input tokens"),
     counted("cached_tokens", "From the cache"),

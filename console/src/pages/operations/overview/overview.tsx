@@ -3,7 +3,6 @@ import { useQuery } from "@tanstack/react-query";
 import { getRouteApi, Link } from "@tanstack/react-router";
 import { useEffect, useMemo, useState } from "react";
 import { api, read, type Schemas } from "../../../api/client";
-import { readAll } from "../../../api/list";
 import { useLive } from "../../../api/live";
 import { Badge } from "../../../components/badge";
 import { Chart } from "../../../components/chart";
@@ -132,16 +131,12 @@ function useSpend(span: OverviewSpan, which: Which) {
   return useQuery({
     queryKey: ["usage", "deployment", span.start, span.end, which],
     queryFn: async () => {
-      const rows = await readAll((cursor) =>
-        read(
-          api.GET("/admin/v1/usage", {
-            params: {
-              query: { limit: 100, cursor, start: span.start, end: span.end, bucket: "hour", ...which },
-            },
-          }),
-        ),
+      const { data } = await read(
+        api.GET("/admin/v1/usage", {
+          params: { query: { start: span.start, end: span.end, bucket: "all", ...which } },
+        }),
       );
-      return rows.reduce((sum, row) => sum + row.amount_micro, 0);
+      return data[0]?.amount_micro ?? 0;
     },
   });
 }
