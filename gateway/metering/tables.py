@@ -167,6 +167,35 @@ organization_usage_daily = Table(
     Index(None, "organization_id", "day"),
 )
 
+CHARGED = ("uncached_tokens", "charged_cached_tokens", "charged_cache_write_tokens")
+"""A prompt's parts as prices are for them: all three together are the prompt."""
+
+
+def _invoice_lines() -> list[Column[object]]:
+    """What the lines of invoices add up, beside their time. A price_version of 0: there was no price."""
+    ids: list[Column[object]] = [
+        Column(owner, UUID(), primary_key=True) for owner in ("organization_id", "project_id", "key_id")
+    ]
+    texts: list[Column[object]] = [Column(name, Text, primary_key=True) for name in ("model", "tier")]
+    sums: list[Column[object]] = [Column(name, BigInteger, nullable=False) for name in ("requests", *COUNTED, *CHARGED)]
+    return [*ids, *texts, Column("price_version", BigInteger, primary_key=True, autoincrement=False), *sums]
+
+
+# Of days that are over, done anew when a row reaches them later; retired ones stay as they are.
+invoice_days = Table("invoice_days", metadata, Column("day", Date, primary_key=True), *_invoice_lines())
+
+# Of a month's days that are closed.
+invoice_months = Table(
+    "invoice_months",
+    metadata,
+    Column("month", Date, primary_key=True),
+    *_invoice_lines(),
+    Index(None, "organization_id", "month"),
+)
+
+# All days up to the last of these are in the two tables above.
+invoice_closed_days = Table("invoice_closed_days", metadata, Column("day", Date, primary_key=True))
+
 # Rows recorded before a run began, less the longest a transaction may take, need not be looked at again.
 usage_roll_up_runs = Table(
     "usage_roll_up_runs",

@@ -1,6 +1,7 @@
 """What was used and what it costs: totals from the roll-ups, single attempts from the ledger, and invoices.
 
-Totals are a few seconds old (`worker.rollup_every_s`). An invoice is added up from the events themselves.
+Totals are a few seconds old (`worker.rollup_every_s`). An invoice adds up the events themselves of days that are not
+over.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from gateway.admin.schemas import ModelName, Moment, Page, PageQuery
 from gateway.db.rows import columns_of, equal, fetch, fetchrow, record_of
 from gateway.db.tables import api_keys, projects
 from gateway.metering.journal.request_id import first_at
-from gateway.metering.pricing.invoice import Invoice, invoice_of
+from gateway.metering.pricing.invoice import Invoice, quick_invoice_of
 from gateway.metering.tables import (
     ROLLED_UP,
     organization_usage_daily,
@@ -238,15 +239,16 @@ async def list_usage_events(call: AdminCall, organization_id: UUID, query: Event
 
 
 async def get_invoice(call: AdminCall, organization_id: UUID, month_name: str) -> Invoice:
-    """What a month (`2026-11`, UTC) costs, added up from its events by project, key, model, tier and price.
+    """What a month (`2026-11`, UTC) costs, by project, key, model, tier and price.
 
-    `slipstream usage invoice` writes the same as CSV.
+    Of days that are over from totals, which `slipstream usage verify` holds against their events, and of the others
+    from the events. `slipstream usage invoice` adds up events alone, and writes the same as CSV.
     """
     await call.require_organization(organization_id)
     period = month(month_name)
     if period is None:
         raise NotFound(f"There is no month {month_name[:20]!r}; write it as 2026-11, of the years 2020 to 2099.")
-    return await invoice_of(call.connection, organization_id, *period, call.currency)
+    return await quick_invoice_of(call.connection, organization_id, *period, call.currency)
 
 
 async def _totals(call: AdminCall, query: TotalsQuery, organization_id: UUID | None) -> Page[UsageTotals]:

@@ -8,25 +8,32 @@ from typing import Any
 import msgspec
 import psycopg
 from sqlalchemy import (
+    CTE,
     BigInteger,
     ClauseElement,
     ColumnElement,
+    Date,
     Select,
     Table,
     and_,
     bindparam,
     except_,
     func,
+    literal_column,
     select,
     union_all,
 )
 
 from gateway.metering.journal.request_id import first_at
 from gateway.metering.ledger.events import DAY, HOUR, IN_PARTITIONS, amount_micro, utc_day
+from gateway.metering.ledger.invoice_rollup import LINE, SUMS, lines_of_days, lines_of_events
 from gateway.metering.ledger.rollup import TOTALS, added_up, group_of, roll_up, time_of
 from gateway.metering.ledger.worker_connection import Connection, connect, run
 from gateway.metering.tables import (
     ROLLED_UP,
+    invoice_closed_days,
+    invoice_days,
+    invoice_months,
     organization_usage_daily,
     organization_usage_hourly,
     prices,
@@ -38,7 +45,7 @@ from gateway.metering.tables import (
     usage_roll_up_runs,
 )
 
-_E = usage_events.c
+_E, _I = usage_events.c, invoice_days.c
 _IN_TIME = and_(IN_PARTITIONS, _E.requested_at >= bindparam("begin"), _E.requested_at < bindparam("end"))
 _RETIRED = select(usage_retired_days.c.day)
 _LAST_RUN = select(func.max(usage_roll_up_runs.c.started_at)).scalar_subquery()
@@ -67,7 +74,11 @@ def _compared(table: Table) -> ColumnElement[bool]:
 def _different(sums: Select[Any], table: Table) -> Select[Any]:
     """The times of a roll-up's rows that are not among the sums, and of sums that are not among its rows."""
     stored = select(time_of(table), *group_of(table, table), *(table.c[name] for name in TOTALS))
-    one, other = sums.cte(), stored.where(_compared(table)).cte()
+    return _only_in_one(sums.cte(), stored.where(_compared(table)).cte())
+
+
+def _only_in_one(one: CTE, other: CTE) -> Select[Any]:
+    """The times, which come first, of rows that are not in both."""
     different = union_all(
         except_(select(one), select(other)).subquery().select(),
         except_(select(other), select(one)).subquery().select(),
@@ -85,6 +96,27 @@ def _of_finer(source: Table, table: Table) -> Select[Any]:
     return _different(added_up(source, table, _compared(source)), table)
 
 
+def _wrong_invoice_days() -> Select[Any]:
+    """Closed days whose totals are not those of their events."""
+    names = (*LINE, *SUMS)
+    closed = and_(_IN_TIME, select(func.max(invoice_closed_days.c.day)).scalar_subquery() >= DAY)
+    events = lines_of_events(DAY.label("day")).where(closed, DAY.not_in(_RETIRED)).cte()
+    stored = select(_I.day, *(_I[name] for name in names)).where(
+        _I.day >= bindparam("from_day"), _I.day < bindparam("until_day"), _I.day.not_in(_RETIRED)
+    )
+    return _only_in_one(events, stored.cte())
+
+
+def _wrong_invoice_months() -> Select[Any]:
+    """The first of these days, for each month that is not the sum of its closed days."""
+    month = func.date_trunc(literal_column("'month'"), _I.day).cast(Date)
+    days = lines_of_days(month.label("month")).group_by(month).cte()
+    stored = select(invoice_months.c.month, *(invoice_months.c[name] for name in (*LINE, *SUMS))).cte()
+    wrong = _only_in_one(days, stored).subquery()
+    first = func.date_trunc(literal_column("'month'"), bindparam("from_day", type_=Date)).cast(Date)
+    return select(wrong.c.time).where(wrong.c.time >= first, wrong.c.time < bindparam("until_day"))
+
+
 WRONG_HOURS = _wrong(
     _NEWS,
     _different(_of_events(HOUR, usage_hourly), usage_hourly),
@@ -95,6 +127,8 @@ WRONG_DAYS = _wrong(
     _different(_of_events(DAY, usage_daily), usage_daily),
     _of_finer(usage_daily, project_usage_daily),
     _of_finer(project_usage_daily, organization_usage_daily),
+    _wrong_invoice_days(),
+    _wrong_invoice_months(),
 )
 WRONG_AMOUNTS = (
     select(func.count(), func.count().filter(_E.amount_micro != amount_micro(usage_events, prices)))

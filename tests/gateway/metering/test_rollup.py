@@ -4,7 +4,7 @@ import asyncio
 import random
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable, Sequence
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 
 import asyncpg
@@ -13,14 +13,17 @@ import pytest
 from gateway.db.engine import connect, lazy_pool
 from gateway.metering.journal.records import Closed
 from gateway.metering.journal.request_id import arrived_at_s
+from gateway.metering.ledger.invoice_rollup import next_month
 from gateway.metering.ledger.ledger import Ledger
 from gateway.metering.ledger.rollup import roll_up
 from gateway.metering.ledger.verification import verify
+from gateway.metering.pricing.invoice import Invoice, invoice_of, quick_invoice_of
 from tests.database import as_owner
 from tests.gateway.metering.rows import moment, row
 
 BEGIN = moment("2026-03-01 21:00")
 END = BEGIN + 30 * 3_600
+DAY = timedelta(days=1)
 DAYS = (date(2026, 3, 1), date(2026, 3, 4))
 COUNTED = (
     "requests", "prompt_tokens", "cached_tokens", "cache_write_tokens", "completion_tokens", "reasoning_tokens",
@@ -112,6 +115,46 @@ async def test_totals_are_those_of_a_naive_sum_in_whatever_order_rows_come(
     assert (await asyncio.to_thread(verify, fresh_postgres_url, *DAYS)).right
 
 
+async def invoices(pool: asyncpg.Pool[Any], month: datetime) -> list[tuple[Invoice, Invoice]]:
+    """Of each organization: from the events alone, and with the totals of closed days."""
+    past = datetime.combine(next_month(month.date()), time(), UTC)
+    found = await pool.fetch("SELECT DISTINCT organization_id FROM gateway.usage_events")
+    async with pool.acquire() as connection:
+        return [
+            (
+                await invoice_of(connection, each["organization_id"], month, past, "USD"),
+                await quick_invoice_of(connection, each["organization_id"], month, past, "USD"),
+            )
+            for each in found
+        ]
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+async def test_an_invoice_with_closed_days_is_that_of_its_events(
+    pool: asyncpg.Pool[Any], fresh_postgres_url: str, seed: int
+) -> None:
+    choose = random.Random(seed)
+    now = datetime.now(UTC)
+    months = {moment.replace(day=1, hour=0, minute=0, second=0, microsecond=0) for moment in (now, now - 3 * DAY)}
+    ledger = Ledger(pool)
+    for until in (now - DAY, now, now):
+        # some of them late, of days that an earlier run has closed
+        rows = [row(choose, (now - 3 * DAY).timestamp(), until.timestamp()) for _ in range(150)]
+        await ledger.insert(rows, "g")
+        if until < now:
+            pairs = [pair for month in months for pair in await invoices(pool, month)]
+            assert all(exact == quick for exact, quick in pairs), "nothing is closed"
+        await asyncio.to_thread(roll_up, fresh_postgres_url)
+        late = [row(choose, datetime.now(UTC).replace(hour=0, minute=0).timestamp(), datetime.now(UTC).timestamp())]
+        await ledger.insert(late, "g")  # today's are in it before the next run
+        pairs = [pair for month in months for pair in await invoices(pool, month)]
+        assert all(exact == quick for exact, quick in pairs)
+        assert sum(exact.amount_micro for exact, _ in pairs) == sum((await amounts(pool)).values())
+    assert await pool.fetchval("SELECT count(*) FROM gateway.invoice_days WHERE day < current_date") > 0
+    period = ((now - 4 * DAY).date(), (now + DAY).date())
+    assert (await asyncio.to_thread(verify, fresh_postgres_url, *period)).right
+
+
 @pytest.mark.parametrize(
     ("change", "wrong"),
     [
@@ -120,6 +163,8 @@ async def test_totals_are_those_of_a_naive_sum_in_whatever_order_rows_come(
         ("UPDATE gateway.usage_daily SET amount_micro = amount_micro - 1 WHERE day = '2026-03-02'", (0, 1, 0)),
         ("UPDATE gateway.project_usage_daily SET requests = requests + 1 WHERE day = '2026-03-02'", (0, 1, 0)),
         ("DELETE FROM gateway.organization_usage_daily WHERE day = '2026-03-03'", (0, 1, 0)),
+        ("UPDATE gateway.invoice_days SET uncached_tokens = uncached_tokens + 1 WHERE day = '2026-03-02'", (0, 2, 0)),
+        ("UPDATE gateway.invoice_months SET amount_micro = amount_micro + 1", (0, 1, 0)),
         ("DELETE FROM gateway.organization_usage_hourly WHERE hour = '2026-03-02 03:00Z'", (1, 0, 0)),
         ("INSERT INTO gateway.usage_hourly SELECT '2026-03-01 00:00Z', organization_id, project_id, key_id, model, "
          "tier, 1, 1, 1, 1, 1, 1, 1 FROM gateway.usage_hourly LIMIT 1", (1, 0, 0)),
