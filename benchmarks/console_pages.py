@@ -37,8 +37,8 @@ GOAL_P95_MS = 300.0
 CONNECTIONS, REPORTS = 6, 2
 """Of a browser to one host; of a page at a time (console/src/api/reports.ts)."""
 REPORT_PATHS = (
-    "usage", "autocomplete", "diagnosis", "prefix-contract", "slo", "goodput", "pools", "serving", "shadow", "requests",
-    "audit", "completion-texts", "prefix-texts", "events",
+    "usage", "autocomplete", "diagnosis", "prefix-contract", "prefix-totals", "slo", "goodput", "pools", "serving",
+    "shadow", "requests", "audit", "completion-texts", "prefix-texts", "events",
 )  # fmt: skip
 LARGEST = 5
 """As `MOST_SERIES` of console/src/pages/tenants/usage-series.ts."""

@@ -23,7 +23,7 @@ ADMINISTERED = frozenset({
 OBSERVED = frozenset({
     "usage_events", "usage_hourly", "usage_daily", "project_usage_daily",
     "organization_usage_hourly", "organization_usage_daily", "usage_roll_up_runs", "usage_verifications",
-    "invoice_days", "invoice_months", "invoice_closed_days",
+    "invoice_days", "invoice_months", "invoice_closings",
     "engine_counts", "reconciliations", "request_traces", "completion_events", "idempotency_keys", "webhook_events",
     "webhook_deliveries", "webhook_attempts", "limit_gateways", "budget_crossings", "audit_log", "slo_minutes",
     "slo_roll_up_runs", "prefix_samples", "prefix_shares", "prefix_drops", "prefix_texts",

@@ -123,10 +123,12 @@ SELECT request_id, project_id, 0, '', kind, organization_id, CASE WHEN kind = 's
   FROM gateway.request_traces CROSS JOIN LATERAL (VALUES ('view', 0.6), ('select', 0.2)) AS made (kind, share)
  WHERE tier = 'autocomplete' AND status = 200 AND ('x' || right(request_id, 4))::bit(16)::int < share * 65536
 """
+# An organization has no more templates than a gateway tells apart (gateway/prefixes/sketch.py).
 SAMPLES = """
 INSERT INTO gateway.prefix_samples (request_id, organization_id, project_id, model, tier, endpoint, template,
        session_id, turn, prompt_tokens, reusable_tokens, cause, blocks, recorded_at)
-SELECT request_id, organization_id, project_id, model, tier, endpoint, left(md5(project_id::text), 16), request_id, 1,
+SELECT request_id, organization_id, project_id, model, tier, endpoint,
+       'template-' || hashtext(project_id::text) & 63, request_id, 1,
        prompt_tokens, prompt_tokens / 2,
        (ARRAY['first', 'whole', 'too_short', 'continued', 'new_text'])[1 + prompt_tokens % 5],
        ARRAY[prompt_tokens]::bigint[], recorded_at

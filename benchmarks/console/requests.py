@@ -161,7 +161,8 @@ def _tenants(ids: Mapping[str, str], now: datetime) -> dict[str, list[View]]:
         ],
         f"{base}/prefixes": [
             of(
-                ask(f"{own}/prefix-contract", every_page=True, limit=100, **query),
+                ask(f"{own}/prefix-totals", every_page=True, limit=MOST_TOTALS, bucket="hour", **query),
+                ask(f"{own}/prefix-totals", every_page=True, limit=MOST_TOTALS, bucket="all", group_by=CAUSES, **query),
                 ask(f"{own}/prefix-drops", limit=100),
                 search=urlencode(query),
             )
@@ -180,6 +181,7 @@ def _tenants(ids: Mapping[str, str], now: datetime) -> dict[str, list[View]]:
     }
 
 
+CAUSES = ["template", "model", "cause", "part"]
 LOOKS = {"15m": HOUR / 4, "1h": HOUR, "6h": 6 * HOUR, "24h": DAY, "7d": 7 * DAY}
 
 

@@ -196,6 +196,7 @@ CONTROLLERS = (
     controller("/organizations/{organization_id}/diagnosis", report(diagnosis.get_diagnosis, Can.REQUESTS_READ)),
     controller("/diagnosis", report(diagnosis.get_diagnosis_of_all, Can.REQUESTS_READ, operator_only=True)),
     controller("/organizations/{organization_id}/prefix-contract", report(prefixes.list_prefix_shares, Can.USAGE_READ)),
+    controller("/organizations/{organization_id}/prefix-totals", report(prefixes.get_prefix_totals, Can.USAGE_READ)),
     controller("/organizations/{organization_id}/prefix-drops", get(prefixes.list_prefix_drops, Can.USAGE_READ)),
     controller("/organizations/{organization_id}/prefix-texts", report(prefixes.list_prefix_texts, Can.PROMPTS_READ)),
     controller(

@@ -181,10 +181,10 @@ def _invoice_lines() -> list[Column[object]]:
     return [*ids, *texts, Column("price_version", BigInteger, primary_key=True, autoincrement=False), *sums]
 
 
-# Of days that are over, done anew when a row reaches them later; retired ones stay as they are.
+# Of hours that are over, done anew when a row reaches them later; of retired days as they were.
 invoice_days = Table("invoice_days", metadata, Column("day", Date, primary_key=True), *_invoice_lines())
 
-# Of a month's days that are closed.
+# The sums of a month's days.
 invoice_months = Table(
     "invoice_months",
     metadata,
@@ -193,8 +193,8 @@ invoice_months = Table(
     Index(None, "organization_id", "month"),
 )
 
-# All days up to the last of these are in the two tables above.
-invoice_closed_days = Table("invoice_closed_days", metadata, Column("day", Date, primary_key=True))
+# One row: all hours before are in the two tables above.
+invoice_closings = Table("invoice_closings", metadata, Column("until", DateTime(timezone=True), primary_key=True))
 
 # Rows recorded before a run began, less the longest a transaction may take, need not be looked at again.
 usage_roll_up_runs = Table(

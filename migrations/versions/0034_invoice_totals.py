@@ -1,4 +1,4 @@
-"""What invoices add up, kept for days and months that are over. The first roll-up fills the tables from the events."""
+"""What invoices add up, kept by day and by month. The first roll-up fills the tables from the events."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def upgrade() -> None:
     op.execute(
         "CREATE INDEX invoice_months_organization_id_month_idx ON gateway.invoice_months (organization_id, month)"
     )
-    op.execute("CREATE TABLE gateway.invoice_closed_days (day date NOT NULL PRIMARY KEY)")
+    op.execute("CREATE TABLE gateway.invoice_closings (until timestamptz NOT NULL PRIMARY KEY)")
 
 
 def downgrade() -> None:
-    for table in ("invoice_days", "invoice_months", "invoice_closed_days"):
+    for table in ("invoice_days", "invoice_months", "invoice_closings"):
         op.execute(f"DROP TABLE gateway.{table}")

@@ -1056,8 +1056,9 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * What a month (`2026-11`, UTC) costs, added up from its events by project, key, model, tier and price.
-         * @description `slipstream usage invoice` writes the same as CSV.
+         * What a month (`2026-11`, UTC) costs, by project, key, model, tier and price.
+         * @description Of hours that are over from totals, which `slipstream usage verify` holds against their events, and of this one
+         *     from the events. `slipstream usage invoice` adds up events alone, and writes the same as CSV.
          *
          *     Needs `usage.read`.
          */
@@ -1212,6 +1213,26 @@ export interface paths {
          *     Needs `prompts.read`.
          */
         get: operations["list_prefix_texts"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/admin/v1/organizations/{organization_id}/prefix-totals": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * What of an organization's prompts could be reused, added up as asked, the newest hour first.
+         * @description Needs `usage.read`.
+         */
+        get: operations["get_prefix_totals"];
         put?: never;
         post?: never;
         delete?: never;
@@ -3950,6 +3971,20 @@ export interface components {
             object?: "list";
         };
         /**
+         * Page[PrefixTotals]
+         * @description Part of a list, newest first.
+         */
+        Page_PrefixTotals_: {
+            data: components["schemas"]["PrefixTotals"][];
+            has_more: boolean;
+            next_cursor: string | null;
+            /**
+             * @default list
+             * @enum {unknown}
+             */
+            object?: "list";
+        };
+        /**
          * Page[Project]
          * @description Part of a list, newest first.
          */
@@ -4277,6 +4312,12 @@ export interface components {
          */
         Position: "left" | "right";
         /**
+         * PrefixBucket
+         * @description How time is cut.
+         * @enum {unknown}
+         */
+        PrefixBucket: "all" | "hour";
+        /**
          * PrefixDrop
          * @description The reusable share of all the organization's prompts fell to half of what was usual, or less.
          *
@@ -4297,6 +4338,12 @@ export interface components {
             template: string | null;
             usual_share: number;
         };
+        /**
+         * PrefixGroup
+         * @description By what sums are told apart.
+         * @enum {unknown}
+         */
+        PrefixGroup: "cause" | "endpoint" | "model" | "part" | "template";
         /**
          * PrefixShare
          * @description Requests of one hour and one template whose prompts had the same cause to be no further reusable.
@@ -4334,6 +4381,22 @@ export interface components {
             recorded_at: string;
             request_id: string;
             template: string;
+        };
+        /**
+         * PrefixTotals
+         * @description The shares of many rows together. What they are not grouped by is null.
+         */
+        PrefixTotals: {
+            cached_tokens: number;
+            cause: components["schemas"]["gateway.prefixes.difference.Cause"] | null;
+            endpoint: string | null;
+            hour: string | null;
+            model: string | null;
+            part: string | null;
+            prompt_tokens: number;
+            requests: number;
+            reusable_tokens: number;
+            template: string | null;
         };
         /**
          * PriceChanges
@@ -7049,6 +7112,37 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Page_PrefixText_"];
+                };
+            };
+        };
+    };
+    get_prefix_totals: {
+        parameters: {
+            query?: {
+                limit?: number;
+                cursor?: string;
+                start?: string;
+                end?: string;
+                model?: string;
+                template?: string;
+                bucket?: components["schemas"]["PrefixBucket"];
+                group_by?: components["schemas"]["PrefixGroup"][];
+            };
+            header?: never;
+            path: {
+                organization_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Page_PrefixTotals_"];
                 };
             };
         };

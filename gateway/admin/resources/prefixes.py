@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Annotated, Any
 from uuid import UUID
 
-from msgspec import Struct
-from sqlalchemy import and_
+from msgspec import Meta, Struct, field
+from sqlalchemy import BigInteger, ColumnElement, and_, func, null, select
 
 from contracts.errors import InvalidField, PermissionDenied
 from gateway.admin.call import AdminCall
 from gateway.admin.moments import moment
 from gateway.admin.pages import page_of
 from gateway.admin.schemas import ModelName, Moment, Name, Page, PageQuery
-from gateway.db.rows import columns_of, equal, is_set
+from gateway.db.rows import columns_of, equal, fetchrow, is_set, record_of
 from gateway.prefixes.difference import Cause, Part
 from gateway.prefixes.tables import prefix_drops, prefix_shares, prefix_texts
 
 LAST = timedelta(days=7)
+MOST_TOTALS = 5_000
+"""Of a page."""
+SUMMED = ("requests", "prompt_tokens", "reusable_tokens", "cached_tokens")
 
 
 class PrefixShare(Struct, frozen=True, kw_only=True):
@@ -42,6 +47,40 @@ class PrefixShare(Struct, frozen=True, kw_only=True):
     cached_tokens: int
     """What engines reused, as they told."""
     differing_token: int | None
+
+
+class PrefixBucket(StrEnum):
+    """How time is cut."""
+
+    HOUR = "hour"
+    ALL = "all"
+    """Not at all."""
+
+
+class PrefixGroup(StrEnum):
+    """By what sums are told apart."""
+
+    MODEL = "model"
+    ENDPOINT = "endpoint"
+    TEMPLATE = "template"
+    CAUSE = "cause"
+    PART = "part"
+
+
+class PrefixTotals(Struct, frozen=True, kw_only=True):
+    """The shares of many rows together. What they are not grouped by is null."""
+
+    hour: datetime | None
+    model: str | None
+    endpoint: str | None
+    template: str | None
+    cause: Cause | None
+    part: str | None
+    """Empty: of no part."""
+    requests: int
+    prompt_tokens: int
+    reusable_tokens: int
+    cached_tokens: int
 
 
 class PrefixDrop(Struct, frozen=True, kw_only=True):
@@ -96,6 +135,15 @@ class PrefixQuery(PageQuery, frozen=True, kw_only=True):
         return begin, end
 
 
+class PrefixTotalsQuery(PrefixQuery, frozen=True, kw_only=True):
+    """Which hours; the last seven days, unless start is given. group_by may be given several times."""
+
+    limit: Annotated[int, Meta(ge=1, le=MOST_TOTALS)] = 20
+    """Items at most."""
+    bucket: PrefixBucket = PrefixBucket.HOUR
+    group_by: list[PrefixGroup] = field(default_factory=list)
+
+
 class PrefixTextQuery(PageQuery, frozen=True, kw_only=True):
     """Filters."""
 
@@ -111,20 +159,42 @@ class DropQuery(PageQuery, frozen=True, kw_only=True):
 async def list_prefix_shares(call: AdminCall, organization_id: UUID, query: PrefixQuery) -> Page[PrefixShare]:
     """What of an organization's prompts could be reused, the newest hour first."""
     await call.require_organization(organization_id)
-    begin, end = query.period()
     table = prefix_shares.c
-    statement = (
-        prefix_shares.select()
-        .with_only_columns(*columns_of(PrefixShare, prefix_shares))
-        .where(
-            table.organization_id == organization_id,
-            and_(table.hour >= begin.replace(minute=0, second=0, microsecond=0), table.hour < end),
-            equal(table.model, query.model),
-            equal(table.template, query.template),
-        )
-    )
+    statement = select(*columns_of(PrefixShare, prefix_shares)).where(_asked(organization_id, query))
     order = (table.hour, table.model, table.endpoint, table.template, table.cause, table.part)
     return await page_of(call.connection, PrefixShare, statement, query, *order)
+
+
+async def get_prefix_totals(call: AdminCall, organization_id: UUID, query: PrefixTotalsQuery) -> Page[PrefixTotals]:
+    """What of an organization's prompts could be reused, added up as asked, the newest hour first."""
+    await call.require_organization(organization_id)
+    table = prefix_shares.c
+    chosen = [table.hour] if query.bucket is PrefixBucket.HOUR else []
+    chosen += [table[group.value] for group in PrefixGroup if group in query.group_by]
+    names = {column.key for column in chosen}
+    computed: dict[str, ColumnElement[Any]] = {
+        name: func.sum(table[name]).cast(BigInteger) if name in SUMMED else null()
+        for name in PrefixTotals.__struct_fields__
+        if name not in names
+    }
+    statement = select(*columns_of(PrefixTotals, prefix_shares, **computed)).where(_asked(organization_id, query))
+    if not chosen:
+        row = await fetchrow(call.connection, statement)
+        some = [] if row is None or row["requests"] is None else [record_of(PrefixTotals, row)]
+        return Page(data=some, has_more=False, next_cursor=None)
+    return await page_of(call.connection, PrefixTotals, statement.group_by(*chosen), query, *chosen)
+
+
+def _asked(organization_id: UUID, query: PrefixQuery) -> ColumnElement[bool]:
+    begin, end = query.period()
+    table = prefix_shares.c
+    return and_(
+        table.organization_id == organization_id,
+        table.hour >= begin.replace(minute=0, second=0, microsecond=0),
+        table.hour < end,
+        equal(table.model, query.model),
+        equal(table.template, query.template),
+    )
 
 
 async def list_prefix_drops(call: AdminCall, organization_id: UUID, query: DropQuery) -> Page[PrefixDrop]:

@@ -1,6 +1,6 @@
 """What was used and what it costs: totals from the roll-ups, single attempts from the ledger, and invoices.
 
-Totals are a few seconds old (`worker.rollup_every_s`). An invoice adds up the events themselves of days that are not
+Totals are a few seconds old (`worker.rollup_every_s`). An invoice adds up the events themselves of the hour that is not
 over.
 """
 
@@ -241,7 +241,7 @@ async def list_usage_events(call: AdminCall, organization_id: UUID, query: Event
 async def get_invoice(call: AdminCall, organization_id: UUID, month_name: str) -> Invoice:
     """What a month (`2026-11`, UTC) costs, by project, key, model, tier and price.
 
-    Of days that are over from totals, which `slipstream usage verify` holds against their events, and of the others
+    Of hours that are over from totals, which `slipstream usage verify` holds against their events, and of this one
     from the events. `slipstream usage invoice` adds up events alone, and writes the same as CSV.
     """
     await call.require_organization(organization_id)

@@ -1,8 +1,8 @@
-"""What invoices add up, kept for days that are over: by price, and by month. Part of the usage's roll-up, in its
-transaction.
+"""What invoices add up, kept for hours that are over: by day and price, and by month. Part of the usage's roll-up, in
+its transaction.
 
-Whole days and months are replaced, never added to. A day is closed at its end (UTC) and done anew whenever a row
-reaches it later; an invoice takes what is behind the last closed day from the events themselves (`pricing/invoice.py`).
+Whole days and months are replaced, never added to: when an hour is over, and whenever a row reaches one that is. An
+invoice takes what is behind the last closed hour from the events themselves (`pricing/invoice.py`).
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 
 from sqlalchemy import BigInteger, ColumnElement, Date, Select, bindparam, delete, func, insert, select
-from sqlalchemy.dialects.postgresql import insert as upsert
+from sqlalchemy.sql.expression import literal_column
 
 from gateway.metering.journal.request_id import first_at
-from gateway.metering.ledger.events import DAY, IN_PARTITIONS, cached_tokens, utc_day, written_tokens
+from gateway.metering.ledger.events import DAY, IN_PARTITIONS, cached_tokens, written_tokens
 from gateway.metering.ledger.worker_connection import Connection, run
 from gateway.metering.tables import (
     CHARGED,
     COUNTED,
-    invoice_closed_days,
+    invoice_closings,
     invoice_days,
     invoice_months,
     usage_daily,
@@ -45,43 +45,48 @@ def lines_of_events(*leading: ColumnElement[Any]) -> Select[Any]:
 
 
 def lines_of_days(*leading: ColumnElement[Any]) -> Select[Any]:
-    """The same of days that are closed."""
+    """The same of what is closed."""
     line = [_D[name] for name in LINE]
     sums = (func.sum(_D[name]).cast(BigInteger).label(name) for name in SUMS)
     return select(*leading, *line, *sums).group_by(*line)
 
 
 FILL_DAY = insert(invoice_days).from_select(
-    ["day", *LINE, *SUMS], lines_of_events(DAY.label("day")).where(IN_PARTITIONS, DAY == _DAY)
+    ["day", *LINE, *SUMS],
+    lines_of_events(DAY.label("day")).where(IN_PARTITIONS, DAY == _DAY, _E.requested_at < bindparam("until")),
 )
 FILL_MONTH = insert(invoice_months).from_select(
     ["month", *LINE, *SUMS],
     lines_of_days(_MONTH.label("month")).where(_D.day >= _MONTH, _D.day < _NEXT),
 )
-TODAY = select(utc_day(func.now()), func.max(invoice_closed_days.c.day))
-UNCLOSED = select(usage_daily.c.day).distinct().where(usage_daily.c.day < bindparam("today", type_=Date))
-SINCE = UNCLOSED.where(usage_daily.c.day > bindparam("closed", type_=Date))
-CLOSE = upsert(invoice_closed_days).values(day=_DAY).on_conflict_do_nothing()
+CLOSED = select(func.max(invoice_closings.c.until))
+CLOSABLE = select(
+    func.date_trunc(literal_column("'hour'"), func.now(), literal_column("'UTC'")), CLOSED.scalar_subquery()
+)
+DAYS = select(usage_daily.c.day).distinct().where(usage_daily.c.day >= bindparam("since", type_=Date))
+ALL_DAYS = select(usage_daily.c.day).distinct()
 
 
-def close_days(connection: Connection, touched: Iterable[date]) -> None:
-    """Close the days that are over, and do closed ones anew that rows were added to since the last run. Their
-    `gateway.usage_daily` must be up to date. Raises psycopg.Error."""
-    row = run(connection, TODAY).fetchone()
+def close_hours(connection: Connection, touched: Iterable[datetime]) -> None:
+    """Close the hours that are over, and do closed ones anew that rows were added to since the last run. touched: hours
+    in UTC with news. Their `gateway.usage_daily` must be up to date. Raises psycopg.Error."""
+    row = run(connection, CLOSABLE).fetchone()
     assert row is not None
-    today, closed = row
-    new = (
-        run(connection, UNCLOSED, {"today": today})
-        if closed is None
-        else run(connection, SINCE, {"today": today, "closed": closed})
-    )
-    days = {day for (day,) in new} | {day for day in touched if day < today}
+    until = row[0].astimezone(UTC)
+    closed = None if row[1] is None else row[1].astimezone(UTC)
+    days = {hour.date() for hour in touched if closed is not None and hour < closed}
+    if closed is None:
+        days |= {day for (day,) in run(connection, ALL_DAYS)}
+    elif closed < until:
+        days |= {day for (day,) in run(connection, DAYS, {"since": closed.date()})}
     for day in sorted(days):
-        _redo_day(connection, day)
+        _redo_day(connection, day, until)
     for month in sorted({day.replace(day=1) for day in days}):
         run(connection, delete(invoice_months).where(_M.month == _MONTH), {"month": month})
         run(connection, FILL_MONTH, {"month": month, "next": next_month(month)})
-    run(connection, CLOSE, {"day": today - timedelta(days=1)})
+    if closed is None or closed < until:
+        run(connection, delete(invoice_closings))
+        run(connection, insert(invoice_closings).values(until=bindparam("until")), {"until": until})
 
 
 def next_month(month: date) -> date:
@@ -89,7 +94,7 @@ def next_month(month: date) -> date:
     return (month + timedelta(days=31)).replace(day=1)
 
 
-def _redo_day(connection: Connection, day: date) -> None:
+def _redo_day(connection: Connection, day: date, until: datetime) -> None:
     begin = datetime.combine(day, time(), UTC).timestamp()
     run(connection, delete(invoice_days).where(_D.day == _DAY), {"day": day})
-    run(connection, FILL_DAY, {"day": day, "first": first_at(begin), "last": first_at(begin + 86_400)})
+    run(connection, FILL_DAY, {"day": day, "until": until, "first": first_at(begin), "last": first_at(begin + 86_400)})

@@ -32,7 +32,7 @@ from sqlalchemy.sql.expression import literal_column
 
 from gateway.metering.journal.request_id import first_at
 from gateway.metering.ledger.events import DAY, HOUR, IN_PARTITIONS
-from gateway.metering.ledger.invoice_rollup import close_days
+from gateway.metering.ledger.invoice_rollup import close_hours
 from gateway.metering.ledger.worker_connection import Connection, connect, run
 from gateway.metering.tables import (
     ROLLED_UP,
@@ -147,7 +147,7 @@ def roll_up(database_url: str, *, rest: float = 0.0) -> int:
         written = 0
         for day, found in groupby(touched, key=lambda hour: hour.replace(hour=0)):
             written += _redo(connection, day, list(found))
-        close_days(connection, {hour.date() for hour in touched})
+        close_hours(connection, touched)
         connection.execute(
             "INSERT INTO gateway.usage_roll_up_runs VALUES (now(), %s, %s) ON CONFLICT DO NOTHING",
             (time.monotonic() - began_s, len(touched)),

@@ -26,12 +26,11 @@ from sqlalchemy import (
 
 from gateway.metering.journal.request_id import first_at
 from gateway.metering.ledger.events import DAY, HOUR, IN_PARTITIONS, amount_micro, utc_day
-from gateway.metering.ledger.invoice_rollup import LINE, SUMS, lines_of_days, lines_of_events
+from gateway.metering.ledger.invoice_rollup import CLOSED, LINE, SUMS, lines_of_days, lines_of_events
 from gateway.metering.ledger.rollup import TOTALS, added_up, group_of, roll_up, time_of
 from gateway.metering.ledger.worker_connection import Connection, connect, run
 from gateway.metering.tables import (
     ROLLED_UP,
-    invoice_closed_days,
     invoice_days,
     invoice_months,
     organization_usage_daily,
@@ -97,9 +96,9 @@ def _of_finer(source: Table, table: Table) -> Select[Any]:
 
 
 def _wrong_invoice_days() -> Select[Any]:
-    """Closed days whose totals are not those of their events."""
+    """Days whose closed hours are not what their events add up to."""
     names = (*LINE, *SUMS)
-    closed = and_(_IN_TIME, select(func.max(invoice_closed_days.c.day)).scalar_subquery() >= DAY)
+    closed = and_(_IN_TIME, _E.requested_at < CLOSED.scalar_subquery())
     events = lines_of_events(DAY.label("day")).where(closed, DAY.not_in(_RETIRED)).cte()
     stored = select(_I.day, *(_I[name] for name in names)).where(
         _I.day >= bindparam("from_day"), _I.day < bindparam("until_day"), _I.day.not_in(_RETIRED)
@@ -108,7 +107,7 @@ def _wrong_invoice_days() -> Select[Any]:
 
 
 def _wrong_invoice_months() -> Select[Any]:
-    """The first of these days, for each month that is not the sum of its closed days."""
+    """The first of these days, for each month that is not the sum of its days."""
     month = func.date_trunc(literal_column("'month'"), _I.day).cast(Date)
     days = lines_of_days(month.label("month")).group_by(month).cte()
     stored = select(invoice_months.c.month, *(invoice_months.c[name] for name in (*LINE, *SUMS))).cte()

@@ -1,5 +1,5 @@
 """What an organization owes for a month: added up from the ledger's events, or, to the same micro-unit, from the totals
-of the days that are over (`ledger/invoice_rollup.py`) and the events behind them.
+of the hours that are over (`ledger/invoice_rollup.py`) and the events behind them.
 """
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Sequence
-from datetime import UTC, datetime, time, timedelta
+from datetime import datetime
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
@@ -21,9 +21,9 @@ from gateway.db.rows import columns_of, fetch, fetchval
 from gateway.db.tables import api_keys, projects
 from gateway.metering.journal.request_id import first_at
 from gateway.metering.ledger.events import in_partitions
-from gateway.metering.ledger.invoice_rollup import LINE, SUMS, lines_of_events
+from gateway.metering.ledger.invoice_rollup import CLOSED, LINE, SUMS, lines_of_events
 from gateway.metering.pricing.price import PER_TOKENS
-from gateway.metering.tables import invoice_closed_days, invoice_months, prices, usage_events
+from gateway.metering.tables import invoice_months, prices, usage_events
 
 
 class InvoiceLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,7 +68,7 @@ def _of_events(organization_id: UUID, begin: datetime, end: datetime) -> Select[
     )
 
 
-def _of_closed_days(organization_id: UUID, month: datetime) -> Select[Any]:
+def _of_closed_hours(organization_id: UUID, month: datetime) -> Select[Any]:
     line = invoice_months.c
     return select(*(line[name] for name in (*LINE, *SUMS))).where(
         line.organization_id == organization_id, line.month == month.date()
@@ -132,9 +132,8 @@ async def quick_invoice_of(
     connection: asyncpg.Connection[Any], organization_id: UUID, begin: datetime, end: datetime, currency: str
 ) -> Invoice:
     """The same, and with few rows read. Rows that reached the ledger late are in it from the next roll-up on."""
-    last = await fetchval(connection, select(func.max(invoice_closed_days.c.day)))
-    parts = [_of_closed_days(organization_id, begin)]
-    open_since = begin if last is None else datetime.combine(last + timedelta(days=1), time(), UTC)
+    parts = [_of_closed_hours(organization_id, begin)]
+    open_since = await fetchval(connection, CLOSED) or begin
     if open_since < end:
         parts.append(_of_events(organization_id, max(begin, open_since), end))
     return await _invoice(connection, organization_id, begin, end, currency, parts)

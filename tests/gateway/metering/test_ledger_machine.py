@@ -43,7 +43,7 @@ RATES = {
 """As in `PRICE`: from when on, and micro-units for a million tokens: fresh, cached, written, output."""
 TRUNCATE_ROLL_UPS = """
 TRUNCATE gateway.usage_hourly, gateway.usage_daily, gateway.project_usage_daily, gateway.organization_usage_hourly,
-         gateway.organization_usage_daily, gateway.invoice_days, gateway.invoice_months, gateway.invoice_closed_days,
+         gateway.organization_usage_daily, gateway.invoice_days, gateway.invoice_months, gateway.invoice_closings,
          gateway.usage_roll_up_runs
 """
 PICK = st.integers(0, 10_000)

@@ -116,7 +116,7 @@ async def test_totals_are_those_of_a_naive_sum_in_whatever_order_rows_come(
 
 
 async def invoices(pool: asyncpg.Pool[Any], month: datetime) -> list[tuple[Invoice, Invoice]]:
-    """Of each organization: from the events alone, and with the totals of closed days."""
+    """Of each organization: from the events alone, and with the totals of closed hours."""
     past = datetime.combine(next_month(month.date()), time(), UTC)
     found = await pool.fetch("SELECT DISTINCT organization_id FROM gateway.usage_events")
     async with pool.acquire() as connection:
@@ -130,7 +130,7 @@ async def invoices(pool: asyncpg.Pool[Any], month: datetime) -> list[tuple[Invoi
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-async def test_an_invoice_with_closed_days_is_that_of_its_events(
+async def test_an_invoice_with_closed_hours_is_that_of_its_events(
     pool: asyncpg.Pool[Any], fresh_postgres_url: str, seed: int
 ) -> None:
     choose = random.Random(seed)
@@ -138,15 +138,15 @@ async def test_an_invoice_with_closed_days_is_that_of_its_events(
     months = {moment.replace(day=1, hour=0, minute=0, second=0, microsecond=0) for moment in (now, now - 3 * DAY)}
     ledger = Ledger(pool)
     for until in (now - DAY, now, now):
-        # some of them late, of days that an earlier run has closed
+        # some of them late, of hours that an earlier run has closed
         rows = [row(choose, (now - 3 * DAY).timestamp(), until.timestamp()) for _ in range(150)]
         await ledger.insert(rows, "g")
         if until < now:
             pairs = [pair for month in months for pair in await invoices(pool, month)]
             assert all(exact == quick for exact, quick in pairs), "nothing is closed"
         await asyncio.to_thread(roll_up, fresh_postgres_url)
-        late = [row(choose, datetime.now(UTC).replace(hour=0, minute=0).timestamp(), datetime.now(UTC).timestamp())]
-        await ledger.insert(late, "g")  # today's are in it before the next run
+        begun = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
+        await ledger.insert([row(choose, begun.timestamp(), datetime.now(UTC).timestamp())], "g")  # in an open hour
         pairs = [pair for month in months for pair in await invoices(pool, month)]
         assert all(exact == quick for exact, quick in pairs)
         assert sum(exact.amount_micro for exact, _ in pairs) == sum((await amounts(pool)).values())

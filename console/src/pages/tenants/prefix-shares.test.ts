@@ -12,7 +12,6 @@ const ROW: Share = {
   prompt_tokens: 100,
   reusable_tokens: 60,
   cached_tokens: 50,
-  differing_token: 12,
 };
 
 test("an hour's share is of all its tokens, not a mean of shares", () => {

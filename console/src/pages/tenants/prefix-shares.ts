@@ -2,7 +2,7 @@
 import type { Schemas } from "../../api/client";
 import type { Series } from "../../components/chart";
 
-export type Share = Schemas["PrefixShare"];
+export type Share = Schemas["PrefixTotals"];
 
 export interface Template {
   template: string;
@@ -24,7 +24,7 @@ interface Sum {
 export function sharesByHour(rows: Share[]): { times: number[]; series: Series[] } {
   const hours = new Map<number, Sum>();
   for (const row of rows) {
-    const at = new Date(row.hour).getTime() / 1000;
+    const at = new Date(row.hour ?? 0).getTime() / 1000;
     const sum = hours.get(at) ?? { prompt: 0, reusable: 0, cached: 0 };
     sum.prompt += row.prompt_tokens;
     sum.reusable += row.reusable_tokens;

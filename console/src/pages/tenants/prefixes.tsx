@@ -19,6 +19,9 @@ import { byTemplate, sharesByHour, type Template } from "./prefix-shares";
 
 type Drop = Schemas["PrefixDrop"];
 type Text = Schemas["PrefixText"];
+type Group = Schemas["PrefixGroup"];
+const MOST_TOTALS = 5000;
+const MOST_ROWS = 20_000;
 const route = getRouteApi("/signed/org/$organizationId/prefixes");
 
 export function Prefixes() {
@@ -33,17 +36,25 @@ export function Prefixes() {
     ...(search.model ? { model: search.model } : {}),
     ...(search.template ? { template: search.template } : {}),
   };
-  const shares = useQuery({
-    queryKey: ["prefixes", organizationId, "shares", which],
+  const totals = (query: { bucket: "hour" | "all"; group_by: Group[] }) => ({
+    queryKey: ["prefixes", organizationId, "totals", query, which],
     queryFn: () =>
-      readAll((cursor) =>
-        read(
-          api.GET("/admin/v1/organizations/{organization_id}/prefix-contract", {
-            params: { path: { organization_id: organizationId }, query: { limit: 100, cursor, ...which } },
-          }),
-        ),
+      readAll(
+        (cursor) =>
+          read(
+            api.GET("/admin/v1/organizations/{organization_id}/prefix-totals", {
+              params: {
+                path: { organization_id: organizationId },
+                query: { limit: MOST_TOTALS, cursor, ...query, ...which },
+              },
+            }),
+          ),
+        MOST_ROWS,
       ),
   });
+  const shares = useQuery(totals({ bucket: "hour", group_by: [] }));
+  const causes = useQuery(totals({ bucket: "all", group_by: ["template", "model", "cause", "part"] }));
+  const error = shares.error ?? causes.error;
   // texts are shown to the organization's own members only, an operator is none of them
   const mayRead = myself.organization.id === organizationId && myself.can("prompts.read", organizationId);
   const rows = shares.data ?? [];
@@ -60,8 +71,10 @@ export function Prefixes() {
           <TextFilter label="Model" value={search.model} onChange={(model) => set({ model })} />
           <TextFilter label="Template" value={search.template} onChange={(template) => set({ template })} />
         </Filters>
-        {shares.error && <ErrorNotice error={shares.error} retry={() => void shares.refetch()} />}
-        {!shares.data && !shares.error && <Loading lines={6} />}
+        {error && (
+          <ErrorNotice error={error} retry={() => void Promise.all([shares.refetch(), causes.refetch()])} />
+        )}
+        {!(shares.data && causes.data) && !error && <Loading lines={6} />}
         {shares.data && rows.length > 0 && (
           <Card title="Reusable share by hour" about="Of prompt tokens; what engines did reuse beside it.">
             <div className="stack">
@@ -90,8 +103,8 @@ export function Prefixes() {
             </div>
           </Card>
         )}
-        {shares.data && (
-          <Templates rows={byTemplate(shares.data)} onTemplate={(template) => set({ template })} />
+        {causes.data && (
+          <Templates rows={byTemplate(causes.data)} onTemplate={(template) => set({ template })} />
         )}
         <Drops organizationId={organizationId} />
         {mayRead && <Texts organizationId={organizationId} template={search.template} />}
