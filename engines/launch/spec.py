@@ -64,8 +64,16 @@ class LaunchSpec(msgspec.Struct, frozen=True):
     environment: tuple[Variable, ...] = ()
     before: tuple[str, ...] = ()
     """Lines of shell that must have run on the engine's machine: they put a key where the engine reads it."""
+    key_file: str = ""
+    """What `before` writes; empty: nothing."""
     notes: tuple[str, ...] = ()
     """What is worth knowing and stops nothing."""
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """Folders on the engine's machine that something is written into: they may not be there yet."""
+        written = (*(file.path for file in self.files), *filter(None, (self.key_file,)))
+        return tuple(dict.fromkeys(path.rpartition("/")[0] for path in written))
 
     @property
     def command(self) -> tuple[str, ...]:

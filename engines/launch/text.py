@@ -25,10 +25,9 @@ def title(spec: LaunchSpec) -> str:
 
 def script_of(spec: LaunchSpec) -> str:
     """A shell script for the engine's machine: writes the files, reads the key, becomes the engine."""
-    lines = ["#!/bin/sh", f"# {title(spec)}", "set -eu"]
+    lines = ["#!/bin/sh", f"# {title(spec)}", "set -eu", *_folders(spec)]
     for file in spec.files:
-        folder = file.path.rpartition("/")[0]
-        lines += [f"mkdir -p {shlex.quote(folder)}", f"cat > {shlex.quote(file.path)} <<'END'", file.content + "END"]
+        lines += [f"cat > {shlex.quote(file.path)} <<'END'", file.content + "END"]
     lines += spec.before
     for variable in spec.environment:
         # assigned first: of `export X=$(false)` the shell sees only the export's own success
@@ -38,10 +37,18 @@ def script_of(spec: LaunchSpec) -> str:
     return "\n".join([*lines, f"exec {_joined(spec)}"]) + "\n"
 
 
+def _folders(spec: LaunchSpec) -> Iterator[str]:
+    for folder in spec.folders:
+        yield f"mkdir -p {shlex.quote(folder or '/')}"
+
+
 def _lines(spec: LaunchSpec) -> Iterator[str]:
     yield f"# {title(spec)}"
     for note in spec.notes:
         yield from textwrap.wrap(note, COLUMNS, initial_indent="# - ", subsequent_indent="#   ")
+    if spec.folders:
+        yield ""
+        yield from _folders(spec)
     for file in spec.files:
         yield ""
         yield f"# {file.path}"

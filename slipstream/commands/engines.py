@@ -79,7 +79,7 @@ def _text(spec: LaunchSpec, form: str) -> str:
 
 
 def _told(spec: LaunchSpec) -> dict[str, object]:
-    return {**msgspec.to_builtins(spec), "command": spec.command}
+    return {**msgspec.to_builtins(spec), "folders": spec.folders, "command": spec.command}
 
 
 def _write(folder: Path, specs: list[LaunchSpec]) -> None:

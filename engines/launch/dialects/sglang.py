@@ -48,6 +48,7 @@ def render(target: Target) -> LaunchSpec:
         arguments=(*arguments, *extra),
         files=tuple(_files(target)),
         before=tuple(_before(target)),
+        key_file=target.path("key.yaml") if read_key(target.pool, target.token_file) else "",
         notes=tuple(_notes(target)),
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -76,10 +77,27 @@ def test_without_its_key_no_engine_is_started(driver: str, tmp_path: Path) -> No
 def test_the_text_for_people_is_the_same_command(shell: str, driver: str, tmp_path: Path) -> None:
     spec = keyed(tmp_path, driver)
     text = text_of(spec)
-    (tmp_path / "engines").mkdir()
     for file in spec.files:
         text = text.replace(file.content, "\n")
     assert tuple(run(shell, text, tmp_path)[1]) == spec.command[len(spec.program[:1]) :]
+
+
+@pytest.mark.parametrize("written", [script_of, text_of])
+def test_the_folder_of_a_key_is_made_where_no_file_goes_into_it(
+    written: Callable[[LaunchSpec], str], tmp_path: Path
+) -> None:
+    (tmp_path / "pool.key").write_text(f"{KEY}\n")
+    spec = rendered(
+        pool_of("sglang", api_key_file=str(tmp_path / "pool.key")), launch_of(folder=f"{tmp_path}/not made/yet")
+    )
+    assert not spec.files
+    assert run("sh", written(spec), tmp_path)[0] == 0
+    assert yaml.safe_load((tmp_path / "not made" / "yet" / "gpu-0.key.yaml").read_text()) == {"api-key": KEY}
+
+
+@pytest.mark.parametrize("written", [script_of, text_of])
+def test_no_folder_is_made_that_nothing_goes_into(written: Callable[[LaunchSpec], str]) -> None:
+    assert "mkdir" not in written(rendered(pool_of("sglang", api_key_file="", api_key_required=False), launch_of()))
 
 
 @pytest.mark.parametrize("shell", SHELLS)
@@ -88,6 +106,7 @@ def test_no_reason_is_read_as_a_command(shell: str, tmp_path: Path) -> None:
     spec = msgspec.structs.replace(
         keyed(tmp_path, "sglang"),
         before=(),
+        key_file="",
         files=(),
         arguments=(Argument("--a", ("1",), why), Argument("--b", ("2",), why)),
     )
