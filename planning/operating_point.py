@@ -21,6 +21,9 @@ BATCHES = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 """The notches of the setting that caps a batch."""
 MOST_PROMPT_SHARE = 0.8
 """Of a replica's time: nearer to all of it, prompts and the streams they interrupt wait without bound."""
+PER_TOKEN, FIRST_TOKEN = "time per token", "time to first token"
+PROMISED = {PER_TOKEN: "promise.tpot_s", FIRST_TOKEN: "promise.ttft_s"}
+"""What of the promise is broken, as a field of it."""
 PLATEAU = "a rate that rises no more"
 
 
@@ -137,7 +140,7 @@ def _one_stream(roofline: Roofline, workload: Workload, promise: Promise, chunk_
     idle = at_rate(roofline, workload, chunk_tokens, 1, 0.0)
     broken = _broken(idle, roofline, workload, promise)
     if broken:
-        raise PromiseOutOfReach(_out_of_reach(idle, workload, promise, broken), param="promise")
+        raise _out_of_reach(idle, workload, promise, broken)
     full = at_batch(roofline, workload, chunk_tokens, 1)
     low, high = 0.0, full.requests_per_s
     for _ in range(BISECTIONS):
@@ -145,7 +148,7 @@ def _one_stream(roofline: Roofline, workload: Workload, promise: Promise, chunk_
         kept = at_rate(roofline, workload, chunk_tokens, 1, middle).tpot_s <= promise.tpot_s
         low, high = (middle, high) if kept else (low, middle)
     if not low:
-        raise PromiseOutOfReach(_out_of_reach(idle, workload, promise, "time per token"), param="promise")
+        raise _out_of_reach(idle, workload, promise, PER_TOKEN)
     point = at_rate(roofline, workload, chunk_tokens, 1, low)
     return Knee(point, _broken(full, roofline, workload, promise), point)
 
@@ -154,17 +157,18 @@ def _broken(point: OperatingPoint, roofline: Roofline, workload: Workload, promi
     if point.kv_tokens > roofline.kv_capacity_tokens:
         return "KV memory"
     if point.tpot_s > promise.tpot_s:
-        return "time per token"
+        return PER_TOKEN
     if point.ttft_p99_s(workload, 1, 0.0) > promise.ttft_s:
-        return "time to first token"
+        return FIRST_TOKEN
     return "longest gap" if promise.gap_s and point.gap_s > promise.gap_s else ""
 
 
-def _out_of_reach(point: OperatingPoint, workload: Workload, promise: Promise, broken: str) -> str:
-    return (
+def _out_of_reach(point: OperatingPoint, workload: Workload, promise: Promise, broken: str) -> PromiseOutOfReach:
+    return PromiseOutOfReach(
         f"no number of replicas keeps the promise: one stream alone breaks the {broken}. The prefill of "
         f"{workload.new_tokens:,.0f} new tokens takes {point.prefill_s * 1e3:,.0f} ms and its p99 "
         f"{point.ttft_p99_s(workload, 1, 0.0) * 1e3:,.0f} ms of {promise.ttft_s * 1e3:,.0f}, a token "
         f"{point.tpot_s * 1e3:.1f} ms of {promise.tpot_s * 1e3:.1f}; more cards a replica, a smaller model or fewer "
-        "bytes per weight shorten both, a prefix cache or prompts of like lengths the first"
+        "bytes per weight shorten both, a prefix cache or prompts of like lengths the first",
+        param=PROMISED.get(broken, "promise"),
     )

@@ -11,19 +11,23 @@ from contracts.desired_state import Model, Replica
 from contracts.errors import ConfigError
 from engines.launch.config import LaunchConfig, LaunchWorkload
 from engines.launch.disaggregated import front_of, workers
+from engines.launch.pair import Half, require_alike
 from engines.launch.render import Served, render
 from engines.launch.sizing import gpu_of, node_of
 from engines.launch.spec import LaunchSpec, Reasoned
 from engines.performance.fit import require_fit
 from engines.performance.roofline import Roofline
+from gateway.desired.servable import check_options
 from planning.operating_point import Knee, knee
 from planning.plan import TENSOR_PARALLEL
-from planning.workload import Promise, Workload
+from planning.workload import Promise, PromiseOutOfReach, Workload
 from slipstream.pool_settings import PoolSettings
 from slipstream.served_names import served_names
 from slipstream.settings import Settings
 
 VARIANTS = {"on": (True,), "off": (False,), "both": (False, True)}
+PROMISES = {"promise.ttft_s": "workload.ttft_ms", "promise.tpot_s": "workload.tpot_ms"}
+"""The planner's promises as settings of a launch."""
 
 
 def launches(settings: Settings, pool_name: str, replica_id: str, speculation: str) -> list[LaunchSpec]:
@@ -32,7 +36,10 @@ def launches(settings: Settings, pool_name: str, replica_id: str, speculation: s
     speculation: `on`, `off` or `both`; empty: of each replica as it says. Raises ConfigError.
     """
     pool = _pool(settings, pool_name)
+    pool.check_role()
+    check_options(pool)
     launch = _launch(pool)
+    _require_pair(settings, pool)
     served = _served(settings, pool, launch)
     specs = []
     for replica in _replicas(pool, replica_id):
@@ -65,6 +72,15 @@ def _pool(settings: Settings, name: str) -> PoolSettings:
             return pool
     known = ", ".join(pool.name for pool in settings.pools) or "none"
     raise ConfigError(f"there is no pool {name!r} in the settings; pools: {known}")
+
+
+def _require_pair(settings: Settings, pool: PoolSettings) -> None:
+    """Refuse a half whose other half is launched otherwise. Raises ConfigError."""
+    decode = next((each for each in settings.pools if pool.name in (each.name, each.prefill_pool)), pool)
+    decode = pool if pool.role == "decode" else decode
+    prefill = next((each for each in settings.pools if each.name == decode.prefill_pool), None)
+    if prefill is not None and decode.launch is not None and prefill.launch is not None:
+        require_alike(Half(decode, decode.launch), Half(prefill, prefill.launch))
 
 
 def _launch(pool: PoolSettings) -> LaunchConfig:
@@ -152,7 +168,11 @@ def _knee(launch: LaunchConfig, field: str, cards: int, context_tokens: int) -> 
     if launch.workload is None:
         return None
     chunk = launch.chunk_tokens or node.gpu.chunk_tokens
-    return knee(Roofline(node), _workload(launch.workload), _promise(launch.workload), chunk)
+    try:
+        return knee(Roofline(node), _workload(launch.workload), _promise(launch.workload), chunk)
+    except PromiseOutOfReach as error:
+        setting = f"{field}.{PROMISES.get(error.param or '', 'workload')}"
+        raise PromiseOutOfReach(f"{setting}: {error.message}", param=setting) from None
 
 
 def _workload(asked: LaunchWorkload) -> Workload:

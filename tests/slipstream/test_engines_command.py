@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ from click.testing import CliRunner
 
 from contracts.desired_state import Replica
 from contracts.errors import ConfigError
-from engines.launch.config import LaunchDisaggregated
+from engines.launch.config import LaunchDisaggregated, LaunchSpeculation
+from engines.launch.pair import HalvesDiffer
 from engines.performance.catalog import H100, LLAMA_70B
 from engines.performance.precision import Precision
 from planning.plan import Hardware, plan
@@ -107,8 +109,11 @@ def test_the_cards_are_the_fewest_that_keep_the_promise() -> None:
     assert "tensor_parallel_size: 2" in spec.files[0].content
     (spec,) = launches(changed("chat", workload=None), "chat", "", "off")
     assert "for no workload is given" in spec.files[0].content
-    with pytest.raises(PromiseOutOfReach):
-        launches(changed("chat", workload=msgspec.structs.replace(slack, ttft_ms=1)), "chat", "", "off")
+    for promise in ("ttft_ms", "tpot_ms"):
+        with pytest.raises(PromiseOutOfReach) as refused:
+            launches(changed("chat", workload=msgspec.structs.replace(slack, **{promise: 1})), "chat", "", "off")
+        assert refused.value.param == f"pools.chat.launch.workload.{promise}"
+        assert refused.value.message.startswith(f"{refused.value.param}: no number of replicas")
 
 
 def test_what_is_set_is_written_as_set() -> None:
@@ -143,25 +148,110 @@ def test_the_way_engines_are_started_never_enters_the_desired_state() -> None:
     assert b"launch" not in msgspec.json.encode(load(EXAMPLE).desired_pools)
 
 
-def test_halves_of_a_pair_are_rendered_by_the_roles_of_their_pools() -> None:
+def paired(decode: Mapping[str, Any], prefill: Mapping[str, Any], port: int = 9_100) -> Settings:
+    """The example's SGLang pool as a pair, whose launches differ as given. The prefill engine drafts as the pool's
+    does."""
     settings = load(EXAMPLE)
     model, pool = settings.models[0], settings.pools[0]
     assert pool.launch is not None
-    one = msgspec.structs.replace(pool.launch, speculation=None, workload=None)
-    decode = msgspec.structs.replace(pool, role="decode", prefill_pool="pre", launch=one)
-    replica = Replica(id="p0", url="http://10.0.0.1:30000", bootstrap_port=9100)
-    prefill = msgspec.structs.replace(pool, name="pre", role="prefill", replicas=(replica,), launch=one)
-    settings = msgspec.structs.replace(settings, models=(model,), pools=(decode, prefill))
-    answers, computes = command(settings, pool.name), command(settings, "pre")
+    common = {"workload": None, "speculation": msgspec.structs.replace(pool.launch.speculation, topk=1)}
+    replica = Replica(id="p0", url="http://10.0.0.1:30000", bootstrap_port=port, speculation=True)
+    answers = msgspec.structs.replace(
+        pool,
+        role="decode",
+        prefill_pool="pre",
+        launch=msgspec.structs.replace(pool.launch, **{**common, **decode}),
+    )
+    computes = msgspec.structs.replace(
+        pool,
+        name="pre",
+        role="prefill",
+        replicas=(replica,),
+        launch=msgspec.structs.replace(pool.launch, **{**common, **prefill}),
+    )
+    return msgspec.structs.replace(settings, models=(model,), pools=(answers, computes))
+
+
+NO_HEAD = {"speculation": None}
+
+
+def test_halves_of_a_pair_are_rendered_by_the_roles_of_their_pools() -> None:
+    settings = paired(NO_HEAD, NO_HEAD)
+    (model,), (decode, prefill) = settings.models, settings.pools
+    answers, computes = command(settings, decode.name), command(settings, "pre")
     assert answers["--disaggregation-mode"] == ("decode",)
     assert computes["--disaggregation-mode"] == ("prefill",)
     assert computes["--disaggregation-bootstrap-port"] == ("9100",)
     assert computes["--served-model-name"] == answers["--served-model-name"] == ("coder-8b",)
-    whole = msgspec.structs.replace(pool, name="whole", split_pool=pool.name, launch=one)
+    whole = msgspec.structs.replace(
+        decode, name="whole", split_pool=decode.name, role="unified", prefill_pool="", launch=decode.launch
+    )
     model = msgspec.structs.replace(model, pool="whole")
     settings = msgspec.structs.replace(settings, models=(model,), pools=(decode, prefill, whole))
-    served = {command(settings, name)["--served-model-name"] for name in (pool.name, "pre", "whole")}
+    served = {command(settings, name)["--served-model-name"] for name in (decode.name, "pre", "whole")}
     assert served == {("coder-8b",)}
+
+
+@pytest.mark.parametrize(
+    ("decode", "setting"),
+    [
+        ({"transfer_backend": "mooncake"}, "transfer_backend"),
+        ({"kv_dtype": "bf16"}, "kv_dtype"),
+        ({"weights": "bf16", "kv_dtype": "fp8"}, "weights"),
+        ({"gpu": "a100", "kv_dtype": "bf16"}, "weights"),
+        ({"model": "/models/coder-8b-other"}, "model"),
+        ({"extra_arguments": ("--dtype", "float16")}, "extra_arguments"),
+        (NO_HEAD, "speculation"),
+        ({"speculation": LaunchSpeculation(draft_model="/models/another")}, "speculation"),
+        ({"speculation": LaunchSpeculation(algorithm="ngram", adaptive=False)}, "speculation"),
+    ],
+)
+@pytest.mark.parametrize("turned", [False, True])
+def test_halves_of_a_pair_that_do_not_go_together_are_refused(
+    decode: Mapping[str, Any], setting: str, turned: bool
+) -> None:
+    settings = paired({}, decode) if turned else paired(decode, {})
+    for refuse in (
+        lambda: launches(settings, "autocomplete", "", ""),
+        lambda: launches(settings, "pre", "", ""),
+        lambda: require_launches(settings),
+    ):
+        with pytest.raises(HalvesDiffer, match=rf"^pools\.autocomplete\.launch\.{setting}: .*pools\.pre") as refused:
+            refuse()
+        assert refused.value.param == f"pools.autocomplete.launch.{setting}"
+
+
+def test_halves_of_a_pair_that_are_said_to_be_the_same_in_other_words_are_taken() -> None:
+    require_launches(paired({"weights": "fp8", "kv_dtype": "fp8"}, {"weights": "auto", "kv_dtype": "auto"}))
+
+
+def test_a_pair_drafts_on_both_halves_or_on_none() -> None:
+    settings = paired({}, {})
+    decode, prefill = settings.pools
+    without = msgspec.structs.replace(prefill.replicas[0], speculation=False)
+    settings = msgspec.structs.replace(settings, pools=(decode, msgspec.structs.replace(prefill, replicas=(without,))))
+    with pytest.raises(HalvesDiffer, match=r"pools\.autocomplete and pools\.pre, code-0 .* and p0 without"):
+        launches(settings, "autocomplete", "", "")
+
+
+def test_a_prefill_pool_is_not_rendered_without_its_port() -> None:
+    with pytest.raises(ConfigError, match=r"^pools\.pre\.replicas\.p0\.bootstrap_port: 0; 1 to 65535"):
+        launches(paired({}, {}, port=0), "pre", "", "")
+
+
+def test_what_moves_keys_and_values_is_refused_under_its_own_name() -> None:
+    pigeons = {"transfer_backend": "carrier-pigeon"}
+    with pytest.raises(ConfigError, match=r"one of .*mooncake.*, not 'carrier-pigeon'") as refused:
+        launches(paired(pigeons, pigeons), "pre", "", "")
+    assert refused.value.param == "pools.pre.launch.transfer_backend"
+    assert refused.value.message.startswith("pools.pre.launch.transfer_backend: ")
+
+
+def test_an_option_of_another_driver_is_not_rendered() -> None:
+    settings = load(EXAMPLE)
+    pool = msgspec.structs.replace(settings.pools[0], abort_by_id=True)
+    with pytest.raises(ConfigError, match=r"pools\.autocomplete\.abort_by_id: true; the driver sglang .*driver vllm"):
+        launches(msgspec.structs.replace(settings, pools=(pool,)), "autocomplete", "", "")
 
 
 DISAGGREGATED = LaunchDisaggregated(("http://10.0.0.21:8001", "http://10.0.0.22:8001"), ("http://10.0.0.23:8001",))

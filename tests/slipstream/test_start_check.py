@@ -152,7 +152,11 @@ BROKEN: dict[str, tuple[Callable[[Path], str], str]] = {
     ),
     "adapters of a dialect that loads none": (
         lambda at: _pool("max_adapters = 4"),
-        "pools.elsewhere.max_adapters: 4; the driver openai loads no adapters, so it must be 0\n",
+        "pools.elsewhere.max_adapters: 4; the driver openai loads no adapters, so it must be 0 (for driver ",
+    ),
+    "an option of another driver": (
+        lambda at: _pool("abort_by_id = true"),
+        "pools.elsewhere.abort_by_id: true; the driver openai has no such option, so leave it out (for driver vllm)\n",
     ),
     "drafts of engines that draft nothing": (
         lambda at: (

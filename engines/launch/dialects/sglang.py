@@ -24,6 +24,7 @@ from engines.performance.precision import Precision
 PROGRAM = ("python3", "-m", "sglang.launch_server")
 KV_DTYPES = {"fp8": "fp8_e4m3", "bf16": "bf16"}
 ALGORITHMS = {"eagle3": "EAGLE3", "eagle": "EAGLE", "ngram": "NGRAM"}
+TRANSFER = "--disaggregation-transfer-backend"
 ORDERS_WITH_PRIORITY = ("fcfs", "lof")
 ADAPTED = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 """The layers that adapters may change."""
@@ -35,6 +36,7 @@ def render(target: Target) -> LaunchSpec:
     """The command of one replica. Raises ConfigError."""
     options = known_options("sglang", target.launch.version, f"{target.field}.version")
     _require_governed(target)
+    options.require((TRANSFER, target.launch.transfer_backend), f"{target.field}.transfer_backend")
     arguments = tuple(_arguments(target))
     extra = tuple(Argument(word) for word in target.launch.extra_arguments)
     _require_extra(target, arguments, options)
@@ -137,7 +139,7 @@ def _pair(target: Target) -> Iterator[Argument]:
     if role == "unified":
         return
     yield Argument("--disaggregation-mode", (role,), "half of a pair")
-    yield Argument("--disaggregation-transfer-backend", (launch.transfer_backend,), "of both halves")
+    yield Argument(TRANSFER, (launch.transfer_backend,), "of both halves")
     if role == "prefill":
         port = str(target.replica.bootstrap_port)
         yield Argument("--disaggregation-bootstrap-port", (port,), "where decode engines find it")

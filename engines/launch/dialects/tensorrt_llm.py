@@ -172,7 +172,7 @@ def _require_possible(target: Target, release: Release) -> None:
             f"request with a priority; set it false, or {target.field}.version to 1.3 or later",
             param=f"pools.{target.pool.name}.request_priorities",
         )
-    if target.pool.role != "unified" and launch.transfer_backend.lower() not in TRANSFERS:
+    if launch.transfer_backend.lower() not in TRANSFERS:
         raise ConfigError(
             f"{target.field}.transfer_backend: TensorRT-LLM moves keys and values by {', '.join(TRANSFERS)}, not by "
             f"{launch.transfer_backend}",
