@@ -76,6 +76,12 @@ class Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     cascade: Cascade | None = None
     """A small model that answers some of its requests first; none unless it is asked for."""
 
+    @property
+    def answering_pools(self) -> tuple[str, ...]:
+        """The pools that a request for it may be given to, its own first."""
+        split = () if self.canary is None else (self.canary.pool, self.canary.control_pool)
+        return tuple(dict.fromkeys(name for name in (self.pool, *split) if name))
+
 
 class Replica(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """One engine process (or one load-balanced address)."""
@@ -278,6 +284,12 @@ class DesiredState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
             if pool.name == name:
                 return pool
         return None
+
+    @property
+    def adapted_models(self) -> frozenset[str]:
+        """Names of the models that some of their engines take LoRA adapters of."""
+        taking = {pool.name for pool in self.pools if pool.max_adapters}
+        return frozenset(model.name for model in self.models if not taking.isdisjoint(model.answering_pools))
 
     def check(self) -> None:
         """Raise ConfigError when names clash or point nowhere."""

@@ -17,7 +17,7 @@ import asyncpg
 import click
 import msgspec
 
-from contracts.desired_state import Model
+from contracts.desired_state import DesiredState
 from slipstream.commands.options import Deployment, running_settings
 from slipstream.database import connected
 from slipstream.settings import Settings
@@ -27,10 +27,6 @@ if TYPE_CHECKING:
 
 ResultT = TypeVar("ResultT")
 BodyT = TypeVar("BodyT")
-
-
-class _Models(msgspec.Struct):
-    models: tuple[Model, ...]
 
 
 def administer(deployment: Deployment, work: Callable[[AdminCall], Awaitable[ResultT]]) -> ResultT:
@@ -69,7 +65,7 @@ async def administration(settings: Settings, command: str) -> AsyncIterator[Admi
             role=Role.OWNER,
             operator=True,
         )
-        models = _Models(await _models(connection))
+        fleet = await _fleet(connection)
         config = settings.gateway.admin
         slices = ConfiguredSlices(settings.evals)
         call = AdminCall(
@@ -77,7 +73,7 @@ async def administration(settings: Settings, command: str) -> AsyncIterator[Admi
             principal,
             command,
             settings.pepper,
-            models,
+            fleet,
             config,
             NoCounterReader(),
             slices,
@@ -115,9 +111,10 @@ def _command(context: click.Context) -> str:
     return " ".join(("slipstream", *reversed(names)))
 
 
-async def _models(connection: asyncpg.Connection[Any]) -> tuple[Model, ...]:
+async def _fleet(connection: asyncpg.Connection[Any]) -> DesiredState:
+    """The newest version; one of nothing where no gateway has started yet."""
     from gateway.desired import document
     from gateway.desired.store import NEWEST
 
     row = await connection.fetchrow(NEWEST.replace("document FROM", "document::text FROM"), 0)
-    return document.decode(row[0], row[1]).models if row is not None else ()
+    return document.decode(row[0], row[1]) if row is not None else DesiredState(0)

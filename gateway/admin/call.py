@@ -30,6 +30,8 @@ class KnownModels(Protocol):
     """What serves models: a gateway's fleet."""
 
     models: tuple[Model, ...]
+    adapted_models: frozenset[str]
+    """Those that some of their engines take LoRA adapters of."""
 
 
 class CounterReader(Protocol):

@@ -60,6 +60,8 @@ class ModelCatalog:
         self._warned: frozenset[str] = frozenset()
         self._cascade_metrics = cascade_metrics
         self.models: tuple[Model, ...] = ()
+        self.adapted_models: frozenset[str] = frozenset()
+        """Those that some of their engines take LoRA adapters of."""
         self.version = 0
 
     async def load(self, state: DesiredState) -> None:
@@ -99,6 +101,7 @@ class ModelCatalog:
         self._targets, self._tokenizers = targets, tokenizers
         self._approve(state)
         self.models, self.version = state.models, state.version
+        self.adapted_models = state.adapted_models
 
     def _approve(self, state: DesiredState) -> None:
         """Which cascades passed a comparison of what they are now."""
@@ -144,7 +147,8 @@ class ModelCatalog:
 
     def find(self, name: str, may_use: MayUse, adapters: Sequence[Adapter] = ()) -> Target:
         """name: a model's, or `model:adapter`; "" means the caller's first model of the autocomplete tier. adapters:
-        the caller's. Raises ModelNotFound, naming what there is for this caller."""
+        the caller's. Raises ModelNotFound, naming what there is for this caller, also for an adapter of theirs that
+        none of the model's engines can take."""
         if not name:
             return self._for_editors(may_use)
         target = self._targets.get(name) or self._adapted(name, adapters)
@@ -163,7 +167,15 @@ class ModelCatalog:
             return None
         wanted = target.model.name, adapter_name
         adapter = next((one for one in adapters if (one.model, one.name) == wanted), None)
-        return None if adapter is None else msgspec.structs.replace(target, adapter=adapter)
+        if adapter is None:
+            return None
+        if target.model.name not in self.adapted_models:
+            raise ModelNotFound(
+                f"The adapter '{adapter.public_name}' cannot be used: the engines of '{adapter.model}' take no "
+                f"adapters. Ask for '{adapter.model}', or have whoever runs this deployment change its engines.",
+                param="model",
+            )
+        return msgspec.structs.replace(target, adapter=adapter)
 
     def on_pool(self, target: Target, pool_name: str) -> Target:
         """The same model on a pool that the request names. Raises InvalidField, naming the pools there are."""

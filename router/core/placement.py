@@ -385,7 +385,7 @@ class Placer:
 
     def refuse_adapter(self, pool: PoolState, waiting: QueuedRequest, now: float, out: list[Decision]) -> None:
         """Nobody in the pool takes adapters."""
-        reason = f"The engines of {waiting.ask.model} take no adapters (pools.{pool.name}.max_adapters is 0)."
+        reason = f"The engines of {waiting.ask.model} that this request goes to take no adapters."
         self._refuse(pool, waiting, NoEngine.code, Reason.NO_ADAPTERS, reason, self.config.retry_after_s, now, out)
 
     def refuse_overloaded(

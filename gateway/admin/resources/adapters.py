@@ -75,12 +75,12 @@ async def list_adapters(call: AdminCall, organization_id: UUID, query: AdapterQu
 async def create_adapter(call: AdminCall, organization_id: UUID, body: NewAdapter) -> Adapter:
     """Give an organization, or one of its projects, an adapter.
 
-    Engines load it when it is asked for first. Gateways follow within a second.
+    Some engine of the model must take adapters (`max_adapters` of its pools), and loads it when it is asked for first. Gateways follow within a second.
     """
     await call.require_organization(organization_id)
     if body.project_id is not None and await call.organization_of_project(body.project_id) != organization_id:
         raise InvalidField("Invalid value for 'project_id': it is another organization's project.", param="project_id")
-    _require_model(call, body.model)
+    _require_adapted(call, body.model)
     await call.lock_organization(organization_id)
     table = adapters.c
     own = table.organization_id == organization_id
@@ -103,10 +103,19 @@ async def delete_adapter(call: AdminCall, adapter_id: UUID) -> Deleted:
     return await ADAPTERS.delete(call, await ADAPTERS.find(call, adapter_id, for_update=True))
 
 
-def _require_model(call: AdminCall, name: str) -> None:
-    known = [model.name for model in call.fleet.models]
-    if name not in known:
+def _require_adapted(call: AdminCall, name: str) -> None:
+    """A model that there is, and that some engine takes adapters of: nobody could use it otherwise."""
+    model = next((model for model in call.fleet.models if model.name == name), None)
+    if model is None:
+        known = [model.name for model in call.fleet.models]
         raise InvalidField(
             f"Invalid value for 'model': this deployment has no model {name!r}; it has: {', '.join(known) or 'none'}.",
+            param="model",
+        )
+    if name not in call.fleet.adapted_models:
+        pools = " or ".join(f"pools.{pool}.max_adapters" for pool in model.answering_pools)
+        raise InvalidField(
+            f"Invalid value for 'model': the engines of {name!r} take no adapters. Set {pools} above 0 (drivers "
+            "embedded, sglang and vllm; no pairs), and start the engines for it, as docs/guides/adapters.md says.",
             param="model",
         )
