@@ -41,6 +41,14 @@ SELECT id FROM gateway.principals WHERE id::text = lower($2) OR (organization_id
 """
 
 
+ACCOUNTS = """
+SELECT id FROM gateway.principals
+ WHERE id::text = lower($1)
+    OR (lower(email) = lower($1) AND EXISTS (SELECT FROM gateway.console_accounts WHERE principal_id = principals.id))
+ ORDER BY created_at, id
+"""
+
+
 async def organization_named(connection: asyncpg.Connection[Any], which: str) -> UUID:
     """By id or name. Raises NotFound, and InvalidField when several have the name."""
     found = await organizations_named(connection, which)
@@ -111,6 +119,16 @@ async def member_named(connection: asyncpg.Connection[Any], organization_id: UUI
     if found is None:
         raise NotFound(f"member {which!r}: none has this id, and none of the organization this e-mail address")
     return found
+
+
+async def account_named(connection: asyncpg.Connection[Any], which: str) -> UUID:
+    """By a member's id, or by an account's e-mail address in whichever organization. Raises like
+    `organization_named`."""
+    found = await connection.fetch(ACCOUNTS, which)
+    if not found:
+        listed = command("console accounts list")
+        raise NotFound(f"account {which!r}: none has this member's id or e-mail address; `{listed}` shows them")
+    return only("account", which, [row["id"] for row in found])
 
 
 async def ensure_project_named(call: AdminCall, organization: str, which: str) -> tuple[UUID, list[str]]:

@@ -123,7 +123,7 @@ def list_command(deployment: Deployment, organization: str | None) -> None:
 
 @accounts.command()
 @deployment_options
-@click.option("--organization", help=OF_OPERATOR)
+@click.option("--organization", help="Id or name. Default: whichever has the only account of this address.")
 @click.option("--totp", is_flag=True, help="Forget the authenticator too: for somebody who lost it.")
 @click.argument("which")
 def reset(deployment: Deployment, organization: str | None, totp: bool, which: str) -> None:
@@ -131,10 +131,12 @@ def reset(deployment: Deployment, organization: str | None, totp: bool, which: s
     from gateway.admin.call import AdminCall
     from gateway.admin.resources.console_links import reset_account
     from slipstream.administration import administer
-    from slipstream.tenants import administered_organization, member_named
+    from slipstream.tenants import account_named, member_named, organization_named
 
     async def work(call: AdminCall) -> ConsoleLink:
-        found = await administered_organization(call.connection, organization)
+        if organization is None:
+            return await reset_account(call, await account_named(call.connection, which), totp=totp)
+        found = await organization_named(call.connection, organization)
         return await reset_account(call, await member_named(call.connection, found, which), totp=totp)
 
     _show(deployment, administer(deployment, work))
