@@ -126,6 +126,7 @@ def upgrade() -> None:
     for table, key in DAYS.items():
         op.execute(_known_days(table, key))
     op.execute(RAN)
+    op.execute(f"ANALYZE gateway.completion_hours, {', '.join(f'gateway.{table}' for table in DAYS)}")
 
 
 def downgrade() -> None:
