@@ -6,6 +6,8 @@ Times are of the requests' arrival, in UTC. No foreign keys, as in the ledger.
 
 from __future__ import annotations
 
+from typing import Any
+
 from sqlalchemy import ARRAY, BigInteger, Column, Date, DateTime, Double, Index, Integer, SmallInteger, Table, Text
 from sqlalchemy.dialects.postgresql import UUID
 
@@ -31,7 +33,7 @@ def _key(name: str) -> Column[str]:
     return Column(name, Text, primary_key=True)
 
 
-def _sums() -> list[Column[object]]:
+def _sums() -> list[Column[Any]]:
     return [
         *(Column(name, BigInteger, nullable=False) for name in COUNTS),
         # A histogram of the completions' latencies: gateway/observability/latency_histogram.py.
