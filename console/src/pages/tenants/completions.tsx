@@ -141,7 +141,8 @@ export function Completions() {
                 csvName={`completions by ${by}`}
                 empty={
                   <Empty title="No completions in this period">
-                    They are here within a minute. Point an editor at this deployment with a key of a project, or try one in the playground.
+                    They are here within a minute. Point an editor at this deployment with a key of a project,
+                    or try one in the playground.
                   </Empty>
                 }
               />
