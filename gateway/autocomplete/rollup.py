@@ -1,18 +1,19 @@
 """What became of completions, recomputed from the traces and the editors' reports. Called by the worker's scheduled
 task.
 
-Whole hours of an organization are replaced, never added to, and its days made of their hours, so running it twice,
-late, or from two workers at once changes nothing. An hour is that in which requests arrived; a report comes seconds
-later, or hours, and every hour of an organization that has news since the last run is redone. Hours whose traces may
-already be forgotten are left as they are.
+Whole hours of an organization are replaced, never added to, and its days and weeks made of their parts, so running it
+twice, late, or from two workers at once changes nothing. An hour is that in which requests arrived; a report comes
+seconds later, or hours, and every hour of an organization that has news since the last run is redone. Hours whose
+traces may already be forgotten are left as they are.
 """
 
 from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 from datetime import UTC, date, datetime, timedelta
+from typing import NamedTuple
 from uuid import UUID
 
 from contracts.generation import Tier
@@ -27,7 +28,7 @@ LOCK_ID = 0x636D706C
 """Key of the advisory lock, the bytes of `cmpl`."""
 OVERLAP_S = 30
 """A row's recorded_at is when its transaction began; gateways give up on one after five (serving/trace.py)."""
-HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+HOUR, DAY, WEEK = timedelta(hours=1), timedelta(days=1), timedelta(weeks=1)
 MARGIN = HOUR
 """Between what retention forgets now and the oldest hour that is redone: request ids go by gateways' clocks."""
 UNKNOWN = "unknown"
@@ -104,38 +105,53 @@ SELECT {_KEY}, {_SUMS}, coalesce(array_agg(bucket ORDER BY bucket) FILTER (WHERE
        coalesce(array_agg(completions ORDER BY bucket) FILTER (WHERE bucket IS NOT NULL), '{{}}')
   FROM bucketed GROUP BY {_KEY}
 """  # noqa: S608
-DAYS: Mapping[str, str] = {"completion_days": "language, client, model", "project_completion_days": "project_id"}
-"""The tables by day, and what they tell apart."""
 
 
-def _clear_day(table: str) -> str:
-    return f"DELETE FROM gateway.{table} WHERE day = %(day)s AND {WHOSE}"  # noqa: S608
+class Cut(NamedTuple):
+    """A table whose rows are sums of another's. time: its column of dates; key: what else it tells apart."""
 
+    table: str
+    time: str
+    key: str
+    parts: str
+    parts_time: str
 
-def _fill_day(table: str, key: str) -> str:
-    return f"""
-WITH hours AS MATERIALIZED (
-    SELECT * FROM gateway.completion_hours WHERE {WHOSE} AND hour >= %(begin)s AND hour < %(end)s
+    @property
+    def clear(self) -> str:
+        """Takes one day or week of some organizations away."""
+        return f"DELETE FROM gateway.{self.table} WHERE {self.time} = %(at)s AND {WHOSE}"  # noqa: S608
+
+    @property
+    def fill(self) -> str:
+        """Adds it up again."""
+        group = f"organization_id, {self.key}"
+        return f"""
+WITH parts AS MATERIALIZED (
+    SELECT * FROM gateway.{self.parts} WHERE {WHOSE} AND {self.parts_time} >= %(begin)s AND {self.parts_time} < %(end)s
 ), summed AS (
-    SELECT organization_id, {key}, {_SUMS} FROM hours GROUP BY organization_id, {key}
+    SELECT {group}, {_SUMS} FROM parts GROUP BY {group}
 ), bucketed AS (
-    SELECT organization_id, {key}, bucket, sum(each)::bigint AS of_bucket
-      FROM hours CROSS JOIN unnest(buckets, counts) AS histogram (bucket, each)
-     GROUP BY organization_id, {key}, bucket
+    SELECT {group}, bucket, sum(each)::bigint AS of_bucket
+      FROM (SELECT {group}, unnest(buckets) AS bucket, unnest(counts) AS each FROM parts) AS histogram
+     GROUP BY {group}, bucket
 ), histograms AS (
-    SELECT organization_id, {key}, array_agg(bucket ORDER BY bucket) AS buckets,
-           array_agg(of_bucket ORDER BY bucket) AS counts
-      FROM bucketed GROUP BY organization_id, {key}
+    SELECT {group}, array_agg(bucket ORDER BY bucket) AS buckets, array_agg(of_bucket ORDER BY bucket) AS counts
+      FROM bucketed GROUP BY {group}
 )
-INSERT INTO gateway.{table} (organization_id, day, {key}, {_NAMES}, buckets, counts)
-SELECT organization_id, %(day)s, {key}, {_NAMES}, coalesce(buckets, '{{}}'), coalesce(counts, '{{}}')
-  FROM summed LEFT JOIN histograms USING (organization_id, {key})
+INSERT INTO gateway.{self.table} ({self.time}, {group}, {_NAMES}, buckets, counts)
+SELECT %(at)s, {group}, {_NAMES}, coalesce(buckets, '{{}}'), coalesce(counts, '{{}}')
+  FROM summed LEFT JOIN histograms USING ({group})
 """  # noqa: S608
 
 
-REDO_DAY = tuple((_clear_day(table), _fill_day(table, key)) for table, key in DAYS.items())
+DETAILED = Cut("detailed_completion_days", "day", "project_id, language, client, model", "completion_hours", "hour")
+DAILY = (
+    Cut("completion_days", "day", "language, client, model", DETAILED.table, "day"),
+    Cut("project_completion_days", "day", "project_id", DETAILED.table, "day"),
+)
+WEEKLY = Cut("project_completion_weeks", "week", "project_id", "project_completion_days", "day")
 FORGET_HOURS = "DELETE FROM gateway.completion_hours WHERE hour < %s"
-FORGET_DAYS = tuple(f"DELETE FROM gateway.{table} WHERE day < %s" for table in DAYS)  # noqa: S608
+FORGET = tuple(f"DELETE FROM gateway.{cut.table} WHERE {cut.time} < %s" for cut in (DETAILED, *DAILY, WEEKLY))  # noqa: S608
 RAN = "INSERT INTO gateway.completion_roll_up_runs VALUES (now(), %s, %s) ON CONFLICT DO NOTHING"
 OLD_RUNS = "DELETE FROM gateway.completion_roll_up_runs WHERE started_at < now() - interval '7 days'"
 
@@ -144,7 +160,7 @@ def roll_up(database_url: str, *, trace_retention_days: int, retention_days: int
     """Bring the totals of completions up to date; returns how many hours were redone, each organization's counted.
 
     trace_retention_days: how long traces and reports are certain to be there. retention_days: of the totals, which are
-    forgotten behind it, whole days (UTC) at a time; None: not now. Raises psycopg.Error when the database is away;
+    forgotten behind it, whole weeks (UTC) at a time; None: not now. Raises psycopg.Error when the database is away;
     nothing is written then, and the next run makes up for it.
     """
     began_s, now = time.monotonic(), datetime.now(UTC)
@@ -153,13 +169,19 @@ def roll_up(database_url: str, *, trace_retention_days: int, retention_days: int
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK_ID,))
         touched = _touched(connection, hour_of(now - timedelta(days=trace_retention_days) + MARGIN) + HOUR)
         days: dict[date, set[UUID]] = defaultdict(set)
+        weeks: dict[date, set[UUID]] = defaultdict(set)
         for hour, organizations in touched.items():
             _redo_hour(connection, hour, organizations)
             days[hour.date()].update(organizations)
         for day, whose in sorted(days.items()):
-            _redo_day(connection, day, sorted(whose))
+            _redo(connection, DETAILED, day, begin_of(day), begin_of(day) + DAY, whose)
+            for cut in DAILY:
+                _redo(connection, cut, day, day, day + DAY, whose)
+            weeks[week_of(day)].update(whose)
+        for week, whose in sorted(weeks.items()):
+            _redo(connection, WEEKLY, week, week, week + WEEK, whose)
         if retention_days is not None:
-            _forget(connection, (now - timedelta(days=retention_days)).date())
+            _forget(connection, week_of((now - timedelta(days=retention_days)).date()))
         hours = sum(map(len, touched.values()))
         connection.execute(RAN, (time.monotonic() - began_s, hours))
         connection.execute(OLD_RUNS)
@@ -174,6 +196,11 @@ def hour_of(moment: datetime) -> datetime:
 def begin_of(day: date) -> datetime:
     """Midnight, UTC."""
     return datetime(day.year, day.month, day.day, tzinfo=UTC)
+
+
+def week_of(day: date) -> date:
+    """The Monday of the week that a day lies in."""
+    return day - timedelta(days=day.weekday())
 
 
 def _touched(connection: Connection, oldest: datetime) -> dict[datetime, list[UUID]]:
@@ -191,16 +218,15 @@ def _redo_hour(connection: Connection, hour: datetime, organizations: Sequence[U
         connection.execute(statement, {"hour": hour, "organizations": organizations, **bounds})
 
 
-def _redo_day(connection: Connection, day: date, organizations: Sequence[UUID]) -> None:
-    """From its hours."""
-    bounds = {"day": day, "begin": begin_of(day), "end": begin_of(day) + DAY}
-    for clear, fill in REDO_DAY:
-        for statement in (clear, fill):
-            connection.execute(statement, {"organizations": organizations, **bounds})
+def _redo(connection: Connection, cut: Cut, at: date, begin: date, end: date, organizations: Collection[UUID]) -> None:
+    """From its parts. begin, end: what is compared with their time: moments for hours, else days."""
+    bounds = {"at": at, "begin": begin, "end": end, "organizations": sorted(organizations)}
+    for statement in (cut.clear, cut.fill):
+        connection.execute(statement, bounds)
 
 
 def _forget(connection: Connection, oldest: date) -> None:
-    """Days before the oldest, with their hours: no day is left without some of its hours."""
+    """What lies before the oldest week: none is left without some of its parts."""
     connection.execute(FORGET_HOURS, (begin_of(oldest),))
-    for statement in FORGET_DAYS:
+    for statement in FORGET:
         connection.execute(statement, (oldest,))

@@ -1,5 +1,5 @@
-"""What became of completions, added up: by hour with everything that they are told apart by, and by day in two coarser
-cuts, so that a month of a thousand projects is few rows.
+"""What became of completions, added up: by hour and by day with everything that they are told apart by, and in coarser
+cuts by day and by week, so that three months of a thousand projects are few rows.
 
 Times are of the requests' arrival, in UTC. No foreign keys, as in the ledger.
 """
@@ -52,6 +52,16 @@ completion_hours = Table(
     *_sums(),
     Index(None, "hour", "organization_id"),
 )
+detailed_completion_days = Table(
+    "detailed_completion_days",
+    metadata,
+    Column("organization_id", UUID(), primary_key=True),
+    Column("project_id", UUID(), primary_key=True),
+    Column("day", Date, primary_key=True),
+    *(_key(name) for name in ("language", "client", "model")),
+    *_sums(),
+    Index(None, "day", "organization_id"),
+)
 completion_days = Table(
     "completion_days",
     metadata,
@@ -59,7 +69,7 @@ completion_days = Table(
     Column("day", Date, primary_key=True),
     *(_key(name) for name in ("language", "client", "model")),
     *_sums(),
-    Index(None, "day"),
+    Index(None, "day", "organization_id"),
 )
 project_completion_days = Table(
     "project_completion_days",
@@ -68,7 +78,17 @@ project_completion_days = Table(
     Column("project_id", UUID(), primary_key=True),
     Column("day", Date, primary_key=True),
     *_sums(),
-    Index(None, "day"),
+    Index(None, "day", "organization_id"),
+)
+project_completion_weeks = Table(
+    "project_completion_weeks",
+    metadata,
+    Column("organization_id", UUID(), primary_key=True),
+    Column("project_id", UUID(), primary_key=True),
+    # Its Monday.
+    Column("week", Date, primary_key=True),
+    *_sums(),
+    Index(None, "week", "organization_id"),
 )
 
 # What was recorded before a run began, less what a transaction may take, need not be looked at again.

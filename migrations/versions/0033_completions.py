@@ -17,7 +17,15 @@ TOTALS = (
     ", ".join(f"{name} bigint NOT NULL" for name in COUNTS) + ", buckets smallint[] NOT NULL, counts bigint[] NOT NULL"
 )
 KEY = "organization_id, project_id, hour, language, client, model"
-DAYS = {"completion_days": "language, client, model", "project_completion_days": "project_id"}
+# Table, its time, what else it tells apart, whose sums it has, and their time as its own.
+CUTS = (
+    ("detailed_completion_days", "day", "project_id, language, client, model", "completion_hours",
+     "(hour AT TIME ZONE 'UTC')::date"),
+    ("completion_days", "day", "language, client, model", "detailed_completion_days", "day"),
+    ("project_completion_days", "day", "project_id", "detailed_completion_days", "day"),
+    ("project_completion_weeks", "week", "project_id", "project_completion_days",
+     "day - (extract(isodow FROM day)::integer - 1)"),
+)  # fmt: skip
 # Ids that carry a time, of 2020 to 2100.
 DATED = f"request_id >= 'req_{1_577_836_800_000:012x}' AND request_id < 'req_{4_102_444_800_000:012x}'"
 
@@ -27,16 +35,28 @@ CREATE TABLE gateway.completion_hours (
     PRIMARY KEY ({KEY})
 );
 CREATE INDEX completion_hours_hour_organization_id_idx ON gateway.completion_hours (hour, organization_id);
+CREATE TABLE gateway.detailed_completion_days (
+    organization_id uuid, project_id uuid, day date, language text, client text, model text, {TOTALS},
+    PRIMARY KEY (organization_id, project_id, day, language, client, model)
+);
+CREATE INDEX detailed_completion_days_day_organization_id_idx
+    ON gateway.detailed_completion_days (day, organization_id);
 CREATE TABLE gateway.completion_days (
     organization_id uuid, day date, language text, client text, model text, {TOTALS},
     PRIMARY KEY (organization_id, day, language, client, model)
 );
-CREATE INDEX completion_days_day_idx ON gateway.completion_days (day);
+CREATE INDEX completion_days_day_organization_id_idx ON gateway.completion_days (day, organization_id);
 CREATE TABLE gateway.project_completion_days (
     organization_id uuid, project_id uuid, day date, {TOTALS},
     PRIMARY KEY (organization_id, project_id, day)
 );
-CREATE INDEX project_completion_days_day_idx ON gateway.project_completion_days (day);
+CREATE INDEX project_completion_days_day_organization_id_idx ON gateway.project_completion_days (day, organization_id);
+CREATE TABLE gateway.project_completion_weeks (
+    organization_id uuid, project_id uuid, week date, {TOTALS},
+    PRIMARY KEY (organization_id, project_id, week)
+);
+CREATE INDEX project_completion_weeks_week_organization_id_idx
+    ON gateway.project_completion_weeks (week, organization_id);
 CREATE TABLE gateway.completion_roll_up_runs (
     started_at timestamptz PRIMARY KEY,
     seconds double precision NOT NULL,
@@ -91,24 +111,24 @@ SELECT {KEY}, {SUMS}, coalesce(array_agg(bucket ORDER BY bucket) FILTER (WHERE b
 """  # noqa: S608
 
 
-def _known_days(table: str, key: str) -> str:
+def _known(table: str, time: str, key: str, parts: str, at: str) -> str:
+    group = f"organization_id, {time}, {key}"
     return f"""
-WITH hours AS MATERIALIZED (
-    SELECT *, (hour AT TIME ZONE 'UTC')::date AS day FROM gateway.completion_hours
+WITH parts AS MATERIALIZED (
+    SELECT organization_id, {at} AS {time}, {key}, {NAMES}, buckets, counts FROM gateway.{parts}
 ), summed AS (
-    SELECT organization_id, day, {key}, {SUMS} FROM hours GROUP BY organization_id, day, {key}
+    SELECT {group}, {SUMS} FROM parts GROUP BY {group}
 ), bucketed AS (
-    SELECT organization_id, day, {key}, bucket, sum(each)::bigint AS of_bucket
-      FROM hours CROSS JOIN unnest(buckets, counts) AS histogram (bucket, each)
-     GROUP BY organization_id, day, {key}, bucket
+    SELECT {group}, bucket, sum(each)::bigint AS of_bucket
+      FROM (SELECT {group}, unnest(buckets) AS bucket, unnest(counts) AS each FROM parts) AS histogram
+     GROUP BY {group}, bucket
 ), histograms AS (
-    SELECT organization_id, day, {key}, array_agg(bucket ORDER BY bucket) AS buckets,
-           array_agg(of_bucket ORDER BY bucket) AS counts
-      FROM bucketed GROUP BY organization_id, day, {key}
+    SELECT {group}, array_agg(bucket ORDER BY bucket) AS buckets, array_agg(of_bucket ORDER BY bucket) AS counts
+      FROM bucketed GROUP BY {group}
 )
-INSERT INTO gateway.{table} (organization_id, day, {key}, {NAMES}, buckets, counts)
-SELECT organization_id, day, {key}, {NAMES}, coalesce(buckets, '{{}}'), coalesce(counts, '{{}}')
-  FROM summed LEFT JOIN histograms USING (organization_id, day, {key});
+INSERT INTO gateway.{table} ({group}, {NAMES}, buckets, counts)
+SELECT {group}, {NAMES}, coalesce(buckets, '{{}}'), coalesce(counts, '{{}}')
+  FROM summed LEFT JOIN histograms USING ({group});
 """  # noqa: S608
 
 
@@ -123,12 +143,13 @@ HAVING count(*) > 0;
 def upgrade() -> None:
     op.execute(TABLES)
     op.execute(KNOWN_HOURS)
-    for table, key in DAYS.items():
-        op.execute(_known_days(table, key))
+    op.execute("ANALYZE gateway.completion_hours")
+    for table, *cut in CUTS:
+        op.execute(_known(table, *cut))
+        op.execute(f"ANALYZE gateway.{table}")
     op.execute(RAN)
-    op.execute(f"ANALYZE gateway.completion_hours, {', '.join(f'gateway.{table}' for table in DAYS)}")
 
 
 def downgrade() -> None:
-    for table in ("completion_roll_up_runs", *reversed(DAYS), "completion_hours"):
+    for table in ("completion_roll_up_runs", *(table for table, *_ in reversed(CUTS)), "completion_hours"):
         op.execute(f"DROP TABLE gateway.{table}")

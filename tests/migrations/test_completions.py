@@ -13,7 +13,10 @@ from gateway.autocomplete.rollup import roll_up
 from migrations import run
 from tests.gateway.autocomplete.editors import completions, reports, write
 
-TABLES = ("completion_hours", "completion_days", "project_completion_days")
+TABLES = (
+    "completion_hours", "detailed_completion_days", "completion_days", "project_completion_days",
+    "project_completion_weeks",
+)  # fmt: skip
 
 
 async def test_what_is_there_is_added_up(empty_postgres_url: str) -> None:

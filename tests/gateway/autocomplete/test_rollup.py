@@ -22,14 +22,17 @@ from gateway.admin.resources.autocomplete import (
     AutocompleteTotals,
     get_autocomplete,
 )
-from gateway.autocomplete.rollup import HOUR, begin_of, hour_of, roll_up
+from gateway.autocomplete.rollup import HOUR, begin_of, hour_of, roll_up, week_of
 from gateway.metering.journal.request_id import first_at
 from tests.gateway.autocomplete.editors import OWNERS, Report, completions, reports, write
 from tests.gateway.autocomplete.plain_totals import COUNTS, plain_totals
 
 ACME, OTHER = OWNERS
 DAY = timedelta(days=1)
-TABLES = ("completion_hours", "completion_days", "project_completion_days")
+TABLES = (
+    "completion_hours", "detailed_completion_days", "completion_days", "project_completion_days",
+    "project_completion_weeks",
+)  # fmt: skip
 EVERY_GROUPING = [groups for many in range(6) for groups in combinations(AutocompleteGroup, many)]
 NARROWED: tuple[dict[str, Any], ...] = (
     {},
@@ -77,7 +80,7 @@ async def asked(
     found: list[AutocompleteTotals] = []
     cursor = None
     while True:
-        query = AutocompleteQuery(start=begin, end=end, group_by=list(groups), limit=11, cursor=cursor, **narrowed)
+        query = AutocompleteQuery(start=begin, end=end, group_by=list(groups), limit=60, cursor=cursor, **narrowed)
         page = await get_autocomplete(cast(AdminCall, Asker(connection)), ACME, query)
         found += page.data
         cursor = page.next_cursor
@@ -118,7 +121,7 @@ async def test_totals_are_the_plain_statements(
 ) -> None:
     choose = random.Random(seed)
     end = begin_of(datetime.now(UTC).date())
-    begin = end - 4 * DAY
+    begin = end - 16 * DAY  # with a whole week, and days beside it
     made = completions(choose, begin - 2 * HOUR, end + 2 * HOUR, 600)
     told = reports(choose, made, 900)
     choose.shuffle(made)
@@ -211,14 +214,17 @@ async def test_hours_whose_traces_may_be_forgotten_stay_as_they_are(
     assert {name: getattr(found, name) for name in COUNTS} == {name: wanted[()][name] for name in COUNTS}
 
 
-async def test_totals_are_forgotten_by_whole_days(connection: asyncpg.Connection[Any], fresh_postgres_url: str) -> None:
+async def test_totals_are_forgotten_by_whole_weeks(
+    connection: asyncpg.Connection[Any], fresh_postgres_url: str
+) -> None:
     choose, end = random.Random(6), datetime.now(UTC)
-    await write(connection, completions(choose, end - 6 * DAY, end, 300))
+    await write(connection, completions(choose, end - 20 * DAY, end, 600))
     await rolled_up(fresh_postgres_url)
     assert await rolled_up(fresh_postgres_url, retention_days=3) > 0
-    oldest = (datetime.now(UTC) - 3 * DAY).date()
+    oldest = week_of((datetime.now(UTC) - 3 * DAY).date())
     for table in TABLES[1:]:
-        assert await connection.fetchval(f"SELECT min(day) FROM gateway.{table}") == oldest
+        time = "week" if table.endswith("weeks") else "day"
+        assert await connection.fetchval(f"SELECT min({time}) FROM gateway.{table}") == oldest
     hours = await connection.fetch("SELECT DISTINCT hour FROM gateway.completion_hours ORDER BY 1")
     assert hours[0]["hour"] >= begin_of(oldest)
     await expect_plain(connection, begin_of(oldest), end, (AutocompleteGroup.DAY,))
