@@ -1,6 +1,6 @@
 """What became of an organization's completions in editors, and how long they took.
 
-Added up from the totals by hour and by day, which the worker brings up to date every minute
+Added up from totals of hours, days and weeks, which the worker brings up to date every minute
 (`worker.completions.roll_up_every_s`). Percentiles are those of histograms.
 """
 
