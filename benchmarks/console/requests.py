@@ -250,7 +250,6 @@ def _completions(own: str, now: datetime, shell: Ask, projects: Ask) -> list[Vie
             asks = (
                 ask(
                     f"{own}/autocomplete",
-                    every_page=group == [by],
                     limit=100 if group else None,
                     group_by=group,
                     **span,

@@ -9,7 +9,8 @@ from datetime import datetime, timedelta
 
 from gateway.metering.journal.request_id import first_at
 from gateway.metering.ledger.worker_connection import Connection
-from gateway.slo.serving_tables import BASE, MEASURES
+from gateway.observability.latency_histogram import bucket_sql
+from gateway.slo.serving_tables import MEASURES
 from gateway.slo.tables import COUNTS
 
 HOUR = timedelta(hours=1)
@@ -35,7 +36,7 @@ FILL_LATENCIES = f"""
 INSERT INTO gateway.latency_minutes (at, tier, model, pool, measure, buckets, counts)
 SELECT at, tier, model, pool, measure, array_agg(bucket ORDER BY bucket), array_agg(requests ORDER BY bucket)
   FROM (SELECT at, tier, model, pool, measure,
-               ceil(ln(greatest(value_ms, 0.01)) / ln({BASE}::float8))::smallint AS bucket, count(*) AS requests
+               {bucket_sql("value_ms")} AS bucket, count(*) AS requests
           FROM ({MEASURED} AND request_id >= %(first)s AND request_id < %(past)s) AS measured
          GROUP BY 1, 2, 3, 4, 5, 6) AS bucketed
  GROUP BY 1, 2, 3, 4, 5
