@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ARRAY, Column, DateTime, Select, Subquery, Table, all_, and_, func, literal, select, union_all
-from sqlalchemy.sql.expression import literal_column
+from sqlalchemy import ARRAY, Column, DateTime, Select, Subquery, Table, all_, literal, select, union_all
 
 from gateway.slo.serving_tables import serving_hours, serving_minutes
 from gateway.slo.tables import COUNTS, slo_hours, slo_minutes
 
+HOUR = timedelta(hours=1)
 LEVELS = ((serving_minutes, serving_hours), (slo_minutes, slo_hours))
 """By minute and by hour, fewest rows first. Projects are told apart by minute only: most have requests in few minutes
 of an hour, and would have nearly as many rows by hour."""
@@ -29,16 +29,13 @@ def totals(edges: Iterable[datetime], told_apart: Collection[str], *, by_minute:
     minutes, hours = next(
         ((each, by_hour) for each, by_hour in LEVELS if _tells(by_hour, told_apart)), (slo_minutes, None)
     )
-    every = _rows(minutes, told_apart, begin, end)
     if by_minute or hours is None:
-        return every.subquery("totals")
+        return _rows(minutes, told_apart, begin, end).subquery("totals")
     begins = {moment: moment.replace(minute=0, second=0, microsecond=0) for moment in moments}
-    cut = literal(sorted({begun for moment, begun in begins.items() if begun != moment}), _MOMENTS)
-    hour = func.unnest(cut).table_valued("begin", name="hour").render_derived()
-    at, begun = _time_of(minutes), hour.c.begin
-    of_cut = every.join(hour, and_(at >= begun, at < begun + literal_column("interval '1 hour'")))
-    whole = _rows(hours, told_apart, begin, end).where(_time_of(hours) != all_(cut))
-    return union_all(whole, of_cut).subquery("totals")
+    cut = sorted({begun for moment, begun in begins.items() if begun != moment})
+    whole = _rows(hours, told_apart, begin, end).where(_time_of(hours) != all_(literal(cut, _MOMENTS)))
+    parts = (_rows(minutes, told_apart, max(begun, begin), min(begun + HOUR, end)) for begun in cut)
+    return union_all(whole, *parts).subquery("totals")
 
 
 def _tells(table: Table, told_apart: Collection[str]) -> bool:
