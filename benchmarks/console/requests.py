@@ -332,7 +332,9 @@ def _operations(ids: Mapping[str, str], now: datetime) -> dict[str, list[View]]:
 
 def _deployment(name: str, length: timedelta, query: dict[str, Any], now: datetime) -> View:
     """As `spanOf` of console/src/pages/operations/overview/choices.ts."""
-    bucket, step = ("minute", timedelta(minutes=1)) if length <= 6 * HOUR else ("hour", HOUR)
+    longest = {"minute": 6 * HOUR, "hour": 7 * DAY, "day": length}
+    bucket = next(name for name, most in longest.items() if length <= most)
+    step = timedelta(**{f"{bucket}s": 1})
     end = datetime.fromtimestamp((now.timestamp() // step.total_seconds() + 1) * step.total_seconds(), UTC)
     span: dict[str, Any] = {"start": _iso(end - length), "end": _iso(end), **query}
     parts = ask("/serving", bucket="all", group_by=["tier", "model", "pool"], **span)
