@@ -129,7 +129,7 @@ SAMPLES = """
 INSERT INTO gateway.prefix_samples (request_id, organization_id, project_id, model, tier, endpoint, template,
        session_id, turn, prompt_tokens, reusable_tokens, cause, blocks, recorded_at)
 SELECT request_id, organization_id, project_id, model, tier, endpoint,
-       'template-' || hashtext(project_id::text) & 63, request_id, 1,
+       'template-' || (hashtext(project_id::text) & 63), request_id, 1,
        prompt_tokens, prompt_tokens / 2,
        (ARRAY['first', 'whole', 'too_short', 'continued', 'new_text'])[1 + prompt_tokens % 5],
        ARRAY[prompt_tokens]::bigint[], recorded_at

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from sqlalchemy import BigInteger, Column, DateTime, Double, Index, Integer, SmallInteger, Table, Text, func, text
 from sqlalchemy.dialects.postgresql import ARRAY, UUID
+from sqlalchemy.sql.expression import literal_column
 
 from gateway.db.tables import id_column, metadata
 
@@ -39,6 +40,15 @@ prefix_samples = Table(
     Index(None, "recorded_at", postgresql_using="brin"),
     # Ids are in order of time.
     Index(None, "organization_id", "request_id"),
+)
+
+# As of request_traces.
+Index(
+    "prefix_samples_sample_idx",
+    func.right(prefix_samples.c.request_id, literal_column("4")),
+    prefix_samples.c.organization_id,
+    prefix_samples.c.request_id,
+    postgresql_where=text("right(request_id, 4) < '1000'"),
 )
 
 # Only of organizations whose `store_prompts` is on.
