@@ -211,7 +211,7 @@ def _totals(
     then: tuple[Ask, ...] = (),
 ) -> Ask:
     """What `useUsage` of the page asks."""
-    groups = {"group_by": ["project", "key"] if by == "key" else [by]} if by else {}
+    groups = {"group_by": [by]} if by else {}
     bucket = "all" if whole else span.bucket
     asked: dict[str, Any] = {"limit": MOST_TOTALS, "bucket": bucket, **groups, **filters, **span.query}
     return ask(f"{own}/usage", every_page=True, then=then, **asked)

@@ -29,7 +29,6 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB, UUID
 from sqlalchemy.schema import SchemaItem
-from sqlalchemy.sql.expression import literal_column
 
 SCHEMA = "gateway"
 KEYS_CHANNEL = "slipstream_keys"
@@ -251,10 +250,10 @@ request_traces = Table(
     Index(None, "release", "transaction_id", postgresql_where=text("release IS NOT NULL")),
 )
 # Few of many are drawn by the random end of their ids (gateway/diagnosis/window.py).
-Index(
-    "request_traces_sample_idx",
-    func.right(request_traces.c.request_id, literal_column("4")),
-    request_traces.c.organization_id,
-    request_traces.c.request_id,
-    postgresql_where=text("right(request_id, 4) < '1000'"),
-)
+for _share in ("1000", "0400", "0100", "0040"):
+    Index(
+        f"request_traces_sample_{_share}_idx",
+        request_traces.c.request_id,
+        request_traces.c.organization_id,
+        postgresql_where=text(f"right(request_id, 4) < '{_share}'"),
+    )

@@ -53,11 +53,12 @@ SELECT coalesce(sum(requests), 0)::bigint AS requests, coalesce(sum(retried), 0)
 _OF = f"{HOURS} AND ($3::uuid IS NULL OR organization_id = $3) AND ($4::text IS NULL OR tier = $4)"
 CODES_OF_HOURS = f"""
 SELECT error_code, rule, sum(requests)::bigint AS requests
-  FROM gateway.request_error_hours WHERE {_OF} AND is_failure GROUP BY 1, 2
+  FROM gateway.request_error_hours WHERE {_OF} GROUP BY 1, 2
 """  # noqa: S608
+# Twice as many as are told: the hours' ends may change their order.
 REFUSED_OF_HOURS = f"""
 SELECT organization_id, nullif(key_id, '{NO_KEY}') AS key_id, sum(requests)::bigint AS requests
-  FROM gateway.request_error_hours WHERE {_OF} AND is_refusal GROUP BY 1, 2
+  FROM gateway.refused_key_hours WHERE {_OF} GROUP BY 1, 2 ORDER BY 3 DESC, 1, 2 LIMIT {2 * MOST_REFUSED}
 """  # noqa: S608
 KEYS = "SELECT id, name FROM gateway.api_keys WHERE id = ANY($1)"
 

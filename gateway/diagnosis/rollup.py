@@ -40,14 +40,18 @@ SELECT %(begin)s, CASE of_all WHEN 1 THEN '{EVERYBODY}' ELSE organization_id END
   FROM cut GROUP BY 1, 2, 3
 """  # noqa: S608
 FILL_ERRORS = f"""
-INSERT INTO gateway.request_error_hours
-       (at, organization_id, tier, key_id, error_code, rule, is_failure, is_refusal, requests)
-SELECT %(begin)s, organization_id, coalesce(tier, '{NO_TIER}'), coalesce(key_id, '{NO_KEY}'), error_code, {_RULE},
-       status >= 500 OR {_LIMITED}, {_LIMITED} OR coalesce(over_share, false), count(*)
-  {_ASKED} AND error_code IS NOT NULL AND (status >= 500 OR {_LIMITED} OR over_share)
- GROUP BY 1, 2, 3, 4, 5, 6, 7, 8
+INSERT INTO gateway.request_error_hours (at, organization_id, tier, error_code, rule, requests)
+SELECT %(begin)s, organization_id, coalesce(tier, '{NO_TIER}'), error_code, {_RULE}, count(*)
+  {_ASKED} AND error_code IS NOT NULL AND (status >= 500 OR {_LIMITED})
+ GROUP BY 1, 2, 3, 4, 5
 """
-TABLES = ("request_hours", "request_error_hours")
+FILL_REFUSED = f"""
+INSERT INTO gateway.refused_key_hours (at, organization_id, tier, key_id, requests)
+SELECT %(begin)s, organization_id, coalesce(tier, '{NO_TIER}'), coalesce(key_id, '{NO_KEY}'), count(*)
+  {_ASKED} AND ({_LIMITED} OR over_share)
+ GROUP BY 1, 2, 3, 4
+"""
+TABLES = ("request_hours", "request_error_hours", "refused_key_hours")
 
 
 def redo_hours(connection: Connection, hours: Iterable[datetime]) -> None:
@@ -57,7 +61,7 @@ def redo_hours(connection: Connection, hours: Iterable[datetime]) -> None:
         period = {"begin": hour, "first": first_at(hour.timestamp()), "past": first_at(past.timestamp())}
         for table in TABLES:
             connection.execute(f"DELETE FROM gateway.{table} WHERE at = %(begin)s", period)  # noqa: S608
-        for fill in (FILL_REQUESTS, FILL_ERRORS):
+        for fill in (FILL_REQUESTS, FILL_ERRORS, FILL_REFUSED):
             connection.execute(fill, period)
 
 

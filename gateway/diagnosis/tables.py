@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from sqlalchemy import BigInteger, Boolean, CheckConstraint, Column, DateTime, Double, Index, Integer, Table, Text, func
+from sqlalchemy import BigInteger, CheckConstraint, Column, DateTime, Double, Index, Integer, Table, Text, func
 from sqlalchemy.dialects.postgresql import UUID
 
 from contracts.generation import Tier
@@ -72,17 +72,24 @@ request_hours = Table(
     # The sum over its seconds of the requests of each, squared.
     Column("squares", BigInteger, nullable=False),
 )
+# Of requests that failed, or were refused by a rule.
 request_error_hours = Table(
     "request_error_hours",
     metadata,
     Column("at", DateTime(timezone=True), primary_key=True),
     Column("organization_id", UUID(), primary_key=True),
-    Column("tier", Text, primary_key=True),
-    Column("key_id", UUID(), primary_key=True),
-    Column("error_code", Text, primary_key=True),
+    *(Column(name, Text, primary_key=True) for name in ("tier", "error_code")),
     # What refused; empty: nothing did.
     Column("rule", Text, primary_key=True),
-    Column("is_failure", Boolean, primary_key=True),
-    Column("is_refusal", Boolean, primary_key=True),
+    Column("requests", BigInteger, nullable=False),
+)
+# Of refused requests, by who sent them.
+refused_key_hours = Table(
+    "refused_key_hours",
+    metadata,
+    Column("at", DateTime(timezone=True), primary_key=True),
+    Column("organization_id", UUID(), primary_key=True),
+    Column("tier", Text, primary_key=True),
+    Column("key_id", UUID(), primary_key=True),
     Column("requests", BigInteger, nullable=False),
 )

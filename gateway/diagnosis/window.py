@@ -24,9 +24,14 @@ from gateway.diagnosis.counts import ARRIVED_MS, ASKED, RefusedOf, counts_of
 from gateway.metering.journal.request_id import first_at
 
 MOST = 5_000
-"""Requests whose distributions are computed: a tenth of a second of PostgreSQL's time."""
-INDEXED = "1000"
-"""Samples of smaller shares are found by an index (migration 0037), of larger ones among all requests."""
+"""Requests whose distributions are computed, and a quarter of it at least: a twentieth of a second of PostgreSQL's
+time."""
+SEARCHED = 20_000
+"""Up to so many answered requests the share is looked for among all of them."""
+SHARES = ("1000", "0400", "0100", "0040")
+"""Of which four last digits samples of more are, a sixteenth first: there is an index over each (migration 0037)."""
+CUSTOM_PLANS = "SELECT set_config('plan_cache_mode', 'force_custom_plan', true)"
+"""In this transaction. A plan for any values would read every request of the window."""
 QUANTILES = "ARRAY[0.5, 0.9, 0.95, 0.99]"
 SETS = {
     "tiers": ("tier",),
@@ -146,6 +151,7 @@ async def read_window(
     promised = (objectives or Objectives()).all
     which = (first_at(began.timestamp()), first_at(ended.timestamp()), organization_id, tier)
     began_ms, span_ms = int(began.timestamp() * 1000), int((ended - began).total_seconds() * 1000)
+    await connection.execute(CUSTOM_PLANS)
     counted = await counts_of(connection, began, ended, organization_id, tier)
     below = _below(counted.answered)
     figures = [[getattr(each, name) for each in promised] for name in ("tier", "length", *PROMISED.values())]
@@ -179,17 +185,20 @@ def _refused(refused: Iterable[RefusedOf], names: Mapping[UUID, str]) -> tuple[R
 
 
 def drawn(statement: str, below: str) -> str:
-    """The statement with the index's own condition, where the share is within it: PostgreSQL takes it for no value of a
+    """The statement with the index's own condition, where the share has an index: PostgreSQL takes it for no value of a
     parameter."""
     share = "right(request_id, 4) < $5"
-    return (
-        statement.replace(share, f"{share} AND right(request_id, 4) < '{INDEXED}'") if below <= INDEXED else statement
-    )
+    return statement.replace(share, f"{share} AND right(request_id, 4) < '{below}'") if below in SHARES else statement
 
 
 def _below(answered: int) -> str:
     """Of which four last digits of ids the sample is; `g` lies behind all."""
-    return "g" if answered <= MOST else f"{math.ceil(0x10000 * MOST / answered):04x}"
+    if answered <= MOST:
+        return "g"
+    if answered <= SEARCHED:
+        return f"{math.ceil(0x10000 * MOST / answered):04x}"
+    few_enough = (share for share in SHARES if answered * int(share, 16) / 0x10000 <= MOST)
+    return next(few_enough, SHARES[-1])
 
 
 def _dispersion(requests: int, squares: float, seconds: int) -> float | None:

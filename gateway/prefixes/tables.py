@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from sqlalchemy import BigInteger, Column, DateTime, Double, Index, Integer, SmallInteger, Table, Text, func, text
 from sqlalchemy.dialects.postgresql import ARRAY, UUID
-from sqlalchemy.sql.expression import literal_column
 
 from gateway.db.tables import id_column, metadata
 
@@ -43,13 +42,13 @@ prefix_samples = Table(
 )
 
 # As of request_traces.
-Index(
-    "prefix_samples_sample_idx",
-    func.right(prefix_samples.c.request_id, literal_column("4")),
-    prefix_samples.c.organization_id,
-    prefix_samples.c.request_id,
-    postgresql_where=text("right(request_id, 4) < '1000'"),
-)
+for _share in ("1000", "0400", "0100", "0040"):
+    Index(
+        f"prefix_samples_sample_{_share}_idx",
+        prefix_samples.c.request_id,
+        prefix_samples.c.organization_id,
+        postgresql_where=text(f"right(request_id, 4) < '{_share}'"),
+    )
 
 # Only of organizations whose `store_prompts` is on.
 prefix_texts = Table(

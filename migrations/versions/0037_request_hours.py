@@ -1,4 +1,4 @@
-"""Requests by hour and what failed or was refused of them, and an index for samples of many: for long diagnoses."""
+"""Requests by hour and what failed or was refused of them, and indices for samples of many: for long diagnoses."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ TABLES = """
 CREATE TABLE gateway.request_hours (at timestamptz, organization_id uuid, tier text, requests bigint NOT NULL,
     retried bigint NOT NULL, answered bigint NOT NULL, squares bigint NOT NULL,
     PRIMARY KEY (at, organization_id, tier));
-CREATE TABLE gateway.request_error_hours (at timestamptz, organization_id uuid, tier text, key_id uuid, error_code text,
-    rule text, is_failure boolean, is_refusal boolean, requests bigint NOT NULL,
-    PRIMARY KEY (at, organization_id, tier, key_id, error_code, rule, is_failure, is_refusal));
+CREATE TABLE gateway.request_error_hours (at timestamptz, organization_id uuid, tier text, error_code text, rule text,
+    requests bigint NOT NULL, PRIMARY KEY (at, organization_id, tier, error_code, rule));
+CREATE TABLE gateway.refused_key_hours (at timestamptz, organization_id uuid, tier text, key_id uuid,
+    requests bigint NOT NULL, PRIMARY KEY (at, organization_id, tier, key_id));
 """
 FILL = f"""
 WITH cut AS (
@@ -38,37 +39,40 @@ INSERT INTO gateway.request_hours (at, organization_id, tier, requests, retried,
 SELECT at, CASE of_all WHEN 1 THEN '{ALL}' ELSE organization_id END, CASE of_every_tier WHEN 1 THEN '*' ELSE tier END,
        sum(requests), sum(retried), sum(answered), sum(requests * requests)
   FROM cut GROUP BY 1, 2, 3;
-INSERT INTO gateway.request_error_hours
-       (at, organization_id, tier, key_id, error_code, rule, is_failure, is_refusal, requests)
-SELECT {HOUR}, organization_id, coalesce(tier, ''), coalesce(key_id, '{ALL}'), error_code,
+INSERT INTO gateway.request_error_hours (at, organization_id, tier, error_code, rule, requests)
+SELECT {HOUR}, organization_id, coalesce(tier, ''), error_code,
        CASE WHEN {LIMITED} THEN coalesce(rule->>'counter' || ' of the ' || (rule->>'level'), error_code)
-            WHEN over_share THEN 'fair share of the pool' ELSE '' END,
-       status >= 500 OR {LIMITED}, {LIMITED} OR coalesce(over_share, false), count(*)
+            WHEN over_share THEN 'fair share of the pool' ELSE '' END, count(*)
   FROM gateway.request_traces
- WHERE {DATED} AND error_code IS NOT NULL AND (status >= 500 OR {LIMITED} OR over_share)
- GROUP BY 1, 2, 3, 4, 5, 6, 7, 8;
+ WHERE {DATED} AND error_code IS NOT NULL AND (status >= 500 OR {LIMITED})
+ GROUP BY 1, 2, 3, 4, 5;
+INSERT INTO gateway.refused_key_hours (at, organization_id, tier, key_id, requests)
+SELECT {HOUR}, organization_id, coalesce(tier, ''), coalesce(key_id, '{ALL}'), count(*)
+  FROM gateway.request_traces WHERE {DATED} AND ({LIMITED} OR over_share)
+ GROUP BY 1, 2, 3, 4;
 """  # noqa: S608
-# A sample is drawn by the random end of ids: the end leads, and a sixteenth is more than is ever drawn this way.
-# PostgreSQL knows how few the end leaves by the statistics alone.
-SAMPLES = """
-CREATE INDEX request_traces_sample_idx ON gateway.request_traces (right(request_id, 4), organization_id, request_id)
-    WHERE right(request_id, 4) < '1000';
-CREATE INDEX prefix_samples_sample_idx ON gateway.prefix_samples (right(request_id, 4), organization_id, request_id)
-    WHERE right(request_id, 4) < '1000';
-CREATE STATISTICS gateway.request_traces_sample_stat ON (right(request_id, 4)) FROM gateway.request_traces;
-CREATE STATISTICS gateway.prefix_samples_sample_stat ON (right(request_id, 4)) FROM gateway.prefix_samples;
-ANALYZE gateway.request_traces;
-ANALYZE gateway.prefix_samples;
-"""
+# Samples are drawn by the random end of ids, so many of 65,536. How few an end leaves PostgreSQL knows by the
+# statistics alone.
+SHARES = ("1000", "0400", "0100", "0040")
+SAMPLED = ("request_traces", "prefix_samples")
 
 
 def upgrade() -> None:
     op.execute(TABLES)
     op.execute(FILL)
-    op.execute(SAMPLES)
+    for table in SAMPLED:
+        for share in SHARES:
+            op.execute(
+                f"CREATE INDEX {table}_sample_{share}_idx ON gateway.{table} (request_id, organization_id)"
+                f" WHERE right(request_id, 4) < '{share}'"
+            )
+        op.execute(f"CREATE STATISTICS gateway.{table}_sample_stat ON (right(request_id, 4)) FROM gateway.{table}")
+        op.execute(f"ANALYZE gateway.{table}")
 
 
 def downgrade() -> None:
-    op.execute("DROP STATISTICS gateway.request_traces_sample_stat, gateway.prefix_samples_sample_stat")
-    op.execute("DROP INDEX gateway.request_traces_sample_idx, gateway.prefix_samples_sample_idx")
-    op.execute("DROP TABLE gateway.request_hours, gateway.request_error_hours")
+    for table in SAMPLED:
+        op.execute(f"DROP STATISTICS gateway.{table}_sample_stat")
+        for share in SHARES:
+            op.execute(f"DROP INDEX gateway.{table}_sample_{share}_idx")
+    op.execute("DROP TABLE gateway.request_hours, gateway.request_error_hours, gateway.refused_key_hours")

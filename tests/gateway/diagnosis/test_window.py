@@ -16,7 +16,7 @@ from diagnosis.finding import Cause
 from diagnosis.tree import diagnose
 from gateway.diagnosis import window as reading
 from gateway.diagnosis.rollup import redo_hours
-from gateway.diagnosis.window import INDEXED, PARTS_OF, drawn, read_window
+from gateway.diagnosis.window import PARTS_OF, SHARES, drawn, read_window
 from gateway.metering.journal.request_id import first_at
 from gateway.metering.ledger.worker_connection import connect
 from tests.diagnosis.plain_evidence import Row, window_of
@@ -203,13 +203,13 @@ async def test_hours_that_were_added_up_say_what_their_requests_do(
     assert set(extra) == {5_000, 3_000, 1_000, 0}, "whole hours come from what was added up, the others do not"
 
 
-async def test_an_index_leads_to_a_small_share_of_very_many(database: asyncpg.Connection) -> None:
+async def test_a_share_that_has_an_index_is_the_share_without_it(database: asyncpg.Connection) -> None:
     await store(database, mixed(7))
     which = (first_at(BEGAN.timestamp()), first_at((BEGAN + 2 * WINDOW).timestamp()), None, None)
     begun = int(BEGAN.timestamp() * 1000)
-    for below in ("0400", INDEXED, "1001", "g"):
+    for below in (*SHARES, "0401", "g"):
         statement = drawn(PARTS_OF, below)
-        assert ("< '1000'" in statement) is (below <= INDEXED)
+        assert (f"< '{below}'" in statement) is (below in SHARES)
         rows_of = await database.fetch(statement, *which, below, begun, PARTS, 120_000)
         plain = await database.fetch(PARTS_OF, *which, below, begun, PARTS, 120_000)
         assert rows_of == plain
