@@ -151,8 +151,9 @@ export function SignIn() {
         </a>
       )}
       <p className="quiet small">
-        No account yet? An administrator of your organization makes a link for you. Locked out of the first
-        account? On the gateway's machine: <code>slipstream console open</code>
+        No account yet? An administrator of your organization makes a link for you; the first of all is made
+        with <code>slipstream console open</code> on the gateway's machine. Locked out? There:{" "}
+        <code>slipstream console accounts reset EMAIL</code>
       </p>
     </EntryFrame>
   );

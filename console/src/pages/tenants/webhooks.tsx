@@ -71,7 +71,7 @@ export function Webhooks() {
   return (
     <Page
       title="Webhooks"
-      about="Signed calls to your own address when something happens: budgets, caches. Tried again for a day."
+      about="Signed calls to your own address when something happens: budgets, caches. Tried again for up to two days."
       actions={add}
     >
       <Table
