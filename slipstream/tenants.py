@@ -41,11 +41,8 @@ SELECT id FROM gateway.principals WHERE id::text = lower($2) OR (organization_id
 """
 
 
-ACCOUNTS = """
-SELECT id FROM gateway.principals
- WHERE id::text = lower($1)
-    OR (lower(email) = lower($1) AND EXISTS (SELECT FROM gateway.console_accounts WHERE principal_id = principals.id))
- ORDER BY created_at, id
+MEMBERS = """
+SELECT id FROM gateway.principals WHERE id::text = lower($1) OR lower(email) = lower($1) ORDER BY created_at, id
 """
 
 
@@ -122,9 +119,8 @@ async def member_named(connection: asyncpg.Connection[Any], organization_id: UUI
 
 
 async def account_named(connection: asyncpg.Connection[Any], which: str) -> UUID:
-    """By a member's id, or by an account's e-mail address in whichever organization. Raises like
-    `organization_named`."""
-    found = await connection.fetch(ACCOUNTS, which)
+    """A member by id, or by e-mail address in whichever organization. Raises like `organization_named`."""
+    found = await connection.fetch(MEMBERS, which)
     if not found:
         listed = command("console accounts list")
         raise NotFound(f"account {which!r}: none has this member's id or e-mail address; `{listed}` shows them")
