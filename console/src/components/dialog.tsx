@@ -1,9 +1,8 @@
 /** Dialogs on the browser's own `<dialog>`: it holds the focus, closes by Escape and makes the rest inert. */
 import { type FormEvent, type ReactNode, useEffect, useId, useRef, useState } from "react";
-import { sentenceOf } from "../api/error";
 import { Button, IconButton } from "./button";
 import { TextField } from "./field";
-import { Notice } from "./notice";
+import { Refused } from "./notice";
 
 interface DialogProps {
   title: string;
@@ -74,7 +73,7 @@ export function FormDialog({
       >
         <div className="dialog-body">
           {children}
-          {error != null && <Notice tone="bad">{sentenceOf(error)}</Notice>}
+          {error != null && <Refused error={error} />}
         </div>
         <div className="dialog-foot">
           <Button onClick={dialog.onClose}>Cancel</Button>
