@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import click
@@ -24,7 +27,16 @@ SELECT member.id, member.email, member.role, organizations.name AS organization,
  WHERE $1::uuid IS NULL OR organizations.id = $1
  ORDER BY account.created_at DESC, account.id LIMIT 1000
 """
+SCREENS = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
 OF_OPERATOR = "Id or name. Default: the one that operates the deployment."
+
+
+def has_screen(platform: str, environment: Mapping[str, str]) -> bool:
+    """Whether a browser could show something: without a screen `xdg-open` says of each browser that it is not there.
+
+    platform: as of `sys.platform`.
+    """
+    return platform in ("darwin", "win32") or any(environment.get(name) for name in SCREENS)
 
 
 @click.group()
@@ -49,7 +61,7 @@ def open_command(deployment: Deployment, browser: bool) -> None:
     link = administer(deployment, work)
     address = _address(deployment, "/console/" if link is None else link.url)
     print(address)
-    if browser:
+    if browser and has_screen(sys.platform, os.environ):
         click.launch(address)
 
 

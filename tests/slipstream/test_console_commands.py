@@ -6,6 +6,7 @@ from pathlib import Path
 
 import asyncpg
 
+from slipstream.commands.console import has_screen
 from tests.slipstream.shell import Shell
 
 
@@ -60,3 +61,10 @@ async def test_links_and_accounts_from_the_first_one_on(fresh_postgres_url: str,
         assert [row["kind"] for row in kinds] == ["first", *["reset"] * 3]  # one for each person, the newest
     finally:
         await connection.close()
+
+
+def test_a_browser_is_started_only_where_there_is_a_screen() -> None:
+    assert not has_screen("linux", {"DISPLAY": "", "PATH": "/bin"})
+    assert has_screen("linux", {"WAYLAND_DISPLAY": "wayland-0"})
+    assert has_screen("linux", {"BROWSER": "firefox"})
+    assert has_screen("darwin", {})

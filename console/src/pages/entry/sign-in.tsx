@@ -1,10 +1,10 @@
 import { getRouteApi, useRouter } from "@tanstack/react-router";
 import { type FormEvent, useEffect, useState } from "react";
-import { ApiError, sentenceOf } from "../../api/error";
+import { ApiError } from "../../api/error";
 import { signIn } from "../../api/session";
 import { Button } from "../../components/button";
 import { TextField } from "../../components/field";
-import { ErrorNotice, Loading, Notice } from "../../components/notice";
+import { ErrorNotice, Loading, Notice, Refused } from "../../components/notice";
 import { fragment } from "../../shell/links";
 import { useConsoleSession, useKeepSession } from "../../shell/session";
 import { EntryFrame } from "./frame";
@@ -127,16 +127,7 @@ export function SignIn() {
               onChange={change("organization_id")}
             />
           )}
-          {error != null && !codeIsNew && (
-            <Notice tone="bad">
-              <p>{sentenceOf(error)}</p>
-              {error instanceof ApiError && error.requestId && (
-                <p className="quiet small">
-                  Request <code>{error.requestId}</code>
-                </p>
-              )}
-            </Notice>
-          )}
+          {error != null && !codeIsNew && <Refused error={error} />}
           <Button type="submit" kind="primary" busy={busy}>
             Sign in
           </Button>

@@ -9,6 +9,7 @@ import { Notice } from "../../../components/notice";
 import { useFleetModels, useFleetPools } from "./fleet-names";
 import { leastOf, namesOf, shareOf, stagesOf, wholeOf } from "./release-input";
 
+const replicasOf = (many: number) => (many === 1 ? "1 replica" : `${many} replicas`);
 const sentence = (value: unknown) => (typeof value === "string" ? value : null);
 
 export function ReleaseForm({ onClose }: { onClose: () => void }) {
@@ -123,7 +124,7 @@ export function ReleaseForm({ onClose }: { onClose: () => void }) {
           {!candidate && <option value="">Choose a pool</option>}
           {others.map((pool) => (
             <option key={pool.name} value={pool.name}>
-              {pool.name} ({pool.driver}, {(pool.replicas ?? []).length} replicas)
+              {pool.name} ({pool.driver}, {replicasOf(pool.replicas?.length ?? 0)})
             </option>
           ))}
         </SelectField>
