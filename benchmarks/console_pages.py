@@ -2,7 +2,8 @@
 
     python -m benchmarks.console_pages [--rows 10_000_000] [--projects 1000] [--loads 20] [--page /org] [--keep FOLDER]
 
-Fills a PostgreSQL of its own with 90 days of usage (`console/ledger.py`; the roll-ups are the product's), starts a
+Fills a PostgreSQL of its own (2 GB of shared buffers) with 90 days of usage (`console/ledger.py`; the roll-ups are
+the product's), starts a
 gateway and a router on it, signs in as an owner of the large organization and as an operator, and loads every page in
 every state that `console/requests.py` names: first the session, then all that the page asks, as a browser does it, six
 requests at a time and two reports at a time. A page's time ends with its last answer. What runs in the browser

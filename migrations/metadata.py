@@ -7,6 +7,7 @@ from __future__ import annotations
 from gateway.admin import tables as admin_tables
 from gateway.audit import tables as audit_tables
 from gateway.autocomplete import tables as autocomplete_tables
+from gateway.autocomplete import total_tables as autocomplete_total_tables
 from gateway.console import tables as console_tables
 from gateway.db.tables import metadata
 from gateway.diagnosis import tables as diagnosis_tables
@@ -25,6 +26,7 @@ MODULES = (
     admin_tables,
     audit_tables,
     autocomplete_tables,
+    autocomplete_total_tables,
     console_tables,
     diagnosis_tables,
     evals_tables,

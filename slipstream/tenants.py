@@ -41,6 +41,11 @@ SELECT id FROM gateway.principals WHERE id::text = lower($2) OR (organization_id
 """
 
 
+MEMBERS = """
+SELECT id FROM gateway.principals WHERE id::text = lower($1) OR lower(email) = lower($1) ORDER BY created_at, id
+"""
+
+
 async def organization_named(connection: asyncpg.Connection[Any], which: str) -> UUID:
     """By id or name. Raises NotFound, and InvalidField when several have the name."""
     found = await organizations_named(connection, which)
@@ -111,6 +116,15 @@ async def member_named(connection: asyncpg.Connection[Any], organization_id: UUI
     if found is None:
         raise NotFound(f"member {which!r}: none has this id, and none of the organization this e-mail address")
     return found
+
+
+async def account_named(connection: asyncpg.Connection[Any], which: str) -> UUID:
+    """A member by id, or by e-mail address in whichever organization. Raises like `organization_named`."""
+    found = await connection.fetch(MEMBERS, which)
+    if not found:
+        listed = command("console accounts list")
+        raise NotFound(f"account {which!r}: none has this member's id or e-mail address; `{listed}` shows them")
+    return only("account", which, [row["id"] for row in found])
 
 
 async def ensure_project_named(call: AdminCall, organization: str, which: str) -> tuple[UUID, list[str]]:

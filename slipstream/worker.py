@@ -20,6 +20,7 @@ from gateway.admin import tasks as admin_tasks
 from gateway.admin.webhooks.delivery_thread import DeliveryThread
 from gateway.admin.webhooks.metrics import WebhookMetrics
 from gateway.audit import tasks as audit_tasks
+from gateway.autocomplete import tasks as completion_tasks
 from gateway.metering import tasks
 from gateway.metering.engine_metrics import EngineCounterMetrics
 from gateway.prefixes import tasks as prefix_tasks
@@ -65,6 +66,7 @@ def create_app(
         **tasks.periods_s(settings.worker.ledger, settings.worker.rollup_every_s),
         **slo_tasks.periods_s(settings.slo),
         **prefix_tasks.periods_s(settings.worker.prefixes),
+        **completion_tasks.periods_s(settings.worker.completions),
         **shadow_tasks.PERIODS_S,
         **evidence_retention.PERIODS_S,
         **admin_tasks.PERIODS_S,
@@ -113,6 +115,9 @@ def create_app(
         )
         slo_tasks.add_tasks(app, slo)
         prefix_tasks.add_tasks(app, settings.database_url, settings.worker.prefixes, PrefixMetrics(registry))
+        completion_tasks.add_tasks(
+            app, settings.database_url, settings.worker.completions, trace_retention_days=traces_days
+        )
         shadow_tasks.add_tasks(app, settings.database_url, settings.worker.shadow)
         evidence_retention.add_tasks(app, settings.database_url, settings.worker.evidence)
     if Queue.RELEASES in queues:
@@ -144,7 +149,13 @@ def main(settings: Settings, queues: Sequence[Queue] = tuple(Queue)) -> None:
         app,
         (delivery, evals),
         ready_file(settings.data, queues),
-        at_start=(*tasks.AT_START, *slo_tasks.AT_START, *prefix_tasks.AT_START, *audit_tasks.AT_START)
+        at_start=(
+            *tasks.AT_START,
+            *slo_tasks.AT_START,
+            *prefix_tasks.AT_START,
+            *completion_tasks.AT_START,
+            *audit_tasks.AT_START,
+        )
         if upkeep
         else (),
         stop_timeout_s=settings.local.stop_timeout_s,

@@ -11,6 +11,7 @@ import msgspec
 
 from contracts.metrics import MetricsConfig
 from gateway.audit.config import AuditConfig
+from gateway.autocomplete.config import CompletionUpkeepConfig
 from gateway.metering.upkeep_config import UpkeepConfig
 from gateway.prefixes.config import PrefixUpkeepConfig
 from gateway.shadow.config import ShadowUpkeepConfig
@@ -47,6 +48,8 @@ class WorkerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What else is done for the ledger."""
     prefixes: PrefixUpkeepConfig = PrefixUpkeepConfig()
     """What is told from the samples of prompts' prefixes."""
+    completions: CompletionUpkeepConfig = CompletionUpkeepConfig()
+    """What is added up of completions."""
     releases: ReleasesConfig = ReleasesConfig()
     """How releases are advanced."""
     evidence: EvidenceConfig = EvidenceConfig()

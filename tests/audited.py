@@ -23,14 +23,16 @@ ADMINISTERED = frozenset({
 OBSERVED = frozenset({
     "usage_events", "usage_hourly", "usage_daily", "project_usage_daily",
     "organization_usage_hourly", "organization_usage_daily", "usage_roll_up_runs", "usage_verifications",
-    "invoice_days", "invoice_months", "invoice_closings",
+    "request_hours", "request_error_hours", "refused_key_hours", "invoice_days", "invoice_months", "invoice_closings",
     "engine_counts", "reconciliations", "request_traces", "completion_events", "idempotency_keys", "webhook_events",
     "webhook_deliveries", "webhook_attempts", "limit_gateways", "budget_crossings", "audit_log", "slo_minutes",
-    "slo_roll_up_runs", "prefix_samples", "prefix_shares", "prefix_drops", "prefix_texts",
+    "slo_roll_up_runs", "completion_hours", "detailed_completion_days", "project_completion_weeks",
+    "completion_days", "project_completion_days", "completion_roll_up_runs",
+    "prefix_samples", "prefix_shares", "prefix_drops", "prefix_texts",
     "completion_texts", "shadow_pairs", "reviews", "review_votes", "review_coins", "fleet_gateways",
     "model_versions", "slice_versions", "runs", "run_slices", "items", "comparisons",
     "release_steps", "console_sessions", "console_links", "console_attempts",
-    "serving_minutes", "serving_hours", "latency_minutes", "latency_hours",
+    "slo_hours", "serving_minutes", "serving_hours", "latency_minutes", "latency_hours",
 })  # fmt: skip
 """Holds what traffic and upkeep leave behind, and the log itself."""
 NAMES = ("id", "version", "subject_id", "day")

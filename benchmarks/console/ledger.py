@@ -14,6 +14,7 @@ from uuid import UUID
 import asyncpg
 
 from benchmarks.admin_ledger import drop_indices
+from gateway.autocomplete.rollup import roll_up as roll_up_completions
 from gateway.metering.ledger.rollup import roll_up
 from gateway.metering.ledger.verification import verify
 from gateway.prefixes.rollup import roll_up as roll_up_prefixes
@@ -128,7 +129,7 @@ SAMPLES = """
 INSERT INTO gateway.prefix_samples (request_id, organization_id, project_id, model, tier, endpoint, template,
        session_id, turn, prompt_tokens, reusable_tokens, cause, blocks, recorded_at)
 SELECT request_id, organization_id, project_id, model, tier, endpoint,
-       'template-' || hashtext(project_id::text) & 63, request_id, 1,
+       'template-' || (hashtext(project_id::text) & 63), request_id, 1,
        prompt_tokens, prompt_tokens / 2,
        (ARRAY['first', 'whole', 'too_short', 'continued', 'new_text'])[1 + prompt_tokens % 5],
        ARRAY[prompt_tokens]::bigint[], recorded_at
@@ -170,6 +171,8 @@ async def fill(url: str, rows: int, projects: int) -> UUID:
     minutes = await asyncio.to_thread(roll_up_slo, url, trace_retention_days=TRACE_DAYS)
     told(f"roll-up of objectives: {minutes:,} minutes")
     await asyncio.to_thread(roll_up_prefixes, url, sample_retention_days=SAMPLE_DAYS)
+    hours = await asyncio.to_thread(roll_up_completions, url, trace_retention_days=TRACE_DAYS)
+    told(f"roll-up of prompts' samples, and of completions: {hours:,} hours")
     today = datetime.now(UTC).date()
     found = await asyncio.to_thread(verify, url, today - timedelta(days=1), today + timedelta(days=1))
     assert found.right, found

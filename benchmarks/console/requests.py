@@ -211,7 +211,7 @@ def _totals(
     then: tuple[Ask, ...] = (),
 ) -> Ask:
     """What `useUsage` of the page asks."""
-    groups = {"group_by": ["project", "key"] if by == "key" else [by]} if by else {}
+    groups = {"group_by": [by]} if by else {}
     bucket = "all" if whole else span.bucket
     asked: dict[str, Any] = {"limit": MOST_TOTALS, "bucket": bucket, **groups, **filters, **span.query}
     return ask(f"{own}/usage", every_page=True, then=then, **asked)
@@ -250,7 +250,6 @@ def _completions(own: str, now: datetime, shell: Ask, projects: Ask) -> list[Vie
             asks = (
                 ask(
                     f"{own}/autocomplete",
-                    every_page=group == [by],
                     limit=100 if group else None,
                     group_by=group,
                     **span,
@@ -333,7 +332,9 @@ def _operations(ids: Mapping[str, str], now: datetime) -> dict[str, list[View]]:
 
 def _deployment(name: str, length: timedelta, query: dict[str, Any], now: datetime) -> View:
     """As `spanOf` of console/src/pages/operations/overview/choices.ts."""
-    bucket, step = ("minute", timedelta(minutes=1)) if length <= 6 * HOUR else ("hour", HOUR)
+    longest = {"minute": 6 * HOUR, "hour": 7 * DAY, "day": length}
+    bucket = next(name for name, most in longest.items() if length <= most)
+    step = timedelta(**{f"{bucket}s": 1})
     end = datetime.fromtimestamp((now.timestamp() // step.total_seconds() + 1) * step.total_seconds(), UTC)
     span: dict[str, Any] = {"start": _iso(end - length), "end": _iso(end), **query}
     parts = ask("/serving", bucket="all", group_by=["tier", "model", "pool"], **span)

@@ -19,7 +19,7 @@ class WebhooksConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     timeout_s: Annotated[float, Meta(gt=0, le=60)] = 10.0
     """Longest wait for a receiver, from looking up its name to the end of its answer."""
     attempts: Annotated[int, Meta(ge=1, le=30)] = 12
-    """Deliveries tried before one counts as failed. With the pauses below, twelve take about two days."""
+    """Deliveries tried before one counts as failed. With the pauses below, twelve take 14 to 29 hours."""
     first_pause_s: Annotated[float, Meta(gt=0, le=3_600)] = 15.0
     """Pause after the first failed attempt; each one after is three times as long."""
     longest_pause_s: Annotated[float, Meta(gt=0, le=86_400)] = 21_600.0

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any, TypeVar, get_type_hints
 
 import asyncpg
 import msgspec
-from sqlalchemy import BigInteger, ColumnElement, Select, SmallInteger, literal, tuple_
+from sqlalchemy import CTE, BigInteger, ColumnElement, Select, SmallInteger, literal, tuple_
 
 from contracts.errors import InvalidField
 from gateway.admin.moments import has_utc
@@ -30,18 +31,24 @@ async def page_of(
     statement: Select[Any],
     query: PageQuery,
     *order: ColumnElement[Any],
+    completed: Callable[[CTE], Select[Any]] | None = None,
 ) -> Page[ItemT]:
     """One page of what `statement` finds, as structs whose fields are its columns.
 
-    order: columns that are fields of `kind`, unique together and led by an index. Raises InvalidField for a cursor that
-    is none.
+    order: columns that are fields of `kind`, unique together and led by an index. completed: selects the structs'
+    fields from the page's rows, for what would cost too much of all rows; None: `statement` has them. Raises
+    InvalidField for a cursor that is none.
     """
     names = [str(column.key) for column in order]
     if query.cursor is not None:
         statement = statement.where(tuple_(*order) < tuple(_decode(query.cursor, kind, order)))
     # The number stands in the text: a plan for any limit would not be the one for a page.
-    newest_first = statement.order_by(*(column.desc() for column in order))
-    rows = await fetch(connection, newest_first.limit(literal(query.limit + 1, literal_execute=True)))
+    found = statement.order_by(*(column.desc() for column in order))
+    found = found.limit(literal(query.limit + 1, literal_execute=True))
+    if completed is not None:
+        page = found.cte("page")
+        found = completed(page).order_by(*(page.c[name].desc() for name in names))
+    rows = await fetch(connection, found)
     items = [record_of(kind, row) for row in rows[: query.limit]]
     more = len(rows) > query.limit
     cursor = _encode([getattr(items[-1], name) for name in names]) if more else None

@@ -30,7 +30,8 @@ INSERT = """
          $8::integer[])
     ON CONFLICT (request_id, project_id, choice_index, view_id, type) DO UPDATE
        SET characters = greatest(stored.characters, excluded.characters),
-           elapsed_ms = greatest(stored.elapsed_ms, excluded.elapsed_ms)
+           elapsed_ms = greatest(stored.elapsed_ms, excluded.elapsed_ms),
+           recorded_at = excluded.recorded_at -- its hour is added up again
      WHERE (stored.characters, stored.elapsed_ms) IS DISTINCT FROM
            (greatest(stored.characters, excluded.characters), greatest(stored.elapsed_ms, excluded.elapsed_ms))
 """

@@ -1,10 +1,11 @@
-"""Changes that were made, what they were expected to do, and what they did."""
+"""Changes that were made, what they were expected to do, and what they did; and requests by hour, added up."""
 
 from __future__ import annotations
 
 from enum import StrEnum
 
-from sqlalchemy import CheckConstraint, Column, DateTime, Double, Index, Integer, Table, Text, func
+from sqlalchemy import BigInteger, CheckConstraint, Column, DateTime, Double, Index, Integer, Table, Text, func
+from sqlalchemy.dialects.postgresql import UUID
 
 from contracts.generation import Tier
 from gateway.db.tables import id_column, metadata, one_of
@@ -57,4 +58,38 @@ changes = Table(
         "(measured_at IS NULL) = (before_ms IS NULL) AND (measured_at IS NULL) = (after_ms IS NULL)", name="measured_at"
     ),
     Index(None, "made_at", "id"),
+)
+
+# Of requests that arrived in an hour (UTC); of all organizations and of every tier too, as rollup.py names them. No
+# foreign keys, as in the ledger.
+request_hours = Table(
+    "request_hours",
+    metadata,
+    Column("at", DateTime(timezone=True), primary_key=True),
+    Column("organization_id", UUID(), primary_key=True),
+    Column("tier", Text, primary_key=True),
+    *(Column(name, BigInteger, nullable=False) for name in ("requests", "retried", "answered")),
+    # The sum over its seconds of the requests of each, squared.
+    Column("squares", BigInteger, nullable=False),
+)
+# Of requests that failed, or were refused by a rule.
+request_error_hours = Table(
+    "request_error_hours",
+    metadata,
+    Column("at", DateTime(timezone=True), primary_key=True),
+    Column("organization_id", UUID(), primary_key=True),
+    *(Column(name, Text, primary_key=True) for name in ("tier", "error_code")),
+    # What refused; empty: nothing did.
+    Column("rule", Text, primary_key=True),
+    Column("requests", BigInteger, nullable=False),
+)
+# Of refused requests, by who sent them.
+refused_key_hours = Table(
+    "refused_key_hours",
+    metadata,
+    Column("at", DateTime(timezone=True), primary_key=True),
+    Column("organization_id", UUID(), primary_key=True),
+    Column("tier", Text, primary_key=True),
+    Column("key_id", UUID(), primary_key=True),
+    Column("requests", BigInteger, nullable=False),
 )

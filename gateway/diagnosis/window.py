@@ -1,14 +1,14 @@
 """What happened between two moments, added up by PostgreSQL from `gateway.request_traces`.
 
-Counts are of all requests. Distributions are of those that an engine answered whole; of more than `MOST` of them, a
-share drawn by the random end of their ids, so that a busy day is judged as fast as a quiet one. Only what is
+Counts are of all requests (counts.py). Distributions are of those that an engine answered whole; of more than `MOST` of
+them, a share drawn by the random end of their ids, so that a busy week is judged as fast as a quiet hour. Only what is
 committed is seen: traces follow their answers by a second or so.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -17,14 +17,21 @@ import asyncpg
 
 from contracts.generation import Tier
 from contracts.length_class import LONG_TOKENS, MEDIUM_TOKENS, LengthClass
-from diagnosis.evidence import FAIR_SHARE, PARTS, EnginePage, Failure, Part, Quantiles, Refusal, Refused, Slice, Window
+from diagnosis.evidence import PARTS, EnginePage, Failure, Part, Quantiles, Refusal, Refused, Slice, Window
 from diagnosis.measure import BEFORE_FIRST_TOKEN, Measure
 from diagnosis.objectives import Objectives
+from gateway.diagnosis.counts import ARRIVED_MS, ASKED, RefusedOf, counts_of
 from gateway.metering.journal.request_id import first_at
 
-MOST = 50_000
-"""Requests whose distributions are computed: a second or two of PostgreSQL's time."""
-LIMIT_CODES = ("rate_limit_exceeded", "insufficient_quota", "request_exceeds_limit", "too_many_connections")
+MOST = 5_000
+"""Requests whose distributions are computed, and a quarter of it at least: a twentieth of a second of PostgreSQL's
+time."""
+SEARCHED = 20_000
+"""Up to so many answered requests the share is looked for among all of them."""
+SHARES = ("1000", "0400", "0100", "0040")
+"""Of which four last digits samples of more are, a sixteenth first: there is an index over each (migration 0037)."""
+CUSTOM_PLANS = "SELECT set_config('plan_cache_mode', 'force_custom_plan', true)"
+"""In this transaction. A plan for any values would read every request of the window."""
 QUANTILES = "ARRAY[0.5, 0.9, 0.95, 0.99]"
 SETS = {
     "tiers": ("tier",),
@@ -34,8 +41,6 @@ SETS = {
 }
 """Fields of `Window`, and by what each is grouped."""
 GROUPED = ("tier", "length", "pool", "replica_id", "organization_id")
-ARRIVED_MS = "('x' || substr(request_id, 5, 12))::bit(48)::bigint"
-"""As `request_id.arrived_at_s`."""
 _TOLD = "engine_queue_ms IS NOT NULL AND engine_prefill_ms IS NOT NULL"
 
 
@@ -64,33 +69,7 @@ MEASURED: Mapping[Measure, str] = {
     Measure.COMPLETION_TOKENS: "completion_tokens::float8",
 }
 """A request's value of each measure, as an expression of its row; null: not known."""
-ASKED = """
-    FROM gateway.request_traces
-   WHERE request_id >= $1 AND request_id < $2 AND ($3::uuid IS NULL OR organization_id = $3)
-     AND ($4::text IS NULL OR tier = $4)
-"""
 ANSWERED = f"{ASKED} AND status = 200 AND error_code IS NULL AND served_from IS NULL AND tier IS NOT NULL"
-TOTALS = f"""
-SELECT count(*) AS requests, count(*) FILTER (WHERE attempts > 1 AND status < 500) AS retried,
-       count(*) FILTER (WHERE status = 200) AS answered {ASKED}
-"""
-SECONDS = f"""
-SELECT coalesce(sum(n * n), 0)::float8 FROM (SELECT count(*) AS n {ASKED} GROUP BY ({ARRIVED_MS} - $5) / 1000) AS each
-"""  # noqa: S608
-CODES = f"""
-SELECT error_code, CASE WHEN error_code = ANY($5) THEN
-           coalesce(rule->>'counter' || ' of the ' || (rule->>'level'), error_code)
-                   WHEN over_share THEN '{FAIR_SHARE}' END AS rule, count(*)
-  {ASKED} AND error_code IS NOT NULL AND (status >= 500 OR error_code = ANY($5))
- GROUP BY 1, 2 ORDER BY 1, 2
-"""
-MOST_REFUSED = 100
-REFUSED = f"""
-SELECT asked.organization_id, asked.key_id, api_keys.name AS key_name, asked.count
-  FROM (SELECT organization_id, key_id, count(*) AS count {ASKED} AND (error_code = ANY($5) OR over_share)
-         GROUP BY 1, 2 ORDER BY 3 DESC, 1, 2 LIMIT {MOST_REFUSED}) AS asked
-  LEFT JOIN gateway.api_keys ON api_keys.id = asked.key_id
-"""  # noqa: S608
 PARTS_OF = f"""
 SELECT organization_id, (({ARRIVED_MS} - $6) * $7 / $8)::int AS number, count(*) AS requests,
        sum(prompt_tokens) AS prompt_tokens, sum(cached_tokens) AS cached_tokens
@@ -172,47 +151,54 @@ async def read_window(
     promised = (objectives or Objectives()).all
     which = (first_at(began.timestamp()), first_at(ended.timestamp()), organization_id, tier)
     began_ms, span_ms = int(began.timestamp() * 1000), int((ended - began).total_seconds() * 1000)
-    totals = await connection.fetchrow(TOTALS, *which)
-    squares = await connection.fetchval(SECONDS, *which, began_ms)
-    codes = await connection.fetch(CODES, *which, list(LIMIT_CODES))
-    refused = await connection.fetch(REFUSED, *which, list(LIMIT_CODES))
-    below = _below(totals["answered"])
+    await connection.execute(CUSTOM_PLANS)
+    counted = await counts_of(connection, began, ended, organization_id, tier)
+    below = _below(counted.answered)
     figures = [[getattr(each, name) for each in promised] for name in ("tier", "length", *PROMISED.values())]
-    slices = await connection.fetch(SLICES, *which, below, *figures)
-    parts = await connection.fetch(PARTS_OF, *which, below, began_ms, PARTS, span_ms)
-    reusable = {row["organization_id"]: row for row in await connection.fetch(REUSABLE, *which, below)}
+    slices = await connection.fetch(drawn(SLICES, below), *which, below, *figures)
+    parts = await connection.fetch(drawn(PARTS_OF, below), *which, below, began_ms, PARTS, span_ms)
+    compared = await connection.fetch(drawn(REUSABLE, below), *which, below)
+    reusable = {row["organization_id"]: row for row in compared}
     pages = await connection.fetch(PAGES, began, ended) if organization_id is None else []
-    names = await _names(connection, [*slices, *parts, *refused])
+    names = await _names(
+        connection,
+        {row["organization_id"] for row in [*slices, *parts]} | {each.organization_id for each in counted.refused},
+    )
     return Window(
         began=began,
         ended=ended,
-        requests=totals["requests"],
-        retried=totals["retried"],
-        dispersion=_dispersion(totals["requests"], squares, span_ms // 1000),
-        refusals=tuple(Refusal(*row) for row in codes if row["rule"] is not None),
-        refused=_refused(refused, names),
-        failures=tuple(Failure(row["error_code"], row["count"]) for row in codes if row["rule"] is None),
+        requests=counted.requests,
+        retried=counted.retried,
+        dispersion=_dispersion(counted.requests, counted.squares, span_ms // 1000),
+        refusals=tuple(Refusal(*key, count) for key, count in sorted(counted.refusals.items())),
+        refused=_refused(counted.refused, names),
+        failures=tuple(Failure(*each) for each in sorted(counted.failures.items())),
         parts=tuple(Part(names[row[0]], *list(row)[1:]) for row in parts),
         pages=tuple(EnginePage(**row) for row in pages),
         **{field: _slices(slices, by, names, reusable) for field, by in SETS.items()},
     )
 
 
-def _refused(rows: list[asyncpg.Record], names: Mapping[UUID, str]) -> tuple[Refused, ...]:
-    found = [Refused(names[row["organization_id"]], _key(row), row["count"]) for row in rows]
+def _refused(refused: Iterable[RefusedOf], names: Mapping[UUID, str]) -> tuple[Refused, ...]:
+    found = [Refused(names[each.organization_id], each.key, each.requests) for each in refused]
     return tuple(sorted(found, key=lambda each: (-each.count, each.label)))
 
 
-def _key(row: asyncpg.Record) -> str | None:
-    """Name and id; a key that is no more has its id alone."""
-    if row["key_id"] is None:
-        return None
-    return str(row["key_id"]) if row["key_name"] is None else f"{row['key_name']} ({row['key_id']})"
+def drawn(statement: str, below: str) -> str:
+    """The statement with the index's own condition, where the share has an index: PostgreSQL takes it for no value of a
+    parameter."""
+    share = "right(request_id, 4) < $5"
+    return statement.replace(share, f"{share} AND right(request_id, 4) < '{below}'") if below in SHARES else statement
 
 
 def _below(answered: int) -> str:
     """Of which four last digits of ids the sample is; `g` lies behind all."""
-    return "g" if answered <= MOST else f"{math.ceil(0x10000 * MOST / answered):04x}"
+    if answered <= MOST:
+        return "g"
+    if answered <= SEARCHED:
+        return f"{math.ceil(0x10000 * MOST / answered):04x}"
+    few_enough = (share for share in SHARES if answered * int(share, 16) / 0x10000 <= MOST)
+    return next(few_enough, SHARES[-1])
 
 
 def _dispersion(requests: int, squares: float, seconds: int) -> float | None:
@@ -255,8 +241,8 @@ def _slice(row: asyncpg.Record, names: Mapping[UUID, str], reusable: Mapping[UUI
     )
 
 
-async def _names(connection: asyncpg.Connection[Any], rows: list[asyncpg.Record]) -> dict[UUID, str]:
+async def _names(connection: asyncpg.Connection[Any], ids: set[UUID | None]) -> dict[UUID, str]:
     """Name and id: names are not unique. An organization that is no more has its id alone."""
-    ids = {row["organization_id"] for row in rows if row["organization_id"] is not None}
-    named = {row["id"]: f"{row['name']} ({row['id']})" for row in await connection.fetch(NAMES, list(ids))}
-    return {each: named.get(each, str(each)) for each in ids}
+    known = [each for each in ids if each is not None]
+    named = {row["id"]: f"{row['name']} ({row['id']})" for row in await connection.fetch(NAMES, known)}
+    return {each: named.get(each, str(each)) for each in known}

@@ -41,6 +41,15 @@ prefix_samples = Table(
     Index(None, "organization_id", "request_id"),
 )
 
+# As of request_traces.
+for _share in ("1000", "0400", "0100", "0040"):
+    Index(
+        f"prefix_samples_sample_{_share}_idx",
+        prefix_samples.c.request_id,
+        prefix_samples.c.organization_id,
+        postgresql_where=text(f"right(request_id, 4) < '{_share}'"),
+    )
+
 # Only of organizations whose `store_prompts` is on.
 prefix_texts = Table(
     "prefix_texts",

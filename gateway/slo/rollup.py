@@ -24,6 +24,8 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.sql.expression import literal_column
 
 from gateway.db.tables import request_traces
+from gateway.diagnosis.rollup import forget as forget_requests
+from gateway.diagnosis.rollup import redo_hours as redo_requests
 from gateway.metering.journal.request_id import first_at
 from gateway.metering.ledger.worker_connection import Connection, connect, run
 from gateway.slo.judged import DATED, MINUTE, VERSION, counts, judged
@@ -92,6 +94,8 @@ def roll_up(database_url: str, *, trace_retention_days: int, retention_days: int
         for begin, end in spans(touched, [since for since, _ in versions]):
             _redo(connection, version_at(versions, begin), begin, end)
         redo_hours(connection, touched)
+        # an hour that has lost some of its traces is left as it is
+        redo_requests(connection, sorted({hour for each in touched if (hour := each.replace(minute=0)) >= whole}))
         connection.execute(
             "INSERT INTO gateway.slo_roll_up_runs VALUES (now(), %s, %s) ON CONFLICT DO NOTHING",
             (time.monotonic() - began_s, len(touched)),
@@ -100,6 +104,7 @@ def roll_up(database_url: str, *, trace_retention_days: int, retention_days: int
         if retention_days is not None:
             run(connection, FORGET, {"days": retention_days})
             forget(connection, retention_days)
+            forget_requests(connection, trace_retention_days)
         return len(touched)
 
 

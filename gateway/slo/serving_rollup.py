@@ -1,5 +1,5 @@
-"""What the whole deployment served in each minute and hour, for the roll-up of objectives (`rollup.py`), whose lock and
-transaction this runs in. Whole minutes and hours are replaced, as there.
+"""What the whole deployment served in each minute and hour, and what organizations' hours kept, for the roll-up of
+objectives (`rollup.py`), whose lock and transaction this runs in. Whole minutes and hours are replaced, as there.
 """
 
 from __future__ import annotations
@@ -9,12 +9,14 @@ from datetime import datetime, timedelta
 
 from gateway.metering.journal.request_id import first_at
 from gateway.metering.ledger.worker_connection import Connection
-from gateway.slo.serving_tables import BASE, MEASURES
+from gateway.observability.latency_histogram import bucket_sql
+from gateway.slo.serving_tables import MEASURES
 from gateway.slo.tables import COUNTS
 
 HOUR = timedelta(hours=1)
 _SUMS = ", ".join(f"sum({name})" for name in COUNTS)
 _NAMES = ", ".join(COUNTS)
+_OF = "tier, length, model, pool, canary"
 _MEASURED = ", ".join(f"('{measure}', {column})" for measure, column in MEASURES.items())
 # As `judged.MINUTE`.
 ARRIVED = "to_timestamp(('x' || substr(request_id, 5, 12))::bit(48)::bigint / 60000 * 60)"
@@ -27,23 +29,28 @@ SELECT {ARRIVED} AS at, tier, coalesce(model, '') AS model, coalesce(pool, '') A
 """A row for each finite value of each request, open for more conditions on `request_id`. To PostgreSQL, NaN is
 more than infinity."""
 FILL_MINUTES = f"""
-INSERT INTO gateway.serving_minutes (at, tier, model, pool, {_NAMES})
-SELECT minute, tier, model, pool, {_SUMS}
-  FROM gateway.slo_minutes WHERE minute >= %(begin)s AND minute < %(end)s GROUP BY 1, 2, 3, 4
+INSERT INTO gateway.serving_minutes (at, {_OF}, {_NAMES})
+SELECT minute, {_OF}, {_SUMS}
+  FROM gateway.slo_minutes WHERE minute >= %(begin)s AND minute < %(end)s GROUP BY minute, {_OF}
 """  # noqa: S608
 FILL_LATENCIES = f"""
 INSERT INTO gateway.latency_minutes (at, tier, model, pool, measure, buckets, counts)
 SELECT at, tier, model, pool, measure, array_agg(bucket ORDER BY bucket), array_agg(requests ORDER BY bucket)
   FROM (SELECT at, tier, model, pool, measure,
-               ceil(ln(greatest(value_ms, 0.01)) / ln({BASE}::float8))::smallint AS bucket, count(*) AS requests
+               {bucket_sql("value_ms")} AS bucket, count(*) AS requests
           FROM ({MEASURED} AND request_id >= %(first)s AND request_id < %(past)s) AS measured
          GROUP BY 1, 2, 3, 4, 5, 6) AS bucketed
  GROUP BY 1, 2, 3, 4, 5
 """  # noqa: S608
 FILL_HOURS = f"""
-INSERT INTO gateway.serving_hours (at, tier, model, pool, {_NAMES})
-SELECT date_trunc('hour', at, 'UTC'), tier, model, pool, {_SUMS}
-  FROM gateway.serving_minutes WHERE at >= %(begin)s AND at < %(end)s GROUP BY 1, 2, 3, 4
+INSERT INTO gateway.serving_hours (at, {_OF}, {_NAMES})
+SELECT %(begin)s, {_OF}, {_SUMS}
+  FROM gateway.serving_minutes WHERE at >= %(begin)s AND at < %(end)s GROUP BY {_OF}
+"""  # noqa: S608
+FILL_HOURS_OF_ORGANIZATIONS = f"""
+INSERT INTO gateway.slo_hours (at, organization_id, {_OF}, {_NAMES})
+SELECT %(begin)s, organization_id, {_OF}, {_SUMS}
+  FROM gateway.slo_minutes WHERE minute >= %(begin)s AND minute < %(end)s GROUP BY organization_id, {_OF}
 """  # noqa: S608
 FILL_HOURLY_LATENCIES = """
 INSERT INTO gateway.latency_hours (at, tier, model, pool, measure, buckets, counts)
@@ -53,7 +60,7 @@ SELECT hour, tier, model, pool, measure, array_agg(bucket ORDER BY bucket), arra
          WHERE at >= %(begin)s AND at < %(end)s GROUP BY 1, 2, 3, 4, 5, 6) AS added
  GROUP BY 1, 2, 3, 4, 5
 """
-MINUTELY, HOURLY = ("serving_minutes", "latency_minutes"), ("serving_hours", "latency_hours")
+MINUTELY, HOURLY = ("serving_minutes", "latency_minutes"), ("serving_hours", "latency_hours", "slo_hours")
 
 
 def redo_minutes(connection: Connection, begin: datetime, end: datetime) -> None:
@@ -68,7 +75,7 @@ def redo_hours(connection: Connection, minutes: Iterable[datetime]) -> None:
     """Replace the hours (UTC) that these minutes are in, from their minutes. Raises psycopg.Error."""
     for hour in sorted({minute.replace(minute=0) for minute in minutes}):
         _clear(connection, HOURLY, hour, hour + HOUR)
-        for fill in (FILL_HOURS, FILL_HOURLY_LATENCIES):
+        for fill in (FILL_HOURS, FILL_HOURS_OF_ORGANIZATIONS, FILL_HOURLY_LATENCIES):
             connection.execute(fill, {"begin": hour, "end": hour + HOUR})
 
 

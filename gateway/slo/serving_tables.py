@@ -4,23 +4,13 @@ organization, so that a month of ten million requests is some ten thousand rows.
 
 from __future__ import annotations
 
-from sqlalchemy import ARRAY, BigInteger, Column, DateTime, SmallInteger, Table, Text
+from sqlalchemy import ARRAY, BigInteger, Boolean, Column, DateTime, SmallInteger, Table, Text
 
 from gateway.db.tables import metadata
 from gateway.slo.tables import COUNTS
 
-BASE = 1.05
-"""Bucket b of a histogram holds milliseconds above BASE^(b-1) and up to BASE^b: DDSketch's layout (Masson et al.,
-2019)."""
-WITHIN = (BASE - 1) / (BASE + 1)
-"""How far, relatively, a bucket's middle is from any value in it at most."""
 MEASURES = {"ttft": "ttft_ms", "tpot": "tpot_ms", "gap": "itl_max_ms"}
 """Of requests, by the column of `gateway.request_traces`; without a value a request is in no histogram."""
-
-
-def middle_ms(bucket: int) -> float:
-    """The value that a bucket stands for, in milliseconds."""
-    return float(2 * BASE**bucket / (1 + BASE))
 
 
 def _counts(name: str) -> Table:
@@ -28,7 +18,8 @@ def _counts(name: str) -> Table:
         name,
         metadata,
         Column("at", DateTime(timezone=True), primary_key=True),
-        *(Column(key, Text, primary_key=True) for key in ("tier", "model", "pool")),
+        *(Column(key, Text, primary_key=True) for key in ("tier", "length", "model", "pool")),
+        Column("canary", Boolean, primary_key=True),
         *(Column(count, BigInteger, nullable=False) for count in COUNTS),
     )
 
@@ -39,7 +30,7 @@ def _latencies(name: str) -> Table:
         metadata,
         Column("at", DateTime(timezone=True), primary_key=True),
         *(Column(key, Text, primary_key=True) for key in ("tier", "model", "pool", "measure")),
-        # As many of the one as of the other.
+        # A histogram: gateway/observability/latency_histogram.py.
         Column("buckets", ARRAY(SmallInteger), nullable=False),
         Column("counts", ARRAY(BigInteger), nullable=False),
     )

@@ -7,41 +7,39 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
-from sqlalchemy import BigInteger, ColumnElement, DateTime, Select, bindparam, func, select
+from sqlalchemy import BigInteger, Select, func, select
 from sqlalchemy.sql.expression import literal_column
 
 from contracts.generation import Tier
 from contracts.length_class import LengthClass
 from contracts.objectives import Objective
-from gateway.slo.budget import BUDGET_WINDOW, PAIRS, WINDOWS, BurnPair, Count, budget_left, burn_rate, burning
-from gateway.slo.tables import slo_minutes, slo_roll_up_runs
+from gateway.slo.budget import PAIRS, WINDOWS, BurnPair, Count, budget_left, burn_rate, burning
+from gateway.slo.tables import slo_roll_up_runs
+from gateway.slo.totals import totals
 
 Class = tuple[Tier, LengthClass]
 Counts = dict[Class, dict[str, Count]]
 """By class, then by window's name."""
-_END = bindparam("end", type_=DateTime(timezone=True))
-_M = slo_minutes.c
 _NUMBERS = ("counted", "good", "over_share")
 
 LAST_RUN = select(func.max(slo_roll_up_runs.c.started_at))
 
 
-def _since(window: timedelta) -> ColumnElement[Any]:
-    return _END - literal_column(f"interval '{int(window.total_seconds())} seconds'")
+def window_counts(end: datetime, **of: object) -> Select[Any]:
+    """Rows of tier, length, and `_NUMBERS` for each window before `end`, a whole minute.
 
-
-def window_counts(*conditions: ColumnElement[bool]) -> Select[Any]:
-    """Rows of tier, length, and `_NUMBERS` for each window before `end` (a parameter, a whole minute)."""
+    of: columns of `gateway.slo_minutes` and the value that each has, or None: any.
+    """
+    wanted = {name: value for name, value in of.items() if value is not None}
+    begins = [end - window for window in WINDOWS.values()]
+    rows = totals([*begins, end], {"tier", "length", *wanted}).c
     numbers = [
-        func.coalesce(func.sum(_M[name]).filter(_M.minute >= _since(window)), literal_column("0")).cast(BigInteger)
-        for window in WINDOWS.values()
+        func.coalesce(func.sum(rows[name]).filter(rows.at >= begin), literal_column("0")).cast(BigInteger)
+        for begin in begins
         for name in _NUMBERS
     ]
-    return (
-        select(_M.tier, _M.length, *numbers)
-        .where(_M.minute >= _since(BUDGET_WINDOW), _M.minute < _END, *conditions)
-        .group_by(_M.tier, _M.length)
-    )
+    conditions = (rows[name] == value for name, value in wanted.items())
+    return select(rows.tier, rows.length, *numbers).where(*conditions).group_by(rows.tier, rows.length)
 
 
 def counts_of(rows: Iterable[Iterable[Any]]) -> Counts:

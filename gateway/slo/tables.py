@@ -69,6 +69,18 @@ slo_minutes = Table(
     Index(None, "organization_id", "minute"),
 )
 
+# By the hour (UTC), of all of an organization's projects.
+slo_hours = Table(
+    "slo_hours",
+    metadata,
+    Column("at", DateTime(timezone=True), primary_key=True),
+    Column("organization_id", UUID(), primary_key=True),
+    *(Column(name, Text, primary_key=True) for name in ("tier", "length", "model", "pool")),
+    Column("canary", Boolean, primary_key=True),
+    *(Column(name, BigInteger, nullable=False) for name in COUNTS),
+    Index(None, "organization_id", "at"),
+)
+
 # Rows recorded before a run began, less what a transaction may take, need not be looked at again.
 slo_roll_up_runs = Table(
     "slo_roll_up_runs",

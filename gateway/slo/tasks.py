@@ -64,7 +64,7 @@ class SloUpkeep:
         try:
             _, objectives = await in_force(connection)  # another worker may have had other settings, and started later
             last_run = await fetchval(connection, LAST_RUN)
-            counts = counts_of(await fetch(connection, window_counts().params(end=end_of(last_run))))
+            counts = counts_of(await fetch(connection, window_counts(end_of(last_run))))
         finally:
             await connection.close()
         self._metrics.tell(standings(objectives, for_deployment(counts)), last_run)

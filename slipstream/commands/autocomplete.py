@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
-from slipstream.commands.options import Deployment, deployment_options
+from slipstream.commands.options import Deployment, deployment_options, running_settings
 from slipstream.commands.projects import none_in, organization_option
 from slipstream.table import table
 
@@ -31,22 +32,28 @@ def autocomplete() -> None:
 @click.option("--by", "group_by", multiple=True, type=click.Choice(GROUPS), help="Told apart by; several times.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 def stats(deployment: Deployment, organization: str, days: int, group_by: tuple[str, ...], as_json: bool) -> None:
-    """Add up an organization's completions and what its editors reported of them.
+    """Show what became of an organization's completions, as its editors reported it.
+
+    Brings the totals up to date first. They are of whole hours: the one in which the days begin is in them.
 
     \b
     Example:
       slipstream autocomplete stats --organization acme --by language --by client
     """
     from gateway.admin.resources.autocomplete import AutocompleteQuery, get_autocomplete
+    from gateway.autocomplete.rollup import roll_up
     from slipstream.administration import administer, converted
     from slipstream.tenants import organization_named
 
+    settings = running_settings(*deployment)
+    retention_days = settings.worker.ledger.trace_retention_days
     end = datetime.now(UTC)
     asked = {"start": end - timedelta(days=days), "end": end, "group_by": list(group_by), "limit": 100}
 
     async def work(call: AdminCall) -> list[AutocompleteTotals]:
         found: list[AutocompleteTotals] = []
         organization_id = await organization_named(call.connection, organization)
+        await asyncio.to_thread(roll_up, settings.database_url, trace_retention_days=retention_days)
         cursor = None
         while True:
             page = await get_autocomplete(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import click
@@ -24,7 +27,16 @@ SELECT member.id, member.email, member.role, organizations.name AS organization,
  WHERE $1::uuid IS NULL OR organizations.id = $1
  ORDER BY account.created_at DESC, account.id LIMIT 1000
 """
+SCREENS = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
 OF_OPERATOR = "Id or name. Default: the one that operates the deployment."
+
+
+def has_screen(platform: str, environment: Mapping[str, str]) -> bool:
+    """Whether a browser could show something: without a screen `xdg-open` says of each browser that it is not there.
+
+    platform: as of `sys.platform`.
+    """
+    return platform in ("darwin", "win32") or any(environment.get(name) for name in SCREENS)
 
 
 @click.group()
@@ -49,7 +61,7 @@ def open_command(deployment: Deployment, browser: bool) -> None:
     link = administer(deployment, work)
     address = _address(deployment, "/console/" if link is None else link.url)
     print(address)
-    if browser:
+    if browser and has_screen(sys.platform, os.environ):
         click.launch(address)
 
 
@@ -123,7 +135,7 @@ def list_command(deployment: Deployment, organization: str | None) -> None:
 
 @accounts.command()
 @deployment_options
-@click.option("--organization", help=OF_OPERATOR)
+@click.option("--organization", help="Id or name. Default: whichever has the only account of this address.")
 @click.option("--totp", is_flag=True, help="Forget the authenticator too: for somebody who lost it.")
 @click.argument("which")
 def reset(deployment: Deployment, organization: str | None, totp: bool, which: str) -> None:
@@ -131,10 +143,12 @@ def reset(deployment: Deployment, organization: str | None, totp: bool, which: s
     from gateway.admin.call import AdminCall
     from gateway.admin.resources.console_links import reset_account
     from slipstream.administration import administer
-    from slipstream.tenants import administered_organization, member_named
+    from slipstream.tenants import account_named, member_named, organization_named
 
     async def work(call: AdminCall) -> ConsoleLink:
-        found = await administered_organization(call.connection, organization)
+        if organization is None:
+            return await reset_account(call, await account_named(call.connection, which), totp=totp)
+        found = await organization_named(call.connection, organization)
         return await reset_account(call, await member_named(call.connection, found, which), totp=totp)
 
     _show(deployment, administer(deployment, work))

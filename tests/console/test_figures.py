@@ -158,7 +158,8 @@ async def test_objectives_equal_what_each_request_kept(owner: Console, deployed:
     of: Counter[tuple[str, str]] = Counter()
     async with deployed.database() as database:
         await database.execute("DELETE FROM gateway.request_traces")
-        await database.execute("DELETE FROM gateway.slo_minutes")
+        for table in ("slo_minutes", "slo_hours", "serving_minutes", "serving_hours"):
+            await database.execute(f"DELETE FROM gateway.{table}")
         for number in range(400):
             objective = OBJECTIVES[number % len(OBJECTIVES)]
             tokens = {"short": 900, "medium": 9_000, "long": 40_000}[objective.length]

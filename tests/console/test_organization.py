@@ -4,6 +4,7 @@ prompts; and a pool of the fleet. Each action leaves one row in the audit log.
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
 from uuid import UUID, uuid4
@@ -11,6 +12,7 @@ from uuid import UUID, uuid4
 import pytest
 from playwright.async_api import Browser, expect
 
+from gateway.autocomplete.rollup import roll_up
 from gateway.metering.journal.request_id import mint
 from tests.console.pages import Console, seen_by
 from tests.console.test_tenants import sign_in
@@ -143,6 +145,7 @@ async def test_completions_are_counted_by_what_the_page_is_asked_for(
     async with deployed.database() as connection:
         for language, characters in (("python", 40), ("python", 0), ("go", 12)):
             await connection.execute(TRACE, mint(time.time()), str(beta), str(uuid4()), language, characters)
+    await asyncio.to_thread(roll_up, deployed.database_url, trace_retention_days=30)
     page = owner.page
     await owner.go(f"/org/{beta}/completions")
     assert (await page.locator("dt:has-text('Completions') + dd").inner_text()).split() == ["2", "1", "empty"]

@@ -176,10 +176,13 @@ async def test_a_completion_is_taken_another_rejected_and_both_are_reported(
         if key == "Tab":
             await priced.expect_no_faults("ghost text")
             await editor.focus()
+            shown = await page.get_by_role("region", name="As a curl command").inner_text()
         await page.keyboard.press(key)
         await expect(ghost).to_have_count(0)
         await expect(editor.locator(".cm-line")).to_have_text([*lines[:-1], lines[-1] + added])
         await expect(page.get_by_text(f"1 shown, {taken_count} taken in this page.")).to_be_visible()
+        if key == "Tab":
+            assert await page.get_by_role("region", name="As a curl command").inner_text() == shown, "the call as sent"
     taken, rejected = (rows := await reported(deployed, 4))[:2], rows[2:]
     assert [row["type"] for row in taken] == ["select", "view"]
     assert [row["type"] for row in rejected] == ["dismiss", "view"]
@@ -226,6 +229,8 @@ async def test_a_chat_shows_a_tools_call_and_an_answer_by_a_schema(
     await expect_measured(priced, tokens=3)
     await priced.expect_no_faults("playground chat with a tool")
     assert (await asked(engine))["tools"] == [TOOL]
+    offered = page.get_by_role("combobox", name="Model").get_by_role("option")
+    assert await offered.all_text_contents() == ["fake-chat"], "the other model is not for chat"
 
     await engine.control(tool="", texts=['{"city"', ': "Oslo"', "}"])
     await page.get_by_role("button", name="Start anew").click()
@@ -240,6 +245,9 @@ async def test_a_chat_shows_a_tools_call_and_an_answer_by_a_schema(
     await priced.expect_no_faults("playground chat with a schema")
     asked_for = (await asked(engine))["response_format"]
     assert asked_for["json_schema"]["schema"] == SCHEMA
+    shown = page.get_by_role("region", name="As a curl command")
+    await expect(shown).to_contain_text("the capital of Norway")
+    await expect(shown).not_to_contain_text('"assistant"')
     await page.get_by_label("Message", exact=True).fill("it's \"Oslo\" again, isn't it? $HOME `x`")
     await expect_same_call(priced, deployed, '{"city": "Oslo"}')
 

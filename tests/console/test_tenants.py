@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 
 import aiohttp
 import pytest
-from playwright.async_api import Browser
+from playwright.async_api import Browser, expect
 
 from tests.console.conftest import EMAIL, PASSWORD
 from tests.console.pages import Console, seen_by
@@ -53,6 +53,7 @@ async def key(owner: Console, project: str) -> str:
     await owner.go(project)
     await owner.page.get_by_role("button", name="New key").first.click()
     dialog = owner.page.get_by_role("dialog")
+    await expect(dialog.get_by_label("Name")).to_be_focused()
     await dialog.get_by_label("Name").fill("staging")
     await dialog.get_by_role("button", name="Make key").click()
     shown = owner.page.get_by_text(SECRET)
@@ -120,8 +121,17 @@ async def test_a_rotated_key_opens_with_both_secrets_and_a_revoked_one_with_none
     shown = owner.page.get_by_text(SECRET)
     await shown.wait_for()
     new = await shown.inner_text()
+    leave = owner.page.get_by_role("button", name="Close without it")
+    assert await leave.count() == 0
+    for _ in range(3):  # browsers let a page prevent the first only
+        await owner.page.keyboard.press("Escape")
+        await leave.wait_for()
+        assert await shown.is_visible()
+    await owner.expect_no_faults("a secret that would be lost")
     await owner.page.get_by_role("button", name="I have kept it").click()
+    await shown.wait_for(state="detached")
     assert new != key
+    await owner.page.get_by_role("row", name=re.compile("staging.*old secret ends in ")).wait_for()
     for secret in (key, new):  # 429: it is limited, not refused
         assert (await asked(http, owner.url, secret))[0] in (200, 429)
     await owner.page.get_by_role("button", name="Actions for staging").click()

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import asyncpg
 
+from slipstream.commands.console import has_screen
 from tests.slipstream.shell import Shell
 
 
@@ -31,7 +32,39 @@ async def test_links_and_accounts_from_the_first_one_on(fresh_postgres_url: str,
         assert code == 1
         assert "accounts reset ada@example.com" in said
         assert "?token=" in await shell.must("console", "accounts", "reset", "ada@example.com", "--totp")
+        other = await connection.fetchval("INSERT INTO gateway.organizations (name) VALUES ('acme') RETURNING id")
+        for organization in ("acme", "beta"):
+            if organization == "beta":
+                other = await connection.fetchval(
+                    "INSERT INTO gateway.organizations (name) VALUES ('beta') RETURNING id"
+                )
+            person = await connection.fetchval(
+                "INSERT INTO gateway.principals (organization_id, kind, role, name, email)"
+                " VALUES ($1, 'member', 'owner', 'Bo', 'bo@acme.example') RETURNING id",
+                other,
+            )
+            await connection.execute(
+                "INSERT INTO gateway.console_accounts (principal_id, password_hash) VALUES ($1, 'x')", person
+            )
+            if organization == "acme":
+                assert "?token=" in await shell.must("console", "accounts", "reset", "Bo@acme.example")
+        code, said = await shell.run("console", "accounts", "reset", "bo@acme.example")
+        assert code != 0
+        assert str(person) in said, "two have it: their ids are told"
+        assert "?token=" in await shell.must(
+            "console", "accounts", "reset", "bo@acme.example", "--organization", "beta"
+        )
+        code, said = await shell.run("console", "accounts", "reset", "nobody@acme.example")
+        assert code == 1
+        assert "console accounts list" in said
         kinds = await connection.fetch("SELECT kind FROM gateway.console_links ORDER BY created_at")
-        assert [row["kind"] for row in kinds] == ["first", "reset"]  # one for each person, the newest
+        assert [row["kind"] for row in kinds] == ["first", *["reset"] * 3]  # one for each person, the newest
     finally:
         await connection.close()
+
+
+def test_a_browser_is_started_only_where_there_is_a_screen() -> None:
+    assert not has_screen("linux", {"DISPLAY": "", "PATH": "/bin"})
+    assert has_screen("linux", {"WAYLAND_DISPLAY": "wayland-0"})
+    assert has_screen("linux", {"BROWSER": "firefox"})
+    assert has_screen("darwin", {})

@@ -991,7 +991,9 @@ export interface paths {
         };
         /**
          * How often an organization's completions were accepted, how much of them was kept, and how long they took.
-         * @description Grouped as asked, the newest day first.
+         * @description Grouped as asked, the newest day first, and then the group with most completions. Of whole hours: `start` is taken
+         *     down and `end` up to one. A completion, and what editors report of it, is in these totals within a minute
+         *     (`worker.completions.roll_up_every_s`).
          *
          *     Needs `usage.read`.
          */
@@ -2496,6 +2498,7 @@ export interface components {
             latency_p50_ms: number | null;
             latency_p95_ms: number | null;
             model: string | null;
+            percentiles_within: number;
             project_id: string | null;
             shown: number;
             superseded: number;
@@ -5930,7 +5933,7 @@ export interface operations {
         parameters: {
             query: {
                 /**
-                 * @description Names with commas between them, of `usage`, `requests`, `fleet`, `slo`, `diagnosis`, `prefixes`, `releases`, `evals`, `reviews`, `reconciliations`.
+                 * @description Names with commas between them, of `usage`, `requests`, `fleet`, `slo`, `diagnosis`, `prefixes`, `completions`, `releases`, `evals`, `reviews`, `reconciliations`.
                  * @example usage,requests
                  */
                 topics: string;

@@ -1,9 +1,8 @@
 /** Dialogs on the browser's own `<dialog>`: it holds the focus, closes by Escape and makes the rest inert. */
 import { type FormEvent, type ReactNode, useEffect, useId, useRef, useState } from "react";
-import { sentenceOf } from "../api/error";
 import { Button, IconButton } from "./button";
 import { TextField } from "./field";
-import { Notice } from "./notice";
+import { Refused } from "./notice";
 
 interface DialogProps {
   title: string;
@@ -12,7 +11,9 @@ interface DialogProps {
   children: ReactNode;
 }
 
-/** Open as long as it is rendered; the focus goes back to where it came from. */
+const FIRST_FIELD = ["input", "select", "textarea"].map((each) => `${each}:enabled`).join(", ");
+
+/** Open as long as it is rendered. The focus goes to its first field, and in the end back to where it came from. */
 export function Dialog({ title, onClose, wide, children }: DialogProps) {
   const ref = useRef<HTMLDialogElement>(null);
   const id = useId();
@@ -20,6 +21,8 @@ export function Dialog({ title, onClose, wide, children }: DialogProps) {
     const dialog = ref.current;
     const before = document.activeElement;
     dialog?.showModal();
+    // the browser's own choice is the button that closes it, which comes first
+    dialog?.querySelector<HTMLElement>(FIRST_FIELD)?.focus();
     return () => {
       dialog?.close();
       if (before instanceof HTMLElement && before.isConnected) before.focus();
@@ -33,6 +36,13 @@ export function Dialog({ title, onClose, wide, children }: DialogProps) {
       aria-labelledby={id}
       onCancel={(event) => {
         event.preventDefault();
+        onClose();
+      }}
+      onClose={() => {
+        // by a second Escape, which browsers let nobody prevent: whether it goes is for whoever rendered it to say
+        const dialog = ref.current;
+        if (dialog === null || dialog.open) return;
+        dialog.showModal();
         onClose();
       }}
     >
@@ -74,7 +84,7 @@ export function FormDialog({
       >
         <div className="dialog-body">
           {children}
-          {error != null && <Notice tone="bad">{sentenceOf(error)}</Notice>}
+          {error != null && <Refused error={error} />}
         </div>
         <div className="dialog-foot">
           <Button onClick={dialog.onClose}>Cancel</Button>

@@ -53,6 +53,20 @@ export function ErrorNotice({ error, retry }: { error: unknown; retry?: () => vo
   );
 }
 
+/** What an action was refused with, in the API's words, with the request's id to ask an operator about. */
+export function Refused({ error }: { error: unknown }) {
+  return (
+    <Notice tone="bad">
+      <p>{sentenceOf(error)}</p>
+      {error instanceof ApiError && error.requestId && (
+        <p className="quiet small">
+          Request <code className="wrap">{error.requestId}</code>
+        </p>
+      )}
+    </Notice>
+  );
+}
+
 export function Loading({ lines = 5, label = "Loading" }: { lines?: number; label?: string }) {
   return (
     <div className="skeleton" role="status">

@@ -36,9 +36,14 @@ DIGESTS: dict[Topic, str] = {
 RUNS: dict[Topic, str] = {
     Topic.USAGE: "SELECT max(started_at) FROM gateway.usage_roll_up_runs",
     Topic.SLO: "SELECT max(started_at) FROM gateway.slo_roll_up_runs",
+    Topic.COMPLETIONS: "SELECT max(started_at) FROM gateway.completion_roll_up_runs",
 }
 """When totals were last brought up to date."""
-WITH_RUN: dict[Topic, tuple[Topic, ...]] = {Topic.USAGE: (Topic.USAGE,), Topic.SLO: (Topic.SLO, Topic.PREFIXES)}
+WITH_RUN: dict[Topic, tuple[Topic, ...]] = {
+    Topic.USAGE: (Topic.USAGE,),
+    Topic.SLO: (Topic.SLO, Topic.PREFIXES),
+    Topic.COMPLETIONS: (Topic.COMPLETIONS,),
+}
 WITH_REQUESTS = (Topic.REQUESTS, Topic.USAGE, Topic.DIAGNOSIS)
 RECORDED = """
 SELECT organization_id, count(*) AS requests FROM gateway.request_traces WHERE recorded_at >= $1 GROUP BY 1

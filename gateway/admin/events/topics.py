@@ -21,6 +21,7 @@ class Topic(StrEnum):
     SLO = "slo"
     DIAGNOSIS = "diagnosis"
     PREFIXES = "prefixes"
+    COMPLETIONS = "completions"
     RELEASES = "releases"
     EVALS = "evals"
     REVIEWS = "reviews"
@@ -46,13 +47,14 @@ PERMISSIONS: dict[Topic, Can] = {
     Topic.SLO: Can.USAGE_READ,
     Topic.DIAGNOSIS: Can.REQUESTS_READ,
     Topic.PREFIXES: Can.USAGE_READ,
+    Topic.COMPLETIONS: Can.USAGE_READ,
     Topic.RELEASES: Can.RELEASES_READ,
     Topic.EVALS: Can.EVALS_READ,
     Topic.REVIEWS: Can.REVIEWS_VOTE,
     Topic.RECONCILIATIONS: Can.RECONCILIATION_READ,
 }
 """That of the endpoints which tell the contents."""
-OF_TENANTS = frozenset({Topic.USAGE, Topic.REQUESTS, Topic.SLO, Topic.DIAGNOSIS, Topic.PREFIXES})
+OF_TENANTS = frozenset({Topic.USAGE, Topic.REQUESTS, Topic.SLO, Topic.DIAGNOSIS, Topic.PREFIXES, Topic.COMPLETIONS})
 """The others concern the deployment."""
 
 

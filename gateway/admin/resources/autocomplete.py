@@ -1,6 +1,7 @@
 """What became of an organization's completions in editors, and how long they took.
 
-Added up from the traces and the editors' reports when it is asked for: both are best effort, and forgotten together.
+Added up from totals of hours, days and weeks, which the worker brings up to date every minute
+(`worker.completions.roll_up_every_s`). Percentiles are those of histograms.
 """
 
 from __future__ import annotations
@@ -15,41 +16,34 @@ from sqlalchemy import (
     CTE,
     BigInteger,
     ColumnElement,
-    Date,
     Double,
     FromClause,
+    Select,
+    SmallInteger,
     Subquery,
     and_,
-    case,
     func,
     literal_column,
     null,
     select,
+    true,
 )
 
 from contracts.errors import InvalidField
-from contracts.generation import Tier
 from gateway.admin.call import AdminCall
 from gateway.admin.moments import moment
 from gateway.admin.pages import page_of
 from gateway.admin.schemas import ModelName, Moment, Name, Page, PageQuery
-from gateway.autocomplete.tables import EventType, completion_events
-from gateway.db.rows import columns_of, equal, fetchrow, record_of
-from gateway.db.tables import request_traces
-from gateway.metering.journal.request_id import first_at
-from gateway.supersession.in_flight_request import SUPERSEDED
+from gateway.autocomplete.rollup import HOUR, hour_of
+from gateway.autocomplete.total_source import source
+from gateway.autocomplete.total_tables import COUNTS
+from gateway.db.rows import columns_of, equal
+from gateway.observability.latency_histogram import WITHIN, middle_sql
 
 MOST = timedelta(days=92)
 LAST_DAYS = timedelta(days=7)
-UNKNOWN = "unknown"
-SERVED, ABANDONED = 200, 499
-TAKEN = (EventType.SELECT.value, EventType.SELECT_PART.value)
-# As `request_id.arrived_at_s`: a completion belongs to the day of its request, whenever its trace was written.
-DAY = literal_column(
-    "(to_timestamp(('x' || substr(request_traces.request_id, 5, 12))::bit(48)::bigint / 1000.0) AT TIME ZONE 'UTC')"
-    "::date",
-    Date,
-)
+MICROSECOND = timedelta(microseconds=1)
+PERCENTILES = {"latency_p50_ms": 0.5, "latency_p95_ms": 0.95}
 
 
 class AutocompleteGroup(StrEnum):
@@ -97,13 +91,16 @@ class AutocompleteTotals(Struct, frozen=True, kw_only=True):
     """Taken, as editors counted them, or all of a first choice that was taken whole without a count. Whether they were
     edited later is not known."""
     latency_p50_ms: float | None
-    """Of completions: from the request's arrival to the answer's last byte; null without any."""
+    """Of completions: from the request's arrival to the answer's last byte; null without any. The middle of a bucket
+    of a histogram, which is off by `percentiles_within` at most."""
     latency_p95_ms: float | None
+    percentiles_within: float
+    """Relative error of a percentile, at most."""
 
 
 class AutocompleteQuery(PageQuery, frozen=True, kw_only=True):
-    """Which completions. start, end: of the requests' arrival; the last seven days, unless given, and 92 at most.
-    group_by may be given several times."""
+    """Which completions. start, end: of the requests' arrival, the one taken down and the other up to a whole hour; the
+    last seven days, unless given, and 92 at most. group_by may be given several times."""
 
     start: Moment | None = None
     end: Moment | None = None
@@ -114,14 +111,14 @@ class AutocompleteQuery(PageQuery, frozen=True, kw_only=True):
     group_by: list[AutocompleteGroup] = field(default_factory=list)
 
     def period(self) -> tuple[datetime, datetime]:
-        """In UTC. Raises InvalidField."""
+        """Whole hours, in UTC. Raises InvalidField."""
         end = datetime.now(UTC) if self.end is None else moment(self.end, "end")
         begin = end - LAST_DAYS if self.start is None else moment(self.start, "start")
         if begin >= end:
             raise InvalidField("Invalid value for 'end': it is not after 'start'.", param="end")
         if end - begin > MOST:
             raise InvalidField("Invalid value for 'start': at most 92 days are added up at once.", param="start")
-        return begin, end
+        return hour_of(begin), hour_of(end + HOUR - MICROSECOND)
 
 
 async def get_autocomplete(
@@ -129,29 +126,32 @@ async def get_autocomplete(
 ) -> Page[AutocompleteTotals]:
     """How often an organization's completions were accepted, how much of them was kept, and how long they took.
 
-    Grouped as asked, the newest day first.
+    Grouped as asked, the newest day first, and then the group with most completions. Of whole hours: `start` is taken
+    down and `end` up to one. A completion, and what editors report of it, is in these totals within a minute
+    (`worker.completions.roll_up_every_s`).
     """
     await call.require_organization(organization_id)
-    made = _completions(organization_id, query)
-    became = _outcomes(_showings(organization_id, query), made)
-    chosen = [made.c[_column_of(group)] for group in AutocompleteGroup if group in query.group_by]
-    totals = (
-        select(*chosen, *(value.label(name) for name, value in _computed(made, became).items()))
-        .select_from(made.outerjoin(became, _same(made, became)))
-        .group_by(*chosen)
-        .subquery()
-    )
-    absent: dict[str, ColumnElement[Any]] = {
-        _column_of(group): null() for group in AutocompleteGroup if group not in query.group_by
+    begin, end = query.period()
+    if not query.group_by and query.cursor is not None:
+        raise InvalidField("Invalid value for 'cursor': one total for all has no pages.", param="cursor")
+    narrowed = {
+        name: value
+        for name in ("project_id", "model", "language", "client")
+        if (value := getattr(query, name)) is not None
     }
-    statement = select(*columns_of(AutocompleteTotals, totals, **absent))
-    if not chosen:
-        if query.cursor is not None:
-            raise InvalidField("Invalid value for 'cursor': one total for all has no pages.", param="cursor")
-        row = await fetchrow(call.connection, statement)
-        return Page(data=[] if row is None else [record_of(AutocompleteTotals, row)], has_more=False, next_cursor=None)
+    keys = [_column_of(group) for group in AutocompleteGroup if group in query.group_by]
+    parts = source(organization_id, begin, end, frozenset({*keys, *narrowed} - {"day"}), by_day="day" in keys)
+    chosen = and_(true(), *(equal(parts.c[name], value) for name, value in narrowed.items()))
+    totals = _summed(parts, chosen, keys)
+    most_first = [] if keys == ["day"] else ["completions"]
+    days, others = [name for name in keys if name == "day"], [name for name in keys if name != "day"]
     return await page_of(
-        call.connection, AutocompleteTotals, statement, query, *(totals.c[column.key] for column in chosen)
+        call.connection,
+        AutocompleteTotals,
+        select(totals),
+        query,
+        *(totals.c[name] for name in (*days, *most_first, *others)),
+        completed=lambda page: _with_latencies(page, parts, chosen, keys),
     )
 
 
@@ -159,108 +159,66 @@ def _column_of(group: AutocompleteGroup) -> str:
     return "project_id" if group is AutocompleteGroup.PROJECT else group.value
 
 
-def _arrived(request_id: ColumnElement[Any], query: AutocompleteQuery) -> ColumnElement[bool]:
-    begin, end = query.period()
-    return and_(request_id >= first_at(begin.timestamp()), request_id < first_at(end.timestamp()))
+def _summed(parts: Subquery, chosen: ColumnElement[bool], keys: list[str]) -> Subquery:
+    """One row for each group, and its counts."""
+    groups = [parts.c[name] for name in keys]
+    sums = (func.coalesce(func.sum(parts.c[name]), literal_column("0")).cast(BigInteger).label(name) for name in COUNTS)
+    return select(*groups, *sums).where(chosen).group_by(*groups).subquery("totals")
 
 
-def _completions(organization_id: UUID, query: AutocompleteQuery) -> CTE:
-    """One row for each, named and grouped as totals are."""
-    table = request_traces.c
-    language, client = func.coalesce(table.language, UNKNOWN), func.coalesce(table.client, UNKNOWN)
-    return (
+def _with_latencies(page: CTE, parts: Subquery, chosen: ColumnElement[bool], keys: list[str]) -> Select[Any]:
+    """The page's groups as they are told: the histograms of these alone are added up."""
+    groups = [parts.c[name] for name in keys]
+    # in the list of columns, both in step: as a table of its own each row's would be kept first, which takes longer
+    histogram = (
         select(
-            *(table[name] for name in ("request_id", "project_id", "model", "status", "characters", "total_ms")),
-            func.coalesce(table.error_code == SUPERSEDED, False).label("superseded"),
-            DAY.label("day"),
-            language.label("language"),
-            client.label("client"),
+            *groups,
+            func.unnest(parts.c.buckets, type_=SmallInteger).label("bucket"),
+            func.unnest(parts.c.counts, type_=BigInteger).label("each"),
         )
-        .where(
-            table.organization_id == organization_id,
-            _arrived(table.request_id, query),
-            table.tier == Tier.AUTOCOMPLETE.value,
-            table.status.in_((SERVED, ABANDONED)),
-            equal(table.project_id, query.project_id),
-            equal(table.model, query.model),
-            equal(language, query.language),
-            equal(client, query.client),
-        )
-        .cte("made")
+        .select_from(parts.join(page, _same(parts, page, keys)))
+        .where(chosen)
+        .subquery("histogram")
     )
-
-
-def _showings(organization_id: UUID, query: AutocompleteQuery) -> Subquery:
-    """What was reported, by showing; of completions of other organizations too, if somebody named them."""
-    table = completion_events.c
-    taken = table.type.in_(TAKEN)
-    key = (table.request_id, table.project_id, table.choice_index, table.view_id)
-    return (
+    groups = [histogram.c[name] for name in keys]
+    bucketed = (
+        select(*groups, histogram.c.bucket, func.sum(histogram.c.each).label("of_bucket"))
+        .group_by(*groups, histogram.c.bucket)
+        .subquery("bucketed")
+    )
+    groups, of_bucket = [bucketed.c[name] for name in keys], func.sum(bucketed.c.of_bucket)
+    ranked = select(
+        *groups,
+        bucketed.c.bucket,
+        of_bucket.over(partition_by=groups or None, order_by=bucketed.c.bucket).label("upto"),
+        of_bucket.over(partition_by=groups or None).label("whole"),
+    ).subquery("ranked")
+    groups = [ranked.c[name] for name in keys]
+    found = (
         select(
-            *key,
-            func.bool_or(taken).label("accepted"),
-            func.bool_or(table.type == EventType.DISMISS.value).label("dismissed"),
-            func.bool_or(and_(table.type == EventType.SELECT.value, table.characters.is_(None))).label("whole"),
-            func.coalesce(func.max(table.characters).filter(taken), 0).label("told"),
+            *groups,
+            *(
+                func.min(ranked.c.bucket)
+                .filter(ranked.c.upto >= literal_column(str(part)) * ranked.c.whole)
+                .label(name)
+                for name, part in PERCENTILES.items()
+            ),
         )
-        .where(table.organization_id == organization_id, _arrived(table.request_id, query))
-        .group_by(*key)
-        .subquery("showing")
+        .group_by(*groups)
+        .subquery("found")
     )
-
-
-def _outcomes(showing: Subquery, made: CTE) -> Subquery:
-    """The showings of each completion that the reporting project made."""
-    each, first = showing.c, showing.c.choice_index == 0
-    kept = case(
-        (and_(first, each.whole, made.c.characters.is_not(None)), made.c.characters),
-        (first, func.least(each.told, made.c.characters)),  # nobody keeps more than there was; PostgreSQL skips a null
-        else_=each.told,
-    )
-    return (
-        select(
-            each.request_id,
-            each.project_id,
-            func.count().label("shown"),
-            func.count().filter(each.accepted).label("accepted"),
-            func.count().filter(each.dismissed, ~each.accepted).label("dismissed"),
-            func.sum(kept).filter(each.accepted).label("kept"),
-        )
-        .select_from(showing.join(made, _same(made, showing)))
-        .group_by(each.request_id, each.project_id)
-        .subquery("became")
-    )
-
-
-def _same(made: FromClause, other: FromClause) -> ColumnElement[bool]:
-    return and_(made.c.request_id == other.c.request_id, made.c.project_id == other.c.project_id)
-
-
-def _computed(made: CTE, became: Subquery) -> dict[str, ColumnElement[Any]]:
-    """The totals of one group."""
-
-    def total(column: ColumnElement[Any]) -> ColumnElement[int]:
-        return func.coalesce(func.sum(column), 0).cast(BigInteger)
-
-    served = and_(made.c.status == SERVED, ~made.c.superseded)
-    offered = and_(served, func.coalesce(made.c.characters, 1) > 0)
-
-    def latency(share: str) -> ColumnElement[float]:
-        # an aggregate over an ordered set passes nulls over
-        return func.percentile_cont(literal_column(share)).within_group(case((offered, made.c.total_ms)))
-
-    shown, accepted = total(became.c.shown), total(became.c.accepted)
-    return {
-        "completions": func.count().filter(offered),
-        "empty": func.count().filter(served, made.c.characters == 0),
-        "abandoned": func.count().filter(made.c.status == ABANDONED),
-        "superseded": func.count().filter(made.c.superseded),
-        "shown": shown,
-        "accepted": accepted,
-        "dismissed": total(became.c.dismissed),
-        "acceptance_rate": accepted.cast(Double) / func.nullif(shown, 0),
-        "characters_offered": total(case((served, made.c.characters))),
-        "characters_kept": total(became.c.kept),
-        "latency_p50_ms": latency("0.5"),
-        "latency_p95_ms": latency("0.95"),
+    shown, accepted = page.c.shown, page.c.accepted
+    absent = {name: null() for name in map(_column_of, AutocompleteGroup) if name not in keys}
+    told: dict[str, ColumnElement[Any]] = {
+        **absent,
+        "acceptance_rate": accepted.cast(Double) / func.nullif(shown.cast(Double), literal_column("0")),
+        **{name: literal_column(middle_sql(f"found.{name}"), Double) for name in PERCENTILES},
+        "percentiles_within": literal_column(str(WITHIN)).cast(Double),
     }
+    return select(*columns_of(AutocompleteTotals, page, **told)).select_from(
+        page.outerjoin(found, _same(page, found, keys))
+    )
+
+
+def _same(one: FromClause, other: FromClause, keys: list[str]) -> ColumnElement[bool]:
+    return and_(true(), *(one.c[name] == other.c[name] for name in keys))

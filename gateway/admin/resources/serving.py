@@ -21,8 +21,8 @@ from gateway.admin.moments import moment
 from gateway.admin.schemas import ModelName, Moment, Name, Query
 from gateway.db.rows import fetchval
 from gateway.metering.journal.request_id import first_at
+from gateway.observability.latency_histogram import WITHIN, middle_ms
 from gateway.slo.serving_rollup import MEASURED
-from gateway.slo.serving_tables import WITHIN, middle_ms
 from gateway.slo.standing import LAST_RUN, end_of
 from gateway.slo.tables import COUNTS
 

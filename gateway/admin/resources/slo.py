@@ -1,7 +1,7 @@
 """What requests kept of their objectives: how budgets stand, series of goodput, and what good tokens cost.
 
-Added up from `gateway.slo_minutes`, which the worker brings up to date every minute (`slo.roll_up_every_s`). Pools
-and what they cost are the deployment's affair: no tenant is told.
+Added up from the roll-ups by minute and hour (`gateway.slo.totals`), which the worker brings up to date every minute
+(`slo.roll_up_every_s`). Pools and what they cost are the deployment's affair: no tenant is told.
 """
 
 from __future__ import annotations
@@ -12,7 +12,21 @@ from typing import Any
 from uuid import UUID
 
 from msgspec import Struct, field
-from sqlalchemy import BigInteger, ColumnElement, DateTime, Double, and_, case, func, null, select
+from sqlalchemy import (
+    ARRAY,
+    BigInteger,
+    ColumnElement,
+    DateTime,
+    Double,
+    Label,
+    Text,
+    case,
+    exists,
+    func,
+    literal,
+    null,
+    select,
+)
 from sqlalchemy.sql.expression import literal_column
 
 from contracts.desired_state import Pool
@@ -23,33 +37,22 @@ from gateway.admin.call import AdminCall
 from gateway.admin.moments import moment
 from gateway.admin.pages import page_of
 from gateway.admin.schemas import ModelName, Moment, Page, PageQuery, Query
-from gateway.db.rows import columns_of, equal, fetch, fetchrow, fetchval, record_of
+from gateway.db.rows import columns_of, fetch, fetchrow, fetchval, record_of
 from gateway.desired import document
 from gateway.slo.adoption import in_force
 from gateway.slo.cost import MICROSECOND, MINUTE, GoodTokens, PoolCost, Rented, pool_costs, rented
 from gateway.slo.standing import LAST_RUN, Standing, counts_of, end_of, for_deployment, standings, window_counts
-from gateway.slo.tables import COUNTS, slo_minutes
+from gateway.slo.tables import COUNTS
+from gateway.slo.totals import totals
 
 LAST_DAY = timedelta(days=1)
+_MOMENTS = ARRAY(DateTime(timezone=True))
 MOST = {"minute": timedelta(days=2), "hour": timedelta(days=32)}
-_M = slo_minutes.c
 VERSIONS = """
 SELECT version, created_at, document::text AS document FROM gateway.desired_states
  WHERE created_at < $2
    AND version >= (SELECT coalesce(max(version), 0) FROM gateway.desired_states WHERE created_at <= $1)
  ORDER BY version
-"""
-
-
-GOOD_TOKENS = """
-SELECT minutes.pool, sum(good_tokens)::bigint AS all_tokens,
-       coalesce(sum(good_tokens) FILTER (WHERE EXISTS (
-           SELECT FROM unnest($3::text[], $4::timestamptz[], $5::timestamptz[]) AS priced (pool, since, until)
-            WHERE priced.pool = minutes.pool AND minute >= priced.since AND minute < priced.until
-       )), 0)::bigint AS priced_tokens
-  FROM gateway.slo_minutes AS minutes
- WHERE minute >= $1 AND minute < $2
- GROUP BY minutes.pool
 """
 
 
@@ -84,17 +87,16 @@ class DeploymentGroup(StrEnum):
     SIDE = "side"
 
 
-SIDE: ColumnElement[str] = case((_M.canary, literal_column("'canary'")), else_=literal_column("'main'"))
-COLUMNS: dict[str, tuple[str, ColumnElement[Any]]] = {
-    "organization": ("organization_id", _M.organization_id),
-    "project": ("project_id", _M.project_id),
-    "model": ("model", _M.model),
-    "tier": ("tier", _M.tier),
-    "length": ("length", _M.length),
-    "pool": ("pool", _M.pool),
-    "side": ("side", SIDE),
+FIELDS = {
+    "organization": "organization_id",
+    "project": "project_id",
+    "model": "model",
+    "tier": "tier",
+    "length": "length",
+    "pool": "pool",
+    "side": "side",
 }
-"""Of each group: the field that tells it, and what it is."""
+"""Of each group: the field that tells it."""
 
 
 class SloWindow(Struct, frozen=True, kw_only=True):
@@ -208,10 +210,6 @@ class SloQuery(Query, frozen=True, kw_only=True):
     model: ModelName | None = None
     tier: Tier | None = None
 
-    def conditions(self) -> tuple[ColumnElement[bool], ...]:
-        """On minutes."""
-        return equal(_M.project_id, self.project_id), equal(_M.model, self.model), equal(_M.tier, self.tier)
-
 
 class PeriodQuery(PageQuery, frozen=True, kw_only=True):
     """Which requests of which period. start, end: of their arrival; the last 24 hours, unless given. Minutes are told
@@ -308,8 +306,17 @@ async def _good_tokens(
     call: AdminCall, pools: dict[str, Rented], begin: datetime, end: datetime
 ) -> dict[str, GoodTokens]:
     spans = [(name, *span) for name, of in pools.items() for span in of.priced]
-    rows = await call.connection.fetch(GOOD_TOKENS, begin, end, *([each[at] for each in spans] for at in range(3)))
-    return {row["pool"]: GoodTokens(row["all_tokens"], row["priced_tokens"]) for row in rows}
+    rows = totals([begin, end, *(edge for _, *span in spans for edge in span)], {"pool"}).c
+    names, since, until = ([span[at] for span in spans] for at in range(3))
+    moments = (literal(each, _MOMENTS) for each in (since, until))
+    unnested = func.unnest(literal(names, ARRAY(Text)), *moments)
+    priced = unnested.table_valued("pool", "since", "until", name="priced").render_derived()
+    within = exists().where(priced.c.pool == rows.pool, rows.at >= priced.c.since, rows.at < priced.c.until)
+    tokens = func.sum(rows.good_tokens)
+    statement = select(
+        rows.pool, tokens.cast(BigInteger), func.coalesce(tokens.filter(within), 0).cast(BigInteger)
+    ).group_by(rows.pool)
+    return {pool: GoodTokens(*tokens) for pool, *tokens in await fetch(call.connection, statement)}
 
 
 def _minute_of(at: datetime) -> datetime:
@@ -324,7 +331,8 @@ async def _report(call: AdminCall, query: SloQuery, organization_id: UUID | None
         counts, until = {}, None
     else:
         until = end_of(last_run.astimezone(UTC))
-        statement = window_counts(equal(_M.organization_id, organization_id), *query.conditions()).params(end=until)
+        of = {"project_id": query.project_id, "model": query.model, "tier": query.tier}
+        statement = window_counts(until, organization_id=organization_id, **of)
         counts = counts_of(await fetch(call.connection, statement))
         if organization_id is None:
             counts = for_deployment(counts)
@@ -370,39 +378,45 @@ async def _totals(
             f"Invalid value for 'bucket': a {query.bucket}'s totals are told for {most.days} days at most.",
             param="bucket",
         )
-    unit: ColumnElement[str] = literal_column(f"'{query.bucket.value}'")
-    at = func.date_trunc(unit, _M.minute, literal_column("'UTC'"), type_=DateTime(timezone=True)).label("at")
-    chosen = [] if query.bucket is Bucket.ALL else [at]
-    chosen += [column.label(name) for group, (name, column) in COLUMNS.items() if group in groups]
-    sums = [func.sum(_M[name]).cast(BigInteger).label(name) for name in COUNTS]
-    totals = (
-        select(*chosen, *sums)
-        .where(
-            and_(_M.minute >= begin, _M.minute < end),
-            equal(_M.organization_id, organization_id),
-            equal(_M.project_id, query.project_id),
-            equal(_M.model, query.model),
-            equal(_M.tier, query.tier),
-            equal(_M.length, query.length),
-        )
-        .group_by(*chosen)
-        .subquery()
-    )
-    absent: dict[str, ColumnElement[Any]] = {
-        name: null() for name in ("at", *(name for name, _ in COLUMNS.values())) if name not in totals.c
+    filters: dict[str, object] = {
+        "organization_id": organization_id,
+        "project_id": query.project_id,
+        "model": query.model,
+        "tier": query.tier,
+        "length": query.length,
     }
-    counted = totals.c.counted - totals.c.over_share if deployment else totals.c.counted
-    goodput = totals.c.good.cast(Double) / func.nullif(counted, 0)
-    statement = select(*columns_of(GoodputTotals, totals, counted=counted, goodput=goodput, **absent))
+    filters = {name: value for name, value in filters.items() if value is not None}
+    fields = [name for group, name in FIELDS.items() if group in groups]
+    told_apart = {"canary" if name == "side" else name for name in (*fields, *filters)}
+    rows = totals((begin, end), told_apart, by_minute=query.bucket is Bucket.MINUTE).c
+    unit: ColumnElement[str] = literal_column(f"'{query.bucket.value}'")
+    at = func.date_trunc(unit, rows.at, literal_column("'UTC'"), type_=DateTime(timezone=True)).label("at")
+    chosen: list[Label[Any]] = [] if query.bucket is Bucket.ALL else [at]
+    chosen += [(_side(rows.canary) if name == "side" else rows[name]).label(name) for name in fields]
+    sums = [func.sum(rows[name]).cast(BigInteger).label(name) for name in COUNTS]
+    found = (
+        select(*chosen, *sums)
+        .where(*(rows[name] == value for name, value in filters.items()))
+        .group_by(*chosen)
+        .subquery("found")
+    )
+    absent: dict[str, ColumnElement[Any]] = {name: null() for name in ("at", *FIELDS.values()) if name not in found.c}
+    counted = found.c.counted - found.c.over_share if deployment else found.c.counted
+    goodput = found.c.good.cast(Double) / func.nullif(counted, 0)
+    statement = select(*columns_of(GoodputTotals, found, counted=counted, goodput=goodput, **absent))
     if chosen:
         return await page_of(
-            call.connection, GoodputTotals, statement, query, *(totals.c[column.key] for column in chosen)
+            call.connection, GoodputTotals, statement, query, *(found.c[column.key] for column in chosen)
         )
     if query.cursor is not None:
         raise InvalidField("Invalid value for 'cursor': one total for all has no pages.", param="cursor")
     row = await fetchrow(call.connection, statement)
     some = [] if row is None or row["requests"] is None else [record_of(GoodputTotals, row)]
     return Page(data=some, has_more=False, next_cursor=None)
+
+
+def _side(canary: ColumnElement[bool]) -> ColumnElement[str]:
+    return case((canary, literal_column("'canary'")), else_=literal_column("'main'"))
 
 
 def _period(start: datetime | None, end: datetime | None) -> tuple[datetime, datetime]:

@@ -116,7 +116,7 @@ class UsageTotals(Struct, frozen=True, kw_only=True):
     accepted_draft_tokens: int
     amount_micro: int
     project_name: str | None = None
-    """As it is called now; null unless grouped by project."""
+    """As it is called now; null unless grouped by project, or by key: a key is of one project."""
     key_name: str | None = None
 
 
@@ -283,15 +283,27 @@ async def _totals(call: AdminCall, query: TotalsQuery, organization_id: UUID | N
 
 async def _named(call: AdminCall, totals: list[UsageTotals]) -> list[UsageTotals]:
     """With the names of their projects and keys."""
+    project_ids = [each.project_id for each in totals if each.project_id is not None]
+    key_ids = [each.key_id for each in totals if each.key_id is not None]
     names: dict[UUID | None, str] = {}
-    for table, ids in ((projects, {each.project_id for each in totals}), (api_keys, {each.key_id for each in totals})):
-        if ids - {None}:
-            found = select(table.c.id, table.c.name).where(table.c.id == any_(literal(list(ids - {None}), _IDS)))
-            names |= {row["id"]: row["name"] for row in await fetch(call.connection, found)}
+    projects_of: dict[UUID | None, str] = {}
+    if project_ids:
+        found = select(projects.c.id, projects.c.name).where(projects.c.id == any_(literal(project_ids, _IDS)))
+        names = {row["id"]: row["name"] for row in await fetch(call.connection, found)}
+    if key_ids:
+        of_keys = select(api_keys.c.id, api_keys.c.name, projects.c.name.label("project_name"))
+        of_keys = of_keys.select_from(api_keys.join(projects, projects.c.id == api_keys.c.project_id))
+        for row in await fetch(call.connection, of_keys.where(api_keys.c.id == any_(literal(key_ids, _IDS)))):
+            names[row["id"]] = row["name"]
+            projects_of[row["id"]] = row["project_name"]
     if not names:
         return totals
     return [
-        structs.replace(each, project_name=names.get(each.project_id), key_name=names.get(each.key_id))
+        structs.replace(
+            each,
+            project_name=names.get(each.project_id) or projects_of.get(each.key_id),
+            key_name=names.get(each.key_id),
+        )
         for each in totals
     ]
 

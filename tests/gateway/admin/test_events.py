@@ -111,13 +111,15 @@ async def test_news_arrive(people: People, gateway: LoneGateway) -> None:
     ours = people.organizations["ours"]
     async with (
         listening(gateway, await people.operator(), Topic.REQUESTS, Topic.SLO, Topic.FLEET) as operator,
-        listening(gateway, await people.as_(Role.VIEWER), Topic.REQUESTS, Topic.USAGE) as viewer,
+        listening(gateway, await people.as_(Role.VIEWER), Topic.REQUESTS, Topic.USAGE, Topic.COMPLETIONS) as viewer,
     ):
         await request_of(people, ours)
         await viewer.heard(Topic.REQUESTS, Topic.USAGE)
         await operator.heard(Topic.REQUESTS)
         await people.database.execute("INSERT INTO gateway.slo_roll_up_runs VALUES (clock_timestamp(), 0, 0)")
         await operator.heard(Topic.SLO)
+        await people.database.execute("INSERT INTO gateway.completion_roll_up_runs VALUES (clock_timestamp(), 0, 0)")
+        await viewer.heard(Topic.COMPLETIONS)
         await people.database.execute("INSERT INTO gateway.fleet_gateways (instance) VALUES ($1)", str(uuid4()))
         await operator.heard(Topic.FLEET)
         assert viewer.last_id
@@ -138,6 +140,7 @@ async def test_nobody_hears_of_another_organization(people: People, gateway: Lon
         await operator.heard(Topic.REQUESTS)
         await people.database.execute("INSERT INTO gateway.usage_roll_up_runs VALUES (clock_timestamp(), 0, 0)")
         await people.database.execute("INSERT INTO gateway.slo_roll_up_runs VALUES (clock_timestamp(), 0, 0)")
+        await people.database.execute("INSERT INTO gateway.completion_roll_up_runs VALUES (clock_timestamp(), 0, 0)")
         beats = [await owner.line() for _ in range(4)]
         assert beats == [": beat"] * 4
         async with listening(gateway, await people.as_(Role.OWNER, "quiet"), *tenants) as again:

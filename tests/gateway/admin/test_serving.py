@@ -15,9 +15,9 @@ import msgspec
 import pytest
 
 from contracts.objectives import OBJECTIVES
+from gateway.observability.latency_histogram import WITHIN
 from gateway.slo.adoption import adopt
 from gateway.slo.rollup import roll_up
-from gateway.slo.serving_tables import WITHIN
 from gateway.tenants.roles import Role
 from tests.gateway.admin.people import People
 from tests.gateway.slo.trace_rows import Trace, naive, trace, write

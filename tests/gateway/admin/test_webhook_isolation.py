@@ -156,7 +156,7 @@ async def test_tests_that_wait_are_capped_for_an_organization(people: People) ->
 
 
 async def test_a_test_is_tried_once(database: asyncpg.Connection[Any], fresh_postgres_url: str) -> None:
-    """So tests of a receiver that is away do not fill the cap for two days."""
+    """So tests of a receiver that is away do not fill the cap for a day."""
     organization = await an_organization(database)
     async with receiver() as server:
         server.answers = [500]

@@ -10,11 +10,15 @@ import asyncpg
 import msgspec
 import pytest
 
-from diagnosis.evidence import EnginePage, Evidence, Slice, Window
+from contracts.generation import Tier
+from diagnosis.evidence import PARTS, EnginePage, Evidence, Slice, Window
 from diagnosis.finding import Cause
 from diagnosis.tree import diagnose
 from gateway.diagnosis import window as reading
-from gateway.diagnosis.window import read_window
+from gateway.diagnosis.rollup import redo_hours
+from gateway.diagnosis.window import PARTS_OF, SHARES, drawn, read_window
+from gateway.metering.journal.request_id import first_at
+from gateway.metering.ledger.worker_connection import connect
 from tests.diagnosis.plain_evidence import Row, window_of
 from tests.diagnosis.traffic import BEGAN, CHANGES, WINDOW, rows
 from tests.gateway.diagnosis.stored_traffic import forget, organization, store
@@ -160,6 +164,55 @@ async def test_of_very_many_requests_a_share_is_drawn(
     drawn = await read_window(database, BEGAN, BEGAN + WINDOW)
     assert drawn.requests == whole.requests
     assert 40 < drawn.tiers[0].requests < 180 < whole.tiers[0].requests
+
+
+@pytest.mark.parametrize("seed", [5, 6])
+async def test_hours_that_were_added_up_say_what_their_requests_do(
+    database: asyncpg.Connection, fresh_postgres_url: str, seed: int
+) -> None:
+    """However the window is cut, for one organization and tier as for all."""
+    kept = [
+        msgspec.structs.replace(row, at=BEGAN + 150 * (row.at - BEGAN)) for row in mixed(seed)
+    ]  # two minutes become five hours
+    await store(database, kept)
+    hour = timedelta(hours=1)
+    windows = [
+        (BEGAN + timedelta(seconds=first), BEGAN + timedelta(seconds=last))
+        for first, last in ((0, 18_000), (1_234, 17_000), (3_600, 7_200), (3_599, 7_201), (100, 200), (3_000, 4_000))
+    ]
+    asked = [
+        (*window, whose, tier)
+        for window in windows
+        for whose in (None, organization("acme"))
+        for tier in (None, Tier.CHAT)
+    ]
+    plain = [await read_window(database, *each) for each in asked]
+    with connect(fresh_postgres_url) as connection:
+        for _ in range(2):
+            redo_hours(connection, [BEGAN + number * hour for number in range(5)])
+    await database.execute("INSERT INTO gateway.slo_roll_up_runs VALUES ($1, 1, 1)", BEGAN + 2.5 * hour)
+    for last_run in (2.5, 6):  # within the window, and behind it
+        await database.execute("UPDATE gateway.slo_roll_up_runs SET started_at = $1", BEGAN + last_run * hour)
+        for each, before in zip(asked, plain, strict=True):
+            same(await read_window(database, *each), before)
+    await database.execute("UPDATE gateway.request_hours SET requests = requests + 1000")
+    extra = [
+        (await read_window(database, *each)).requests - before.requests
+        for each, before in zip(asked, plain, strict=True)
+    ]
+    assert set(extra) == {5_000, 3_000, 1_000, 0}, "whole hours come from what was added up, the others do not"
+
+
+async def test_a_share_that_has_an_index_is_the_share_without_it(database: asyncpg.Connection) -> None:
+    await store(database, mixed(7))
+    which = (first_at(BEGAN.timestamp()), first_at((BEGAN + 2 * WINDOW).timestamp()), None, None)
+    begun = int(BEGAN.timestamp() * 1000)
+    for below in (*SHARES, "0401", "g"):
+        statement = drawn(PARTS_OF, below)
+        assert (f"< '{below}'" in statement) is (below in SHARES)
+        rows_of = await database.fetch(statement, *which, below, begun, PARTS, 120_000)
+        plain = await database.fetch(PARTS_OF, *which, below, begun, PARTS, 120_000)
+        assert rows_of == plain
 
 
 def same(read: Window, counted: Window) -> None:

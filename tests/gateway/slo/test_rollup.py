@@ -127,8 +127,10 @@ async def test_old_minutes_are_forgotten_and_nothing_is_done_without_objectives(
         "INSERT INTO gateway.slo_minutes SELECT (jsonb_populate_record(m,"
         " jsonb_build_object('minute', m.minute - interval '40 days'))).* FROM gateway.slo_minutes m"
     )
+    await connection.execute("UPDATE gateway.slo_hours SET at = at - interval '40 days'")
     await rolled_up(fresh_postgres_url, retention_days=39)
     assert await stored(connection) == kept
+    assert not await connection.fetchval("SELECT count(*) FROM gateway.slo_hours WHERE at < now() - interval '39 days'")
 
 
 def test_before_the_first_objectives_the_first_ones_count() -> None:

@@ -20,12 +20,13 @@ from contracts.length_class import LengthClass
 from contracts.objectives import Objective
 from gateway.db.rows import fetch
 from gateway.metering.journal.request_id import mint
+from gateway.metering.ledger import worker_connection
 from gateway.slo.budget import PAIRS, WINDOWS, Count
 from gateway.slo.judgement import judge
 from gateway.slo.metrics import SloMetrics
 from gateway.slo.objectives import SloConfig
+from gateway.slo.serving_rollup import redo_hours, redo_minutes
 from gateway.slo.standing import counts_of, end_of, for_deployment, standings, window_counts
-from gateway.slo.tables import slo_minutes
 from gateway.slo.tasks import SloUpkeep
 from tests.gateway.slo.trace_rows import Trace, write
 
@@ -33,7 +34,8 @@ CHAT = Objective(Tier.CHAT, LengthClass.SHORT, 400.0, target=0.9)
 CODE = Objective(Tier.AUTOCOMPLETE, LengthClass.SHORT, 200.0)
 MINUTE = """
 INSERT INTO gateway.slo_minutes
-SELECT $1, gen_random_uuid(), gen_random_uuid(), 'chat', 'short', '', '', false, 1, $2, $2, 0, 0, 0, 0, 0, $3, 0, 0, 0,
+SELECT $1, '00000000-0000-0000-0000-000000000003', gen_random_uuid(),
+       'chat', 'short', '', '', false, 1, $2, $2, 0, 0, 0, 0, 0, $3, 0, 0, 0,
        0, 0, 0, 0, $4
 """
 
@@ -120,11 +122,7 @@ async def test_a_noisy_organization_cannot_burn_the_budget_and_a_deployment_that
     left_out = registry.get_sample_value("slipstream_slo_over_share_requests", of_chat)
     assert left_out == len(rows) - len(counted)
     last_run = await connection.fetchval("SELECT max(started_at) FROM gateway.slo_roll_up_runs")
-    own = counts_of(
-        await fetch(
-            connection, window_counts(slo_minutes.c.organization_id == UUID(int=7)).params(end=end_of(last_run))
-        )
-    )
+    own = counts_of(await fetch(connection, window_counts(end_of(last_run), organization_id=UUID(int=7))))
     [standing] = standings((CHAT,), own)
     assert standing.budget == Count(300, 0, 300 if over_share else 0), "its own view counts them all, and says which"
     assert standing.burning
@@ -140,8 +138,11 @@ def test_an_objective_that_is_gone_is_told_no_more() -> None:
     assert {sample.labels["tier"] for sample in found} == {"chat"}
 
 
-async def test_windows_equal_a_sum_over_minutes(connection: asyncpg.Connection[Any]) -> None:
-    choose, end = random.Random(1), end_of(datetime.now(UTC))
+@pytest.mark.parametrize(("past_the_hour", "organization_id"), [(0, None), (17, None), (17, UUID(int=3))])
+async def test_windows_equal_a_sum_over_minutes(
+    past_the_hour: int, organization_id: UUID | None, connection: asyncpg.Connection[Any], fresh_postgres_url: str
+) -> None:
+    choose, end = random.Random(1), datetime.now(UTC).replace(minute=past_the_hour, second=0, microsecond=0)
     edges = [end - window + timedelta(minutes=off) for window in WINDOWS.values() for off in (-1, 0, 1)]
     anywhere = [end - timedelta(minutes=choose.randrange(30 * 24 * 60)) for _ in range(200)]
     minutes = []
@@ -150,7 +151,10 @@ async def test_windows_equal_a_sum_over_minutes(connection: asyncpg.Connection[A
         good = choose.randrange(counted + 1)
         minutes.append((minute, counted, good, choose.randrange(counted - good + 1)))
     await connection.executemany(MINUTE, minutes)
-    found = counts_of(await fetch(connection, window_counts().params(end=end)))
+    with worker_connection.connect(fresh_postgres_url) as worker:
+        redo_minutes(worker, min(edges) - timedelta(days=2), end + timedelta(minutes=1))
+        redo_hours(worker, (minute for minute, *_ in minutes))
+    found = counts_of(await fetch(connection, window_counts(end, organization_id=organization_id)))
     assert set(found) == {(Tier.CHAT, LengthClass.SHORT)}
     for name, window in WINDOWS.items():
         within = [numbers for minute, *numbers in minutes if end - window <= minute < end]

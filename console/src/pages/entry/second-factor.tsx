@@ -1,14 +1,13 @@
 import { useState } from "react";
-import { sentenceOf } from "../../api/error";
 import { beginTotp, confirmTotp, disableTotp, newRecoveryCodes } from "../../api/session";
 import { useAction } from "../../components/action";
 import { Badge } from "../../components/badge";
 import { Button } from "../../components/button";
 import { CodeBlock, CopyButton } from "../../components/copy";
-import { Dialog, FormDialog } from "../../components/dialog";
+import { FormDialog } from "../../components/dialog";
 import { TextField } from "../../components/field";
-import { Notice } from "../../components/notice";
 import { Card } from "../../components/page";
+import { ShownOnce } from "../../components/shown-once";
 import { useKeepSession, useMyself } from "../../shell/session";
 
 type Step = "none" | "begin" | "disable" | "codes";
@@ -47,12 +46,10 @@ export function SecondFactor() {
       {step === "disable" && <Disable onClose={() => setStep("none")} />}
       {step === "codes" && <NewCodes onClose={() => setStep("none")} onCodes={setRecoveryCodes} />}
       {recoveryCodes && (
-        <Dialog title="Recovery codes" onClose={() => setRecoveryCodes(null)}>
-          <div className="dialog-body">
-            <p>Each opens once, without the authenticator. They are shown this once.</p>
-            <CodeBlock code={recoveryCodes.join("\n")} label="Recovery codes" />
-          </div>
-        </Dialog>
+        <ShownOnce title="Recovery codes" onClose={() => setRecoveryCodes(null)}>
+          <p>Each opens once, without the authenticator. They are shown this once.</p>
+          <CodeBlock code={recoveryCodes.join("\n")} label="Recovery codes" />
+        </ShownOnce>
       )}
     </Card>
   );
@@ -123,6 +120,7 @@ function Begin({ onClose, onCodes }: Steps) {
         label="The code it shows"
         autoComplete="one-time-code"
         inputMode="numeric"
+        autoFocus
         value={code}
         onChange={(event) => setCode(event.currentTarget.value)}
       />
@@ -184,6 +182,7 @@ function NewCodes({ onClose, onCodes }: Steps) {
       title="New recovery codes"
       submit="Make them"
       busy={make.isPending}
+      error={make.error}
       onSubmit={() => make.mutate(password)}
       onClose={onClose}
     >
@@ -195,7 +194,6 @@ function NewCodes({ onClose, onCodes }: Steps) {
         value={password}
         onChange={(event) => setPassword(event.currentTarget.value)}
       />
-      {make.error && <Notice tone="bad">{sentenceOf(make.error)}</Notice>}
     </FormDialog>
   );
 }

@@ -1,10 +1,10 @@
 import { getRouteApi, useRouter } from "@tanstack/react-router";
 import { type FormEvent, useEffect, useState } from "react";
-import { ApiError, sentenceOf } from "../../api/error";
+import { ApiError } from "../../api/error";
 import { signIn } from "../../api/session";
 import { Button } from "../../components/button";
 import { TextField } from "../../components/field";
-import { ErrorNotice, Loading, Notice } from "../../components/notice";
+import { ErrorNotice, Loading, Notice, Refused } from "../../components/notice";
 import { fragment } from "../../shell/links";
 import { useConsoleSession, useKeepSession } from "../../shell/session";
 import { EntryFrame } from "./frame";
@@ -127,16 +127,7 @@ export function SignIn() {
               onChange={change("organization_id")}
             />
           )}
-          {error != null && !codeIsNew && (
-            <Notice tone="bad">
-              <p>{sentenceOf(error)}</p>
-              {error instanceof ApiError && error.requestId && (
-                <p className="quiet small">
-                  Request <code>{error.requestId}</code>
-                </p>
-              )}
-            </Notice>
-          )}
+          {error != null && !codeIsNew && <Refused error={error} />}
           <Button type="submit" kind="primary" busy={busy}>
             Sign in
           </Button>
@@ -151,8 +142,9 @@ export function SignIn() {
         </a>
       )}
       <p className="quiet small">
-        No account yet? An administrator of your organization makes a link for you. Locked out of the first
-        account? On the gateway's machine: <code>slipstream console open</code>
+        No account yet? An administrator of your organization makes a link for you; the first of all is made
+        with <code>slipstream console open</code> on the gateway's machine. Locked out? There:{" "}
+        <code>slipstream console accounts reset EMAIL</code>
       </p>
     </EntryFrame>
   );

@@ -1,14 +1,14 @@
 import type { EditorView } from "@codemirror/view";
 import { useEffect, useRef, useState } from "react";
-import { sentenceOf } from "../../api/error";
-import { SelectField, TextField } from "../../components/field";
-import { Notice } from "../../components/notice";
+import { TextField } from "../../components/field";
+import { Refused } from "../../components/notice";
 import { Card, Page } from "../../components/page";
 import { Editor } from "./editor";
 import { type Generation, generate, NOTHING, report } from "./generation";
 import { suggest } from "./ghost";
-import { KeyCard, useModels, usePlaygroundKey } from "./key";
+import { KeyCard, usePlaygroundKey } from "./key";
 import { Measured } from "./measured";
+import { ModelField, useModels } from "./models";
 import { SameCall } from "./same-call";
 
 const FIRST = `def mean(values: list[float]) -> float:
@@ -44,18 +44,18 @@ export function fillBody(
 
 export function AutocompletePlayground() {
   const key = usePlaygroundKey();
-  const models = useModels(key);
+  const models = useModels(key, "autocomplete");
   const [chosen, setChosen] = useState("");
   const [maxTokens, setMaxTokens] = useState("48");
   const [around, setAround] = useState({ prefix: FIRST, suffix: "" });
+  const [sent, setSent] = useState<Record<string, unknown> | null>(null);
   const [generation, setGeneration] = useState<Generation | null>(null);
   const [counts, setCounts] = useState({ shown: 0, taken: 0 });
   const [error, setError] = useState<unknown>(null);
   const abort = useRef<AbortController | null>(null);
   const showing = useRef<Showing | null>(null);
   const timer = useRef<ReturnType<typeof setTimeout> | undefined>(undefined);
-  const model =
-    chosen || models.data?.find((each) => /code|complet|fim/.test(each)) || models.data?.[0] || "";
+  const model = models.data?.find((each) => each === chosen) ?? models.data?.[0] ?? "";
   useEffect(
     () => () => {
       clearTimeout(timer.current);
@@ -92,6 +92,7 @@ export function AutocompletePlayground() {
     if (shown && view.state.sliceDoc(shown.at, shown.at + shown.text.length) !== shown.text) ended("dismiss");
     showing.current = null;
     const { head, place } = placeOf(view);
+    setSent(null);
     clearTimeout(timer.current);
     // a newer keystroke ends the older request: the gateway stops its engine
     abort.current?.abort();
@@ -105,26 +106,22 @@ export function AutocompletePlayground() {
     setError(null);
     setGeneration(NOTHING);
     let shown = null as Showing | null;
+    const body = fillBody(model, maxTokens, prefix, suffix);
+    setSent(body);
     try {
-      await generate(
-        "/v1/completions",
-        key ?? "",
-        fillBody(model, maxTokens, prefix, suffix),
-        controller.signal,
-        (each) => {
-          if (controller.signal.aborted) return;
-          setGeneration(each);
-          if (each.text === "" || shown?.over || view.state.selection.main.head !== head) return;
-          view.dispatch({ effects: suggest.of({ at: head, text: each.text }) });
-          if (shown === null) {
-            shown = { requestId: each.requestId, at: head, text: "", since: performance.now(), over: false };
-            showing.current = shown;
-            tell(shown, { type: "view" });
-            setCounts((all) => ({ ...all, shown: all.shown + 1 }));
-          }
-          shown.text = each.text;
-        },
-      );
+      await generate("/v1/completions", key ?? "", body, controller.signal, (each) => {
+        if (controller.signal.aborted) return;
+        setGeneration(each);
+        if (each.text === "" || shown?.over || view.state.selection.main.head !== head) return;
+        view.dispatch({ effects: suggest.of({ at: head, text: each.text }) });
+        if (shown === null) {
+          shown = { requestId: each.requestId, at: head, text: "", since: performance.now(), over: false };
+          showing.current = shown;
+          tell(shown, { type: "view" });
+          setCounts((all) => ({ ...all, shown: all.shown + 1 }));
+        }
+        shown.text = each.text;
+      });
     } catch (thrown) {
       if (controller.signal.aborted) return;
       setError(thrown);
@@ -162,27 +159,24 @@ export function AutocompletePlayground() {
                     ? "Choose a key first, then type."
                     : `${counts.shown} shown, ${counts.taken} taken in this page.`}
                 </p>
-                {error != null && <Notice tone="bad">{sentenceOf(error)}</Notice>}
+                {error != null && <Refused error={error} />}
               </div>
             </Card>
             {generation && <Measured generation={generation} model={model} />}
             <SameCall
               kind="completions"
               path="/v1/completions"
-              body={fillBody(model, maxTokens, around.prefix, around.suffix)}
+              body={sent ?? fillBody(model, maxTokens, around.prefix, around.suffix)}
             />
           </div>
           <Card title="Options">
             <div className="stack">
-              <SelectField
-                label="Model"
-                value={model}
+              <ModelField
+                models={models.data}
+                model={model}
                 onChange={(event) => setChosen(event.currentTarget.value)}
-              >
-                {models.data?.map((each) => <option key={each}>{each}</option>) ?? (
-                  <option value="">Choose a key first</option>
-                )}
-              </SelectField>
+                tier="autocomplete"
+              />
               <TextField
                 label="Output tokens at most"
                 inputMode="numeric"

@@ -1,13 +1,13 @@
 import { type FormEvent, useRef, useState } from "react";
-import { sentenceOf } from "../../api/error";
 import { Button } from "../../components/button";
 import { CodeBlock } from "../../components/copy";
-import { SelectField, TextArea, TextField } from "../../components/field";
-import { Notice } from "../../components/notice";
+import { TextArea, TextField } from "../../components/field";
+import { Refused } from "../../components/notice";
 import { Card, Page } from "../../components/page";
 import { type Generation, generate, NOTHING } from "./generation";
-import { KeyCard, useModels, usePlaygroundKey } from "./key";
+import { KeyCard, usePlaygroundKey } from "./key";
 import { Measured } from "./measured";
+import { ModelField, useModels } from "./models";
 import { SameCall } from "./same-call";
 
 interface Turn {
@@ -53,7 +53,7 @@ export function chatBody(options: Options, turns: Turn[]): Record<string, unknow
 
 export function ChatPlayground() {
   const key = usePlaygroundKey();
-  const models = useModels(key);
+  const models = useModels(key, "chat");
   const [options, setOptions] = useState<Options>({
     model: "",
     system: "",
@@ -65,9 +65,10 @@ export function ChatPlayground() {
   const [turns, setTurns] = useState<Turn[]>([]);
   const [question, setQuestion] = useState("");
   const [generation, setGeneration] = useState<Generation | null>(null);
+  const [sent, setSent] = useState<Record<string, unknown> | null>(null);
   const [error, setError] = useState<unknown>(null);
   const abort = useRef<AbortController | null>(null);
-  const model = options.model || models.data?.find((each) => each.includes("chat")) || models.data?.[0] || "";
+  const model = models.data?.find((each) => each === options.model) ?? models.data?.[0] ?? "";
   const problems = { tools: parsed(options.tools).problem, schema: parsed(options.schema).problem };
   const running = generation?.running ?? false;
   const asked: Turn[] = question.trim() ? [...turns, { role: "user", content: question }] : turns;
@@ -81,6 +82,7 @@ export function ChatPlayground() {
     if (key === null || question.trim() === "" || running) return;
     setError(null);
     setTurns(asked);
+    setSent(body);
     setQuestion("");
     setGeneration(NOTHING);
     abort.current = new AbortController();
@@ -117,6 +119,7 @@ export function ChatPlayground() {
                     onClick={() => {
                       setTurns([]);
                       setGeneration(null);
+                      setSent(null);
                     }}
                   >
                     Start anew
@@ -155,7 +158,7 @@ export function ChatPlayground() {
                     ))}
                   </div>
                 )}
-                {error != null && <Notice tone="bad">{sentenceOf(error)}</Notice>}
+                {error != null && <Refused error={error} />}
                 <form className="stack-tight" onSubmit={(event) => void send(event)}>
                   <TextArea
                     label="Message"
@@ -193,15 +196,15 @@ export function ChatPlayground() {
               </div>
             </Card>
             {generation && <Measured generation={generation} model={model} />}
-            <SameCall kind="chat" path="/v1/chat/completions" body={body} />
+            <SameCall
+              kind="chat"
+              path="/v1/chat/completions"
+              body={question.trim() === "" && sent !== null ? sent : body}
+            />
           </div>
           <Card title="Options">
             <div className="stack">
-              <SelectField label="Model" value={model} onChange={change("model")}>
-                {models.data?.map((each) => <option key={each}>{each}</option>) ?? (
-                  <option value="">Choose a key first</option>
-                )}
-              </SelectField>
+              <ModelField models={models.data} model={model} onChange={change("model")} tier="chat" />
               <TextArea label="System message" rows={2} value={options.system} onChange={change("system")} />
               <TextField
                 label="Temperature"

@@ -39,6 +39,9 @@ export const NOTHING: Generation = {
   running: true,
 };
 
+/** The status of a refusal that came inside a stream. */
+const STREAMING = 200;
+
 interface Chunk {
   choices?: {
     delta?: {
@@ -52,9 +55,12 @@ interface Chunk {
   error?: { message?: string; code?: string };
 }
 
-/** What a chunk adds. at: milliseconds since the request was sent. Raises where the chunk is an error. */
+/** What a chunk adds. at: milliseconds since the request was sent. Raises ApiError where the chunk is an error. */
 export function taken(before: Generation, chunk: Chunk, at: number): Generation {
-  if (chunk.error) throw new Error(chunk.error.message ?? "The stream broke off with an error.");
+  if (chunk.error) {
+    const { message = "The stream broke off with an error.", code = "unknown" } = chunk.error;
+    throw new ApiError(message, STREAMING, code, null, before.requestId, null);
+  }
   const choice = chunk.choices?.[0];
   const text = choice?.delta?.content ?? choice?.text ?? "";
   const toolCalls = [...before.toolCalls];

@@ -2,16 +2,16 @@
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 import { api, read } from "../../api/client";
-import { ApiError } from "../../api/error";
 import { useAction } from "../../components/action";
 import { Badge } from "../../components/badge";
 import { Button } from "../../components/button";
 import { SelectField, TextField } from "../../components/field";
-import { Notice } from "../../components/notice";
+import { Notice, Refused } from "../../components/notice";
 import { Card } from "../../components/page";
 import { useMyself } from "../../shell/session";
 import { useOrganizationId } from "../../shell/shell";
 import { useProjects } from "../tenants/names";
+import { useModels } from "./models";
 
 const KEY = ["playground", "key"] as const;
 const LIFE_MS = 3_600_000;
@@ -25,24 +25,6 @@ export function usePlaygroundKey(): string | null {
     gcTime: Number.POSITIVE_INFINITY,
   });
   return kept.data ?? null;
-}
-
-/** The models that the key opens. */
-export function useModels(key: string | null) {
-  return useQuery({
-    queryKey: ["playground", "models", key],
-    enabled: key !== null,
-    retry: false,
-    queryFn: async () => {
-      const response = await fetch("/v1/models", {
-        headers: { Authorization: `Bearer ${key}` },
-        credentials: "omit",
-      });
-      const body = await response.json().catch(() => undefined);
-      if (!response.ok) throw ApiError.of(response, body);
-      return (body as { data: { id: string }[] }).data.map((each) => each.id);
-    },
-  });
 }
 
 export function KeyCard() {
@@ -77,12 +59,12 @@ export function KeyCard() {
         <div className="row-apart">
           <span className="row">
             <Badge tone="good">key</Badge> <code>{key.slice(0, 14)}…</code>
-            {models.error && <span className="field-error">{models.error.message}</span>}
           </span>
           <Button size="small" onClick={() => put(null)}>
             Use another key
           </Button>
         </div>
+        {models.error && <Refused error={models.error} />}
       </Card>
     );
   }

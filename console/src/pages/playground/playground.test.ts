@@ -1,6 +1,7 @@
 import { execFileSync } from "node:child_process";
 import { describe, expect, it } from "vitest";
 import { NOTHING, taken, tokensPerSecond } from "./generation";
+import { namesOf } from "./models";
 import { costMicro } from "./price";
 import { curl, python, pythonValue } from "./snippets";
 
@@ -29,6 +30,18 @@ describe("the same call", () => {
     const source = python("http://h", "chat", body);
     execFileSync("python3", ["-c", "import ast, sys; ast.parse(sys.stdin.read())"], { input: source });
     expect(source).not.toContain("sk-slip-");
+  });
+});
+
+describe("the models to choose from", () => {
+  const served = [
+    { id: "talks", tier: "chat" as const },
+    { id: "fills", tier: "autocomplete" as const },
+    { id: "talks-more", tier: "chat" as const },
+  ];
+  it("are those of the page's kind", () => {
+    expect(namesOf(served, "chat")).toEqual(["talks", "talks-more"]);
+    expect(namesOf(served, "autocomplete")).toEqual(["fills"]);
   });
 });
 
@@ -66,6 +79,8 @@ describe("a stream", () => {
     expect(calls.toolCalls).toEqual([{ name: "add", arguments: '{"a":1}' }]);
   });
   it("ends with the error that came in it", () => {
-    expect(() => taken(NOTHING, { error: { message: "engine lost" } }, 1)).toThrow("engine lost");
+    const lost = () => taken({ ...NOTHING, requestId: "req_1" }, { error: { message: "engine lost" } }, 1);
+    expect(lost).toThrow("engine lost");
+    expect(lost).toThrow(expect.objectContaining({ requestId: "req_1" }));
   });
 });

@@ -16,7 +16,8 @@ import { type Column, Table } from "../../components/table";
 import { Time } from "../../components/time";
 import { KEY_STATES } from "../../shell/choices";
 import { useMyself } from "../../shell/session";
-import { EndsField, endOf, Rotate, ShownOnce } from "./key-form";
+import { EarlierSecret } from "./earlier-secret";
+import { EndsField, endOf, NewSecret, Rotate } from "./key-form";
 
 type AdminKey = Schemas["AdminKey"];
 const route = getRouteApi("/signed/org/$organizationId/admin-keys");
@@ -75,7 +76,12 @@ export function AdminKeys() {
       id: "state",
       heading: "State",
       value: (row) => row.state,
-      cell: (row) => <StateBadge state={row.state} />,
+      cell: (row) => (
+        <span className="row">
+          <StateBadge state={row.state} />
+          <EarlierSecret until={row.state === "active" ? row.previous_expires_at : null} />
+        </span>
+      ),
     },
     { id: "principal_kind", heading: "Of a", value: (row) => row.principal_kind.replace("_", " ") },
     { id: "role", heading: "Role", value: (row) => row.role },
@@ -195,7 +201,7 @@ function NewAdminKey({ organizationId, onClose }: { organizationId: string; onCl
   );
   if (make.data)
     return (
-      <ShownOnce title={`Admin key ${make.data.key.name}`} secret={make.data.secret} onClose={onClose} />
+      <NewSecret title={`Admin key ${make.data.key.name}`} secret={make.data.secret} onClose={onClose} />
     );
   return (
     <FormDialog

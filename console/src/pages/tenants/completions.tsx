@@ -2,7 +2,7 @@ import { useQuery } from "@tanstack/react-query";
 import { getRouteApi, Link } from "@tanstack/react-router";
 import { useMemo } from "react";
 import { api, read, type Schemas } from "../../api/client";
-import { readAll, useList } from "../../api/list";
+import { useList } from "../../api/list";
 import { useLive } from "../../api/live";
 import { Chart } from "../../components/chart";
 import { Filters, SelectFilter, TextFilter } from "../../components/filters";
@@ -29,13 +29,20 @@ export function Completions() {
   const navigate = route.useNavigate();
   const set = (part: Partial<typeof search>) =>
     void navigate({ search: (old) => ({ ...old, ...part }), replace: true });
-  useLive(["requests"], [["completions", organizationId]]);
+  useLive(["completions"], [["completions", organizationId]]);
   const projects = useProjects(organizationId);
   const { period: name = "7d", by = "language", ...filters } = search;
   const day = Math.floor(Date.now() / 86_400_000);
   const period = useMemo(() => periodOf(name, new Date(day * 86_400_000)), [name, day]);
+  const keyOf = (group_by: Group[]) => [
+    "completions",
+    organizationId,
+    period.start.toISOString(),
+    group_by,
+    filters,
+  ];
   const asked = (group_by: Group[]) => ({
-    queryKey: ["completions", organizationId, period.start.toISOString(), group_by, filters],
+    queryKey: keyOf(group_by),
     queryFn: () => read(total(group_by, undefined)),
   });
   const total = (group_by: Group[], cursor: string | undefined) =>
@@ -53,10 +60,8 @@ export function Completions() {
     });
   const sum = useQuery(asked([]));
   const days = useQuery(asked(["day"]));
-  const groups = useQuery({
-    ...asked([by]),
-    queryFn: async () => ({ data: await readAll((cursor) => read(total([by], cursor))) }),
-  });
+  // the first page has the groups with most completions; of days, the newest
+  const groups = useList([...keyOf([by]), "pages"], (cursor) => read(total([by], cursor)));
   const chart = useMemo(() => {
     const rows = [...(days.data?.data ?? [])].reverse();
     return {
@@ -74,11 +79,11 @@ export function Completions() {
   }, [days.data]);
   const projectName = (id: string) => projects.data?.find((each) => each.id === id)?.name ?? id;
   const all = sum.data?.data[0];
-  const error = sum.error ?? days.error ?? groups.error;
+  const error = sum.error ?? days.error;
   return (
     <Page
       title="Completions"
-      about="What became of autocompletions in editors, as the editors report it: shown, accepted, kept."
+      about="What became of autocompletions in editors, as the editors report it: shown, accepted, kept. Added up every minute."
     >
       <div className="stack">
         <Filters>
@@ -110,9 +115,9 @@ export function Completions() {
         {error ? (
           <ErrorNotice
             error={error}
-            retry={() => void Promise.all([sum, days, groups].map((each) => each.refetch()))}
+            retry={() => void Promise.all([sum, days].map((each) => each.refetch()))}
           />
-        ) : !all || !days.data || !groups.data ? (
+        ) : !all || !days.data ? (
           <Loading lines={8} />
         ) : (
           <>
@@ -131,12 +136,13 @@ export function Completions() {
               <Table
                 label="Completions by group"
                 columns={columnsOf(by, projectName)}
-                list={groups.data.data}
+                list={groups}
                 rowKey={(row) => String(groupOf(row, by))}
                 csvName={`completions by ${by}`}
                 empty={
                   <Empty title="No completions in this period">
-                    Point an editor at this deployment with a key of a project, or try one in the playground.
+                    They are here within a minute. Point an editor at this deployment with a key of a project,
+                    or try one in the playground.
                   </Empty>
                 }
               />
@@ -230,6 +236,7 @@ function Texts({
   const myself = useMyself();
   const organization = useOrganization(organizationId);
   const may = myself.organization.id === organizationId && myself.can("prompts.read", organizationId);
+  useLive(may ? ["requests"] : [], may ? [["completions", organizationId, "texts"]] : []);
   const list = useList(
     ["completions", organizationId, "texts", project],
     (cursor) =>

@@ -1,10 +1,10 @@
 import { useState } from "react";
 import { api, read, type Schemas } from "../../api/client";
 import { useAction } from "../../components/action";
-import { Button } from "../../components/button";
 import { Secret } from "../../components/copy";
-import { Dialog, FormDialog } from "../../components/dialog";
+import { FormDialog } from "../../components/dialog";
 import { CheckField, ChoiceField, SelectField, TextField } from "../../components/field";
+import { ShownOnce } from "../../components/shown-once";
 
 const SCOPES = ["chat", "completions", "models", "evals"] as const;
 const ENDS_IN_DAYS = { never: null, "30 days": 30, "90 days": 90, "1 year": 365 } as const;
@@ -42,7 +42,7 @@ export function NewKey({ projectId, onClose }: { projectId: string; onClose: () 
     { quiet: true },
   );
   if (make.data)
-    return <ShownOnce title={`Key ${make.data.key.name}`} secret={make.data.secret} onClose={onClose} />;
+    return <NewSecret title={`Key ${make.data.key.name}`} secret={make.data.secret} onClose={onClose} />;
   return (
     <FormDialog
       title="New key"
@@ -67,7 +67,7 @@ export function NewKey({ projectId, onClose }: { projectId: string; onClose: () 
 }
 
 /** A secret, this once. */
-export function ShownOnce({
+export function NewSecret({
   title,
   secret,
   onClose,
@@ -77,23 +77,16 @@ export function ShownOnce({
   onClose: () => void;
 }) {
   return (
-    <Dialog title={title} onClose={onClose}>
-      <div className="dialog-body">
-        <Secret secret={secret} label="Secret" />
-      </div>
-      <div className="dialog-foot">
-        <Button kind="primary" onClick={onClose}>
-          I have kept it
-        </Button>
-      </div>
-    </Dialog>
+    <ShownOnce title={title} onClose={onClose}>
+      <Secret secret={secret} label="Secret" />
+    </ShownOnce>
   );
 }
 
-const OVERLAPS_S = { "1 hour": 3600, "1 day": 86_400, "7 days": 604_800 } as const;
+const OVERLAPS_S = { now: 0, "in 1 hour": 3600, "in 1 day": 86_400, "in 7 days": 604_800 } as const;
 type Overlap = keyof typeof OVERLAPS_S;
 
-/** A new secret for a key; the old one opens a while longer. rotate: asks the API for it. */
+/** A new secret for a key; the old one ends now or after a while. rotate: asks the API for it. */
 export function Rotate({
   name,
   rotate,
@@ -103,13 +96,13 @@ export function Rotate({
   rotate: (body: { overlap_s: number; end_previous: boolean }) => Promise<{ secret: string }>;
   onClose: () => void;
 }) {
-  const [overlap, setOverlap] = useState<Overlap>("1 day");
+  const [overlap, setOverlap] = useState<Overlap>("in 1 day");
   const [ended, setEnded] = useState(false);
   const make = useAction(() => rotate({ overlap_s: OVERLAPS_S[overlap], end_previous: ended }), {
     quiet: true,
   });
   if (make.data)
-    return <ShownOnce title={`New secret of ${name}`} secret={make.data.secret} onClose={onClose} />;
+    return <NewSecret title={`New secret of ${name}`} secret={make.data.secret} onClose={onClose} />;
   return (
     <FormDialog
       title={`Rotate ${name}`}
@@ -119,9 +112,14 @@ export function Rotate({
       onSubmit={() => make.mutate(undefined)}
       onClose={onClose}
     >
-      <p>Limits and usage stay the key’s. Change your applications over while both secrets open.</p>
+      <p>
+        Limits and usage stay the key’s.{" "}
+        {overlap === "now"
+          ? "Applications that have the old secret are refused until they are given the new one."
+          : "Change your applications over while both secrets open."}
+      </p>
       <SelectField
-        label="The old secret opens for another"
+        label="The old secret ends"
         value={overlap}
         onChange={(event) => setOverlap(event.currentTarget.value as Overlap)}
       >

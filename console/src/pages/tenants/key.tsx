@@ -4,7 +4,8 @@ import { api, read } from "../../api/client";
 import { StateBadge } from "../../components/badge";
 import { Card, Facts, Page } from "../../components/page";
 import { Pending } from "../../components/pending";
-import { Time } from "../../components/time";
+import { FullTime, Time } from "../../components/time";
+import { stillOpens } from "./earlier-secret";
 import { KeyActions } from "./key-actions";
 import { LimitsOf } from "./limits-of";
 
@@ -17,6 +18,7 @@ export function KeyPage() {
     queryFn: () => read(api.GET("/admin/v1/keys/{key_id}", { params: { path: { key_id: keyId } } })),
   });
   if (!key.data) return <Pending title="Key" query={key} />;
+  const earlier = key.data.state === "active" ? stillOpens(key.data.previous_expires_at) : null;
   return (
     <Page
       title={key.data.name}
@@ -66,7 +68,11 @@ export function KeyPage() {
               ["Ends", <Time key="ends" at={key.data.expires_at} />],
               [
                 "Its earlier secret opens until",
-                <Time key="old" at={key.data.previous_expires_at} none="none is open" />,
+                earlier ? (
+                  <FullTime key="old" at={earlier} />
+                ) : (
+                  <Time key="old" at={null} none="none is open" />
+                ),
               ],
             ]}
           />

@@ -6,12 +6,13 @@ import { useAction } from "../../components/action";
 import { Badge, StateBadge } from "../../components/badge";
 import { Button } from "../../components/button";
 import { Secret } from "../../components/copy";
-import { Confirm, Dialog, FormDialog } from "../../components/dialog";
+import { Confirm, FormDialog } from "../../components/dialog";
 import { SelectField, TextField } from "../../components/field";
 import { Filters, SelectFilter, TextFilter } from "../../components/filters";
 import { ActionsMenu } from "../../components/menu";
 import { Empty } from "../../components/notice";
 import { Page } from "../../components/page";
+import { ShownOnce } from "../../components/shown-once";
 import { type Column, Table } from "../../components/table";
 import { FullTime, Time } from "../../components/time";
 import { ROLES } from "../../shell/choices";
@@ -194,15 +195,13 @@ export function Members() {
         </Confirm>
       )}
       {open?.what === "link" && (
-        <Dialog title="Link to sign in" onClose={() => setOpen(null)}>
-          <div className="dialog-body">
-            <p>
-              Give it to the member: whoever opens it chooses the password. It opens once, until{" "}
-              <FullTime at={open.expires_at} />.
-            </p>
-            <Secret secret={open.url} label="Link" />
-          </div>
-        </Dialog>
+        <ShownOnce title="Link to sign in" onClose={() => setOpen(null)}>
+          <p>
+            Give it to the member: whoever opens it chooses the password. It opens once, until{" "}
+            <FullTime at={open.expires_at} />.
+          </p>
+          <Secret secret={open.url} label="Link" />
+        </ShownOnce>
       )}
     </Page>
   );

@@ -3,6 +3,7 @@ import { getRouteApi, Link } from "@tanstack/react-router";
 import { useMemo } from "react";
 import { api, read } from "../../api/client";
 import { readAll } from "../../api/list";
+import { useLive } from "../../api/live";
 import { StateBadge } from "../../components/badge";
 import { Chart } from "../../components/chart";
 import { Empty, ErrorNotice, Loading } from "../../components/notice";
@@ -19,12 +20,18 @@ import { periodOf } from "./periods";
 import { seriesOf, totalsOf } from "./usage-series";
 
 const route = getRouteApi("/signed/org/$organizationId");
-const FRESH_EVERY_MS = 10_000;
 
 export function Overview() {
   const { organizationId } = route.useParams();
   const { can } = useMyself();
   const organization = useOrganization(organizationId);
+  useLive(
+    ["usage", "requests"],
+    [
+      ["usage", organizationId],
+      ["requests", organizationId],
+    ],
+  );
   if (organization.error) return <Pending title="Overview" query={organization} />;
   return (
     <Page title={organization.data?.name ?? "Overview"} about="The last 24 hours.">
@@ -43,7 +50,6 @@ function Traffic({ organizationId }: { organizationId: string }) {
   const projects = useProjects(organizationId);
   const usage = useQuery({
     queryKey: ["usage", organizationId, "overview", period.start.toISOString()],
-    refetchInterval: FRESH_EVERY_MS,
     queryFn: () =>
       readAll((cursor) =>
         read(
@@ -114,7 +120,6 @@ function Traffic({ organizationId }: { organizationId: string }) {
 function Refused({ organizationId }: { organizationId: string }) {
   const requests = useQuery({
     queryKey: ["requests", organizationId, "newest"],
-    refetchInterval: FRESH_EVERY_MS,
     queryFn: () =>
       read(
         api.GET("/admin/v1/organizations/{organization_id}/requests", {

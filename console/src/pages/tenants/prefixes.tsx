@@ -76,7 +76,10 @@ export function Prefixes() {
         )}
         {!(shares.data && causes.data) && !error && <Loading lines={6} />}
         {shares.data && rows.length > 0 && (
-          <Card title="Reusable share by hour" about="Of prompt tokens; what engines did reuse beside it.">
+          <Card
+            title="Reusable share by hour"
+            about="Of prompt tokens; what engines did reuse beside it. Prompts of fewer tokens than a block are not counted as reusable, though engines may reuse them."
+          >
             <div className="stack">
               <Stats
                 figures={[

@@ -15,6 +15,7 @@ import { type Column, Table } from "../../components/table";
 import { Time } from "../../components/time";
 import { KEY_STATES } from "../../shell/choices";
 import { useMyself } from "../../shell/session";
+import { EarlierSecret } from "./earlier-secret";
 import { KeyActions } from "./key-actions";
 import { NewKey } from "./key-form";
 import { ProjectForm } from "./project-form";
@@ -72,7 +73,12 @@ export function ProjectPage() {
       id: "state",
       heading: "State",
       value: (row) => row.state,
-      cell: (row) => <StateBadge state={row.state} />,
+      cell: (row) => (
+        <span className="row">
+          <StateBadge state={row.state} />
+          <EarlierSecret until={row.state === "active" ? row.previous_expires_at : null} />
+        </span>
+      ),
     },
     { id: "scopes", heading: "Scopes", value: (row) => row.scopes?.join(", ") ?? "all" },
     {

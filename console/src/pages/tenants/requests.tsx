@@ -2,6 +2,7 @@ import { getRouteApi, Link, useNavigate } from "@tanstack/react-router";
 import { type FormEvent, useState } from "react";
 import { api, read, type Schemas } from "../../api/client";
 import { useList } from "../../api/list";
+import { useLive } from "../../api/live";
 import { StateBadge } from "../../components/badge";
 import { Button } from "../../components/button";
 import { TextField } from "../../components/field";
@@ -30,6 +31,7 @@ export function Requests() {
     ...(search.project_id ? { project_id: search.project_id } : {}),
     ...(search.key_id ? { key_id: search.key_id } : {}),
   };
+  useLive(["requests"], [["requests", organizationId]]);
   const list = useList(["requests", organizationId, query], (cursor) =>
     read(
       api.GET("/admin/v1/organizations/{organization_id}/requests", {

@@ -1,9 +1,19 @@
 import { describe, expect, it } from "vitest";
 import { differences } from "./audit-difference";
+import { stillOpens } from "./earlier-secret";
 import { effectiveLimits, type LimitRule } from "./effective";
 import { moments, periodBefore, periodOf } from "./periods";
 import { seriesOf, type Totals, totalsOf } from "./usage-series";
 import { inOrder } from "./waterfall";
+
+describe("the secret before a rotation", () => {
+  const now = new Date("2026-11-23T12:00:00Z");
+  it("opens until its end, and is not told of afterwards", () => {
+    expect(stillOpens("2026-11-23T12:00:01Z", now)).toBe("2026-11-23T12:00:01Z");
+    expect(stillOpens("2026-11-23T12:00:00Z", now)).toBeNull();
+    expect(stillOpens(null, now)).toBeNull();
+  });
+});
 
 describe("what a change changed", () => {
   it("names fields that differ, nested ones with dots, and no others", () => {

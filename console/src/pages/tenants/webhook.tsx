@@ -17,7 +17,8 @@ import { Time } from "../../components/time";
 import { milliseconds } from "../../format/number";
 import { DELIVERY_STATES } from "../../shell/choices";
 import { useMyself } from "../../shell/session";
-import { ShownOnce } from "./key-form";
+import { stillOpens } from "./earlier-secret";
+import { NewSecret } from "./key-form";
 import { WebhookForm } from "./webhooks";
 
 type Delivery = Schemas["Delivery"];
@@ -145,7 +146,11 @@ export function WebhookPage() {
               ["State", <StateBadge key="state" state={webhook.data.disabled_at ? "disabled" : "active"} />],
               [
                 "Its earlier secret signs until",
-                <Time key="old" at={webhook.data.previous_secret_expires_at} none="none is valid" />,
+                <Time
+                  key="old"
+                  at={stillOpens(webhook.data.previous_secret_expires_at)}
+                  none="none is valid"
+                />,
               ],
             ]}
           />
@@ -199,7 +204,7 @@ export function WebhookPage() {
         </Confirm>
       )}
       {open === "rotate" && rotate.data && (
-        <ShownOnce
+        <NewSecret
           title="The new signing secret"
           secret={rotate.data.secret}
           onClose={() => {

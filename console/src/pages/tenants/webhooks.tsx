@@ -12,7 +12,7 @@ import { Page } from "../../components/page";
 import { type Column, Table } from "../../components/table";
 import { Time } from "../../components/time";
 import { useMyself } from "../../shell/session";
-import { ShownOnce } from "./key-form";
+import { NewSecret } from "./key-form";
 
 type Webhook = Schemas["Webhook"];
 const route = getRouteApi("/signed/org/$organizationId/webhooks");
@@ -71,7 +71,7 @@ export function Webhooks() {
   return (
     <Page
       title="Webhooks"
-      about="Signed calls to your own address when something happens: budgets, caches. Tried again for a day."
+      about="Signed calls to your own address when something happens: budgets, caches. Tried again for about a day."
       actions={add}
     >
       <Table
@@ -126,7 +126,7 @@ export function WebhookForm({
     { quiet: true, done: "The webhook is saved.", then: (secret) => secret === null && onClose() },
   );
   if (save.data)
-    return <ShownOnce title="The webhook’s signing secret" secret={save.data} onClose={onClose} />;
+    return <NewSecret title="The webhook’s signing secret" secret={save.data} onClose={onClose} />;
   return (
     <FormDialog
       title={webhook ? "Change the webhook" : "New webhook"}

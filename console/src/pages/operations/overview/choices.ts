@@ -12,23 +12,28 @@ export const PERIOD_NAMES: Record<OverviewPeriod, string> = {
 
 const HOUR_MS = 3_600_000;
 const HOURS: Record<OverviewPeriod, number> = { "1h": 1, "6h": 6, "24h": 24, "7d": 168, "30d": 720 };
-const STEP_MS = { minute: 60_000, hour: HOUR_MS };
+const STEP_MS = { minute: 60_000, hour: HOUR_MS, day: 24 * HOUR_MS };
 
 export interface OverviewSpan {
   start: string;
   end: string;
-  bucket: "minute" | "hour";
+  bucket: "minute" | "hour" | "day";
   /** Where each bucket begins, in seconds since 1970. */
   times: number[];
 }
 
-/** Whole minutes or hours up to the one that runs. */
+/** Whole minutes, hours or days (UTC) up to the one that runs. */
 export function spanOf(period: OverviewPeriod, now: number): OverviewSpan {
-  const bucket = HOURS[period] <= 6 ? "minute" : "hour";
+  const bucket = bucketOf(HOURS[period]);
   const step = STEP_MS[bucket];
   const end = Math.floor(now / step + 1) * step;
   const start = end - HOURS[period] * HOUR_MS;
   const times: number[] = [];
   for (let at = start; at < end; at += step) times.push(at / 1000);
   return { start: new Date(start).toISOString(), end: new Date(end).toISOString(), bucket, times };
+}
+
+function bucketOf(hours: number): OverviewSpan["bucket"] {
+  if (hours <= 6) return "minute";
+  return hours <= 168 ? "hour" : "day";
 }

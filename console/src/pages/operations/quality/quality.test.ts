@@ -4,7 +4,7 @@ import { adviceOn, apartTold, byEngine, type Window } from "./drift";
 import { type EvalItem, movedItems, points } from "./eval-words";
 import { rangeOf } from "./interval-chart";
 import { leastOf, namesOf, shareOf, stagesOf, wholeOf } from "./release-input";
-import { placesOf, type Release, stageName, stepsByHand, strongest, towards } from "./release-words";
+import { leftOut, placesOf, type Release, stageName, stepsByHand, strongest, towards } from "./release-words";
 import { preferenceTold } from "./review-words";
 
 describe("a release’s form", () => {
@@ -83,6 +83,16 @@ describe("a release", () => {
     expect(strongest(proofs, "proof", 2)).toEqual([{ metric: "ttft", values: [0.5, 0.5] }]);
     expect(towards(1, null)).toBeNull();
   });
+});
+
+describe("a release of which one organization sends nearly all traffic", () => {
+  const told = "waits for 12 more; 340 sessions beyond one organization's 50% were left out";
+  it("is told by what its newest look left out", () => {
+    expect(leftOut({ waits_for: told, reason: "" })).toEqual({ sessions: 340, share: "50%" });
+    expect(leftOut({ waits_for: "", reason: told })).toEqual({ sessions: 340, share: "50%" });
+  });
+  it("is no more told of when a newer look left nothing out", () =>
+    expect(leftOut({ waits_for: "waits for 12 more", reason: told })).toBeNull());
 });
 
 describe("a comparison", () => {

@@ -134,8 +134,10 @@ export function Reconciliation() {
               ) : (
                 <Empty title="Nothing was compared yet">
                   The worker samples engines’ counters every five minutes (
-                  <code>worker.ledger.reconcile_every_s</code>); two samples make a window. Engines without
-                  token counters are not compared.
+                  <code>worker.ledger.reconcile_every_s</code>) and compares an hour at least (
+                  <code>worker.ledger.window_s</code>), ten minutes after it is over (
+                  <code>worker.ledger.settle_s</code>): the first one some 75 minutes after the start. Engines
+                  without token counters are not compared.
                 </Empty>
               )
             }

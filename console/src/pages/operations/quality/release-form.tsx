@@ -9,6 +9,7 @@ import { Notice } from "../../../components/notice";
 import { useFleetModels, useFleetPools } from "./fleet-names";
 import { leastOf, namesOf, shareOf, stagesOf, wholeOf } from "./release-input";
 
+const replicasOf = (many: number) => (many === 1 ? "1 replica" : `${many} replicas`);
 const sentence = (value: unknown) => (typeof value === "string" ? value : null);
 
 export function ReleaseForm({ onClose }: { onClose: () => void }) {
@@ -36,7 +37,11 @@ export function ReleaseForm({ onClose }: { onClose: () => void }) {
   const others = (pools.data ?? []).filter(
     (pool) => pool.name !== model?.pool && (pool.replicas ?? []).length > 0 && pool.role !== "prefill",
   );
-  const candidate = others.find((pool) => pool.name === texts.candidate) ?? others[0];
+  const owners = new Map((models.data ?? []).map((each) => [each.pool, each.name]));
+  // a pool that another model is served from is chosen by name only
+  const candidate =
+    others.find((pool) => pool.name === texts.candidate) ?? others.find((pool) => !owners.has(pool.name));
+  const owner = candidate && owners.get(candidate.name);
   const stages = stagesOf(texts.stages);
   const least = leastOf(texts.least, stages);
   const shadowShare = shareOf(texts.shadowShare, 0, 1);
@@ -90,7 +95,12 @@ export function ReleaseForm({ onClose }: { onClose: () => void }) {
           A model has one release at a time. Wait for its end, or roll it back.
         </Notice>
       )}
-      {known && model && !candidate && (
+      {model && candidate && owner && (
+        <Notice tone="warn" title={`${candidate.name} serves ${owner}`}>
+          Requests for {model.name} would be answered by the pool of another model.
+        </Notice>
+      )}
+      {known && model && others.length === 0 && (
         <Notice tone="warn" title="There is no pool to release">
           Only {model.pool} has replicas. Add a pool with the new version:{" "}
           <code className="wrap">slipstream pools set {model.name}-2 --driver sglang --replica ID=URL</code>
@@ -111,9 +121,10 @@ export function ReleaseForm({ onClose }: { onClose: () => void }) {
           required
           hint="Has the new version."
         >
+          {!candidate && <option value="">Choose a pool</option>}
           {others.map((pool) => (
             <option key={pool.name} value={pool.name}>
-              {pool.name} ({pool.driver}, {(pool.replicas ?? []).length} replicas)
+              {pool.name} ({pool.driver}, {replicasOf(pool.replicas?.length ?? 0)})
             </option>
           ))}
         </SelectField>

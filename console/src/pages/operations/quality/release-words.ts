@@ -33,6 +33,16 @@ export const thresholdsOf = (release: Release) => release.thresholds as unknown 
 
 export const hasEnded = (state: ReleaseState) => state === "promoted" || state === "rolled_back";
 
+/** What its newest look left out because one organization sends nearly all of the traffic; null: nothing. sessions: how
+ * many; share: the most that one organization may have, such as "50%". */
+export function leftOut(
+  release: Pick<Release, "waits_for" | "reason">,
+): { sessions: number; share: string } | null {
+  const told = release.waits_for || release.reason;
+  const [, sessions, share] = /(\d+) sessions beyond one organization's (\d+%)/.exec(told) ?? [];
+  return sessions === undefined || share === undefined ? null : { sessions: Number(sessions), share };
+}
+
 /** 0.125 → "12.5 %"; 0: the shadow stage. */
 export function stageName(share: number): string {
   return share === 0 ? "shadow" : `${Number((share * 100).toPrecision(4))} %`;

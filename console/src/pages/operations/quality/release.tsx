@@ -15,6 +15,7 @@ import { ReleaseActions } from "./release-actions";
 import { ReleaseEvidence } from "./release-evidence";
 import {
   hasEnded,
+  leftOut,
   policyOf,
   type Release,
   sharePercent,
@@ -123,6 +124,7 @@ export function ReleasePage() {
 function Standing({ release }: { release: Release }) {
   const verdict = verdictOf(release);
   const missing = verdict?.missing ?? [];
+  const beyond = leftOut(release);
   switch (release.state) {
     case "waiting":
       return (
@@ -144,6 +146,15 @@ function Standing({ release }: { release: Release }) {
                 <li key={each}>still missing: {each}</li>
               ))}
             </ul>
+          )}
+          {beyond && (
+            <p>
+              One organization sends nearly all of the traffic: {count(beyond.sessions)} of its sessions were
+              left out, because no more than {beyond.share} of what decides may be one’s. The release goes at
+              the pace of the others. Promote it by hand, or set{" "}
+              <code>worker.releases.organization_share</code> higher and start another: of this one it was
+              fixed when it began.
+            </p>
           )}
           <p className="quiet">
             With little traffic a stage takes longer; none ends after a time. It is rolled back by itself as

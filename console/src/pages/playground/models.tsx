@@ -1,0 +1,60 @@
+/** The models of a kind that the playground's key opens, and the choice among them. */
+import { useQuery } from "@tanstack/react-query";
+import type { ComponentProps } from "react";
+import { ApiError } from "../../api/error";
+import { SelectField } from "../../components/field";
+import type { TIERS } from "../../shell/choices";
+
+type Tier = (typeof TIERS)[number];
+
+export interface Served {
+  id: string;
+  tier: Tier;
+}
+
+/** Their names, as the key may call them. tier: of which kind; all unless told. */
+export function namesOf(served: Served[], tier?: Tier): string[] {
+  return served.filter((each) => tier === undefined || each.tier === tier).map((each) => each.id);
+}
+
+export function useModels(key: string | null, tier?: Tier) {
+  return useQuery({
+    queryKey: ["playground", "models", key],
+    enabled: key !== null,
+    retry: false,
+    queryFn: async () => {
+      const response = await fetch("/v1/models", {
+        headers: { Authorization: `Bearer ${key}` },
+        credentials: "omit",
+      });
+      const body = await response.json().catch(() => undefined);
+      if (!response.ok) throw ApiError.of(response, body);
+      return (body as { data: Served[] }).data;
+    },
+    select: (served) => namesOf(served, tier),
+  });
+}
+
+interface ModelFieldProps {
+  models: string[] | undefined;
+  model: string;
+  tier: Tier;
+  onChange: ComponentProps<"select">["onChange"];
+}
+
+export function ModelField({ models, model, tier, onChange }: ModelFieldProps) {
+  return (
+    <SelectField
+      label="Model"
+      value={model}
+      onChange={onChange}
+      hint={
+        models?.length === 0 ? `The key opens no model for ${tier}. Use one of a project that does.` : null
+      }
+    >
+      {models?.map((each) => <option key={each}>{each}</option>) ?? (
+        <option value="">Choose a key first</option>
+      )}
+    </SelectField>
+  );
+}

@@ -1,0 +1,177 @@
+"""How many requests a window had, and what failed or was refused of them: of whole hours from the roll-up (rollup.py),
+of what lies around them from the traces.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+import msgspec
+
+from contracts.generation import Tier
+from diagnosis.evidence import FAIR_SHARE
+from gateway.db.rows import fetchval
+from gateway.diagnosis.rollup import EVERY_TIER, EVERYBODY, HOUR, LIMIT_CODES, NO_KEY
+from gateway.metering.journal.request_id import first_at
+from gateway.slo.standing import LAST_RUN
+
+MOST_REFUSED = 100
+ARRIVED_MS = "('x' || substr(request_id, 5, 12))::bit(48)::bigint"
+"""As `request_id.arrived_at_s`."""
+ASKED = """
+    FROM gateway.request_traces
+   WHERE request_id >= $1 AND request_id < $2 AND ($3::uuid IS NULL OR organization_id = $3)
+     AND ($4::text IS NULL OR tier = $4)
+"""
+TOTALS = f"""
+SELECT count(*) AS requests, count(*) FILTER (WHERE attempts > 1 AND status < 500) AS retried,
+       count(*) FILTER (WHERE status = 200) AS answered {ASKED}
+"""
+SECONDS = f"""
+SELECT coalesce(sum(n * n), 0)::bigint FROM (SELECT count(*) AS n {ASKED} GROUP BY ({ARRIVED_MS} - $5) / 1000) AS each
+"""  # noqa: S608
+CODES = f"""
+SELECT error_code, CASE WHEN error_code = ANY($5) THEN
+           coalesce(rule->>'counter' || ' of the ' || (rule->>'level'), error_code)
+                   WHEN over_share THEN '{FAIR_SHARE}' ELSE '' END AS rule, count(*) AS requests
+  {ASKED} AND error_code IS NOT NULL AND (status >= 500 OR error_code = ANY($5))
+ GROUP BY 1, 2
+"""
+REFUSED = f"""
+SELECT organization_id, key_id, count(*) AS requests {ASKED} AND (error_code = ANY($5) OR over_share) GROUP BY 1, 2
+"""
+HOURS = "at >= $1 AND at < $2"
+OF_HOURS = f"""
+SELECT coalesce(sum(requests), 0)::bigint AS requests, coalesce(sum(retried), 0)::bigint AS retried,
+       coalesce(sum(answered), 0)::bigint AS answered, coalesce(sum(squares), 0)::bigint AS squares
+  FROM gateway.request_hours WHERE {HOURS} AND organization_id = $3 AND tier = $4
+"""  # noqa: S608
+_OF = f"{HOURS} AND ($3::uuid IS NULL OR organization_id = $3) AND ($4::text IS NULL OR tier = $4)"
+CODES_OF_HOURS = f"""
+SELECT error_code, rule, sum(requests)::bigint AS requests
+  FROM gateway.request_error_hours WHERE {_OF} GROUP BY 1, 2
+"""  # noqa: S608
+# Twice as many as are told: the hours' ends may change their order.
+REFUSED_OF_HOURS = f"""
+SELECT organization_id, nullif(key_id, '{NO_KEY}') AS key_id, sum(requests)::bigint AS requests
+  FROM gateway.refused_key_hours WHERE {_OF} GROUP BY 1, 2 ORDER BY 3 DESC, 1, 2 LIMIT {2 * MOST_REFUSED}
+"""  # noqa: S608
+KEYS = "SELECT id, name FROM gateway.api_keys WHERE id = ANY($1)"
+
+
+class RefusedOf(msgspec.Struct, frozen=True):
+    """key: name and id; of a key that is no more, its id alone; None: there was none."""
+
+    organization_id: UUID
+    key: str | None
+    requests: int
+
+
+class Counts(msgspec.Struct):
+    """Added up part by part."""
+
+    requests: int = 0
+    retried: int = 0
+    answered: int = 0
+    squares: int = 0
+    """The sum over seconds of the requests of each, squared."""
+    codes: Counter[tuple[str, str]] = msgspec.field(default_factory=Counter)
+    """By error code and what refused; failures have an empty one."""
+    refused_of: Counter[tuple[UUID, UUID | None]] = msgspec.field(default_factory=Counter)
+    """By organization and key."""
+    refused: list[RefusedOf] = msgspec.field(default_factory=list)
+    """Those with most of them."""
+
+    @property
+    def refusals(self) -> dict[tuple[str, str], int]:
+        """By error code and rule."""
+        return {key: count for key, count in self.codes.items() if key[1]}
+
+    @property
+    def failures(self) -> dict[str, int]:
+        """By error code."""
+        return {code: count for (code, rule), count in self.codes.items() if not rule}
+
+
+async def counts_of(
+    connection: asyncpg.Connection[Any],
+    began: datetime,
+    ended: datetime,
+    organization_id: UUID | None,
+    tier: Tier | None,
+) -> Counts:
+    """Of one organization or all, one tier or all, by arrival."""
+    counts = Counts()
+    last_run = await fetchval(connection, LAST_RUN)
+    # an hour that the last run has seen the end of; what came to it since is seen a minute later
+    since = _hour_of(began.astimezone(UTC) + HOUR - began.resolution)
+    until = since if last_run is None else _hour_of(min(ended, last_run).astimezone(UTC))
+    if until <= since:
+        await _add_traces(connection, counts, began, ended, organization_id, tier)
+    else:
+        await _add_traces(connection, counts, began, since, organization_id, tier)
+        await _add_hours(connection, counts, since, until, organization_id, tier)
+        await _add_traces(connection, counts, until, ended, organization_id, tier)
+    counts.refused = await _named(connection, counts.refused_of.most_common(MOST_REFUSED))
+    return counts
+
+
+async def _add_traces(
+    connection: asyncpg.Connection[Any],
+    counts: Counts,
+    began: datetime,
+    ended: datetime,
+    organization_id: UUID | None,
+    tier: Tier | None,
+) -> None:
+    if began >= ended:
+        return
+    which = (first_at(began.timestamp()), first_at(ended.timestamp()), organization_id, tier)
+    totals = await connection.fetchrow(TOTALS, *which)
+    counts.requests += totals["requests"]
+    counts.retried += totals["retried"]
+    counts.answered += totals["answered"]
+    counts.squares += await connection.fetchval(SECONDS, *which, int(began.timestamp() * 1000))
+    for row in await connection.fetch(CODES, *which, list(LIMIT_CODES)):
+        counts.codes[row["error_code"], row["rule"]] += row["requests"]
+    for row in await connection.fetch(REFUSED, *which, list(LIMIT_CODES)):
+        counts.refused_of[row["organization_id"], row["key_id"]] += row["requests"]
+
+
+async def _add_hours(
+    connection: asyncpg.Connection[Any],
+    counts: Counts,
+    began: datetime,
+    ended: datetime,
+    organization_id: UUID | None,
+    tier: Tier | None,
+) -> None:
+    row = await connection.fetchrow(OF_HOURS, began, ended, organization_id or EVERYBODY, tier or EVERY_TIER)
+    counts.requests += row["requests"]
+    counts.retried += row["retried"]
+    counts.answered += row["answered"]
+    counts.squares += row["squares"]
+    which = (began, ended, organization_id, tier)
+    for row in await connection.fetch(CODES_OF_HOURS, *which):
+        counts.codes[row["error_code"], row["rule"]] += row["requests"]
+    for row in await connection.fetch(REFUSED_OF_HOURS, *which):
+        counts.refused_of[row["organization_id"], row["key_id"]] += row["requests"]
+
+
+async def _named(
+    connection: asyncpg.Connection[Any], most: list[tuple[tuple[UUID, UUID | None], int]]
+) -> list[RefusedOf]:
+    ids = [key_id for (_, key_id), _ in most if key_id is not None]
+    names = {row["id"]: f"{row['name']} ({row['id']})" for row in await connection.fetch(KEYS, ids)}
+    return [
+        RefusedOf(organization_id, None if key_id is None else names.get(key_id, str(key_id)), requests)
+        for (organization_id, key_id), requests in most
+    ]
+
+
+def _hour_of(moment: datetime) -> datetime:
+    return moment.replace(minute=0, second=0, microsecond=0)

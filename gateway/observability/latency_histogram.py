@@ -1,0 +1,29 @@
+"""Histograms of latencies as rows keep them: two arrays of the same length, the buckets in order and how many values
+each of them has.
+
+Bucket b holds milliseconds above BASE^(b-1) and up to BASE^b: DDSketch's layout (Masson et al., 2019). Histograms are
+added bucket by bucket, and a percentile of the sum is as close as one of a part.
+"""
+
+from __future__ import annotations
+
+BASE = 1.05
+WITHIN = (BASE - 1) / (BASE + 1)
+"""How far, relatively, a bucket's middle is from any value in it at most."""
+LEAST_MS = 0.01
+"""Less counts as much."""
+
+
+def middle_ms(bucket: int) -> float:
+    """The value that a bucket stands for, in milliseconds."""
+    return float(2 * BASE**bucket / (1 + BASE))
+
+
+def bucket_sql(value_ms: str) -> str:
+    """An expression's bucket, in SQL. value_ms: finite."""
+    return f"ceil(ln(greatest({value_ms}, {LEAST_MS})) / ln({BASE}::float8))::smallint"
+
+
+def middle_sql(bucket: str) -> str:
+    """`middle_ms` of an expression, in SQL."""
+    return f"(2 * power({BASE}::float8, {bucket}) / {1 + BASE}::float8)"
