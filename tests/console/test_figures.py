@@ -52,6 +52,8 @@ def figure(page: Page, name: str) -> Any:
 
 async def asked_period(owner: Console, path: str) -> tuple[datetime, datetime]:
     """Open a page; of which time it asks for totals."""
+    # the page before may be asking anew at this moment, for another period
+    await owner.page.goto("about:blank")
     async with owner.page.expect_request(lambda each: "/admin/v1/" in each.url and "/usage?" in each.url) as caught:
         await owner.go(path)
     asked = parse_qs(urlsplit((await caught.value).url).query)
