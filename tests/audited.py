@@ -21,7 +21,7 @@ ADMINISTERED = frozenset({
 })  # fmt: skip
 """Holds what somebody decided, or what a decision did: every change is in the log."""
 OBSERVED = frozenset({
-    "usage_events", "usage_hourly", "usage_daily", "project_usage_daily",
+    "usage_events", "usage_hourly", "usage_daily", "usage_weekly", "usage_week_closings", "project_usage_daily",
     "organization_usage_hourly", "organization_usage_daily", "usage_roll_up_runs", "usage_verifications",
     "request_hours", "request_error_hours", "refused_key_hours", "invoice_days", "invoice_months", "invoice_closings",
     "engine_counts", "reconciliations", "request_traces", "completion_events", "idempotency_keys", "webhook_events",

@@ -20,6 +20,7 @@ from contracts.generation import Tier
 from gateway.autocomplete.tables import EventType
 from gateway.autocomplete.total_tables import COUNTS
 from gateway.metering.journal.request_id import FIRST_DATED, PAST_DATED, first_at
+from gateway.metering.ledger.week import week_of
 from gateway.metering.ledger.worker_connection import Connection, connect
 from gateway.observability.latency_histogram import bucket_sql
 from gateway.supersession.in_flight_request import SUPERSEDED
@@ -196,11 +197,6 @@ def hour_of(moment: datetime) -> datetime:
 def begin_of(day: date) -> datetime:
     """Midnight, UTC."""
     return datetime(day.year, day.month, day.day, tzinfo=UTC)
-
-
-def week_of(day: date) -> date:
-    """The Monday of the week that a day lies in."""
-    return day - timedelta(days=day.weekday())
 
 
 def _touched(connection: Connection, oldest: datetime) -> dict[datetime, list[UUID]]:

@@ -141,6 +141,18 @@ usage_daily = Table(
     Index(None, "key_id", "day"),
 )
 
+# Of weeks that are over (UTC, from Monday on), done anew when a row reaches them later.
+usage_weekly = Table(
+    "usage_weekly",
+    metadata,
+    Column("week", Date, primary_key=True),
+    *_totals("organization_id", "project_id", "key_id"),
+    Index(None, "organization_id", "week"),
+)
+
+# One row: all weeks that began before are in the table above.
+usage_week_closings = Table("usage_week_closings", metadata, Column("until", Date, primary_key=True))
+
 # The same without a row for each key, and for each project: for organizations that have thousands of them.
 project_usage_daily = Table(
     "project_usage_daily",

@@ -75,7 +75,8 @@ async def list_adapters(call: AdminCall, organization_id: UUID, query: AdapterQu
 async def create_adapter(call: AdminCall, organization_id: UUID, body: NewAdapter) -> Adapter:
     """Give an organization, or one of its projects, an adapter.
 
-    Some engine of the model must take adapters (`max_adapters` of its pools), and loads it when it is asked for first. Gateways follow within a second.
+    Some engine of the model must take adapters (`max_adapters` of its pools), and loads it when it is asked for first.
+    Gateways follow within a second.
     """
     await call.require_organization(organization_id)
     if body.project_id is not None and await call.organization_of_project(body.project_id) != organization_id:

@@ -15,6 +15,7 @@ from msgspec import Meta, Struct, field, structs
 from sqlalchemy import (
     ARRAY,
     BigInteger,
+    Column,
     ColumnElement,
     FromClause,
     Select,
@@ -34,9 +35,10 @@ from gateway.admin.moments import moment, month
 from gateway.admin.pages import page_of
 from gateway.admin.resources.adapters import AdapterName
 from gateway.admin.schemas import ModelName, Moment, Page, PageQuery
-from gateway.db.rows import columns_of, equal, fetch, fetchrow, record_of
+from gateway.db.rows import columns_of, equal, fetch, fetchrow, fetchval, record_of
 from gateway.db.tables import api_keys, projects
 from gateway.metering.journal.request_id import first_at
+from gateway.metering.ledger.week import week_of
 from gateway.metering.pricing.invoice import Invoice, quick_invoice_of
 from gateway.metering.tables import (
     ROLLED_UP,
@@ -46,9 +48,11 @@ from gateway.metering.tables import (
     usage_daily,
     usage_events,
     usage_hourly,
+    usage_week_closings,
+    usage_weekly,
 )
 
-DAY = timedelta(days=1)
+DAY, WEEK = timedelta(days=1), timedelta(days=7)
 MOST_HOURS = timedelta(days=32)
 MOST_TOTALS = 5_000
 """Of a page."""
@@ -259,7 +263,7 @@ async def _totals(call: AdminCall, query: TotalsQuery, organization_id: UUID | N
     owners = {"organization_id": organization_id, **query.named()}
     several = {"project_id": query.project_id, "key_id": query.key_id}
     narrowed = [name for name, value in {**owners, **several}.items() if value not in (None, [])]
-    rows = _rows(query.bucket, begin, end, frozenset([*wanted, *narrowed]))
+    rows = _rows(query.bucket, begin, end, frozenset([*wanted, *narrowed]), await _closed_weeks(call, query))
     chosen = [] if query.bucket is Bucket.ALL else [rows.c[query.bucket.value]]
     chosen += [rows.c[name] for name in dict.fromkeys(wanted)]
     keys = {column.key for column in chosen}
@@ -308,31 +312,47 @@ async def _named(call: AdminCall, totals: list[UsageTotals]) -> list[UsageTotals
     ]
 
 
-def _rows(bucket: Bucket, begin: datetime, end: datetime, told_apart: frozenset[str]) -> FromClause:
-    """The totals of a period, from the roll-ups with fewest rows that tell these columns apart. Without a bucket whole
-    days are taken from those by day, and the hours before and behind them from those by hour."""
+async def _closed_weeks(call: AdminCall, query: TotalsQuery) -> date:
+    """All weeks that began before this Monday have totals of their own."""
+    if query.bucket is not Bucket.ALL:
+        return date.min
+    until: date | None = await fetchval(call.connection, select(func.max(usage_week_closings.c.until)))
+    return until or date.min
+
+
+def _rows(bucket: Bucket, begin: datetime, end: datetime, told_apart: frozenset[str], closed_weeks: date) -> FromClause:
+    """The totals of a period, from the roll-ups with fewest rows that tell these columns apart. Without a bucket, from
+    those of the longest spans that lie in it whole."""
     hourly, daily = (next(table for table in tables if told_apart <= set(table.c.keys())) for tables in (HOURLY, DAILY))
-    last = end - timedelta(microseconds=1)
     columns = [*sorted(told_apart), *SUMMED]
 
-    def hours(since: datetime, until: datetime) -> Select[Any]:
-        time = hourly.c.hour
-        return select(time, *(hourly.c[name] for name in columns)).where(time >= since, time < until)
-
-    def days(since: date, until: date) -> Select[Any]:
-        time = daily.c.day
-        return select(time, *(daily.c[name] for name in columns)).where(time >= since, time < until)
+    def between(time: Column[Any], since: date, until: date, *leading: Column[Any]) -> Select[Any]:
+        return select(*leading, *(time.table.c[name] for name in columns)).where(time >= since, time < until)
 
     if bucket is Bucket.HOUR:
-        return hours(begin, end).subquery()
+        return between(hourly.c.hour, begin, end, hourly.c.hour).subquery()
     if bucket is Bucket.DAY:
-        return days(begin.date(), last.date() + DAY).subquery()
-    first_day, past_day = midnight(begin + DAY - timedelta(microseconds=1)), midnight(end)
-    if first_day >= past_day:
-        return hours(begin, end).subquery()
-    parts = [days(first_day.date(), past_day.date())]
-    parts += [hours(since, until) for since, until in ((begin, first_day), (past_day, end)) if since < until]
-    return union_all(*(part.with_only_columns(*list(part.selected_columns)[1:]) for part in parts)).subquery()
+        last = end - timedelta(microseconds=1)
+        return between(daily.c.day, begin.date(), last.date() + DAY, daily.c.day).subquery()
+    hours, days, weeks = whole_spans(begin, end, closed_weeks if daily is usage_daily else date.min)
+    of_each = ((hourly.c.hour, hours), (daily.c.day, days), (usage_weekly.c.week, weeks))
+    return union_all(*(between(time, *span) for time, spans in of_each for span in spans)).subquery()
+
+
+def whole_spans(
+    begin: datetime, end: datetime, closed_weeks: date
+) -> tuple[list[tuple[datetime, datetime]], list[tuple[date, date]], list[tuple[date, date]]]:
+    """A period as hours, as whole days between them, and as whole weeks between those: each from a first moment up to,
+    not including, a last. closed_weeks: a Monday; what is behind it is told in days."""
+    first, past = midnight(begin + DAY - timedelta(microseconds=1)), midnight(end)
+    if first >= past:
+        return [(begin, end)], [], []
+    monday, past_week = week_of(first.date() + WEEK - DAY), min(week_of(past.date()), closed_weeks)
+    hours = [(since, until) for since, until in ((begin, first), (past, end)) if since < until]
+    if monday >= past_week:
+        return hours, [(first.date(), past.date())], []
+    days = [(since, until) for since, until in ((first.date(), monday), (past_week, past.date())) if since < until]
+    return hours, days, [(monday, past_week)]
 
 
 def midnight(moment: datetime) -> datetime:

@@ -3,12 +3,13 @@
 Whole hours and days are replaced, never added to, so running it twice, late, or from two workers at once changes
 nothing. Rows may reach the ledger long after their hour (a gateway was away): every hour that has news since the last
 run is redone. The hour is that in which the request arrived. Hours are added up from the events, days from their hours,
-and the totals without keys, and without projects, from those that have them.
+weeks that are over from their days, and the totals without keys, and without projects, from those that have them.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from typing import Any
@@ -31,8 +32,9 @@ from sqlalchemy.dialects.postgresql import Insert, insert
 from sqlalchemy.sql.expression import literal_column
 
 from gateway.metering.journal.request_id import first_at
-from gateway.metering.ledger.events import DAY, HOUR, IN_PARTITIONS
+from gateway.metering.ledger.events import DAY, HOUR, IN_PARTITIONS, utc_day
 from gateway.metering.ledger.invoice_rollup import close_hours
+from gateway.metering.ledger.week import week_of
 from gateway.metering.ledger.worker_connection import Connection, connect, run
 from gateway.metering.tables import (
     ROLLED_UP,
@@ -44,6 +46,8 @@ from gateway.metering.tables import (
     usage_hourly,
     usage_retired_days,
     usage_roll_up_runs,
+    usage_week_closings,
+    usage_weekly,
 )
 
 LOCK_ID = 0x726F6C6C
@@ -52,7 +56,9 @@ OVERLAP: ColumnElement[Any] = literal_column("interval '10 minutes'")
 """A row's recorded_at is when its transaction began, so it may appear this much after a later one was already seen."""
 
 TOTALS = ("requests", *ROLLED_UP)
-_E, _H, _RUN, _RETIRED = usage_events.c, usage_hourly.c, usage_roll_up_runs.c, usage_retired_days.c
+_E, _H, _D, _RUN, _RETIRED = (
+    table.c for table in (usage_events, usage_hourly, usage_daily, usage_roll_up_runs, usage_retired_days)
+)
 OF_EVENTS = (func.count(), *(func.sum(_E[name]) for name in ROLLED_UP))
 RESTED = (
     select(func.now() - _RUN.started_at >= _RUN.seconds * bindparam("rest") * literal_column("interval '1 second'"))
@@ -126,6 +132,21 @@ def _coarser(table: Table, source: Table, condition: ColumnElement[bool]) -> Ins
 
 
 _THIS_DAY = bindparam("day", type_=Date)
+OF_WEEK = _replacing(
+    usage_weekly,
+    select(
+        bindparam("week", type_=Date),
+        *group_of(usage_daily, usage_weekly),
+        *(func.sum(_D[name]) for name in TOTALS),
+        func.now(),
+    )
+    .where(_D.day >= bindparam("week", type_=Date), _D.day < bindparam("next", type_=Date))
+    .group_by(*group_of(usage_daily, usage_weekly)),
+)
+CLOSED_WEEKS = select(func.max(usage_week_closings.c.until))
+WEEKS = select(utc_day(func.now()), CLOSED_WEEKS.scalar_subquery(), select(func.min(_D.day)).scalar_subquery())
+CLOSE_WEEKS = insert(usage_week_closings).values(until=bindparam("until"))
+OPEN_WEEKS = delete(usage_week_closings)
 HOURS_OF_ORGANIZATIONS = _coarser(organization_usage_hourly, usage_hourly, any_(_HOURS) == _H.hour)
 DAY_OF_PROJECTS = _coarser(project_usage_daily, usage_daily, usage_daily.c.day == _THIS_DAY)
 DAY_OF_ORGANIZATIONS = _coarser(organization_usage_daily, project_usage_daily, project_usage_daily.c.day == _THIS_DAY)
@@ -147,6 +168,7 @@ def roll_up(database_url: str, *, rest: float = 0.0) -> int:
         written = 0
         for day, found in groupby(touched, key=lambda hour: hour.replace(hour=0)):
             written += _redo(connection, day, list(found))
+        _close_weeks(connection, touched)
         close_hours(connection, touched)
         connection.execute(
             "INSERT INTO gateway.usage_roll_up_runs VALUES (now(), %s, %s) ON CONFLICT DO NOTHING",
@@ -165,3 +187,19 @@ def _redo(connection: Connection, day: datetime, hours: list[datetime]) -> int:
     run(connection, DAY_OF_PROJECTS, {"day": day.date()})
     run(connection, DAY_OF_ORGANIZATIONS, {"day": day.date()})
     return written
+
+
+def _close_weeks(connection: Connection, touched: Iterable[datetime]) -> None:
+    """Close the weeks that are over, and do closed ones anew that have news. Their days must be up to date."""
+    row = run(connection, WEEKS).fetchone()
+    assert row is not None
+    today, closed, first_day = row
+    until = week_of(today)
+    weeks = {week_of(hour.date()) for hour in touched if closed and hour.date() < closed}
+    if closed is None or closed < until:
+        begin = closed or week_of(first_day or today)
+        weeks |= {begin + timedelta(days=days) for days in range(0, (until - begin).days, 7)}
+        run(connection, OPEN_WEEKS)
+        run(connection, CLOSE_WEEKS, {"until": until})
+    for week in sorted(weeks):
+        run(connection, OF_WEEK, {"week": week, "next": week + timedelta(days=7)})

@@ -27,7 +27,7 @@ from sqlalchemy import (
 from gateway.metering.journal.request_id import first_at
 from gateway.metering.ledger.events import DAY, HOUR, IN_PARTITIONS, amount_micro, utc_day
 from gateway.metering.ledger.invoice_rollup import CLOSED, LINE, SUMS, lines_of_days, lines_of_events
-from gateway.metering.ledger.rollup import TOTALS, added_up, group_of, roll_up, time_of
+from gateway.metering.ledger.rollup import CLOSED_WEEKS, TOTALS, added_up, group_of, roll_up, time_of
 from gateway.metering.ledger.worker_connection import Connection, connect, run
 from gateway.metering.tables import (
     ROLLED_UP,
@@ -42,9 +42,10 @@ from gateway.metering.tables import (
     usage_hourly,
     usage_retired_days,
     usage_roll_up_runs,
+    usage_weekly,
 )
 
-_E, _I = usage_events.c, invoice_days.c
+_E, _I, _D, _W = usage_events.c, invoice_days.c, usage_daily.c, usage_weekly.c
 _IN_TIME = and_(IN_PARTITIONS, _E.requested_at >= bindparam("begin"), _E.requested_at < bindparam("end"))
 _RETIRED = select(usage_retired_days.c.day)
 _LAST_RUN = select(func.max(usage_roll_up_runs.c.started_at)).scalar_subquery()
@@ -106,6 +107,24 @@ def _wrong_invoice_days() -> Select[Any]:
     return _only_in_one(events, stored.cte())
 
 
+def _wrong_weeks() -> Select[Any]:
+    """The Monday of each closed week that is not the sum of its days."""
+    first, week, group = (
+        _week_of(bindparam("from_day", type_=Date)),
+        _week_of(_D.day),
+        group_of(usage_daily, usage_weekly),
+    )
+    sums = (func.sum(_D[name]).cast(BigInteger).label(name) for name in TOTALS)
+    days = select(week.label("week"), *group, *sums).where(_D.day >= first, _D.day < CLOSED_WEEKS.scalar_subquery())
+    stored = select(_W.week, *group_of(usage_weekly, usage_weekly), *(_W[name] for name in TOTALS))
+    wrong = _only_in_one(days.group_by(week, *group).cte(), stored.where(_W.week >= first).cte()).subquery()
+    return select(wrong.c.time).where(wrong.c.time < bindparam("until_day"))
+
+
+def _week_of(day: ColumnElement[Any]) -> ColumnElement[Any]:
+    return func.date_trunc(literal_column("'week'"), day).cast(Date)
+
+
 def _wrong_invoice_months() -> Select[Any]:
     """The first of these days, for each month that is not the sum of its days."""
     month = func.date_trunc(literal_column("'month'"), _I.day).cast(Date)
@@ -126,6 +145,7 @@ WRONG_DAYS = _wrong(
     _different(_of_events(DAY, usage_daily), usage_daily),
     _of_finer(usage_daily, project_usage_daily),
     _of_finer(project_usage_daily, organization_usage_daily),
+    _wrong_weeks(),
     _wrong_invoice_days(),
     _wrong_invoice_months(),
 )

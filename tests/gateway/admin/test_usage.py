@@ -5,13 +5,17 @@ import csv
 import io
 import random
 from collections import Counter
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
+from itertools import pairwise
 from typing import Any
 from uuid import UUID, uuid4
 
 import asyncpg
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from gateway.admin.resources.usage import whole_spans
 from gateway.db.engine import lazy_pool
 from gateway.metering.journal.records import Closed
 from gateway.metering.ledger.ledger import Ledger
@@ -151,6 +155,9 @@ async def test_one_total_of_any_period_is_that_of_its_hours(books: AttemptRecord
         ("2026-02-27T19:00:00Z", "2026-03-01T00:00:00Z"),
         ("2026-02-28T03:00:00Z", "2026-02-28T09:00:00Z"),
         ("2026-02-28T20:00:00Z", "2026-03-01T04:00:00Z"),
+        ("2026-02-20T13:00:00Z", "2026-03-09T00:00:00Z"),
+        ("2026-02-23T00:00:00Z", "2026-03-02T05:00:00Z"),
+        ("2026-02-15T00:00:00Z", "2026-03-01T00:00:00Z"),
     ):
         whole = await books.pages(f"/usage?start={start}&end={end}&bucket=all{by}&limit=3")
         added: dict[Any, list[int]] = {}
@@ -161,6 +168,26 @@ async def test_one_total_of_any_period_is_that_of_its_hours(books: AttemptRecord
             (each["project_id"], each["key_id"], each["model"]): [each[name] for name in names] for each in whole
         } == added
         assert added
+
+
+HOURS = st.integers(0, 24 * 70).map(lambda hours: datetime(2026, 1, 1, tzinfo=UTC) + timedelta(hours=hours))
+
+
+@given(st.tuples(HOURS, HOURS).filter(lambda two: two[0] < two[1]), st.integers(0, 12))
+def test_a_period_is_cut_into_hours_days_and_closed_weeks_that_leave_nothing_out(
+    period: tuple[datetime, datetime], weeks: int
+) -> None:
+    closed = date(2025, 12, 29) + timedelta(days=7 * weeks)
+    hours, days, whole_weeks = whole_spans(*period, closed)
+    at_midnight = [tuple(datetime.combine(at, time(), UTC) for at in span) for span in (*days, *whole_weeks)]
+    covered = sorted([*hours, *at_midnight])
+    assert covered[0][0] == period[0]
+    assert covered[-1][1] == period[1]
+    assert all(one[1] == other[0] for one, other in pairwise(covered))
+    assert all(at.weekday() == 0 and at <= closed for span in whole_weeks for at in span)
+    assert len(hours) <= 2
+    longest = max((until - since for since, until in days), default=timedelta(0))
+    assert longest < timedelta(days=14) or period[1].date() > closed
 
 
 async def test_totals_of_several_projects_and_keys_are_told_at_once(books: AttemptRecord) -> None:

@@ -22,8 +22,9 @@ from gateway.admin.resources.autocomplete import (
     AutocompleteTotals,
     get_autocomplete,
 )
-from gateway.autocomplete.rollup import HOUR, begin_of, hour_of, roll_up, week_of
+from gateway.autocomplete.rollup import HOUR, begin_of, hour_of, roll_up
 from gateway.metering.journal.request_id import first_at
+from gateway.metering.ledger.week import week_of
 from tests.gateway.autocomplete.editors import OWNERS, Report, completions, reports, write
 from tests.gateway.autocomplete.plain_totals import COUNTS, plain_totals
 

@@ -44,7 +44,7 @@ RATES = {
 TRUNCATE_ROLL_UPS = """
 TRUNCATE gateway.usage_hourly, gateway.usage_daily, gateway.project_usage_daily, gateway.organization_usage_hourly,
          gateway.organization_usage_daily, gateway.invoice_days, gateway.invoice_months, gateway.invoice_closings,
-         gateway.usage_roll_up_runs
+         gateway.usage_weekly, gateway.usage_week_closings, gateway.usage_roll_up_runs
 """
 PICK = st.integers(0, 10_000)
 

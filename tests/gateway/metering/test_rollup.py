@@ -71,6 +71,15 @@ def without(totals: Totals, *places: int) -> Totals:
     return dict(coarser)
 
 
+def by_week(totals: Totals) -> Totals:
+    """Of days, by the Monday of their week."""
+    weeks: Totals = defaultdict(lambda: [0] * (len(COUNTED) + 1))
+    for (begin, *key), sums in totals.items():
+        week = (begin - timedelta(days=begin.weekday()), *key)
+        weeks[week] = [sum(pair) for pair in zip(weeks[week], sums, strict=True)]
+    return dict(weeks)
+
+
 async def stored(pool: asyncpg.Pool[Any], table: str, time: str, owners: Sequence[str] = OWNERS) -> Totals:
     """What the table holds."""
     found = await pool.fetch(
@@ -109,6 +118,7 @@ async def test_totals_are_those_of_a_naive_sum_in_whatever_order_rows_come(
     hours, days = naive(rows, 3_600, billed), naive(rows, 86_400, billed)
     assert await stored(pool, "usage_hourly", "hour") == hours
     assert await stored(pool, "usage_daily", "day") == days
+    assert await stored(pool, "usage_weekly", "week") == by_week(days)
     assert await stored(pool, "project_usage_daily", "day", OWNERS[:2]) == without(days, 3)
     assert await stored(pool, "organization_usage_daily", "day", OWNERS[:1]) == without(days, 2, 3)
     assert await stored(pool, "organization_usage_hourly", "hour", OWNERS[:1]) == without(hours, 2, 3)
@@ -165,6 +175,8 @@ async def test_an_invoice_with_closed_hours_is_that_of_its_events(
         ("DELETE FROM gateway.organization_usage_daily WHERE day = '2026-03-03'", (0, 1, 0)),
         ("UPDATE gateway.invoice_days SET uncached_tokens = uncached_tokens + 1 WHERE day = '2026-03-02'", (0, 2, 0)),
         ("UPDATE gateway.invoice_months SET amount_micro = amount_micro + 1", (0, 1, 0)),
+        ("UPDATE gateway.usage_weekly SET requests = requests + 1 WHERE week = '2026-03-02'", (0, 1, 0)),
+        ("DELETE FROM gateway.usage_weekly WHERE week = '2026-02-23'", (0, 1, 0)),
         ("DELETE FROM gateway.organization_usage_hourly WHERE hour = '2026-03-02 03:00Z'", (1, 0, 0)),
         ("INSERT INTO gateway.usage_hourly SELECT '2026-03-01 00:00Z', organization_id, project_id, key_id, model, "
          "tier, 1, 1, 1, 1, 1, 1, 1 FROM gateway.usage_hourly LIMIT 1", (1, 0, 0)),
