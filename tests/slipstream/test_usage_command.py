@@ -84,7 +84,7 @@ async def test_an_invoice_and_its_verification(fresh_postgres_url: str, tmp_path
     assert {line.split()[1] for line in told.splitlines()[1:]} == {"-", "support"}
     connection = await asyncpg.connect(fresh_postgres_url)
     await connection.execute("UPDATE gateway.usage_roll_up_runs SET started_at = started_at + interval '1 day'")
-    await connection.execute("UPDATE gateway.usage_daily SET requests = requests + 1 WHERE day = $1", yesterday)
+    await connection.execute("UPDATE gateway.project_usage_daily SET requests = requests + 1 WHERE day = $1", yesterday)
     await connection.close()
     code, told = await run("verify", "--days", "3")
     assert (code, json.loads(told)["wrong_days"]) == (1, 1)
