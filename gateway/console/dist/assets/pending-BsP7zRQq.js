@@ -1,1 +1,0 @@
-import{o as e,s as t,z as n}from"./client-CDgmHHFc.js";import{r}from"./page-C9_xWTZk.js";var i=n();function a({title:n,query:a}){return(0,i.jsx)(r,{title:n,children:a.error?(0,i.jsx)(e,{error:a.error,retry:()=>void a.refetch()}):(0,i.jsx)(t,{})})}export{a as t};
