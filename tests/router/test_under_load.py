@@ -64,6 +64,7 @@ def p99(times: list[float]) -> float:
     return sorted(times)[int(len(times) * 0.99)]
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(400)
 def test_one_tenant_floods_and_the_others_hardly_notice() -> None:
     """All seeds' requests together: of one seed's thousand the percentile is the eleventh slowest, and single seeds

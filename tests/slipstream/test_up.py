@@ -135,6 +135,7 @@ async def test_kill_of_each_child_then_of_the_supervisor_then_a_clean_stop(deplo
     assert deployment.run("status").returncode == 1
 
 
+@pytest.mark.nightly
 def test_engines_are_niced_and_both_tiers_are_named(data_folder: Path) -> None:
     deployment = Deployment(data_folder, engines=True)
     try:
@@ -199,6 +200,7 @@ def test_a_second_up_on_the_same_data_is_refused_and_the_first_goes_on(deploymen
     assert deployment.run("requests", "show", "req_nothing").returncode == 1
 
 
+@pytest.mark.nightly
 async def test_servers_given_by_url_are_used_and_none_is_started(
     data_folder: Path, empty_postgres_url: str, valkey_url: str
 ) -> None:
@@ -306,6 +308,7 @@ def test_a_bad_model_folder_is_refused(tmp_path: Path) -> None:
     assert "local.chat_model" in _one_line(refused)
 
 
+@pytest.mark.nightly
 def test_a_second_ctrl_c_ends_everything_at_once_and_says_what_is_lost(deployment: Deployment) -> None:
     deployment.up()
     pids = [process.pid for process in deployment.processes().values()]

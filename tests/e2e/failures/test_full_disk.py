@@ -77,6 +77,7 @@ async def test_a_full_disk_refuses_keeps_the_books_and_recovers(engine: FakeEngi
             assert not any(restarts[name] for name in UNDISTURBED)
 
 
+@pytest.mark.nightly
 async def test_a_disk_that_became_read_only_refuses_and_lets_itself_be_stopped(engine: FakeEngineProcess) -> None:
     with small_disk("ext4", DISK_BYTES) as disk:
         async with running_on(disk.path / "data", engine) as platform, client_of(platform) as client:

@@ -166,8 +166,9 @@ async def manager(trial: Deployment, data_folder: Path) -> AsyncIterator[Service
     await made.close()
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("restarts", [1, pytest.param(20, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("restarts", [1, 20])
 async def test_a_single_gateway_on_a_socket_that_its_manager_holds_loses_no_request(
     trial: Deployment, trial_engines: list[FakeEngineProcess], manager: ServiceManager, restarts: int
 ) -> None:

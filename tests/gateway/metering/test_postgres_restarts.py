@@ -46,7 +46,7 @@ async def server(folder: DataFolder) -> AsyncIterator[Child]:
     postgres.close()
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("how", [pytest.param(signal.SIGINT, marks=pytest.mark.nightly), signal.SIGKILL])
 async def test_postgres_restarted_while_rows_are_shipped_loses_and_doubles_nothing(
     folder: DataFolder, server: Child, tmp_path: Path, how: signal.Signals
 ) -> None:
