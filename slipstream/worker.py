@@ -63,7 +63,7 @@ def create_app(
     Raises ConfigError for settings that contradict each other.
     """
     periods_s = {
-        **tasks.periods_s(settings.worker.ledger, settings.worker.rollup_every_s),
+        **tasks.periods_s(settings.worker.ledger, settings.worker.roll_up_every_s),
         **slo_tasks.periods_s(settings.slo),
         **prefix_tasks.periods_s(settings.worker.prefixes),
         **completion_tasks.periods_s(settings.worker.completions),

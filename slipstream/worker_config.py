@@ -41,7 +41,7 @@ class WorkerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     metrics: MetricsConfig = MetricsConfig()
     """One worker's Prometheus metrics."""
-    rollup_every_s: Annotated[float, msgspec.Meta(ge=1, le=3600)] = 3.0
+    roll_up_every_s: Annotated[float, msgspec.Meta(ge=1, le=3600)] = 3.0
     """Seconds between runs of the usage roll-up: how old the totals of the admin API may be. Each run replaces whole
     hours; where that takes long, the next one waits ten times as long as it took."""
     ledger: UpkeepConfig = UpkeepConfig()

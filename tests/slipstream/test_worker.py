@@ -135,7 +135,7 @@ def start(data_folder: Path, fresh_postgres_url: str, valkey_url: str) -> Iterat
     local = LocalConfig(data=str(data_folder), database_url=fresh_postgres_url, valkey_url=valkey_url)
     webhooks = WebhooksConfig(allow_private_addresses=True, timeout_s=60)
     gateway = GatewayConfig(admin=AdminConfig(webhooks=webhooks))
-    file.write_text(toml.dump(Settings(local=local, gateway=gateway, worker=WorkerConfig(rollup_every_s=1.0))))
+    file.write_text(toml.dump(Settings(local=local, gateway=gateway, worker=WorkerConfig(roll_up_every_s=1.0))))
     (data_folder / "run").mkdir(mode=0o700)
     running: list[subprocess.Popen[bytes]] = []
 

@@ -38,7 +38,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
         file = tmp_path / "settings.toml"
         settings = Settings(
             local=LocalConfig(stop_timeout_s=STOP_S, **local),  # type: ignore[arg-type]
-            worker=WorkerConfig(rollup_every_s=1.0),
+            worker=WorkerConfig(roll_up_every_s=1.0),
         )
         file.write_text(toml.dump(settings))
         command = [sys.executable, "-m", "slipstream", "worker", "--config", str(file)]

@@ -945,7 +945,8 @@ export interface paths {
         put?: never;
         /**
          * Give an organization, or one of its projects, an adapter.
-         * @description Engines load it when it is asked for first. Gateways follow within a second.
+         * @description Some engine of the model must take adapters (`max_adapters` of its pools), and loads it when it is asked for first.
+         *     Gateways follow within a second.
          *
          *     Needs `fleet.write`. Only for the operating organization.
          */
