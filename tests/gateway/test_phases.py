@@ -12,6 +12,7 @@ import pytest
 
 from contracts.phases import Phase
 from tests.gateway.slow_platform import Seen, SlowPlatform
+from tests.tried import until_undisturbed
 
 DELAY_S = 0.5
 DELAY_MS = DELAY_S * 1e3
@@ -33,6 +34,7 @@ async def check(platform: SlowPlatform, seen: Seen, *delayed: Phase) -> None:
     assert (row["status"], row["error_code"], row["client_request_id"]) == (200, None, "named by the client")
 
 
+@until_undisturbed
 async def test_auth_holds_the_look_up_of_a_key(platform: SlowPlatform) -> None:
     unknown = await platform.add_key()
     async with platform.links["postgres"].delayed(DELAY_S):
@@ -40,6 +42,7 @@ async def test_auth_holds_the_look_up_of_a_key(platform: SlowPlatform) -> None:
     await check(platform, seen, Phase.AUTH)
 
 
+@until_undisturbed
 async def test_a_key_in_memory_needs_no_database(platform: SlowPlatform) -> None:
     await platform.ask()  # what other tests changed has been heard of, and the key is read again
     async with platform.links["postgres"].delayed(DELAY_S):
@@ -47,22 +50,26 @@ async def test_a_key_in_memory_needs_no_database(platform: SlowPlatform) -> None
     await check(platform, seen, Phase.ENGINE)
 
 
+@until_undisturbed
 async def test_auth_holds_a_slow_upload(platform: SlowPlatform) -> None:
     await check(platform, await platform.ask(upload_s=DELAY_S), Phase.AUTH)
 
 
+@until_undisturbed
 async def test_limit_holds_the_reservation_and_stream_its_settlement(platform: SlowPlatform) -> None:
     async with platform.links["valkey"].delayed(DELAY_S):
         seen = await platform.ask()
     await check(platform, seen, Phase.LIMIT, Phase.STREAM)
 
 
+@until_undisturbed
 async def test_route_holds_the_way_to_the_router(platform: SlowPlatform) -> None:
     async with platform.links["router"].delayed(DELAY_S):
         seen = await platform.ask()
     await check(platform, seen, Phase.ROUTE)
 
 
+@until_undisturbed
 async def test_queue_holds_the_wait_for_a_place(platform: SlowPlatform) -> None:
     async with platform.asked("narrow", tokens=900, inter_token_s=0.05) as occupying:
         assert occupying.status == 200
@@ -73,24 +80,29 @@ async def test_queue_holds_the_wait_for_a_place(platform: SlowPlatform) -> None:
     await check(platform, await waiting, Phase.QUEUE)
 
 
+@until_undisturbed
 async def test_engine_holds_the_way_to_the_engine(platform: SlowPlatform) -> None:
     async with platform.links["engine"].delayed(DELAY_S):
         seen = await platform.ask()
     await check(platform, seen, Phase.ENGINE)
 
 
+@until_undisturbed
 async def test_engine_holds_the_time_to_the_first_event(platform: SlowPlatform) -> None:
     await check(platform, await platform.ask(ttft_s=DELAY_S), Phase.ENGINE)
 
 
+@until_undisturbed
 async def test_first_token_holds_the_time_from_the_role_to_the_text(platform: SlowPlatform) -> None:
     await check(platform, await platform.ask(text_gap_s=DELAY_S), Phase.FIRST_TOKEN)
 
 
+@until_undisturbed
 async def test_decode_holds_the_time_between_tokens(platform: SlowPlatform) -> None:
     await check(platform, await platform.ask(tokens=11, inter_token_s=DELAY_S / 10), Phase.DECODE)
 
 
+@until_undisturbed
 async def test_stream_holds_the_commit_to_the_journal(platform: SlowPlatform) -> None:
     with platform.slow_disk(DELAY_S):
         seen = await platform.ask()
