@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 from uuid import UUID
 
+import asyncpg
 import msgspec
 
 from contracts.desired_state import Model, Pool, Replica
@@ -119,14 +120,21 @@ class Dialects:
         async with self._looking:
             await until(idle)
 
-    async def rows(self, key: Key) -> list[dict[str, Any]]:
-        """Everything in the ledger of a key, first to last, once nothing more will come."""
-        await self.quiet()
-        async with self.running.database() as database:
-            found = await database.fetch(
+    async def rows(self, key: Key, least: int = 0) -> list[dict[str, Any]]:
+        """Everything in the ledger of a key, first to last, once nothing more will come. least: of rows to wait for,
+        where a gateway may not have noticed yet that its customer has left."""
+        found: list[asyncpg.Record] = []
+
+        async def there() -> bool:
+            found[:] = await database.fetch(
                 "SELECT * FROM gateway.usage_events WHERE key_id = $1 ORDER BY request_id, attempt",
                 UUID(key.rule.subject_id),
             )
+            return len(found) >= least
+
+        await self.quiet()
+        async with self.running.database() as database:
+            await until(there)
         return [dict(row) for row in found]
 
 
