@@ -186,7 +186,11 @@ def _promise(asked: LaunchWorkload) -> Promise:
 
 def _running(launch: LaunchConfig, found: Knee | None) -> Reasoned[int] | None:
     if launch.max_running:
-        return Reasoned(launch.max_running, "as set")
+        if found is None or launch.max_running <= found.point.batch or not found.broken_by:
+            return Reasoned(launch.max_running, "as set")
+        return Reasoned(
+            launch.max_running, f"as set, beyond the knee at {found.point.batch}, where the {found.broken_by} breaks"
+        )
     if found is None:
         return None
     point, beyond = found.operated_at, found.point

@@ -15,6 +15,9 @@ from engines.launch.sizing import HOPPER
 from engines.launch.target import Target
 from engines.performance.precision import Precision
 
+UNLIKELY_SHARE = 8
+"""Of the context: most requests are longer than it divided by this, where nothing else is known of them."""
+
 
 class SettingsConflict(ConfigError):
     """Two settings that do not work together."""
@@ -144,6 +147,23 @@ def _other_concurrency(target: Target) -> str:
     return f"the router gives a replica {most} requests at a time, and it runs {running}: {where}"
 
 
+def _more_than_memory(target: Target) -> str:
+    running, tokens = target.sizing.max_running.value, target.sizing.node.memory.kv_tokens
+    workload = target.launch.workload
+    if workload is None:
+        # nothing is known of requests: only what hardly any of them could be is told
+        wanted, of = target.sizing.context_tokens.value / UNLIKELY_SHARE, f"an {UNLIKELY_SHARE}th of the context"
+    else:
+        wanted, of = workload.prompt_tokens * (1 - workload.cached) + workload.output_tokens, "what a request needs"
+    if running * wanted <= tokens:
+        return ""
+    return (
+        f"{running:,} at once have {tokens // running:,} tokens of keys and values each, and {of} is {wanted:,.0f}: "
+        "the engine puts some off, or drops what it has begun and computes it again; "
+        f"{max(int(tokens / wanted), 1):,} fit"
+    )
+
+
 INTERACTIONS = (
     Interaction("Disaggregation", "chunked prefill", "chunk_tokens", _small_chunks),
     Interaction("Disaggregation", "chunked prefill", "chunk_tokens", _chunk_of_decode),
@@ -154,6 +174,7 @@ INTERACTIONS = (
     Interaction("Speculation", "its head", "speculation.draft_model", _head_is_named),
     Interaction("Disaggregation", "prefix caching", "role", _cache_of_decode, refused=False),
     Interaction("max_concurrency", "the largest batch", "max_running", _other_concurrency, refused=False),
+    Interaction("The largest batch", "memory", "max_running", _more_than_memory, refused=False),
     Interaction("FP8 weights", "attention", "attention", _fp8_without_fa3, refused=False),
     Interaction("An FP8 cache", "the checkpoint", "kv_dtype", _unscaled_cache, refused=False),
 )

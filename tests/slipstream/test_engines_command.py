@@ -124,6 +124,12 @@ def test_what_is_set_is_written_as_set() -> None:
     assert options["--chunked-prefill-size"] == ("512",)
 
 
+def test_a_batch_beyond_the_knee_says_what_breaks() -> None:
+    for most, told in ((4_000, r"as set, beyond the knee at \d+, where the .* breaks"), (1, "as set$")):
+        (spec,) = launches(changed("chat", max_running=most), "chat", "", "off")
+        assert re.search(rf"^max_batch_size: {most}  # {told}", spec.files[0].content, re.M), spec.files[0].content
+
+
 def test_names_that_are_not_there_and_what_is_missing_are_said() -> None:
     settings = load(EXAMPLE)
     with pytest.raises(ConfigError, match="there is no pool 'code' in the settings; pools: autocomplete, chat"):

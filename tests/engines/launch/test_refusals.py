@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from contracts.desired_state import Replica
 from contracts.errors import ConfigError
 from engines.launch.checkpoint import read_checkpoint
-from engines.launch.config import LaunchSpeculation
+from engines.launch.config import LaunchSpeculation, LaunchWorkload
 from engines.launch.draft_head import HeadOfAnotherModel, head_parameters
 from engines.launch.matrix import SettingsConflict
 from engines.performance.catalog import LLAMA_70B
@@ -86,6 +87,18 @@ def test_what_the_router_gives_beside_what_is_run_is_told(most: int, told: str) 
     notes = " ".join(rendered(pool_of("sglang", max_concurrency=most), launch_of()).notes)
     assert ("requests at a time" in notes) is bool(told)
     assert told in notes
+
+
+def test_more_requests_at_once_than_memory_holds_are_told_with_the_arithmetic() -> None:
+    workload = LaunchWorkload(prompt_tokens=2_000, output_tokens=300, cached=0.5)
+    for launch, wanted in ((launch_of(), "1,024"), (launch_of(workload=workload), "1,300")):
+        notes = " ".join(rendered(SGLANG, launch, max_running=4_000).notes)
+        told = re.search(r"4,000 at once have (\d+) tokens .* is ([\d,]+): .*; ([\d,]+) fit", notes)
+        assert told is not None, notes
+        assert told[2] == wanted
+        fit = int(told[3].replace(",", ""))
+        assert "at once have" not in " ".join(rendered(SGLANG, launch, max_running=fit).notes)
+        assert "at once have" in " ".join(rendered(SGLANG, launch, max_running=fit + 2).notes)
 
 
 def test_drafting_must_be_described() -> None:
