@@ -398,6 +398,8 @@ class Dispatcher:
             pool.draft_tokens += event.load.draft_tokens
             pool.accepted_draft_tokens += event.load.accepted_draft_tokens
         pool.govern(now)
+        if pool.governor is not None:
+            pool.foreign = sum(each.foreign for each in pool.replicas if each.usable)
         if replica.health is Health.UNHEALTHY and was is not Health.UNHEALTHY:
             # what died comes back empty; what was only unreachable is learnt again from its first answers
             pool.index.forget(replica.slot)

@@ -197,6 +197,7 @@ class Placer:
         if pool is not None and live.ask is not None:
             pool.avoidance.ended(live.ask.organization_id, replica.id, live.lease_id)
         if pool is not None and replica.slot >= 0:
+            pool.govern(now)
             pool.leases -= 1
             if live.waits_for_first_token:
                 unread.take_back(pool, replica, live, read_tokens, now)

@@ -96,6 +96,9 @@ class PoolState:
         """Its engines say how much of a prompt was cached; until one has, their silence means nothing."""
         self.leases = 0
         """On all its replicas."""
+        self.foreign = 0
+        """Requests of others that its usable engines told of when they were asked last; kept where there is a
+        governor."""
         self.weight = 0.0
         """Of all its replicas, as placement has it."""
         self.weighted = False
@@ -289,12 +292,12 @@ class PoolState:
         self.weighted = len({replica.pull for replica in self.replicas if replica.weight > 0}) > 1
 
     def govern(self, now: float) -> None:
-        """Let its governor, if it has one, see how much there is to do."""
-        governor = self.governor
-        if governor is None or not self.usable or not governor.due(now):
+        """Let its governor, if it has one, see how much there was to do until now. To be called before what runs or
+        waits changes."""
+        if self.governor is None or not self.usable:
             return
-        running = sum(replica.leases + replica.foreign for replica in self.replicas if replica.usable)
-        if governor.saw((running + len(self.queue)) / self.usable, now):
+        running = self.leases + self.foreign + len(self.queue)
+        if self.governor.saw(running / self.usable, now):
             self.weigh()
 
     @property

@@ -16,8 +16,6 @@ from contracts.speculation import WAYS, SpeculationRule, Way
 
 WINDOW_S = 5.0
 """Over which the load is averaged: a burst of short prompts is no peak."""
-SAMPLE_S = 0.25
-"""Between two looks at a pool's load."""
 OWN_TABLE = "by the engines' own table of drafts by batch; nothing is sent"
 UNGOVERNED = "as each engine was started to"
 
@@ -54,9 +52,9 @@ class SpeculationGovernor:
         self.rule = rule
         self.way = way
         self.load = 0.0
-        """Requests per usable replica, a moving mean."""
+        """Requests per usable replica, a moving mean over time."""
         self._switch = Switch(rule.off_above_running, rule.on_below_running, rule.dwell_s)
-        self._sampled_at: float | None = None
+        self._seen_at: float | None = None
 
     @property
     def on(self) -> bool:
@@ -68,17 +66,17 @@ class SpeculationGovernor:
         """How often it was switched since the router started."""
         return self._switch.switches
 
-    def due(self, now: float) -> bool:
-        """It wants to know the load."""
-        return self._sampled_at is None or now - self._sampled_at >= SAMPLE_S
-
     def saw(self, running: float, now: float) -> bool:
-        """So many requests per usable replica run or wait now; whether that switched it."""
-        if self._sampled_at is None:
+        """So many requests per usable replica ran or waited since it saw the last ones; whether that switched it.
+
+        To be told before each change: a client that sends one request after the other would else be seen between two of
+        them only.
+        """
+        if self._seen_at is None:
             self.load = running
         else:
-            self.load += (1 - math.exp(-(now - self._sampled_at) / WINDOW_S)) * (running - self.load)
-        self._sampled_at = now
+            self.load += (1 - math.exp(-(now - self._seen_at) / WINDOW_S)) * (running - self.load)
+        self._seen_at = now
         return self._switch.judge(self.load, now)
 
     @property

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import generate_latest
 
@@ -18,7 +18,7 @@ from router import explain
 from router.control import messages as control
 from router.core.decisions import Granted
 from router.core.record import Record
-from router.core.speculation import SAMPLE_S, WINDOW_S, SpeculationGovernor, Switch
+from router.core.speculation import WINDOW_S, SpeculationGovernor, Switch
 from router.core.split import Costs, SplitChoice
 from router.metrics import RouterMetrics
 from router.protocol import messages
@@ -93,10 +93,32 @@ def test_it_begins_off_where_the_first_load_does_not_say() -> None:
 def test_a_burst_shorter_than_the_window_is_no_peak() -> None:
     governor = SpeculationGovernor(msgspec.structs.replace(RULE, dwell_s=0.0), Way.REQUEST)
     governor.saw(1.0, 0.0)
-    governor.saw(2 * OFF_ABOVE, SAMPLE_S)
+    governor.saw(2 * OFF_ABOVE, WINDOW_S / 20)
     assert governor.on
     governor.saw(2 * OFF_ABOVE, LONG_S)
     assert not governor.on
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(1, 3), st.floats(0.1, 2.0), st.floats(0.0, 1.0))
+def test_the_load_of_clients_that_send_one_request_after_the_other_is_their_number(
+    clients: int, request_s: float, pause_share: float
+) -> None:
+    core = Core(governed("embedded"))
+    pause_s = request_s * pause_share
+    for turn in range(int(8 * WINDOW_S / (request_s + pause_s)) + 1):
+        live = [f"of-{client}-{turn}" for client in range(clients)]
+        for lease_id in live:
+            core.placed(lease_id)
+        core.now += request_s
+        for lease_id in live:
+            core.over(lease_id)
+        core.now += pause_s
+    governor = core.core.fleet.pools["pool"].governor
+    assert governor is not None
+    # two replicas; in a pause it sinks, in a request it rises, by no more than these are of the window
+    moves = clients / 2 * (request_s + pause_s) / WINDOW_S
+    assert governor.load == pytest.approx(clients / 2 / (1 + pause_share), abs=moves + 0.01)
 
 
 def governed(driver: str, places: int = 8, **drafts: bool) -> DesiredState:
