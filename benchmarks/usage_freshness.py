@@ -25,7 +25,7 @@ import aiohttp
 from playwright.async_api import Browser, Page, async_playwright
 
 from tests.console.conftest import ARGUMENTS, CHAT_TOKENIZER, EMAIL, LINK, PASSWORD, TOKEN
-from tests.console.pages import Console, seen_by
+from tests.console.pages import OPERATORS_HOME, Console, seen_by
 from tests.deployment import Deployment, deployment, fake_fleet
 from tests.fakes.process import fake_engine
 
@@ -83,7 +83,7 @@ async def _opened(stack: contextlib.AsyncExitStack) -> tuple[Deployment, Console
     await page.get_by_label("Password", exact=True).fill(PASSWORD)
     await page.get_by_label("The password again").fill(PASSWORD)
     await page.get_by_role("button", name="Begin").click()
-    await page.wait_for_url("**/console/org/**")
+    await page.wait_for_url(OPERATORS_HOME)
     async with running.database() as database:
         organization = await database.fetchval(
             "SELECT organization_id FROM gateway.projects JOIN gateway.api_keys ON project_id = projects.id LIMIT 1"

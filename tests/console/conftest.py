@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Mapping
 import pytest
 from playwright.async_api import Browser, async_playwright
 
-from tests.console.pages import Console, seen_by
+from tests.console.pages import OPERATORS_HOME, Console, seen_by
 from tests.deployment import ROOT, Deployment, deployment, fake_fleet
 from tests.fakes.process import fake_engine
 
@@ -75,5 +75,5 @@ async def owner(browser: Browser, deployed: Deployment) -> AsyncIterator[Console
         await page.get_by_label("The password again").fill(PASSWORD)
         await console.expect_no_faults("welcome")
         await page.get_by_role("button", name="Begin").click()
-        await page.wait_for_url("**/console/org/**")
+        await page.wait_for_url(OPERATORS_HOME)
         yield console

@@ -20,6 +20,9 @@ GUARD_S = 30
 GRAVE = ("serious", "critical")
 PICTURES = "SLIPSTREAM_TEST_PICTURES"
 """An environment variable: the folder where pictures of the pages are kept; without it there are none."""
+OPERATORS_HOME = "**/console/operations"
+ANY_HOME = re.compile(r"/console/(operations|org/[^/]+)$")
+"""Where signing in leads: who runs the deployment to its page, others to their organization's."""
 TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
 
 

@@ -8,7 +8,7 @@ import pytest
 from playwright.async_api import Browser, expect
 
 from tests.console.conftest import EMAIL, PASSWORD
-from tests.console.pages import Console, seen_by
+from tests.console.pages import OPERATORS_HOME, Console, seen_by
 from tests.deployment import Deployment
 
 BODY = {"model": "fake", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 8}
@@ -114,7 +114,7 @@ async def test_a_phone_scrolls_pages_of_serving_down_only(
         await phone.page.get_by_label("Email").fill(EMAIL)
         await phone.page.get_by_label("Password", exact=True).fill(PASSWORD)
         await phone.page.get_by_role("button", name="Sign in", exact=True).click()
-        await phone.page.wait_for_url("**/console/org/**")
+        await phone.page.wait_for_url(OPERATORS_HOME)
         for path in (*PAGES, *DIAGNOSES):
             await phone.go(path)
             wide = await phone.page.evaluate("document.documentElement.scrollWidth")

@@ -12,7 +12,7 @@ import pytest
 from playwright.async_api import Browser, expect
 
 from tests.console.conftest import EMAIL, PASSWORD
-from tests.console.pages import Console, seen_by
+from tests.console.pages import OPERATORS_HOME, Console, seen_by
 from tests.deployment import Deployment
 
 SECRET = re.compile(r"sk-slip-[0-9A-Za-z]{38}")
@@ -248,14 +248,14 @@ async def test_signing_in_leads_back_and_never_elsewhere(
     async with seen_by(browser, deployed.url) as console:
         await console.page.goto(f"{deployed.url}/console/sign-in?next=//evil.example/")
         await fill_in(console)
-        await console.page.wait_for_url(re.compile(re.escape(deployed.url) + "/console/org/"))
+        await console.page.wait_for_url(deployed.url + "/console/operations")
 
 
 async def sign_in(console: Console) -> None:
     """As the first owner."""
     await console.page.goto(f"{console.url}/console/")
     await fill_in(console)
-    await console.page.wait_for_url("**/console/org/**")
+    await console.page.wait_for_url(OPERATORS_HOME)
     await console.settled()
 
 
