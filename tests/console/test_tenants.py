@@ -4,11 +4,16 @@ revoke; then every page, which axe finds nothing serious on.
 
 from __future__ import annotations
 
+import contextlib
+import io
 import re
 from collections.abc import AsyncIterator
 
 import aiohttp
+import pyotp
 import pytest
+import zxingcpp
+from PIL import Image
 from playwright.async_api import Browser, expect
 
 from tests.console.conftest import EMAIL, PASSWORD
@@ -17,6 +22,7 @@ from tests.deployment import Deployment
 
 SECRET = re.compile(r"sk-slip-[0-9A-Za-z]{38}")
 ORGANIZATION = re.compile(r"/org/([0-9a-f-]{36})")
+MEMBERS_PASSWORD = "another four words here"
 HOSTILE = '<img src=x onerror="window.struck = true">'
 
 
@@ -209,14 +215,16 @@ async def test_a_phone_shows_the_menu_on_demand_and_scrolls_down_only(
         await phone.expect_no_faults("phone")
 
 
-async def test_a_developer_of_the_organization_sees_what_the_role_allows(
-    browser: Browser, owner: Console, deployed: Deployment, acme: str
-) -> None:
+@contextlib.asynccontextmanager
+async def welcomed(
+    browser: Browser, owner: Console, deployed: Deployment, acme: str, name: str
+) -> AsyncIterator[Console]:
+    """The window of a new developer, signed in by the link that the owner was shown."""
     await owner.go(f"/org/{acme}/members")
     await owner.page.get_by_role("button", name="Add member").first.click()
     dialog = owner.page.get_by_role("dialog")
-    await dialog.get_by_label("Email").fill("dev@acme.example")
-    await dialog.get_by_label("Name").fill("Dev")
+    await dialog.get_by_label("Email").fill(f"{name}@acme.example")
+    await dialog.get_by_label("Name").fill(name)
     await dialog.get_by_label("Role").select_option("developer")
     await dialog.get_by_role("button", name="Add", exact=True).click()
     link = owner.page.get_by_text(re.compile(r"#/welcome\?token="))
@@ -224,16 +232,44 @@ async def test_a_developer_of_the_organization_sees_what_the_role_allows(
     async with seen_by(browser, deployed.url) as console:
         page = console.page
         await page.goto(await link.inner_text())
-        await page.get_by_label("Password", exact=True).fill("another four words here")
-        await page.get_by_label("The password again").fill("another four words here")
+        await page.get_by_label("Password", exact=True).fill(MEMBERS_PASSWORD)
+        await page.get_by_label("The password again").fill(MEMBERS_PASSWORD)
         await page.get_by_role("button", name="Begin").click()
         await page.get_by_role("heading", name="acme", level=1).wait_for()
+        yield console
+
+
+async def test_a_developer_of_the_organization_sees_what_the_role_allows(
+    browser: Browser, owner: Console, deployed: Deployment, acme: str
+) -> None:
+    async with welcomed(browser, owner, deployed, acme, "Dev") as console:
+        page = console.page
         names = await page.get_by_role("navigation", name="Main").get_by_role("link").all_inner_texts()
         assert "Projects" in names
         assert not {"Admin keys", "Webhooks", "Audit log", "Organizations"} & set(names)
         await console.go(f"/org/{acme}/projects")
         assert await page.get_by_role("button", name="New project").count() == 0
         await console.expect_no_faults("projects, as a developer")
+
+
+async def test_an_authenticator_takes_the_key_from_a_picture_or_by_hand(
+    browser: Browser, owner: Console, deployed: Deployment, acme: str
+) -> None:
+    async with welcomed(browser, owner, deployed, acme, "Grace") as console:
+        page = console.page
+        await console.go("/account")
+        await page.get_by_role("button", name="Turn on").click()
+        dialog = page.get_by_role("dialog")
+        await dialog.get_by_label("Your password").fill(MEMBERS_PASSWORD)
+        await dialog.get_by_role("button", name="Go on").click()
+        picture = dialog.get_by_role("img", name="The key for an authenticator, as a QR code")
+        [scanned] = zxingcpp.read_barcodes(Image.open(io.BytesIO(await picture.screenshot())))
+        key = await dialog.locator(".secret code").inner_text()
+        assert pyotp.parse_uri(scanned.text).secret == key
+        await console.expect_no_faults("the second factor")
+        await dialog.get_by_label("The code it shows").fill(pyotp.TOTP(key).now())
+        await dialog.get_by_role("button", name="Turn on").click()
+        await page.get_by_role("region", name="Recovery codes").wait_for()
 
 
 async def test_signing_in_leads_back_and_never_elsewhere(

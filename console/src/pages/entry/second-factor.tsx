@@ -1,3 +1,4 @@
+import { QRCodeSVG } from "qrcode.react";
 import { useState } from "react";
 import { beginTotp, confirmTotp, disableTotp, newRecoveryCodes } from "../../api/session";
 import { useAction } from "../../components/action";
@@ -106,9 +107,16 @@ function Begin({ onClose, onCodes }: Steps) {
       onClose={onClose}
     >
       <p>
-        Give your authenticator this key (time-based, six digits), or open the address on the device that has
-        it.
+        Scan this with your authenticator, give it the key below (time-based, six digits), or open the address
+        on the device that has it.
       </p>
+      <QRCodeSVG
+        className="qr-code"
+        value={begin.data.uri}
+        size={168}
+        marginSize={4}
+        title="The key for an authenticator, as a QR code"
+      />
       <div className="secret">
         <code>{begin.data.secret}</code>
         <CopyButton text={begin.data.secret} />

@@ -1,1 +1,0 @@
-import{_ as e,q as t}from"./index-CUOgI0Ce.js";import{B as n}from"./client-C1OHoom0.js";var r=n();function i(){return(0,r.jsx)(t,{to:`/org/$organizationId`,params:{organizationId:e()},replace:!0})}export{i as Home};
