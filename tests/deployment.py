@@ -130,10 +130,16 @@ def key_in(output: str) -> str:
 
 
 def fake_fleet(
-    *urls: str, model: str = "fake", driver: str = "sglang", tokenizer: str | None = None, context_tokens: int = 4_096
+    *urls: str,
+    model: str = "fake",
+    driver: str = "sglang",
+    tokenizer: str | None = None,
+    context_tokens: int = 4_096,
+    max_adapters: int = 0,
 ) -> dict[str, str]:
     """Environment that makes one pool of these engines serve the chat model `model`."""
-    pool = Pool("fake", driver, tuple(Replica(f"fake-{number}", url) for number, url in enumerate(urls)), 1_000)
+    replicas = tuple(Replica(f"fake-{number}", url) for number, url in enumerate(urls))
+    pool = Pool("fake", driver, replicas, 1_000, max_adapters=max_adapters)
     entry = Model(model, Tier.CHAT, "fake", context_tokens, tokenizer=tokenizer)
     return {
         "SLIPSTREAM_MODELS": msgspec.json.encode([entry]).decode(),

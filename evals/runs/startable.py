@@ -11,10 +11,11 @@ from contracts.errors import ConfigError, InvalidField
 from evals.runs.config import EvalsConfig
 from evals.runs.plan import seeds_of
 from evals.runs.verdicts import rules_of
+from evals.slices.catalogue import Catalogue
 from evals.slices.item import Source
 from evals.statistics.looks import levels, looks
 from evals.statistics.sizes import least_margin
-from gateway.evals.startable import SliceRule
+from gateway.evals.startable import EvalSlice, SliceRule
 from gateway.evals.store import Rule
 
 SAMPLES = (50, 100, 200, 400)
@@ -29,16 +30,28 @@ class ConfiguredSlices:
     def __init__(self, config: EvalsConfig) -> None:
         self._config = config
 
+    async def all(self) -> list[EvalSlice]:
+        """As `SliceCheck` has it."""
+        return await asyncio.to_thread(self._all)
+
     async def require(self, names: Sequence[str], rule: SliceRule, alpha: float) -> None:
         """As `SliceCheck` has it."""
         if names:
             await asyncio.to_thread(self._require, names, rule, alpha)
 
-    def _require(self, names: Sequence[str], rule: SliceRule, alpha: float) -> None:
+    def _all(self) -> list[EvalSlice]:
+        catalogue = self._catalogue()
+        found = (catalogue.find(name) for name in catalogue.names)
+        return [EvalSlice(name=one.name, about=one.about, goal=one.goal, items=one.size) for one in found]
+
+    def _catalogue(self) -> Catalogue:
         try:
-            catalogue = self._config.catalogue()
+            return self._config.catalogue()
         except ConfigError as error:
             raise InvalidField(f"The deployment's slices cannot be read: {error.message}", param="slices") from None
+
+    def _require(self, names: Sequence[str], rule: SliceRule, alpha: float) -> None:
+        catalogue = self._catalogue()
         for name in names:
             if name not in catalogue.names:
                 raise InvalidField(f"There is no slice {name!r}; slices: {', '.join(catalogue.names)}.", param="slices")

@@ -21,6 +21,7 @@ from gateway.admin.resources import (
     console_links,
     diagnosis,
     eval_scores,
+    eval_slices,
     evals,
     fleet,
     keys,
@@ -221,6 +222,7 @@ CONTROLLERS = (
         get(evals.list_eval_items, Can.EVALS_READ, "/{run_id}/items", operator_only=True),
         post(evals.cancel_eval_run, Can.EVALS_WRITE, "/{run_id}/cancel", operator_only=True, status=200),
     ),
+    controller("/evals/slices", get(eval_slices.list_eval_slices, Can.EVALS_READ, operator_only=True)),
     controller("/evals/scores", get(eval_scores.list_slice_scores, Can.EVALS_READ, operator_only=True)),
     controller(
         "/evals/comparisons",

@@ -1,4 +1,4 @@
-"""What slices a release may ask for: those that there are, by a rule under which they can pass."""
+"""What slices there are, and which of them a release may ask for: those that can pass by its rule."""
 
 from __future__ import annotations
 
@@ -23,8 +23,22 @@ class SliceRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     correlation: Annotated[float, Meta(ge=0, le=1)] = 0.05
 
 
+class EvalSlice(msgspec.Struct, frozen=True, kw_only=True):
+    """about: what it asks. goal: the share of right answers it is to reach; 0 where nobody has set one. items: how many
+    there are; null where each seed makes one."""
+
+    name: str
+    about: str
+    goal: float
+    items: int | None
+
+
 class SliceCheck(Protocol):
     """Who knows the deployment's slices."""
+
+    async def all(self) -> list[EvalSlice]:
+        """Generators first, then those of files. Raises InvalidField where the files cannot be read."""
+        ...
 
     async def require(self, names: Sequence[str], rule: SliceRule, alpha: float) -> None:
         """Raise InvalidField for a slice that there is not, or that cannot pass by the rule at this `alpha` even where
@@ -34,6 +48,9 @@ class SliceCheck(Protocol):
 
 class NoSlices:
     """For an admin API of a deployment without any."""
+
+    async def all(self) -> list[EvalSlice]:
+        return []
 
     async def require(self, names: Sequence[str], rule: SliceRule, alpha: float) -> None:
         if names:

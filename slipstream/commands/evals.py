@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from gateway.admin.resources.evals import RunInFull
     from gateway.evals.store import Comparison, Run, SliceProgress
 
+LISTED = ("slice", "goal", "items", "asks")
 RUNS = ("queued (UTC)", "what", "model", "pools", "status", "answered", "id")
 SLICES = ("slice", "what", "right", "95 % interval", "answered", "goal")
 VERDICTS = ("slice", "decision", "difference", "between", "margin", "items", "why")
@@ -145,6 +146,25 @@ def compare(
     _print_comparison(found, as_json)
     if wait:
         sys.exit(1 if found.decision is None else EXIT[found.decision])
+
+
+@evals.command(name="slices")
+@deployment_options
+@json_option
+def slices_command(deployment: Deployment, as_json: bool) -> None:
+    """List the slices there are: what each asks, and how right it is to be."""
+    from gateway.admin.resources.eval_slices import list_eval_slices
+    from slipstream.administration import administer
+
+    found = administer(deployment, list_eval_slices).data
+    if as_json:
+        print("\n".join(msgspec.json.encode(each).decode() for each in found))
+        return
+    rows = [
+        (each.name, f"{each.goal:.0%}" if each.goal else "-", f"{each.items:,}" if each.items else "any", each.about)
+        for each in found
+    ]
+    print("\n".join(table(LISTED, rows)))
 
 
 @evals.command(name="list")

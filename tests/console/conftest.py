@@ -56,7 +56,7 @@ async def deployed(chromium: str) -> AsyncIterator[Deployment]:
     """In front of a fake engine that serves `fake`. Of one module: tests change the fleet."""
     async with (
         fake_engine(token=TOKEN) as engine,
-        serving(fake_fleet(engine.url, tokenizer=CHAT_TOKENIZER, context_tokens=20_000)) as running,
+        serving(fake_fleet(engine.url, tokenizer=CHAT_TOKENIZER, context_tokens=20_000, max_adapters=4)) as running,
     ):
         yield running
 

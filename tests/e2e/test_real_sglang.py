@@ -10,6 +10,7 @@ import contextlib
 import json
 from collections.abc import AsyncIterator
 from typing import Any
+from uuid import uuid4
 
 import aiohttp
 import openai
@@ -321,7 +322,8 @@ async def test_nobody_finds_what_another_has_cached_and_everybody_what_is_their_
     other_key = await real.make_key("--organization", "neighbours")
     async with openai.AsyncOpenAI(base_url=f"{real.url}/v1", api_key=other_key, max_retries=0) as other:
         for number, (first, second) in enumerate(((real_client, other), (other, real_client))):
-            prompt = f"{number}: where does the river rise, and where does it end? " * 10
+            # the engine has what an earlier run on it asked
+            prompt = f"{number} of {uuid4()}: where does the river rise, and where does it end? " * 10
             cached = [await cached_tokens(real, asking, prompt) for asking in (first, second, first, second)]
             assert cached[:2] == [0, 0]
             assert min(cached[2:]) > 64

@@ -454,6 +454,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/admin/v1/evals/slices": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the deployment's slices: those that are made from seeds, and those of its folder of questions.
+         * @description Needs `evals.read`. Only for the operating organization.
+         */
+        get: operations["list_eval_slices"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/admin/v1/events": {
         parameters: {
             query?: never;
@@ -2804,6 +2824,17 @@ export interface components {
             slice: string;
         };
         /**
+         * EvalSlice
+         * @description about: what it asks. goal: the share of right answers it is to reach; 0 where nobody has set one. items: how many
+         *         there are; null where each seed makes one.
+         */
+        EvalSlice: {
+            about: string;
+            goal: number;
+            items: number | null;
+            name: string;
+        };
+        /**
          * Event
          * @description What can happen to one.
          * @enum {unknown}
@@ -3826,6 +3857,20 @@ export interface components {
          */
         Page_EvalItem_: {
             data: components["schemas"]["EvalItem"][];
+            has_more: boolean;
+            next_cursor: string | null;
+            /**
+             * @default list
+             * @enum {unknown}
+             */
+            object?: "list";
+        };
+        /**
+         * Page[EvalSlice]
+         * @description Part of a list, newest first.
+         */
+        Page_EvalSlice_: {
+            data: components["schemas"]["EvalSlice"][];
             has_more: boolean;
             next_cursor: string | null;
             /**
@@ -5926,6 +5971,26 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Page_SliceScore_"];
+                };
+            };
+        };
+    };
+    list_eval_slices: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Page_EvalSlice_"];
                 };
             };
         };

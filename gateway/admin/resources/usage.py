@@ -1,7 +1,7 @@
 """What was used and what it costs: totals from the roll-ups, single attempts from the ledger, and invoices.
 
-Totals are a few seconds old (`worker.roll_up_every_s`). An invoice adds up the events themselves of the hour that is not
-over.
+Totals are a few seconds old (`worker.roll_up_every_s`). An invoice adds up the events themselves of the hour that is
+not over.
 """
 
 from __future__ import annotations

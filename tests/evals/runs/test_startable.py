@@ -48,6 +48,14 @@ def test_other_slices_can_pass_by_the_default_rule(name: str) -> None:
     require_passable(find(name), SliceRule(), 0.05)
 
 
+async def test_all_slices_are_listed_and_each_may_be_named() -> None:
+    slices = ConfiguredSlices(EvalsConfig())
+    listed = await slices.all()
+    assert [each.name for each in listed] == list(EvalsConfig().catalogue().names)
+    assert all(each.about for each in listed)
+    await slices.require([each.name for each in listed], SliceRule(margin=0.9), 0.05)
+
+
 async def test_a_slice_that_there_is_not_is_refused_by_name() -> None:
     with pytest.raises(InvalidField, match="There is no slice 'fact'; slices: facts, refusals") as said:
         await ConfiguredSlices(EvalsConfig()).require(["facts", "fact"], SliceRule(), 0.05)

@@ -22,7 +22,7 @@ from tests.deployment import ROOT, free_port, plain_environment
 
 GUARD_S = 60.0
 MODELS = [Model("wide", Tier.CHAT, "one", 4_096, aliases=("broad",)), Model("narrow", Tier.AUTOCOMPLETE, "one", 4_096)]
-POOLS = [Pool("one", "sglang", (Replica("one-0", "http://127.0.0.1:9"),))]
+POOLS = [Pool("one", "sglang", (Replica("one-0", "http://127.0.0.1:9"),), max_adapters=4)]
 """Nobody answers there, and nobody asks."""
 
 

@@ -20,7 +20,10 @@ MODEL = Model("m", Tier.CHAT, "old", 4_096, aliases=("alias",))
 FLEET = DesiredState(
     1,
     (MODEL, Model("other", Tier.CHAT, "old", 4_096)),
-    tuple(Pool(name, "sglang", (Replica(f"{name}-0", f"http://{name}"),)) for name in ("old", "new", "fresh")),
+    tuple(
+        Pool(name, "sglang", (Replica(f"{name}-0", f"http://{name}"),), max_adapters=4)
+        for name in ("old", "new", "fresh")
+    ),
 )
 VALUES: dict[str, Any] = {
     "model": "m",

@@ -7,6 +7,7 @@ import logging
 from collections.abc import AsyncIterator
 from typing import Any
 
+import msgspec
 import pytest
 
 from contracts.adapter import Adapter
@@ -98,7 +99,7 @@ async def test_a_pool_with_an_unknown_driver_leaves_the_version_before(catalog: 
 
 async def test_a_model_that_is_not_there_is_answered_with_those_that_may_be_used(catalog: ModelCatalog) -> None:
     named = [Model(name, Tier.CHAT, "own", 4_096) for name in ("llama-70b", "llama-8b", "secret-70b")]
-    await catalog.load(DesiredState(1, tuple(named), (Pool("own", "sglang"),)))
+    await catalog.load(DesiredState(1, tuple(named), (Pool("own", "sglang", max_adapters=4),)))
     with pytest.raises(ModelNotFound) as missing:
         catalog.find("llama-70", lambda model: model.name != "secret-70b")
     assert missing.value.message == (
@@ -171,7 +172,7 @@ NAMES_WITH_COLONS = {"llama": ("smart",), "llama:70b": (), "q:8b": ()}
 
 async def test_an_adapter_is_found_by_its_owner_only_and_a_models_own_name_goes_before(catalog: ModelCatalog) -> None:
     named = [Model(name, Tier.CHAT, "own", 4_096, aliases=aliases) for name, aliases in NAMES_WITH_COLONS.items()]
-    await catalog.load(DesiredState(1, tuple(named), (Pool("own", "sglang"),)))
+    await catalog.load(DesiredState(1, tuple(named), (Pool("own", "sglang", max_adapters=4),)))
     own = (Adapter("1", "support", "llama", "/a"), Adapter("2", "70b", "llama", "/b"), Adapter("3", "x", "q:8b", "/c"))
     for asked, found in (
         ("llama:support", own[0]),
@@ -190,10 +191,24 @@ async def test_an_adapter_is_found_by_its_owner_only_and_a_models_own_name_goes_
     assert len(set(refusals)) == 1
 
 
+async def test_an_adapter_of_a_model_whose_engines_take_none_is_not_found_and_says_why(catalog: ModelCatalog) -> None:
+    own = (Adapter("1", "support", "llama", "/a"),)
+    model = Model("llama", Tier.CHAT, "own", 4_096)
+    split = msgspec.structs.replace(model, canary=Canary("new", 0.1))
+    takes, none = Pool("new", "sglang", max_adapters=4), Pool("own", "sglang")
+    await catalog.load(DesiredState(1, (model,), (none, takes)))
+    with pytest.raises(ModelNotFound, match="'llama:support' cannot be used: the engines of 'llama' take no adapters"):
+        catalog.find("llama:support", everything, own)
+    with pytest.raises(ModelNotFound, match="does not exist"):
+        catalog.find("llama:support", everything, ())
+    await catalog.load(DesiredState(2, (split,), (none, takes)))
+    assert catalog.find("llama:support", everything, own).adapter == own[0]
+
+
 async def test_an_adapter_goes_past_its_models_cascade(catalog: ModelCatalog) -> None:
     small = Model("small", Tier.CHAT, "own", 4_096)
     large = Model("large", Tier.CHAT, "own", 4_096, cascade=Cascade("small"))
-    await catalog.load(DesiredState(1, (small, large), (Pool("own", "sglang"),)))
+    await catalog.load(DesiredState(1, (small, large), (Pool("own", "sglang", max_adapters=4),)))
     own = (Adapter("1", "support", "large", "/a"),)
     assert catalog.first_of(catalog.find("large", everything)) is not None
     assert catalog.first_of(catalog.find("large:support", everything, own)) is None

@@ -1,52 +1,16 @@
 /** Queue a run, or a comparison of two pools. */
-import { useQuery } from "@tanstack/react-query";
 import { useNavigate } from "@tanstack/react-router";
-import { useId, useState } from "react";
+import { useState } from "react";
 import { api, read } from "../../../api/client";
 import { useAction } from "../../../components/action";
 import { FormDialog } from "../../../components/dialog";
 import { SelectField, TextField } from "../../../components/field";
 import { useFleetModels, useFleetPools } from "./fleet-names";
-import { namesOf, shareOf, wholeOf } from "./release-input";
+import { shareOf, wholeOf } from "./release-input";
+import { SlicesField } from "./slices-field";
 
 const MOST_ITEMS = 100_000;
 const sentence = (value: unknown) => (typeof value === "string" ? value : null);
-
-/** Slices that were asked of a model before. */
-function useKnownSlices(): string[] {
-  const known = useQuery({
-    queryKey: ["eval-scores", "names"],
-    queryFn: () => read(api.GET("/admin/v1/evals/scores", { params: { query: { limit: 100 } } })),
-  });
-  return [...new Set(known.data?.data.map((score) => score.slice) ?? [])].sort();
-}
-
-function SlicesField({ value, onChange }: { value: string; onChange: (value: string) => void }) {
-  const id = useId();
-  const known = useKnownSlices();
-  return (
-    <>
-      <TextField
-        label="Slices"
-        required
-        value={value}
-        onChange={(event) => onChange(event.currentTarget.value)}
-        placeholder="facts, json"
-        list={id}
-        hint={
-          known.length > 0
-            ? `Names with commas between. Asked before: ${known.join(", ")}.`
-            : "Names with commas between; `slipstream evals slices` lists them."
-        }
-      />
-      <datalist id={id}>
-        {known.map((name) => (
-          <option key={name} value={name} />
-        ))}
-      </datalist>
-    </>
-  );
-}
 
 export function RunForm({ onClose }: { onClose: () => void }) {
   const navigate = useNavigate();
@@ -54,7 +18,7 @@ export function RunForm({ onClose }: { onClose: () => void }) {
   const pools = useFleetPools();
   const [model, setModel] = useState("");
   const [pool, setPool] = useState("");
-  const [slices, setSlices] = useState("");
+  const [slices, setSlices] = useState<string[]>([]);
   const [items, setItems] = useState("100");
   const chosen = model || models.data?.[0]?.name || "";
   const asked = wholeOf(items, 1, MOST_ITEMS);
@@ -64,7 +28,7 @@ export function RunForm({ onClose }: { onClose: () => void }) {
         api.POST("/admin/v1/evals/runs", {
           body: {
             model: chosen,
-            slices: namesOf(slices),
+            slices,
             items: typeof asked === "number" ? asked : 100,
             ...(pool === "" ? {} : { pool }),
           },
@@ -85,7 +49,7 @@ export function RunForm({ onClose }: { onClose: () => void }) {
       submit="Start"
       busy={start.isPending}
       error={start.error ?? models.error}
-      disabled={chosen === "" || namesOf(slices).length === 0 || typeof asked !== "number"}
+      disabled={chosen === "" || slices.length === 0 || typeof asked !== "number"}
       onSubmit={() => start.mutate(undefined)}
       onClose={onClose}
     >
@@ -105,7 +69,7 @@ export function RunForm({ onClose }: { onClose: () => void }) {
           <option key={each.name}>{each.name}</option>
         ))}
       </SelectField>
-      <SlicesField value={slices} onChange={setSlices} />
+      <SlicesField legend="Slices" chosen={slices} onChange={setSlices} />
       <TextField
         label="Items of each slice"
         inputMode="numeric"
@@ -125,7 +89,7 @@ export function ComparisonForm({ onClose }: { onClose: () => void }) {
   const [model, setModel] = useState("");
   const [baseline, setBaseline] = useState("");
   const [candidate, setCandidate] = useState("");
-  const [slices, setSlices] = useState("");
+  const [slices, setSlices] = useState<string[]>([]);
   const [budget, setBudget] = useState("1600");
   const [margin, setMargin] = useState("2");
   const chosen = models.data?.find((each) => each.name === model) ?? models.data?.[0];
@@ -143,7 +107,7 @@ export function ComparisonForm({ onClose }: { onClose: () => void }) {
             model: chosen?.name ?? "",
             baseline_pool: first,
             candidate_pool: second,
-            slices: namesOf(slices),
+            slices,
             ...(typeof most === "number" ? { budget_items: most } : {}),
             ...(typeof share === "number" ? { rule: { margin: share } } : {}),
           },
@@ -169,11 +133,7 @@ export function ComparisonForm({ onClose }: { onClose: () => void }) {
       busy={start.isPending}
       error={start.error ?? models.error ?? pools.error}
       disabled={
-        !chosen ||
-        second === "" ||
-        namesOf(slices).length === 0 ||
-        sentence(most) !== null ||
-        sentence(share) !== null
+        !chosen || second === "" || slices.length === 0 || sentence(most) !== null || sentence(share) !== null
       }
       onSubmit={() => start.mutate(undefined)}
       onClose={onClose}
@@ -205,7 +165,7 @@ export function ComparisonForm({ onClose }: { onClose: () => void }) {
           {others.map(pool)}
         </SelectField>
       </div>
-      <SlicesField value={slices} onChange={setSlices} />
+      <SlicesField legend="Slices" chosen={slices} onChange={setSlices} />
       <div className="grid-2">
         <TextField
           label="Most items of each slice"

@@ -3,7 +3,7 @@ import type { Schemas } from "../../../api/client";
 import { adviceOn, apartTold, byEngine, type Window } from "./drift";
 import { type EvalItem, movedItems, points } from "./eval-words";
 import { rangeOf } from "./interval-chart";
-import { leastOf, namesOf, shareOf, stagesOf, wholeOf } from "./release-input";
+import { leastOf, shareOf, stagesOf, wholeOf } from "./release-input";
 import { leftOut, placesOf, type Release, stageName, stepsByHand, strongest, towards } from "./release-words";
 import { preferenceTold } from "./review-words";
 
@@ -26,7 +26,6 @@ describe("a release’s form", () => {
     expect(leastOf("0", [0, 0.01, 1])).toMatch(/from 1 on/);
   });
   it("reads the rest", () => {
-    expect(namesOf("facts, json facts")).toEqual(["facts", "json"]);
     expect(shareOf("10", 0, 0.5)).toBe(0.1);
     expect(shareOf("", 0, 0.5)).toBeUndefined();
     expect(shareOf("60", 0, 0.5)).toMatch(/0 to 50/);

@@ -7,7 +7,8 @@ import { FormDialog } from "../../../components/dialog";
 import { SelectField, TextField } from "../../../components/field";
 import { Notice } from "../../../components/notice";
 import { useFleetModels, useFleetPools } from "./fleet-names";
-import { leastOf, namesOf, shareOf, stagesOf, wholeOf } from "./release-input";
+import { leastOf, shareOf, stagesOf, wholeOf } from "./release-input";
+import { SlicesField } from "./slices-field";
 
 const replicasOf = (many: number) => (many === 1 ? "1 replica" : `${many} replicas`);
 const sentence = (value: unknown) => (typeof value === "string" ? value : null);
@@ -26,8 +27,8 @@ export function ReleaseForm({ onClose }: { onClose: () => void }) {
     shadowLeast: "100",
     tolerance: "",
     least: "",
-    slices: "",
   });
+  const [slices, setSlices] = useState<string[]>([]);
   const set = (name: keyof typeof texts) => (event: { currentTarget: { value: string } }) => {
     const value = event.currentTarget.value;
     setTexts((all) => ({ ...all, [name]: value }));
@@ -61,7 +62,7 @@ export function ReleaseForm({ onClose }: { onClose: () => void }) {
             stages: Array.isArray(stages) ? stages : [],
             ...(shadows && typeof shadowShare === "number" ? { shadow_share: shadowShare } : {}),
             ...(shadows && typeof shadowLeast === "number" ? { shadow_least: shadowLeast } : {}),
-            slices: namesOf(texts.slices),
+            slices,
             margins: {
               ...(typeof tolerance === "number" ? { tolerance } : {}),
               ...(Array.isArray(least) ? { least_units: least } : {}),
@@ -194,12 +195,11 @@ export function ReleaseForm({ onClose }: { onClose: () => void }) {
           error={sentence(least)}
         />
       </div>
-      <TextField
-        label="Slices that must pass"
-        value={texts.slices}
-        onChange={set("slices")}
-        placeholder="facts, json"
-        hint="Names of eval slices, compared with the old version. Empty: none."
+      <SlicesField
+        legend="Slices that must pass"
+        hint="Compared with the old version. None: none is asked."
+        chosen={slices}
+        onChange={setSlices}
       />
     </FormDialog>
   );

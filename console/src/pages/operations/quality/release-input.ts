@@ -34,11 +34,6 @@ export function leastOf(text: string, stages: number[] | string): number[] | nul
     : `One for each stage between shadow and 100: ${serving}, not ${parts.length}.`;
 }
 
-/** "facts, json" → ["facts", "json"], each once. */
-export function namesOf(text: string): string[] {
-  return [...new Set(text.split(/[,\s]+/).filter((part) => part !== ""))];
-}
-
 /** Percents as a share between two bounds; "" → undefined. A sentence where it is none. */
 export function shareOf(text: string, low: number, high: number): number | undefined | string {
   if (text.trim() === "") return undefined;
