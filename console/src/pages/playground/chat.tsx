@@ -158,6 +158,16 @@ export function ChatPlayground() {
                     ))}
                   </div>
                 )}
+                {generation &&
+                  generation.toolCalls.length === 0 &&
+                  !running &&
+                  sent !== null &&
+                  "tools" in sent && (
+                    <p className="quiet small">
+                      It answered without calling a tool. Models that were not trained for tools never call
+                      one.
+                    </p>
+                  )}
                 {error != null && <Refused error={error} />}
                 <form className="stack-tight" onSubmit={(event) => void send(event)}>
                   <TextArea

@@ -5,6 +5,7 @@ import { api, read } from "../../api/client";
 import { useAction } from "../../components/action";
 import { Badge } from "../../components/badge";
 import { Button } from "../../components/button";
+import { CopyButton } from "../../components/copy";
 import { SelectField, TextField } from "../../components/field";
 import { Notice, Refused } from "../../components/notice";
 import { Card } from "../../components/page";
@@ -60,9 +61,12 @@ export function KeyCard() {
           <span className="row">
             <Badge tone="good">key</Badge> <code>{key.slice(0, 14)}…</code>
           </span>
-          <Button size="small" onClick={() => put(null)}>
-            Use another key
-          </Button>
+          <span className="row">
+            <CopyButton text={key} label="Copy the key" />
+            <Button size="small" onClick={() => put(null)}>
+              Use another key
+            </Button>
+          </span>
         </div>
         {models.error && <Refused error={models.error} />}
       </Card>

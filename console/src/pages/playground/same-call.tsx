@@ -16,7 +16,14 @@ export function SameCall({
   const [language, setLanguage] = useState<"curl" | "python">("curl");
   const code = language === "curl" ? curl(location.origin, path, body) : python(location.origin, kind, body);
   return (
-    <Card title="The same call">
+    <Card
+      title="The same call"
+      about={
+        <>
+          With a key in the variable <code>SLIPSTREAM_API_KEY</code>: this page’s, or one of a project’s own.
+        </>
+      }
+    >
       <div className="tabs" role="tablist" aria-label="Language">
         {(["curl", "python"] as const).map((each) => (
           <button

@@ -1,6 +1,7 @@
 import { getRouteApi } from "@tanstack/react-router";
-import { useState } from "react";
+import { useId, useState } from "react";
 import { api, read, type Schemas } from "../../api/client";
+import { useFleetModels } from "../../api/fleet-names";
 import { useList } from "../../api/list";
 import { useAction } from "../../components/action";
 import { Badge } from "../../components/badge";
@@ -174,6 +175,8 @@ const PARTS = [
 ] as const;
 
 function NewPrice({ onClose }: { onClose: () => void }) {
+  const models = useFleetModels();
+  const served = useId();
   const [model, setModel] = useState("");
   const [texts, setTexts] = useState<Record<string, string>>({});
   const values = Object.fromEntries(
@@ -212,7 +215,14 @@ function NewPrice({ onClose }: { onClose: () => void }) {
         autoFocus
         value={model}
         onChange={(event) => setModel(event.currentTarget.value)}
+        list={served}
+        hint="As requests name it; a price may stand before its model is served."
       />
+      <datalist id={served}>
+        {models.data?.map((each) => (
+          <option key={each.name} value={each.name} />
+        ))}
+      </datalist>
       {PARTS.map(([name, label, needed]) => (
         <TextField
           key={name}

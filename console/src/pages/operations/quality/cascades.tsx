@@ -3,6 +3,7 @@ import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { useState } from "react";
 import { api, read, type Schemas } from "../../../api/client";
+import { fleetModels } from "../../../api/fleet-names";
 import { useLive } from "../../../api/live";
 import { useAction } from "../../../components/action";
 import { Badge } from "../../../components/badge";
@@ -16,7 +17,6 @@ import { count, percent } from "../../../format/number";
 import { absolute } from "../../../format/time";
 import { useMyself } from "../../../shell/session";
 import { points } from "./eval-words";
-import { fleetModels } from "./fleet-names";
 import "./quality.css";
 
 type Model = Schemas["Model"];

@@ -2,10 +2,10 @@
 import { useNavigate } from "@tanstack/react-router";
 import { useState } from "react";
 import { api, read } from "../../../api/client";
+import { useFleetModels, useFleetPools } from "../../../api/fleet-names";
 import { useAction } from "../../../components/action";
 import { FormDialog } from "../../../components/dialog";
 import { SelectField, TextField } from "../../../components/field";
-import { useFleetModels, useFleetPools } from "./fleet-names";
 import { shareOf, wholeOf } from "./release-input";
 import { SlicesField } from "./slices-field";
 

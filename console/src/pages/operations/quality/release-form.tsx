@@ -2,11 +2,11 @@
 import { useNavigate } from "@tanstack/react-router";
 import { useState } from "react";
 import { api, read } from "../../../api/client";
+import { useFleetModels, useFleetPools } from "../../../api/fleet-names";
 import { useAction } from "../../../components/action";
 import { FormDialog } from "../../../components/dialog";
 import { SelectField, TextField } from "../../../components/field";
 import { Notice } from "../../../components/notice";
-import { useFleetModels, useFleetPools } from "./fleet-names";
 import { leastOf, shareOf, stagesOf, wholeOf } from "./release-input";
 import { SlicesField } from "./slices-field";
 
