@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from gateway.admin.call import AdminCall
     from gateway.admin.resources.prefixes import PrefixDrop, PrefixShare
 
-HEAD = ("template", "model", "cause", "part", "from token", "requests", "prompt tokens", "reusable", "lost", "cached")
+HEAD = (
+    "template", "model", "cause", "part", "from token", "requests", "prompt tokens", "came before", "reused",
+    "lost, of all",
+)  # fmt: skip
 
 
 @click.command()
@@ -40,6 +43,7 @@ def prefix(deployment: Deployment, organization: str, since: datetime, by_hour: 
 
     Sums are of whole hours (UTC), the one in which --since lies and the one that runs among them. Brings them up to
     date first; drops are looked for by the worker alone.
+    Blocks are of 64 tokens; what is left behind a prompt's last one counts as lost.
     What `cause` says is told from digests and lengths of the prompts' parts: docs/concepts/prefixes.md.
 
     \b
@@ -98,7 +102,9 @@ def _print_shares(hour: str, shares: list[PrefixShare]) -> None:
     prompts = sum(share.prompt_tokens for share in shares)
     reusable = sum(share.reusable_tokens for share in shares) / max(prompts, 1)
     cached = sum(share.cached_tokens for share in shares) / max(prompts, 1)
-    told = f"{reusable:.1%} of {prompts:,} prompt tokens came before, {cached:.1%} were reused"
+    told = f"{reusable:.1%} of {prompts:,} prompt tokens came before in whole blocks, {cached:.1%} were reused"
+    if cached > reusable:
+        told += "; engines may reuse less than a block too"
     print(f"{hour}: {told}" if hour else told)
     places: dict[tuple[str, ...], list[PrefixShare]] = defaultdict(list)
     for share in shares:
@@ -119,8 +125,8 @@ def _cells(shares: list[PrefixShare], all_prompts: int) -> list[str]:
         f"{sum(share.requests for share in shares):,}",
         f"{prompts:,}",
         f"{sum(share.reusable_tokens for share in shares) / max(prompts, 1):.1%}",
-        f"{_lost(shares) / max(all_prompts, 1):.1%}",
         f"{sum(share.cached_tokens for share in shares) / max(prompts, 1):.1%}",
+        f"{_lost(shares) / max(all_prompts, 1):.1%}",
     ]
 
 
