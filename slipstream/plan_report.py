@@ -92,7 +92,7 @@ def _whole(told: ReportedPlan) -> Iterator[str]:
     workload, promise = plan.workload, plan.promise
     yield f"{plan.node.model.name} in {BYTES[plan.hardware.precision.value]}, {kind_of(plan)} a replica"
     yield (
-        f"asked     {workload.requests_per_s:,.1f} requests/s, {workload.prompt_tokens:,.0f} tokens in "
+        f"asked     {_tenths(workload.requests_per_s)} requests/s, {workload.prompt_tokens:,.0f} tokens in "
         f"({workload.cached_share:.0%} cached), {workload.output_tokens:,.0f} out"
     )
     yield f"promised  first token {_ms(promise.ttft_s)} (p99), {_ms(promise.tpot_s)} a token"
@@ -116,7 +116,7 @@ def _sides(told: ReportedPlan) -> Iterator[Sequence[str]]:
             marks.append("binds")
         if each.side is told.decided_by:
             marks.append("decides")
-        number = f"{each.replicas:,.0f}" if each.side is Side.QUEUEING else f"{each.replicas:,.1f}"
+        number = f"{each.replicas:,.0f}" if each.side is Side.QUEUEING else _tenths(each.replicas)
         yield each.side.value, number.rjust(10), ", ".join(marks), error_of(each.error)
 
 
@@ -229,6 +229,11 @@ def error_of(bounds: Bounds | None) -> str:
         return NOT_MEASURED
     low, high = (f"{part * 100:+.0f}" for part in bounds)
     return f"{low} %" if low == high else f"{low} to {high} %"
+
+
+def _tenths(value: float) -> str:
+    """Little is not nothing: below a tenth two digits that count."""
+    return f"{value:,.1f}" if value >= 0.1 or value == 0 else f"{value:.2g}"
 
 
 def _ms(seconds: float) -> str:

@@ -85,6 +85,12 @@ def test_json_holds_the_plan_its_sides_and_its_errors() -> None:
     assert [each["kind"] for each in told["refused"]] == ["A100 nvfp4", "H100 nvfp4", "H200 nvfp4"]
 
 
+def test_hardly_any_load_is_not_shown_as_none() -> None:
+    told = run("--requests-per-s", "0.02", "--prompt-tokens", "300", "--output-tokens", "40", "--tensor-parallel", "8")
+    assert "asked     0.02 requests/s" in told
+    assert not re.search(r"\s0\.0(\s|$)", told), told
+
+
 def test_a_projection_is_called_one() -> None:
     assert "NVFP4, a projection" in run(*CHAT, "--gpu", "b200", "--precision", "nvfp4")
     assert "* a projection" in run(*CHAT, "--gpu", "b200", "--precision", "nvfp4", "--precision", "fp8")
