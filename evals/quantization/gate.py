@@ -107,7 +107,7 @@ def ask_slices(
     verdict = judge(paired, rules)
     while wanted := verdict.wanted:
         for name, count in wanted.items():
-            progress(f"{name}: {count} items")
+            progress(f"{name}: {count:,} items of at most {rules[name].budget:,}")
             source = slices[name][0]
             seeds = range(first_seed + len(paired[name]), first_seed + count)
             items = [source.item(seed, Split.HELD_OUT) for seed in seeds]

@@ -106,8 +106,8 @@ def measure(
     model = SwitchedModel(folder, scheme, dtype)
     measured = Measured(model, passages)
     found: list[PartReport] = []
-    for part in model.parts:
-        progress(part.name)
+    for number, part in enumerate(model.parts, 1):
+        progress(f"{part.name}, part {number} of {len(model.parts)}")
         found.append(PartReport(part, distance(measured.texts({part.name})), scheme.rounds(part.name)))
     found.sort(key=lambda one: one.distance.kl_per_token.value, reverse=True)
     costs = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -48,6 +49,9 @@ output_option = click.option("--output", type=click.Path(path_type=Path), metava
 json_option = click.option("--json", "as_json", is_flag=True, help="Print the whole result as JSON.")
 export_option = click.option(
     "--export", type=click.Path(path_type=Path), metavar="FILE", help="Where to write what to keep, for other tools."
+)
+keep_list_option = click.option(
+    "--keep-list", type=click.Path(path_type=Path), metavar="FILE", help="What --export of sensitivity or gate wrote."
 )
 _SCHEME_OPTIONS = (
     click.option("--scheme", "name", type=click.Choice(["int8", "fp8"]), default="fp8", show_default=True),
@@ -114,9 +118,7 @@ def calibrate(folder: Path, text: Path, window: int, tokens: int, output: Path |
     metavar="FILE",
     help="Of calibrate: scales of inputs are fixed, one per matrix; without it one per token and output channel.",
 )
-@click.option(
-    "--keep-list", type=click.Path(path_type=Path), metavar="FILE", help="What --export of sensitivity or gate wrote."
-)
+@keep_list_option
 @click.option("--kv-cache", type=click.Choice(["auto", "fp8"]), default="auto", show_default=True, help="fp8: scales.")
 @click.option("--output", type=click.Path(path_type=Path), required=True, metavar="FOLDER", help="New or empty.")
 def export(
@@ -165,7 +167,7 @@ def sensitivity(
     from evals.quantization.sensitivity import measure
 
     passages = _passages(folder, text, window, tokens, held_out, 0)
-    report = measure(folder, passages, _scheme(scheme), kl_budget, dtype, _progress)
+    report = measure(folder, passages, _scheme(scheme), kl_budget, dtype, _progress())
     if as_json:
         click.echo(msgspec.json.encode(report))
     else:
@@ -184,6 +186,7 @@ def sensitivity(
 @click.option("--slices", default=DEFAULT_SLICES, show_default=True, help="With commas; none for none.")
 @click.option("--items", default=1600, show_default=True, help="Of each slice at most.")
 @click.option("--first-seed", default=0, show_default=True, help="Of the items; another one asks others.")
+@keep_list_option
 @output_option
 @export_option
 @json_option
@@ -200,18 +203,23 @@ def gate(
     first_seed: int,
     output: Path | None,
     export: Path | None,
+    keep_list: Path | None,
     as_json: bool,
     **scheme: Any,
 ) -> None:
     """Judge a rounded model against itself: KL per token, next tokens, and every slice by itself.
 
+    Passes once over the texts for each part, then asks the slices' items of both models: minutes on a processor for a
+    model of 10 million parameters. What it does and since how many seconds it prints as it goes.
+
     Exit code: 0 pass, 1 fail (or an error), 2 a wrong option, 3 inconclusive. A pass is proof, not want of evidence.
     """
     from evals.quantization.gate import run
 
+    wanted = _scheme(scheme) if keep_list is None else _kept(_scheme(scheme), keep_list)
     passages = _passages(folder, text, window, tokens, held_out, first_seed)
     asked = _slices(folder, slices, margin, items)
-    found = run(folder, _scheme(scheme), passages, kl_budget, margin, asked, first_seed=first_seed, progress=_progress)
+    found = run(folder, wanted, passages, kl_budget, margin, asked, first_seed=first_seed, progress=_progress())
     if as_json:
         click.echo(msgspec.json.encode(found))
     else:
@@ -257,8 +265,29 @@ def _slices(folder: Path, names: str, margin: float, items: int) -> dict[str, tu
         raise click.UsageError(str(error.args[0])) from None
 
 
-def _progress(what: str) -> None:
-    click.echo(f"  {what}", err=True)
+def _kept(scheme: Scheme, path: Path) -> Scheme:
+    """The scheme without the parts of a list that was measured with it."""
+    from evals.quantization.keep_list import read_keep_list
+
+    found = read_keep_list(path)
+    measured, asked = ((each.name, each.weights, each.activations, each.also) for each in (found.scheme, scheme))
+    if measured != asked:
+        raise click.UsageError(
+            f"--keep-list {path} was measured with {_told(found.scheme)}, and {_told(scheme)} is asked for; give the "
+            "same options, or measure sensitivity again"
+        )
+    return msgspec.structs.replace(scheme, keep=(*scheme.keep, *found.parts))
+
+
+def _told(scheme: Scheme) -> str:
+    also = "".join(f" --also {part}" for part in scheme.also)
+    return f"--scheme {scheme.name} --weights {scheme.weights} --activations {scheme.activations}{also}"
+
+
+def _progress() -> Callable[[str], None]:
+    """Prints each step, and how many seconds there were before it."""
+    began_s = time.monotonic()
+    return lambda what: click.echo(f"  {time.monotonic() - began_s:6.0f} s  {what}", err=True)
 
 
 def _show(report: Report) -> None:

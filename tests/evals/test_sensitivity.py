@@ -318,6 +318,21 @@ def test_the_gates_exit_code_is_its_verdict(tiny_model: Path, tmp_path: Path, bu
     assert json.loads(output.read_text())["report"]["scheme"]["name"] == "fp8"
 
 
+def test_the_gate_keeps_what_a_list_says_that_was_measured_alike(tiny_model: Path, tmp_path: Path) -> None:
+    export, output = tmp_path / "keep.json", tmp_path / "gate.json"
+    command = ["quantization", "gate", "--model", str(tiny_model), "--text", str(write_texts(tmp_path / "t.jsonl"))]
+    command += ["--slices", "none", "--kl-budget", "1e-7"]
+    CliRunner().invoke(cli, [*command, "--export", str(export)])
+    kept = msgspec.json.decode(export.read_bytes(), type=KeepList).parts
+    assert kept
+    done = CliRunner().invoke(cli, [*command, "--keep-list", str(export), "--output", str(output)])
+    assert json.loads(output.read_text())["report"]["scheme"]["keep"] == list(kept)
+    assert f"part 1 of {CONFIG['num_hidden_layers'] * 5 + 2}" in done.stderr
+    other = CliRunner().invoke(cli, [*command, "--keep-list", str(export), "--weights", "tensor"])
+    assert other.exit_code == 2
+    assert "--weights channel" in other.output
+
+
 def test_the_gate_asks_both_models_until_it_knows(tiny_model: Path, tmp_path: Path) -> None:
     command = ["quantization", "gate", "--model", str(tiny_model), "--text", str(write_texts(tmp_path / "t.jsonl"))]
     command += ["--scheme", "int8", "--slices", "facts", "--items", "8", "--margin", "0.5", "--kl-budget", "1000"]
