@@ -35,6 +35,7 @@ NOT_RUN_HERE = {
     ("README.md", "installs, from an address that the reader knows"): 1,
     ("README.md", "it is what runs the tests"): 1,
     ("adapters.md", "needs engines that take adapters"): 1,
+    ("adapters.md", "settings of its own, and it stays until Ctrl-C"): 2,
     ("fp8.md", "needs a BF16 checkpoint"): 5,
     ("add-a-slice.md", "it takes a folder of slices"): 1,
     ("backup.md", "it changes the clone"): 1,
