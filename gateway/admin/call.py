@@ -29,9 +29,13 @@ ItemT = TypeVar("ItemT")
 class KnownModels(Protocol):
     """What serves models: a gateway's fleet."""
 
-    models: tuple[Model, ...]
-    adapted_models: frozenset[str]
-    """Those that some of their engines take LoRA adapters of."""
+    @property
+    def models(self) -> tuple[Model, ...]:
+        """All of them."""
+
+    @property
+    def adapted_models(self) -> frozenset[str]:
+        """Those that some of their engines take LoRA adapters of."""
 
 
 class CounterReader(Protocol):

@@ -160,6 +160,7 @@ def paired(decode: Mapping[str, Any], prefill: Mapping[str, Any], port: int = 9_
     settings = load(EXAMPLE)
     model, pool = settings.models[0], settings.pools[0]
     assert pool.launch is not None
+    assert pool.launch.speculation is not None
     common = {"workload": None, "speculation": msgspec.structs.replace(pool.launch.speculation, topk=1)}
     replica = Replica(id="p0", url="http://10.0.0.1:30000", bootstrap_port=port, speculation=True)
     answers = msgspec.structs.replace(
