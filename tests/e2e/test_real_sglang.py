@@ -29,6 +29,8 @@ from tests.sglang.server import MODELS, SGLangServer
 pytestmark = [pytest.mark.sglang, pytest.mark.timeout(400)]
 DRIVER = drivers.get("sglang")
 MODEL = "tiny"
+OPENING_TOKENS = 4
+"""Of the chat template, before what a user writes."""
 QUESTION: list[Any] = [{"role": "user", "content": "What is the capital of France?"}]
 ENDLESS: dict[str, Any] = {"logit_bias": {"5": 100}, "max_tokens": 1_500}
 """Leaves one token possible: the answer runs to its limit."""
@@ -322,10 +324,10 @@ async def test_nobody_finds_what_another_has_cached_and_everybody_what_is_their_
     other_key = await real.make_key("--organization", "neighbours")
     async with openai.AsyncOpenAI(base_url=f"{real.url}/v1", api_key=other_key, max_retries=0) as other:
         for number, (first, second) in enumerate(((real_client, other), (other, real_client))):
-            # the engine has what an earlier run on it asked
-            prompt = f"{number} of {uuid4()}: where does the river rise, and where does it end? " * 10
+            prompt = f"{uuid4()} {number}: where does the river rise, and where does it end? " * 10
             cached = [await cached_tokens(real, asking, prompt) for asking in (first, second, first, second)]
-            assert cached[:2] == [0, 0]
+            # a question of theirs that the engine had before begins as every one does
+            assert max(cached[:2]) <= OPENING_TOKENS
             assert min(cached[2:]) > 64
 
 
