@@ -24,9 +24,9 @@ from gateway.diagnosis.counts import ARRIVED_MS, ASKED, RefusedOf, counts_of
 from gateway.metering.journal.request_id import first_at
 
 MOST = 5_000
-"""Requests whose distributions are computed, and a quarter of it at least: a twentieth of a second of PostgreSQL's
+"""Requests whose distributions are computed, and 750 at least: a twentieth of a second of PostgreSQL's
 time."""
-SEARCHED = 20_000
+SEARCHED = 12_000
 """Up to so many answered requests the share is looked for among all of them."""
 SHARES = ("1000", "0400", "0100", "0040")
 """Of which four last digits samples of more are, a sixteenth first: there is an index over each (migration 0037)."""
