@@ -17,12 +17,18 @@ USUAL_DRAFT_VOCABULARY = 32_000
 HEAD_BYTES = 2.0
 """Heads are kept in BF16."""
 ARCHITECTURES = {"eagle3": "Eagle3", "eagle": "Eagle"}
-LEAST_LAYERS = 6
-"""EAGLE-3 reads three layers of the model, the last but three among them: TensorRT-LLM refuses five and fewer."""
+LEAST_LAYERS = 7
+"""Of a model whose head does not say which of its layers it reads: engines then take the second, the one before the
+middle and the last but three, which of fewer layers are not three."""
+TRAIN = "docs/guides/train-the-models.md"
 
 
 class HeadOfAnotherModel(ConfigError):
     """The draft head does not fit the model it would draft for."""
+
+
+class _Eagle(msgspec.Struct, frozen=True):
+    eagle_aux_hidden_state_layer_ids: tuple[int, ...] | None = None
 
 
 class _Config(msgspec.Struct, frozen=True):
@@ -39,6 +45,13 @@ class _Config(msgspec.Struct, frozen=True):
     max_position_embeddings: int = 0
     torch_dtype: str = ""
     dtype: str = ""
+    eagle_config: _Eagle | None = None
+    eagle_aux_hidden_state_layer_ids: tuple[int, ...] | None = None
+
+    @property
+    def outputs(self) -> tuple[int, ...]:
+        """Layers of the model whose outputs it reads; empty: it does not say."""
+        return (self.eagle_config and self.eagle_config.eagle_aux_hidden_state_layer_ids) or ()
 
     @property
     def numbers(self) -> str:
@@ -60,6 +73,29 @@ def head_parameters(folder: Path, shape: ModelShape) -> float:
     return float(layer + combined + (head.draft_vocab_size or head.vocab_size) * hidden)
 
 
+def layers_read(folder: Path) -> tuple[int, ...]:
+    """Layers of the model whose outputs the head reads, as SGLang and TensorRT-LLM count them. Empty: it cannot be read
+    here, or does not say."""
+    head = _read(folder)
+    return () if head is None else head.outputs
+
+
+def require_layers_for_vllm(folder: Path, field: str) -> None:
+    """Refuse a head that vLLM would give other layers than it was trained with: where it finds its own key missing it
+    takes the other engines' numbers of outputs for numbers of inputs, one layer too early. Raises ConfigError."""
+    head = _read(folder)
+    if head is None or not head.outputs or head.eagle_aux_hidden_state_layer_ids:
+        return
+    inputs = [layer + 1 for layer in head.outputs]
+    raise ConfigError(
+        f"{field}.draft_model: {folder} says which layers' outputs it reads, {list(head.outputs)}, and not in vLLM's "
+        "way, which would read the layers before them and guess nothing; write "
+        f'"eagle_aux_hidden_state_layer_ids": {inputs} into the top level of its config.json, as `python -m training '
+        f"head` does ({TRAIN})",
+        param=f"{field}.draft_model",
+    )
+
+
 def require_head_of(model: Path, head: Path, algorithm: str, context_tokens: int, field: str) -> bool:
     """Refuse a head of another model. False: not both folders are on this machine, so nothing was compared.
 
@@ -69,7 +105,8 @@ def require_head_of(model: Path, head: Path, algorithm: str, context_tokens: int
     if target is not None and draft is None:
         raise ConfigError(
             f"{field}.draft_model: {head} has no config.json here, where the model's folder {model} is; put the head "
-            "there, correct the path, or remove speculation",
+            f"there, correct the path, train one with `python -m training head --model {model}` ({TRAIN}), or remove "
+            "speculation",
             param=f"{field}.draft_model",
         )
     if target is None or draft is None:
@@ -82,12 +119,8 @@ def require_head_of(model: Path, head: Path, algorithm: str, context_tokens: int
             f"architecture ends in {wanted!r}, or another algorithm",
             param=f"{field}.draft_model",
         )
-    if algorithm == "eagle3" and target.num_hidden_layers < LEAST_LAYERS:
-        raise HeadOfAnotherModel(
-            f"{field}.algorithm: eagle3 reads three layers of the model, and {target.num_hidden_layers} are too few; "
-            f"at least {LEAST_LAYERS}",
-            param=f"{field}.algorithm",
-        )
+    if algorithm == "eagle3":
+        _require_layers(target.num_hidden_layers, draft, model, head, field)
     width = draft.target_hidden_size or draft.hidden_size
     for what, mine, its in (
         ("hidden states", width, target.hidden_size),
@@ -97,7 +130,8 @@ def require_head_of(model: Path, head: Path, algorithm: str, context_tokens: int
         if mine and its and mine != its:
             raise HeadOfAnotherModel(
                 f"{field}.draft_model: {head} is a head of another model: its {what} are {mine}, those of {model} "
-                f"{its}; train one for this model, or name the one that was",
+                f"{its}; name the one that was trained for it, or train one with `python -m training head --model "
+                f"{model}` ({TRAIN})",
                 param=f"{field}.draft_model",
             )
     if draft.max_position_embeddings and draft.max_position_embeddings < context_tokens:
@@ -108,6 +142,24 @@ def require_head_of(model: Path, head: Path, algorithm: str, context_tokens: int
             param=f"{field}.draft_model",
         )
     return True
+
+
+def _require_layers(layers: int, draft: _Config, model: Path, head: Path, field: str) -> None:
+    if draft.outputs and max(draft.outputs) >= layers:
+        raise HeadOfAnotherModel(
+            f"{field}.draft_model: {head} reads the layers {list(draft.outputs)} of its model, and {model} has "
+            f"{layers}, counted from 0; name the head that was trained for it, or train one with `python -m training "
+            f"head --model {model}` ({TRAIN})",
+            param=f"{field}.draft_model",
+        )
+    if not draft.outputs and layers < LEAST_LAYERS:
+        raise HeadOfAnotherModel(
+            f"{field}.draft_model: {head} does not say which three layers it reads, and of {layers} engines find none "
+            f"by themselves (of {LEAST_LAYERS} and more they do); write those it was trained with into its config.json "
+            'as "eagle_config": {"eagle_aux_hidden_state_layer_ids": […]}, or train one that says them with '
+            f"`python -m training head --model {model}` ({TRAIN})",
+            param=f"{field}.draft_model",
+        )
 
 
 def _read(folder: Path) -> _Config | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-Scalar = bool | int | float | str | list[str]
+Scalar = bool | int | float | str | list[str] | list[int]
 
 
 class Entry(msgspec.Struct, frozen=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 import torch
 
@@ -57,6 +58,9 @@ def test_the_shipped_heads_belong_to_the_shipped_models(name: str) -> None:
     assert head.config.vocab_size == target.shape.vocab_size
     assert head.config.max_position_embeddings >= target.shape.max_position_embeddings  # SGLang refuses less
     assert head.config.rope_theta == target.shape.rope_theta
-    assert head.config.eagle_aux_hidden_state_layer_ids == default_layers(target.shape.num_hidden_layers)
+    layers = default_layers(target.shape.num_hidden_layers)
+    assert head.config.eagle_aux_hidden_state_layer_ids == layers
+    told = msgspec.json.decode((MODEL.parent / name / "draft" / "config.json").read_bytes())
+    assert told["eagle_aux_hidden_state_layer_ids"] == [layer + 1 for layer in layers]  # vLLM's
     for path in (MODEL.parent / name).rglob("*.safetensors"):
         assert path.stat().st_size < 24_000_000

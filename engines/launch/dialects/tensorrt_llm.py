@@ -6,9 +6,11 @@ The two differ in names, and in what the keys of a draft schedule mean: `options
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from contracts.errors import ConfigError
 from engines.launch.checkpoint import PLAIN
+from engines.launch.draft_head import layers_read
 from engines.launch.matrix import SettingsConflict
 from engines.launch.options.tensorrt_llm import NEW, SCHEDULED, Release, release_of, require_known
 from engines.launch.sizing import Drafts
@@ -121,6 +123,8 @@ def _speculation(drafts: Drafts, release: Release) -> Iterator[Entry]:
     yield Entry("decoding_type", "Eagle3" if new else "Eagle", "" if new else "its name for EAGLE-3")
     yield Entry("max_draft_len", drafts.steps.value, drafts.steps.why)
     yield Entry("speculative_model" if new else "speculative_model_dir", config.draft_model)
+    if layers := layers_read(Path(config.draft_model)):
+        yield Entry("eagle3_layers_to_capture", list(layers), "those the head was trained with, as its folder says")
     if config.topk > 1:
         yield Entry("use_dynamic_tree", True)
         yield Entry("dynamic_tree_max_topK", config.topk)

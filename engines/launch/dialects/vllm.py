@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from contracts.errors import ConfigError
+from engines.launch.draft_head import require_layers_for_vllm
 from engines.launch.key import read_key, source
 from engines.launch.matrix import further_options
 from engines.launch.options.known import known_options
@@ -29,6 +31,9 @@ def render(target: Target) -> LaunchSpec:
         raise ConfigError(
             f"{field}: a key never stands on a command line; give the pool's api_key_file or api_key_env", param=field
         )
+    drafts = target.sizing.drafts
+    if drafts is not None and drafts.config.algorithm == "eagle3":
+        require_layers_for_vllm(Path(drafts.config.draft_model), f"{target.field}.speculation")
     arguments = tuple(_arguments(target))
     options.require_once((each.name for each in arguments), further_options(target.launch), field)
     extra = tuple(Argument(word) for word in target.launch.extra_arguments)

@@ -40,6 +40,7 @@ KEYS: dict[str, tuple[Release, str]] = {
     "speculative_config.max_draft_len": (ALWAYS, SCHEMA),
     "speculative_config.speculative_model_dir": (ALWAYS, SCHEMA),
     "speculative_config.speculative_model": (NEW, SCHEMA),
+    "speculative_config.eagle3_layers_to_capture": (OLD, "llm_args, EagleDecodingConfig; speculative/eagle3.py"),
     "speculative_config.max_concurrency": (ALWAYS, SCHEMA),
     # before 1.4 its keys were the smallest batch of a number of drafts, and not the largest
     "speculative_config.draft_len_schedule": (SCHEDULED, SCHEMA),

@@ -122,13 +122,30 @@ def ours(folder: Path, name: str = "slipstream-code", **changed: Any) -> Path:
     return copy
 
 
-def drafting(model: Path, algorithm: str = "eagle3") -> None:
+def drafting(model: Path, algorithm: str = "eagle3", driver: str = "sglang", context_tokens: int = 4_096) -> None:
     speculation = LaunchSpeculation(algorithm=algorithm, draft_model=str(model / "draft"))  # type: ignore[arg-type]
-    rendered(SGLANG, launch_of(model=str(model), shape="", speculation=speculation), speculation=True)
+    launch = launch_of(model=str(model), shape="", speculation=speculation)
+    rendered(pool_of(driver), launch, speculation=True, context_tokens=context_tokens)
 
 
-def test_the_head_that_was_trained_for_a_model_is_taken(tmp_path: Path) -> None:
-    drafting(ours(tmp_path))
+@pytest.mark.parametrize("driver", ["sglang", "tensorrt_llm", "vllm", "embedded"])
+@pytest.mark.parametrize("name", ["slipstream-code", "slipstream-chat"])
+def test_the_heads_that_come_along_are_taken_by_every_engine(name: str, driver: str) -> None:
+    drafting(MODELS / name, driver=driver)
+
+
+def test_a_head_that_does_not_say_its_layers_is_refused_for_a_model_of_few(tmp_path: Path) -> None:
+    silent = ours(tmp_path, eagle_config=None)
+    with pytest.raises(HeadOfAnotherModel, match=r"of 6 engines find none.*eagle_config.*python -m training head"):
+        drafting(silent)
+
+
+def test_vllm_is_told_layers_in_its_own_way_or_refused(tmp_path: Path) -> None:
+    """Its own key missing, it would take outputs for inputs: one layer too early, and nothing says so."""
+    older = ours(tmp_path, eagle_aux_hidden_state_layer_ids=None)
+    with pytest.raises(ConfigError, match=r"\[0, 2, 4\].*\"eagle_aux_hidden_state_layer_ids\": \[1, 3, 5\]"):
+        drafting(older, driver="vllm")
+    drafting(older)
 
 
 @pytest.mark.parametrize(
@@ -139,11 +156,12 @@ def test_the_head_that_was_trained_for_a_model_is_taken(tmp_path: Path) -> None:
         ({"torch_dtype": "float16"}, "numbers are float16"),
         ({"max_position_embeddings": 4_096}, "made for 4,096 tokens"),
         ({"architectures": ["LlamaForCausalLM"]}, "no eagle3 head"),
+        ({"eagle_config": {"eagle_aux_hidden_state_layer_ids": [1, 15, 28]}}, "has 6, counted from 0.*training head"),
     ],
 )
 def test_a_head_of_another_model_is_refused(tmp_path: Path, changed: dict[str, Any], told: str) -> None:
     with pytest.raises(HeadOfAnotherModel, match=told):
-        drafting(ours(tmp_path, **changed))
+        drafting(ours(tmp_path, **changed), context_tokens=8_192)
 
 
 def test_a_head_of_another_algorithm_is_refused(tmp_path: Path) -> None:

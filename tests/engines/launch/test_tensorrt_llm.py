@@ -73,6 +73,19 @@ def test_the_older_release_has_other_names_and_one_batch_beyond_which_nothing_is
     assert "--no-telemetry" not in options_of(spec)
 
 
+@pytest.mark.parametrize("version", ["1.2.1", "1.4.0rc1"])
+def test_it_is_told_which_layers_the_head_reads(version: str) -> None:
+    """By itself it would read others of a model with less than eight, and refuses one with five."""
+    for name, layers in (("slipstream-chat", [0, 1, 2]), ("slipstream-code", [0, 2, 4])):
+        model = MODELS / name
+        speculation = LaunchSpeculation(draft_model=str(model / "draft"))
+        launch = launch_of(model=str(model), shape="", speculation=speculation, version=version)
+        told = yaml_of(rendered(OPEN, launch, speculation=True, context_tokens=4_096))["speculative_config"]
+        assert told["eagle3_layers_to_capture"] == layers
+    unread = yaml_of(rendered(OPEN, launch_of(speculation=HEAD, version=version), speculation=True))
+    assert "eagle3_layers_to_capture" not in unread["speculative_config"]
+
+
 def test_a_fraction_of_what_weights_leave_is_the_memory_that_was_planned() -> None:
     spec = rendered(OPEN, launch_of(shape="llama-70b"), cards=2)
     fraction = yaml_of(spec)["kv_cache_config"]["free_gpu_memory_fraction"]
