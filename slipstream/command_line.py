@@ -1,21 +1,25 @@
-"""The root of the command line: an option that there is not is answered with one that may be meant, or with its place.
+"""The root of the command line: an option or a command that there is not is answered with the one that may be meant.
 
-click proposes whatever is somewhat alike (`--help` for `--email`), and does not know that a command takes the same
-thing without an option.
+click proposes whatever is somewhat alike (`--help` for `--email`, `prices` for `priorities`), and knows neither that a
+command takes the same thing without an option nor what another one does beside what its name says.
 """
 
 from __future__ import annotations
 
 from difflib import SequenceMatcher
+from types import MappingProxyType
 from typing import Any
 
 import click
 
 ALIKE = 0.75
+LIMITS = "Classes and shares are set beside limits: slipstream limits set --class … --share …"
+ELSEWHERE = MappingProxyType(dict.fromkeys(("priorities", "priority", "shares", "share", "classes", "class"), LIMITS))
+"""Words of the docs that are looked for as commands, and where what they name is done."""
 
 
 class CommandLine(click.Group):
-    """Passes every refusal of an option through `corrected`."""
+    """Passes every refusal of an option through `corrected`, and knows words that are no commands."""
 
     def invoke(self, context: click.Context) -> Any:
         """Raises NoSuchOption, corrected."""
@@ -23,6 +27,14 @@ class CommandLine(click.Group):
             return super().invoke(context)
         except click.NoSuchOption as error:
             raise corrected(error) from None
+
+    def resolve_command(
+        self, context: click.Context, words: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Raises UsageError, which says of a word that it knows where that is done."""
+        if words[0] in ELSEWHERE and self.get_command(context, words[0]) is None:
+            raise click.UsageError(f"No such command {words[0]!r}. {ELSEWHERE[words[0]]}", context)
+        return super().resolve_command(context, words)
 
 
 def corrected(error: click.NoSuchOption) -> click.NoSuchOption:

@@ -72,7 +72,9 @@ def tier_option(function: Function) -> Function:
 
 @click.group()
 def limits() -> None:
-    """List, set and remove limits of organizations, projects and keys.
+    """Limits, class and share of organizations, projects and keys.
+
+    Limits are what may be used; class and share decide who goes first when a pool is full: docs/concepts/priorities.md.
 
     \b
     Examples:
@@ -139,7 +141,12 @@ def list_command(deployment: Deployment, organization: str, project: str | None,
 @click.option(
     "--money-per-month", MONEY, type=Amount(Money()), help="Budget, in units of the currency, as 25 or 0.50; UTC."
 )
-@click.option("--class", "service_class", type=click.Choice(["interactive", "standard", "offline", NONE]))
+@click.option(
+    "--class",
+    "service_class",
+    type=click.Choice(["interactive", "standard", "offline", NONE]),
+    help="Who goes first when a pool is full; standard if not set.",
+)
 @click.option("--share", type=Amount(click.IntRange(1, 10_000)), help="Weight beside the others'; 100 if not set.")
 def set_command(
     deployment: Deployment, organization: str, project: str | None, key: str | None, tier: str, **given: object

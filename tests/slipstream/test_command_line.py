@@ -6,6 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from slipstream.__main__ import cli
+from slipstream.command_line import LIMITS
 
 
 @pytest.mark.parametrize(
@@ -25,3 +26,25 @@ def test_an_option_that_there_is_not(line: str, said: str) -> None:
     answer = CliRunner().invoke(cli, line.split())
     assert answer.exit_code == 2
     assert answer.stderr.splitlines()[-1] == f"Error: {said}"
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("priorities", f"No such command 'priorities'. {LIMITS}"),
+        ("share", f"No such command 'share'. {LIMITS}"),
+        ("limit", "No such command 'limit'. Did you mean 'limits'?"),
+    ],
+)
+def test_a_command_that_there_is_not(word: str, said: str) -> None:
+    answer = CliRunner().invoke(cli, [word, "set"])
+    assert answer.exit_code == 2
+    assert answer.stderr.splitlines()[-1] == f"Error: {said}"
+
+
+def test_the_help_leads_from_priorities_to_limits() -> None:
+    def told(*words: str) -> str:
+        return " ".join(CliRunner().invoke(cli, [*words, "--help"]).output.split())
+
+    assert "limits Limits, class and share of organizations" in told()
+    assert "class and share decide who goes first" in told("limits")
