@@ -16,6 +16,8 @@ from slipstream.table import table
 
 COLUMNS = 80
 NOT_MEASURED = "not measured"
+LEAST = 0.0001
+"""Of what is told as a number: less is told to be less."""
 BYTES = {"bf16": "BF16", "fp8": "FP8", "nvfp4": "NVFP4, a projection"}
 LEGEND = (
     "error: planned over real, less 1, when it was last measured. Prefill, bandwidth and rate were held against "
@@ -92,7 +94,7 @@ def _whole(told: ReportedPlan) -> Iterator[str]:
     workload, promise = plan.workload, plan.promise
     yield f"{plan.node.model.name} in {BYTES[plan.hardware.precision.value]}, {kind_of(plan)} a replica"
     yield (
-        f"asked     {_tenths(workload.requests_per_s)} requests/s, {workload.prompt_tokens:,.0f} tokens in "
+        f"asked     {_told(workload.requests_per_s)} requests/s, {workload.prompt_tokens:,.0f} tokens in "
         f"({workload.cached_share:.0%} cached), {workload.output_tokens:,.0f} out"
     )
     yield f"promised  first token {_ms(promise.ttft_s)} (p99), {_ms(promise.tpot_s)} a token"
@@ -116,7 +118,7 @@ def _sides(told: ReportedPlan) -> Iterator[Sequence[str]]:
             marks.append("binds")
         if each.side is told.decided_by:
             marks.append("decides")
-        number = f"{each.replicas:,.0f}" if each.side is Side.QUEUEING else _tenths(each.replicas)
+        number = f"{each.replicas:,.0f}" if each.side is Side.QUEUEING else _told(each.replicas)
         yield each.side.value, number.rjust(10), ", ".join(marks), error_of(each.error)
 
 
@@ -128,10 +130,10 @@ def _replica(told: ReportedPlan) -> Iterator[Sequence[str]]:
     plan, errors = told.plan, told.errors
     point, knee, memory, ideal = plan.knee.operated_at, plan.knee, plan.node.memory, plan.ideal
     yield "largest batch", f"{point.batch}; knee {knee.point.batch}, by {knee.broken_by or 'nothing tried'}", ""
-    yield "rate", f"{point.requests_per_s:,.2f} requests/s with that batch", error_of(errors.saturated_rate)
+    yield "rate", f"{_told(point.requests_per_s, 2)} requests/s with that batch", error_of(errors.saturated_rate)
     yield "first token, p99", f"{_ms(plan.ttft_p99_s)} in this fleet", error_of(errors.formula.ttft_p99)
-    yield "time per token", f"{point.tpot_s * 1e3:.1f} ms with that batch", error_of(errors.formula.time_per_token)
-    yield "- bandwidth floor", f"{ideal.step_floor_s * 1e3:.1f} ms, {ideal.stream_tokens_per_s:,.0f}/s a stream", ""
+    yield "time per token", f"{_told(point.tpot_s * 1e3)} ms with that batch", error_of(errors.formula.time_per_token)
+    yield "- bandwidth floor", f"{_told(ideal.step_floor_s * 1e3)} ms, {ideal.stream_tokens_per_s:,.0f}/s a stream", ""
     yield "prefill on paper", f"{ideal.prefill_tokens_per_s:,.0f} tokens/s at the whole peak", ""
     yield "chunk", f"{plan.chunk_tokens:,} tokens; longest gap {_ms(point.gap_s)}", NOT_MEASURED
     yield "memory", f"{_gb(memory.total_bytes)} GB", ""
@@ -153,19 +155,22 @@ def _replica(told: ReportedPlan) -> Iterator[Sequence[str]]:
 def _cost(plan: Plan) -> Iterator[Sequence[str]]:
     cost, cached = plan.cost, plan.cost.cached
     yield "a month of 730 hours", f"{cost.per_month:,.0f}, at {plan.hardware.card_per_hour:.2f} a card and hour"
-    yield "a million tokens", f"{cost.per_million_tokens:.3f}, in and out together"
-    yield "a million out", f"{cost.per_million_output_tokens:.3f}"
-    yield "a million in", f"{cost.per_million_new_prompt_tokens:.3f}, computed"
+    yield "a million tokens", f"{_told(cost.per_million_tokens, 3)}, in and out together"
+    yield "a million out", f"{_told(cost.per_million_output_tokens, 3)}"
+    yield "a million in", f"{_told(cost.per_million_new_prompt_tokens, 3)}, computed"
     if plan.workload.cached_share:
         share = paid_share(plan.workload.cached_share)
-        yield "", f"{cost.per_million_new_prompt_tokens * share:.3f}, with {plan.workload.cached_share:.0%} cached"
+        yield (
+            "",
+            f"{_told(cost.per_million_new_prompt_tokens * share, 3)}, with {plan.workload.cached_share:.0%} cached",
+        )
     yield (
         "a million in, cached",
-        f"{cached.read:.4f} read (0.1 of it); written {cached.written_for_5_minutes:.3f} for 5 minutes,",
+        f"{_told(cached.read, 4)} read (0.1 of it); written {_told(cached.written_for_5_minutes, 3)} for 5 minutes,",
     )
     yield (
         "",
-        f"{cached.written_for_1_hour:.3f} for an hour, paid for by {reads_that_pay(WRITE_5_MINUTES)} and "
+        f"{_told(cached.written_for_1_hour, 3)} for an hour, paid for by {reads_that_pay(WRITE_5_MINUTES)} and "
         f"{reads_that_pay(WRITE_1_HOUR)} reads",
     )
 
@@ -207,7 +212,7 @@ def comparison(plans: Sequence[Plan], refusals: Iterable[Refusal]) -> str:
             f"{told.cards:,}",
             told.binding.value,
             f"{plan.cost.per_month:,.0f}",
-            f"{plan.cost.per_million_tokens:.3f}",
+            _told(plan.cost.per_million_tokens, 3),
             error_of(told.errors.saturated_rate),
         ))  # fmt: skip
     lines = [*table(HEAD, rows), "", *textwrap.wrap(COLUMNS_MEAN, COLUMNS)]
@@ -231,14 +236,16 @@ def error_of(bounds: Bounds | None) -> str:
     return f"{low} %" if low == high else f"{low} to {high} %"
 
 
-def _tenths(value: float) -> str:
-    """Little is not nothing: below a tenth two digits that count."""
-    return f"{value:,.1f}" if value >= 0.1 or value == 0 else f"{value:.2g}"
+def _told(value: float, digits: int = 1) -> str:
+    """With so many digits behind the point. Little is not nothing: where those would be zeros, two that count."""
+    if value >= 10**-digits or value == 0:
+        return f"{value:,.{digits}f}"
+    return f"{value:.2g}" if value >= LEAST else f"<{LEAST}"
 
 
 def _ms(seconds: float) -> str:
-    return f"{seconds * 1e3:,.0f} ms" if seconds >= 0.1 else f"{seconds * 1e3:,.1f} ms"
+    return f"{seconds * 1e3:,.0f} ms" if seconds >= 0.1 else f"{_told(seconds * 1e3)} ms"
 
 
 def _gb(size: float) -> str:
-    return f"{size / 1e9:,.1f}"
+    return _told(size / 1e9)

@@ -91,6 +91,16 @@ def test_hardly_any_load_is_not_shown_as_none() -> None:
     assert not re.search(r"\s0\.0(\s|$)", told), told
 
 
+@pytest.mark.parametrize("rate", ["0.0001", "100000"])
+def test_what_is_little_of_a_small_model_is_not_shown_as_none(rate: str) -> None:
+    """Weights, steps, the replicas of a load that is hardly any, and what a token costs where there are many."""
+    small = ("--model", str(ROOT / "models" / "slipstream-chat"), "--prompt-tokens", "100", "--output-tokens", "20")
+    told = run(*small, "--requests-per-s", rate)
+    assert not re.search(r"(?<![\d.,])0\.0+(?![\d])", told), told
+    assert "- weights          0.0037 GB" in told
+    assert ("<0.0001" in told) is (rate == "0.0001")
+
+
 def test_a_projection_is_called_one() -> None:
     assert "NVFP4, a projection" in run(*CHAT, "--gpu", "b200", "--precision", "nvfp4")
     assert "* a projection" in run(*CHAT, "--gpu", "b200", "--precision", "nvfp4", "--precision", "fp8")
