@@ -30,12 +30,13 @@ ON_ONE_DEPLOYMENT = (
     "backup.md",
 )
 """After README, which starts it; backup last, for it stops it and starts it again."""
-WITH_TESTS_OF_THEIR_OWN = {"first-customer.md", "deploy.md", "launch-engines.md", "plan.md", "release.md"}
+WITH_TESTS_OF_THEIR_OWN = {
+    "adapters.md", "first-customer.md", "deploy.md", "launch-engines.md", "plan.md", "release.md",
+}  # fmt: skip
 NOT_RUN_HERE = {
     ("README.md", "installs, from an address that the reader knows"): 1,
     ("README.md", "it is what runs the tests"): 1,
     ("adapters.md", "needs engines that take adapters"): 1,
-    ("adapters.md", "settings of its own, and it stays until Ctrl-C"): 2,
     ("fp8.md", "needs a BF16 checkpoint"): 5,
     ("add-a-slice.md", "it takes a folder of slices"): 1,
     ("backup.md", "it changes the clone"): 1,
