@@ -20,8 +20,9 @@ from slipstream.metrics_targets import Target
 from slipstream.settings import Settings, reachable
 from slipstream.worker_config import PROCESSES, Queue, ready_file
 
-STOP_STAGES = ("gateway", "worker", "engine", "router", "valkey", "postgres")
-"""Gateways first: their last requests still need everything else."""
+STOP_STAGES = (("gateway",), ("worker", "engine", "router"), ("valkey", "postgres"))
+"""Gateways first: their last requests still need everything else. Behind them the others need the databases, and not
+one another: a worker's task that finds no engine does as with one that is down."""
 # Whatever the user's shell says about databases is not about ours.
 ENVIRONMENT = {"PGPORT": "5432", "PGOPTIONS": "", "PYTHONUNBUFFERED": "1"}
 

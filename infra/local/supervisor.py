@@ -31,12 +31,12 @@ class Supervisor:
         """Every child, in start order."""
         return tuple(child.status() for child in self._children.values())
 
-    async def stop(self, stages: Sequence[str]) -> None:
-        """Stop all children: those whose name starts with the first stage's word together, then the next stage.
+    async def stop(self, stages: Sequence[tuple[str, ...]]) -> None:
+        """Stop all children: those whose name starts with one of the first stage's words together, then the next stage.
 
         Children that no stage names go last. Never raises.
         """
         remaining = dict(self._children)
-        for stage in (*stages, ""):
+        for stage in (*stages, ("",)):
             together = [name for name in remaining if name.startswith(stage)]
             await asyncio.gather(*(remaining.pop(name).stop() for name in together), return_exceptions=True)

@@ -15,6 +15,7 @@ from slipstream.commands.options import (
     starting_settings,
 )
 from slipstream.descriptors import raise_descriptor_limit
+from slipstream.process_end import leave
 from slipstream.worker_config import Queue
 
 logger = logging.getLogger(__name__)
@@ -51,6 +52,7 @@ def gateway(config_file: Path | None, data: str | None, instance: str, **overrid
         logging=settings.logging,
     )
     main(settings.gateway, place, ConfiguredSlices(settings.evals))
+    leave()
 
 
 @click.command()
@@ -78,6 +80,7 @@ def engine(config_file: Path | None, data: str | None, **overrides: str | int | 
     raise_descriptor_limit()
     settings = starting_settings(config_file, data, **overrides)
     main(settings.engine, settings.token, settings.metrics_token, settings.tracing)
+    leave()
 
 
 @click.command()
@@ -97,3 +100,4 @@ def worker(config_file: Path | None, data: str | None, queues: tuple[str, ...], 
 
     raise_descriptor_limit()
     main(starting_settings(config_file, data, **overrides), tuple(dict.fromkeys(map(Queue, queues))) or tuple(Queue))
+    leave()

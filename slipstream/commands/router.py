@@ -20,6 +20,7 @@ from slipstream.commands.options import (
     starting_settings,
 )
 from slipstream.descriptors import raise_descriptor_limit
+from slipstream.process_end import leave
 
 DIFFERENCES_SHOWN = 10
 
@@ -40,6 +41,7 @@ def router(context: click.Context, /, config_file: Path | None, data: str | None
     settings = starting_settings(config_file, data, **overrides)
     tokens = RouterTokens(settings.router_token, settings.reader_token)
     main(settings.router, tokens, settings.observer_keys(), settings.tracing)
+    leave()
 
 
 @router.command()

@@ -1,4 +1,4 @@
-"""Every process of ours raises its limit of open files: each connection is one."""
+"""Every process of ours raises its limit of open files, one for each connection, and ends as soon as it has served."""
 
 from __future__ import annotations
 
@@ -33,15 +33,17 @@ def lowered() -> Iterator[int]:
         (worker, "slipstream.worker"),
     ],
 )
-def test_every_process_raises_its_limit_of_open_files(
+def test_every_process_raises_its_limit_of_open_files_serves_and_leaves(
     command: click.Command, module: str, lowered: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen: list[int] = []
+    seen: list[object] = []
 
     def main(*_: object, **__: object) -> None:
         seen.append(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 
     monkeypatch.setattr(importlib.import_module(module), "main", main)
+    assert command.callback is not None
+    monkeypatch.setattr(importlib.import_module(command.callback.__module__), "leave", lambda: seen.append("left"))
     result = CliRunner().invoke(command, ["--data", str(tmp_path)], catch_exceptions=False)
     assert result.exit_code == 0, result.output
-    assert seen == [lowered]
+    assert seen == [lowered, "left"]

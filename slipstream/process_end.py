@@ -1,0 +1,21 @@
+"""How a process of ours ends once it has served: all is closed, and Python's own end is left out."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+from typing import NoReturn
+
+
+def leave() -> NoReturn:
+    """End with exit code 0. To be called when everything was given back; what registered itself for the end still runs.
+
+    Python would now take every module apart, one object after the other. Where torch is loaded that is a second of a
+    processor, of a busy one several, for memory that the kernel takes back at once; and who stops a machine waits for
+    it.
+    """
+    atexit._run_exitfuncs()  # there is no public way to run them before the modules go
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(0)
