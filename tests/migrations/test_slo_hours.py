@@ -21,6 +21,8 @@ from tests.gateway.slo.trace_rows import trace, write
 
 SERVING = ("serving_minutes", "serving_hours")
 SUMS = ", ".join(f"sum({name})::bigint AS {name}" for name in COUNTS)
+TRACES = 3_000
+"""Ten a minute, so that in some minute two are alike but for their length or side."""
 APART, TOGETHER = "at, tier, length, model, pool, canary", "at, tier, model, pool"
 
 
@@ -30,7 +32,7 @@ async def test_totals_are_told_apart_and_put_together(empty_postgres_url: str) -
     connection = await asyncpg.connect(url)
     await adopt(connection, OBJECTIVES)
     now = datetime.now(UTC)
-    await write(connection, [trace(choose, now - timedelta(hours=choose.uniform(0, 5))) for _ in range(400)])
+    await write(connection, [trace(choose, now - timedelta(hours=choose.uniform(0, 5))) for _ in range(TRACES)])
     await asyncio.to_thread(roll_up, url, trace_retention_days=30)
     apart, together = await told(connection, APART), await told(connection, TOGETHER)
     hours = await connection.fetch(f"SELECT at, organization_id, {SUMS} FROM gateway.slo_hours GROUP BY 1, 2")
