@@ -54,14 +54,16 @@ async def sign_in(call: ConsoleCall, body: SignIn) -> ConsoleSession:
     async def enter(connection: asyncpg.Connection[Any]) -> None:
         async with acting(call, connection, account) as admin:
             now = await by_id(connection, account.id, lock=True)
+            now.require_enabled()
+            await _still_opens(call, now, account, body.password)
             if now.totp:
                 await take_code(call, connection, now, body.totp)
             await begin(call, connection, admin, now, SignInMethod.PASSWORD)
-        await attempts.succeeded(connection, address if alone else None, network)
+        await attempts.succeeded(connection, address, network, alone=alone)
 
     try:
         await call.work(enter)
-    except TotpRequired:
+    except (SignInRefused, TotpRequired):
         await asyncio.sleep(max(0.0, until - loop.time()))
         raise
     return await show(call, account)
@@ -123,6 +125,15 @@ async def count(call: ConsoleCall, *counted: Subject) -> None:
         await attempts.take(connection, list(counted), call.console.config.lockout_s)
 
     await call.work(take)
+
+
+async def _still_opens(call: ConsoleCall, now: Account, verified: Account, password: str) -> None:
+    """That the account's password is the one that was verified before it was locked: a hash waits its turn, and who
+    resets the account meanwhile ends what the old one opens. Raises SignInRefused."""
+    if now.password_hash == verified.password_hash:
+        return
+    if not await call.console.passwords.fits(now.password_hash, password):  # else it was hashed anew, by newer rules
+        raise SignInRefused(REFUSED)
 
 
 async def _account(call: ConsoleCall, body: SignIn) -> tuple[Account, bool]:
