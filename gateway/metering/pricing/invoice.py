@@ -102,7 +102,7 @@ def _lines(parts: Sequence[Select[Any]]) -> Select[Any]:
             .outerjoin(api_keys, api_keys.c.id == line.c.key_id)
             .outerjoin(prices, prices.c.version == line.c.price_version)
         )
-        .order_by(projects.c.name, api_keys.c.name, line.c.model, line.c.tier, line.c.price_version)
+        .order_by(projects.c.name, api_keys.c.name, *(line.c[name] for name in LINE))
     )
 
 
@@ -135,7 +135,9 @@ async def quick_invoice_of(
     parts = [_of_closed_hours(organization_id, begin)]
     open_since = await fetchval(connection, CLOSED) or begin
     if open_since < end:
-        parts.append(_of_events(organization_id, max(begin, open_since), end))
+        of_events = _of_events(organization_id, max(begin, open_since), end)
+        # Once more, as it is for the statement that adds up: hours may be closed in this moment.
+        parts.append(of_events.where(usage_events.c.requested_at >= func.coalesce(CLOSED.scalar_subquery(), begin)))
     return await _invoice(connection, organization_id, begin, end, currency, parts)
 
 
