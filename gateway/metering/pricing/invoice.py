@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Sequence
 from datetime import datetime
 from decimal import Decimal
@@ -24,6 +25,9 @@ from gateway.metering.ledger.events import in_partitions
 from gateway.metering.ledger.invoice_rollup import CLOSED, LINE, SUMS, lines_of_events
 from gateway.metering.pricing.price import PER_TOKENS
 from gateway.metering.tables import invoice_months, prices, usage_events
+
+# At a semicolon spreadsheets begin a cell where the comma is the decimal mark; full-width signs begin formulas too.
+_FORMULA = re.compile("(^|[;\t\r\n])( *)(?=[=+\\-@\uff1d\uff0b\uff0d\uff20\t\r])")
 
 
 class InvoiceLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -183,4 +187,4 @@ def as_csv(invoice: Invoice) -> str:
 
 def _cell(value: object) -> object:
     """A name that a spreadsheet would take for a formula is made text."""
-    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
+    return _FORMULA.sub(r"\1'\2", value) if isinstance(value, str) else value
