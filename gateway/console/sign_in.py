@@ -47,6 +47,9 @@ async def sign_in(call: ConsoleCall, body: SignIn) -> ConsoleSession:
     await count(call, address, network)
     try:
         account, alone = await _account(call, body)
+    except Conflict:  # the password is right, of more than one
+        await _forgive(call, address, network)
+        raise
     except (SignInRefused, TotpRequired):
         await asyncio.sleep(max(0.0, until - loop.time()))
         raise
@@ -78,11 +81,7 @@ async def confirm_password(call: ConsoleCall, account: Account, password: str, p
     await count(call, address, network)
     if not await call.console.passwords.fits(account.password_hash, password):
         raise SignInRefused("The password is wrong.", param=param)
-
-    async def forgive(connection: asyncpg.Connection[Any]) -> None:
-        await attempts.given_back(connection, address, network)
-
-    await call.work(forgive)
+    await _forgive(call, address, network)
 
 
 async def take_code(call: ConsoleCall, connection: asyncpg.Connection[Any], account: Account, code: str | None) -> None:
@@ -125,6 +124,15 @@ async def count(call: ConsoleCall, *counted: Subject) -> None:
         await attempts.take(connection, list(counted), call.console.config.lockout_s)
 
     await call.work(take)
+
+
+async def _forgive(call: ConsoleCall, *counted: Subject) -> None:
+    """The attempt was none that failed."""
+
+    async def give_back(connection: asyncpg.Connection[Any]) -> None:
+        await attempts.given_back(connection, *counted)
+
+    await call.work(give_back)
 
 
 async def _still_opens(call: ConsoleCall, now: Account, verified: Account, password: str) -> None:

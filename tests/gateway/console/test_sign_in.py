@@ -178,6 +178,8 @@ async def test_an_address_in_two_organizations_says_which(town: Town) -> None:
             assert chosen.signed_in["organization"]["name"] == name
         wrong = await browser.sign_in(email, organization_id=town.organizations["operator"])
         assert wrong.code == "sign_in_refused"
+        again = [(await browser.sign_in(email)).status for _ in range(7)]
+        assert again == [409] * 7, "to be asked which is no attempt that failed"
 
 
 async def test_a_disabled_member_neither_signs_in_nor_goes_on(town: Town) -> None:
