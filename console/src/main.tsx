@@ -5,6 +5,7 @@ import { createRoot } from "react-dom/client";
 import { ApiError } from "./api/error";
 import { Toasts } from "./components/toasts";
 import { router } from "./router";
+import { forgetOthers } from "./shell/forget";
 import { moveLink } from "./shell/links";
 import { SESSION_KEY } from "./shell/session";
 import { followTheme } from "./shell/theme";
@@ -40,6 +41,7 @@ queries.getQueryCache().subscribe((event) => {
     void queries.invalidateQueries({ queryKey: SESSION_KEY });
 });
 
+forgetOthers(queries, SESSION_KEY);
 followTheme();
 moveLink();
 const root = document.getElementById("root");

@@ -19,6 +19,8 @@ from gateway.admin.schemas import Body, PageQuery
 from gateway.auth.keys import mint
 
 MAX_OVERLAP_S = 30 * 86_400
+CLOCKS_APART = timedelta(days=1)
+"""No two clocks of a deployment differ by as much."""
 
 
 class KeyState(StrEnum):
@@ -73,8 +75,9 @@ class Rotation(Body, frozen=True, kw_only=True):
 
     @property
     def until(self) -> datetime:
-        """When the overlap ends that begins now."""
-        return datetime.now(UTC) + timedelta(seconds=self.overlap_s)
+        """When the overlap ends that begins now; of none, by every clock of the deployment: each gateway and the
+        database look at their own."""
+        return datetime.now(UTC) + (timedelta(seconds=self.overlap_s) if self.overlap_s else -CLOCKS_APART)
 
 
 def require_future(expires_at: datetime | None) -> None:

@@ -153,6 +153,8 @@ DAILY = (
 WEEKLY = Cut("project_completion_weeks", "week", "project_id", "project_completion_days", "day")
 FORGET_HOURS = "DELETE FROM gateway.completion_hours WHERE hour < %s"
 FORGET = tuple(f"DELETE FROM gateway.{cut.table} WHERE {cut.time} < %s" for cut in (DETAILED, *DAILY, WEEKLY))  # noqa: S608
+# Of a clock that was ahead: behind them no row is news until it is as late again.
+AHEAD_RUNS = "DELETE FROM gateway.completion_roll_up_runs WHERE started_at > clock_timestamp() + interval '10 seconds'"
 RAN = "INSERT INTO gateway.completion_roll_up_runs VALUES (now(), %s, %s) ON CONFLICT DO NOTHING"
 OLD_RUNS = "DELETE FROM gateway.completion_roll_up_runs WHERE started_at < now() - interval '7 days'"
 
@@ -168,6 +170,7 @@ def roll_up(database_url: str, *, trace_retention_days: int, retention_days: int
     with connect(database_url) as connection:
         # Taken in a statement of its own: the next one then sees what the previous holder committed.
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK_ID,))
+        connection.execute(AHEAD_RUNS)
         touched = _touched(connection, hour_of(now - timedelta(days=trace_retention_days) + MARGIN) + HOUR)
         days: dict[date, set[UUID]] = defaultdict(set)
         weeks: dict[date, set[UUID]] = defaultdict(set)

@@ -65,14 +65,14 @@ async def take(connection: asyncpg.Connection[Any], subjects: list[Subject], lon
             raise RateLimited(f"Too many attempts failed. Try again in {pause_s:.0f} s.", retry_after_s=pause_s)
 
 
-async def succeeded(connection: asyncpg.Connection[Any], address: Subject | None, network: Subject) -> None:
+async def succeeded(connection: asyncpg.Connection[Any], address: Subject, network: Subject, *, alone: bool) -> None:
     """The attempt was none that failed: the address begins anew, and the network has this one less.
 
-    address: None: several organizations have somebody of this address. What fails is then not forgotten: the owner of
-    one could sign in to it again and again, and try passwords of the other in between.
+    alone: no other organization has somebody of this address. Where one has, this attempt alone is given back and what
+    failed is not forgotten: the owner of one could sign in to it again and again, and try passwords of the other in
+    between.
     """
-    if address is not None:
-        await connection.execute(FORGET, address.key)
+    await connection.execute(FORGET if alone else GIVE_BACK, address.key)
     await connection.execute(GIVE_BACK, network.key)
 
 

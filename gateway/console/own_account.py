@@ -61,7 +61,7 @@ async def change_password(call: ConsoleCall, body: PasswordChange) -> ConsoleSes
 
     async def change(connection: asyncpg.Connection[Any]) -> None:
         async with acting(call, connection, account) as admin:
-            await by_id(connection, account.id, lock=True)
+            await _locked(call, connection, account)
             await connection.execute(PUT_PASSWORD, account.id, password_hash)
             _changed(admin, account, "password")
             await end_all(connection, admin, account, call.token)
@@ -82,6 +82,7 @@ async def enrol_totp(call: ConsoleCall, body: PasswordConfirmed) -> TotpEnrolmen
 
     async def put(connection: asyncpg.Connection[Any]) -> None:
         async with acting(call, connection, account) as admin:
+            await _locked(call, connection, account)
             if await connection.fetchval(PUT_SECRET, account.id, sealed) is None:
                 raise Conflict(HAS_ONE)
             _changed(admin, account, "authenticator begun")
@@ -98,7 +99,7 @@ async def confirm_totp(call: ConsoleCall, body: TotpConfirmation) -> TotpConfirm
 
     async def confirm(connection: asyncpg.Connection[Any]) -> None:
         async with acting(call, connection, account) as admin:
-            now = await by_id(connection, account.id, lock=True)
+            now = await _locked(call, connection, account)
             if now.totp or now.totp_secret is None:
                 raise Conflict(HAS_ONE if now.totp else "No authenticator is being set up; begin with POST totp.")
             step = step_of(call, now, body.code)
@@ -121,7 +122,7 @@ async def disable_totp(call: ConsoleCall, body: TotpDisabling) -> ConsoleSession
 
     async def disable(connection: asyncpg.Connection[Any]) -> None:
         async with acting(call, connection, account) as admin:
-            now = await by_id(connection, account.id, lock=True)
+            now = await _locked(call, connection, account)
             if not now.totp:
                 raise Conflict(HAS_NONE)
             await take_code(call, connection, now, body.code)
@@ -142,7 +143,7 @@ async def renew_recovery_codes(call: ConsoleCall, body: PasswordConfirmed) -> Re
 
     async def put(connection: asyncpg.Connection[Any]) -> None:
         async with acting(call, connection, account) as admin:
-            now = await by_id(connection, account.id, lock=True)
+            now = await _locked(call, connection, account)
             if not now.totp:
                 raise Conflict(HAS_NONE)
             await connection.execute(PUT_RECOVERY, now.id, _hashed(call, now, codes))
@@ -159,6 +160,14 @@ async def _signed_in(call: ConsoleCall) -> Account:
         return await of_session(connection, token.hash, call.console.idle)
 
     return await call.work(find)
+
+
+async def _locked(call: ConsoleCall, connection: asyncpg.Connection[Any], account: Account) -> Account:
+    """The account as it is now, until the end of the transaction nobody else's to change. Raises SessionEnded where the
+    session ended since it was asked for: a hash waits its turn, and who resets the account meanwhile ends it."""
+    await by_id(connection, account.id, lock=True)
+    assert call.token is not None
+    return await of_session(connection, call.token.hash, call.console.idle)
 
 
 def _hashed(call: ConsoleCall, account: Account, codes: list[str]) -> list[bytes]:

@@ -47,6 +47,9 @@ async def sign_in(call: ConsoleCall, body: SignIn) -> ConsoleSession:
     await count(call, address, network)
     try:
         account, alone = await _account(call, body)
+    except Conflict:  # the password is right, of more than one
+        await _forgive(call, address, network)
+        raise
     except (SignInRefused, TotpRequired):
         await asyncio.sleep(max(0.0, until - loop.time()))
         raise
@@ -54,14 +57,16 @@ async def sign_in(call: ConsoleCall, body: SignIn) -> ConsoleSession:
     async def enter(connection: asyncpg.Connection[Any]) -> None:
         async with acting(call, connection, account) as admin:
             now = await by_id(connection, account.id, lock=True)
+            now.require_enabled()
+            await _still_opens(call, now, account, body.password)
             if now.totp:
                 await take_code(call, connection, now, body.totp)
             await begin(call, connection, admin, now, SignInMethod.PASSWORD)
-        await attempts.succeeded(connection, address if alone else None, network)
+        await attempts.succeeded(connection, address, network, alone=alone)
 
     try:
         await call.work(enter)
-    except TotpRequired:
+    except (SignInRefused, TotpRequired):
         await asyncio.sleep(max(0.0, until - loop.time()))
         raise
     return await show(call, account)
@@ -76,11 +81,7 @@ async def confirm_password(call: ConsoleCall, account: Account, password: str, p
     await count(call, address, network)
     if not await call.console.passwords.fits(account.password_hash, password):
         raise SignInRefused("The password is wrong.", param=param)
-
-    async def forgive(connection: asyncpg.Connection[Any]) -> None:
-        await attempts.given_back(connection, address, network)
-
-    await call.work(forgive)
+    await _forgive(call, address, network)
 
 
 async def take_code(call: ConsoleCall, connection: asyncpg.Connection[Any], account: Account, code: str | None) -> None:
@@ -123,6 +124,24 @@ async def count(call: ConsoleCall, *counted: Subject) -> None:
         await attempts.take(connection, list(counted), call.console.config.lockout_s)
 
     await call.work(take)
+
+
+async def _forgive(call: ConsoleCall, *counted: Subject) -> None:
+    """The attempt was none that failed."""
+
+    async def give_back(connection: asyncpg.Connection[Any]) -> None:
+        await attempts.given_back(connection, *counted)
+
+    await call.work(give_back)
+
+
+async def _still_opens(call: ConsoleCall, now: Account, verified: Account, password: str) -> None:
+    """That the account's password is the one that was verified before it was locked: a hash waits its turn, and who
+    resets the account meanwhile ends what the old one opens. Raises SignInRefused."""
+    if now.password_hash == verified.password_hash:
+        return
+    if not await call.console.passwords.fits(now.password_hash, password):  # else it was hashed anew, by newer rules
+        raise SignInRefused(REFUSED)
 
 
 async def _account(call: ConsoleCall, body: SignIn) -> tuple[Account, bool]:

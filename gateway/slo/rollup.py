@@ -44,6 +44,10 @@ MARGIN = timedelta(hours=1)
 
 _T, _RUN = request_traces.c, slo_roll_up_runs.c
 _LAST_RUN = select(func.coalesce(func.max(_RUN.started_at), literal_column("'-infinity'::timestamptz")))
+AHEAD_RUNS = delete(slo_roll_up_runs).where(
+    _RUN.started_at > func.clock_timestamp() + literal_column("interval '10 seconds'")
+)
+"""Runs that began when the database's clock was ahead: behind them no row is news until it is as late again."""
 TOUCHED = (
     select(MINUTE)
     .distinct()
@@ -88,6 +92,7 @@ def roll_up(database_url: str, *, trace_retention_days: int, retention_days: int
         versions = [(since.astimezone(UTC), version) for since, version in run(connection, VERSIONS)]
         if not versions:
             return 0
+        run(connection, AHEAD_RUNS)
         oldest = datetime.now(UTC) - timedelta(days=trace_retention_days) + MARGIN
         whole = oldest.replace(second=0, microsecond=0) + MINUTE_LONG
         touched = [each.astimezone(UTC) for (each,) in run(connection, TOUCHED, {"oldest": _first(whole)})]

@@ -14,12 +14,12 @@ from typing import Any
 import asyncpg
 import msgspec
 import pytest
-from playwright.async_api import Locator, expect
+from playwright.async_api import Browser, Locator, expect
 
 from contracts.desired_state import Model, Pool, Replica
 from contracts.generation import Tier
-from tests.console.conftest import CHAT_TOKENIZER, TOKEN, serving
-from tests.console.pages import Console
+from tests.console.conftest import CHAT_TOKENIZER, EMAIL, PASSWORD, TOKEN, serving
+from tests.console.pages import ANY_HOME, Console, seen_by
 from tests.deployment import Deployment
 from tests.fakes.process import FakeEngineProcess, fake_engine
 
@@ -258,3 +258,34 @@ async def asked(engine: FakeEngineProcess) -> dict[str, Any]:
     body = (await engine.recorded())[-1]["body"]
     assert isinstance(body, dict)
     return body
+
+
+async def test_a_key_goes_with_the_session_of_who_put_it_in(
+    browser: Browser, priced: Console, deployed: Deployment
+) -> None:
+    """The next one signs in on the same page, which is not loaded again."""
+    async with seen_by(browser, deployed.url) as window:
+        page = window.page
+        await page.goto(re.sub(r"/console/.*", "/console/sign-in", priced.page.url))
+        await signed_in(window)
+        await page.evaluate("globalThis.same = true")
+        await page.get_by_role("link", name="Chat", exact=True).click()
+        await page.get_by_label("Or use a key you have").fill("sk-slip-of-the-one-before")
+        await page.get_by_role("button", name="Use it").click()
+        await page.get_by_role("button", name="Use another key").wait_for()
+        await page.get_by_role("button", name="Account, appearance, sign out").click()
+        await page.get_by_role("menuitem", name="Sign out").click()
+        await signed_in(window)
+        await page.get_by_role("link", name="Chat", exact=True).click()
+        await window.settled()
+        assert await page.evaluate("globalThis.same"), "the page was loaded again"
+        await expect(page.get_by_label("Or use a key you have")).to_be_visible()
+
+
+async def signed_in(window: Console) -> None:
+    page = window.page
+    await page.get_by_label("Email").fill(EMAIL)
+    await page.get_by_label("Password", exact=True).fill(PASSWORD)
+    await page.get_by_role("button", name="Sign in", exact=True).click()
+    await page.wait_for_url(ANY_HOME)
+    await window.settled()

@@ -1,9 +1,12 @@
 /** Tables as CSV (RFC 4180), for spreadsheets. */
 
-/** Cells that a spreadsheet would take for a formula are led by an apostrophe: names are other people's text. */
+/** What a spreadsheet would take for a formula is led by an apostrophe: names are other people's text. Where the comma is
+ * the decimal mark, cells are cut at semicolons; full-width signs begin formulas too. */
+const FORMULA = /(^|[;\t\r\n])( *)(?=[=+\-@\uFF1D\uFF0B\uFF0D\uFF20\t\r])/g;
+
 function cell(value: unknown): string {
   const text = value == null ? "" : typeof value === "object" ? JSON.stringify(value) : String(value);
-  const safe = typeof value === "string" && /^[=+\-@\t\r]/.test(text) ? `'${text}` : text;
+  const safe = typeof value === "string" ? text.replace(FORMULA, "$1'$2") : text;
   return /[",\r\n]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
 }
 

@@ -81,5 +81,8 @@ describe("CSV", () => {
   });
   it("lets no name be a formula of a spreadsheet", () => {
     expect(csv(["name"], [["=HYPERLINK(1)"], [-5]])).toBe("name\r\n'=HYPERLINK(1)\r\n-5\r\n");
+    expect(csv(["name"], [["acme; =1"], ["＝1"], [" +1"], ["a-b;c"]])).toBe(
+      "name\r\nacme;' =1\r\n'＝1\r\n' +1\r\na-b;c\r\n",
+    );
   });
 });

@@ -57,8 +57,8 @@ async def create_console_link(call: AdminCall, member_id: UUID) -> ConsoleLink:
 
 
 async def reset_account(call: AdminCall, member_id: UUID, *, totp: bool) -> ConsoleLink:
-    """A link by which a member gives the account another password, for whoever runs the deployment. totp: its
-    authenticator is forgotten at once. All its sessions end now."""
+    """A link by which a member gives the account another password, for whoever runs the deployment. The one so far
+    opens nothing from now on, and all sessions end. totp: the authenticator is forgotten at once too."""
     member = await MEMBERS.find(call, member_id, for_update=True)
     call.principal.require(Permission.MEMBERS_WRITE, operator_only=True)
     account_id = await call.connection.fetchval(
@@ -67,6 +67,8 @@ async def reset_account(call: AdminCall, member_id: UUID, *, totp: bool) -> Cons
     if account_id is None:
         return await _made(call, "invitation", member_id, member.organization_id)
     await call.connection.execute("DELETE FROM gateway.console_sessions WHERE account_id = $1", account_id)
+    # Who knows it may be why the account is reset, and without its authenticator it would open alone.
+    await call.connection.execute("UPDATE gateway.console_accounts SET password_hash = NULL WHERE id = $1", account_id)
     if totp:
         await call.connection.execute(
             "UPDATE gateway.console_accounts SET totp_secret = NULL, totp_confirmed_at = NULL, totp_last_step = NULL,"
@@ -78,7 +80,7 @@ async def reset_account(call: AdminCall, member_id: UUID, *, totp: bool) -> Cons
         account_id,
         organization_id=member.organization_id,
         before={"account_id": account_id, "member_id": member_id, "email": member.email},
-        after={"totp": "forgotten" if totp else "kept", "sessions": "ended"},
+        after={"password": "forgotten", "totp": "forgotten" if totp else "kept", "sessions": "ended"},
     )
     return await _made(call, "reset", member_id, member.organization_id)
 

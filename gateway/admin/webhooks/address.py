@@ -125,7 +125,8 @@ class PublicResolver(AbstractResolver):
         for kind, _, protocol, _, place in found:
             text = str(place[0]).partition("%")[0]
             if not self._allow_private and not is_public(ipaddress.ip_address(text)):
-                raise ForbiddenAddress(f"{host} leads to {text}, which is not an address of the public internet")
+                # Which address that is, is the deployment's own: a tenant would read its name servers by it.
+                raise ForbiddenAddress(f"what {host} leads to is not an address of the public internet")
             results.append(
                 ResolveResult(
                     hostname=host,

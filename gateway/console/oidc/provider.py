@@ -41,6 +41,15 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     token_endpoint_auth_methods_supported: list[str] = msgspec.field(default_factory=lambda: ["client_secret_basic"])
 
 
+def verified_email(*sources: Mapping[str, Any]) -> str | None:
+    """The first address that is verified where it is told: what one source says of its own says nothing of
+    another's."""
+    for told in sources:
+        if isinstance(told.get("email"), str) and told.get("email_verified") in (True, "true"):
+            return str(told["email"])
+    return None
+
+
 class Provider:
     """One per gateway. Asks nothing before somebody signs in by it."""
 
@@ -87,18 +96,17 @@ class Provider:
             raise IdentityRefused("there is no ID token in the answer")
         claims = await self._verified(description, token["id_token"], nonce)
         told = await self._user_info(description, token.get("access_token"))
-        if told.get("sub") == claims["sub"]:  # of nobody else
-            claims = {**told, **claims}
-        return self._identity(claims)
+        if told.get("sub") != claims["sub"]:  # of somebody else
+            told = {}
+        return self._identity({**told, **claims}, verified_email(claims, told))
 
-    def _identity(self, claims: Mapping[str, Any]) -> Identity:
-        verified = claims.get("email_verified") in (True, "true") and isinstance(claims.get("email"), str)
+    def _identity(self, claims: Mapping[str, Any], email: str | None) -> Identity:
         name, groups = claims.get("name"), claims.get(self._config.groups_claim)
         listed = [groups] if isinstance(groups, str) else groups if isinstance(groups, list) else []
         return Identity(
             issuer=claims["iss"],
             subject=claims["sub"],
-            email=claims["email"] if verified else None,
+            email=email,
             name=name if isinstance(name, str) and name else None,
             groups=tuple(each for each in listed if isinstance(each, str)),
         )

@@ -72,8 +72,8 @@ def close_hours(connection: Connection, touched: Iterable[datetime]) -> None:
     in UTC with news. Their `gateway.usage_daily` must be up to date. Raises psycopg.Error."""
     row = run(connection, CLOSABLE).fetchone()
     assert row is not None
-    until = row[0].astimezone(UTC)
     closed = None if row[1] is None else row[1].astimezone(UTC)
+    until = max(row[0].astimezone(UTC), closed or datetime.min.replace(tzinfo=UTC))  # the clock may be set back
     days = {hour.date() for hour in touched if closed is not None and hour < closed}
     if closed is None:
         days |= {day for (day,) in run(connection, ALL_DAYS)}

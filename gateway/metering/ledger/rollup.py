@@ -24,6 +24,7 @@ from sqlalchemy import (
     Table,
     any_,
     bindparam,
+    case,
     delete,
     func,
     select,
@@ -66,11 +67,21 @@ RESTED = (
     .limit(1)
 )
 LAST_RUN = select(func.coalesce(func.max(_RUN.started_at), literal_column("'-infinity'::timestamptz")))
+AHEAD_RUNS = delete(usage_roll_up_runs).where(
+    _RUN.started_at > func.clock_timestamp() + literal_column("interval '10 seconds'")
+)
+"""Runs that began when the database's clock was ahead: behind them no row is news until it is as late again."""
+SINCE_SET_BACK: ColumnElement[Any] = literal_column("interval '1 day'")
+"""So far rows are looked at again when such a run is found: since the clock was set back there may have been none."""
 TOUCHED = (
     select(HOUR)
     .distinct()
     .where(
-        _E.recorded_at >= LAST_RUN.scalar_subquery() - OVERLAP,
+        _E.recorded_at
+        >= func.least(
+            LAST_RUN.scalar_subquery() - OVERLAP,
+            case((bindparam("set_back"), func.now() - SINCE_SET_BACK), else_=literal_column("'infinity'::timestamptz")),
+        ),
         DAY.not_in(select(_RETIRED.day)),
     )
     .order_by(HOUR)
@@ -162,9 +173,10 @@ def roll_up(database_url: str, *, rest: float = 0.0) -> int:
     with connect(database_url) as connection:
         # Taken in a statement of its own: the next one then sees what the previous holder committed.
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK_ID,))
-        if rest and run(connection, RESTED, {"rest": rest}).fetchone() == (False,):
+        set_back = run(connection, AHEAD_RUNS).rowcount > 0
+        if rest and not set_back and run(connection, RESTED, {"rest": rest}).fetchone() == (False,):
             return 0
-        touched = [hour.astimezone(UTC) for (hour,) in run(connection, TOUCHED)]
+        touched = [hour.astimezone(UTC) for (hour,) in run(connection, TOUCHED, {"set_back": set_back})]
         written = 0
         for day, found in groupby(touched, key=lambda hour: hour.replace(hour=0)):
             written += _redo(connection, day, list(found))

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Sequence
 from datetime import datetime
 from decimal import Decimal
@@ -24,6 +25,9 @@ from gateway.metering.ledger.events import in_partitions
 from gateway.metering.ledger.invoice_rollup import CLOSED, LINE, SUMS, lines_of_events
 from gateway.metering.pricing.price import PER_TOKENS
 from gateway.metering.tables import invoice_months, prices, usage_events
+
+# At a semicolon spreadsheets begin a cell where the comma is the decimal mark; full-width signs begin formulas too.
+_FORMULA = re.compile("(^|[;\t\r\n])( *)(?=[=+\\-@\uff1d\uff0b\uff0d\uff20\t\r])")
 
 
 class InvoiceLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,7 +106,7 @@ def _lines(parts: Sequence[Select[Any]]) -> Select[Any]:
             .outerjoin(api_keys, api_keys.c.id == line.c.key_id)
             .outerjoin(prices, prices.c.version == line.c.price_version)
         )
-        .order_by(projects.c.name, api_keys.c.name, line.c.model, line.c.tier, line.c.price_version)
+        .order_by(projects.c.name, api_keys.c.name, *(line.c[name] for name in LINE))
     )
 
 
@@ -135,7 +139,9 @@ async def quick_invoice_of(
     parts = [_of_closed_hours(organization_id, begin)]
     open_since = await fetchval(connection, CLOSED) or begin
     if open_since < end:
-        parts.append(_of_events(organization_id, max(begin, open_since), end))
+        of_events = _of_events(organization_id, max(begin, open_since), end)
+        # Once more, as it is for the statement that adds up: hours may be closed in this moment.
+        parts.append(of_events.where(usage_events.c.requested_at >= func.coalesce(CLOSED.scalar_subquery(), begin)))
     return await _invoice(connection, organization_id, begin, end, currency, parts)
 
 
@@ -181,4 +187,4 @@ def as_csv(invoice: Invoice) -> str:
 
 def _cell(value: object) -> object:
     """A name that a spreadsheet would take for a formula is made text."""
-    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
+    return _FORMULA.sub(r"\1'\2", value) if isinstance(value, str) else value

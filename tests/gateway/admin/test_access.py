@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -135,6 +136,8 @@ async def test_both_secrets_open_until_the_overlap_ends(tenant: Tenant) -> None:
     await tenant.until(401, secret=new)
     assert (await tenant.models(secret=last))[0] == 200
     assert (await tenant.models(secret=new))[1]["error"]["code"] == "expired_api_key"
+    ended = datetime.fromisoformat((await owner.get(f"/keys/{tenant.key['id']}"))["previous_expires_at"])
+    assert ended < datetime.now(UTC) - timedelta(hours=1), "a gateway whose clock is behind would let it in until then"
     assert (await owner.ask("POST", f"/keys/{tenant.key['id']}/revoke")).status == 200
     await tenant.until(401, secret=last)
     revoked = await owner.ask("POST", path, {})

@@ -67,7 +67,7 @@ async def books(people: People, admin_postgres_url: str) -> AttemptRecord:
         await people.database.fetchval(
             "INSERT INTO gateway.projects (organization_id, name) VALUES ($1, $2) RETURNING id", organization, name
         )
-        for name in ("=first", "second")
+        for name in ("=first", "second; +1")
     ]
     choose = random.Random(4)
     rows = []
@@ -238,7 +238,7 @@ async def test_a_months_invoice_is_the_sum_of_its_events_to_the_micro_unit(
     await connection.close()
     lines = list(csv.DictReader(io.StringIO(told)))
     assert sum(int(line["amount_micro"]) for line in lines) == invoice["amount_micro"]
-    assert {line["project"] for line in lines} == {"'=first", "second"}  # no formula for a spreadsheet
+    assert {line["project"] for line in lines} == {"'=first", "second;' +1"}  # no formula for a spreadsheet
 
 
 @pytest.mark.parametrize(

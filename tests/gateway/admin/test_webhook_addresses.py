@@ -203,3 +203,14 @@ async def test_a_receiver_that_does_not_answer_is_given_up() -> None:
     async with receiver() as server, Sender(WebhooksConfig(allow_private_addresses=True, timeout_s=0.2)) as sender:
         server.answers = [0]
         assert (await sender.send(server.url, b"{}", {})).error == "no answer within 0.2 s"
+
+
+async def test_a_refusal_does_not_tell_what_the_deployments_name_servers_know() -> None:
+    """A tenant reads it in the log of deliveries."""
+    resolver = PublicResolver()
+    try:
+        with pytest.raises(ForbiddenAddress, match="what localhost leads to") as refused:
+            await resolver.resolve("localhost", 443)
+    finally:
+        await resolver.close()
+    assert not {"127.0.0.1", "::1"} & set(str(refused.value).replace(",", " ").split())

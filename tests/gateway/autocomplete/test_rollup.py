@@ -159,6 +159,18 @@ async def test_totals_are_the_plain_statements(
     assert await everything(connection) == before, "redone from the beginning"
 
 
+async def test_rows_that_come_after_a_clock_was_set_back_are_added_up(
+    connection: asyncpg.Connection[Any], fresh_postgres_url: str
+) -> None:
+    choose, end = random.Random(7), hour_of(datetime.now(UTC))
+    await rolled_up(fresh_postgres_url)
+    await connection.execute("UPDATE gateway.completion_roll_up_runs SET started_at = started_at + interval '2 hours'")
+    made = completions(choose, end - DAY, end, 50)
+    await write(connection, made, reports(choose, made, 50))
+    await rolled_up(fresh_postgres_url)
+    await expect_plain(connection, end - DAY, end, (AutocompleteGroup.LANGUAGE,))
+
+
 async def test_two_workers_at_once_and_what_comes_meanwhile(
     connection: asyncpg.Connection[Any], fresh_postgres_url: str
 ) -> None:

@@ -15,10 +15,17 @@ import aiohttp
 import asyncpg
 import msgspec
 
+from contracts.desired_state import DesiredState
+from gateway.admin.call import AdminCall, NoCounterReader
+from gateway.admin.config import AdminConfig
+from gateway.admin.principal import NO_KEY, Principal
+from gateway.admin.resources.console_links import reset_account
+from gateway.admin.transaction import recorded
 from gateway.auth.keys import ADMIN_PREFIX, mint
 from gateway.console.passwords import Passwords
+from gateway.evals.startable import NoSlices
 from gateway.sessions.token import link_hash
-from gateway.tenants.roles import Role
+from gateway.tenants.roles import PrincipalKind, Role
 from tests.deployment import free_port
 
 PASSWORD = "four words in a row"
@@ -183,6 +190,26 @@ class Town:
             lives,
         )
         return token
+
+    async def reset(self, email: str, *, totp: bool = False) -> str:
+        """The token of the link that `slipstream console accounts reset` prints."""
+        shell = Principal(
+            id=NO_KEY,
+            key_id=NO_KEY,
+            organization_id=NO_KEY,
+            kind=PrincipalKind.SERVICE_ACCOUNT,
+            name="shell",
+            email=None,
+            role=Role.OWNER,
+            operator=True,
+        )
+        member_id = await self.database.fetchval("SELECT id FROM gateway.principals WHERE email = $1", email)
+        fleet, command = DesiredState(0), "slipstream console accounts reset"
+        call = AdminCall(
+            self.database, shell, command, self.pepper, fleet, AdminConfig(), NoCounterReader(), NoSlices()
+        )
+        async with recorded(call, shell.actor(command)):
+            return (await reset_account(call, member_id, totp=totp)).url.partition("?token=")[2]
 
     @contextlib.asynccontextmanager
     async def browser(self, *, secure: bool = False) -> AsyncIterator[Browser]:

@@ -17,7 +17,7 @@ import msgspec
 import pytest
 
 from gateway.console.oidc.identity import ProviderUnavailable
-from gateway.console.oidc.provider import Provider
+from gateway.console.oidc.provider import Provider, verified_email
 from gateway.sessions.config import OidcConfig
 from gateway.tenants.roles import Role
 from tests.deployment import free_port
@@ -35,6 +35,24 @@ PEOPLE: dict[str, dict[str, object]] = {
     "stranger": {"email": "stranger@example.com", "email_verified": True, "groups": ["others"]},
     "namesake": {"email": "ada@example.com", "email_verified": True, "groups": ["platform"]},
 }
+
+
+@pytest.mark.parametrize(
+    ("token", "user_info", "address"),
+    [
+        ({"email": "a@x.example", "email_verified": True}, {}, "a@x.example"),
+        ({"email": "a@x.example"}, {"email": "a@x.example", "email_verified": "true"}, "a@x.example"),
+        ({"email": "ceo@x.example"}, {"email": "a@x.example", "email_verified": True}, "a@x.example"),
+        ({"email": "ceo@x.example"}, {"email_verified": True}, None),
+        ({"email_verified": True}, {"email": "ceo@x.example"}, None),
+        ({"email": "a@x.example", "email_verified": False}, {}, None),
+        ({"email": ["a@x.example"], "email_verified": True}, {}, None),
+    ],
+)
+def test_an_address_is_verified_where_it_is_told(
+    token: dict[str, object], user_info: dict[str, object], address: str | None
+) -> None:
+    assert verified_email(token, user_info) == address
 
 
 def require_node() -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from uuid import uuid4
 
+import asyncpg
 import pyotp
 import pytest
 
@@ -194,6 +196,53 @@ async def test_a_reset_does_not_go_round_the_authenticator(town: Town) -> None:
         assert "slipstream-session" not in elsewhere.cookies
         assert (await elsewhere.sign_in(email, NEW)).code == "totp_required"
         assert (await elsewhere.sign_in(email, NEW, totp=own.recovery[0])).status == 200
+
+
+@pytest.mark.parametrize("totp", [False, True])
+async def test_from_a_reset_on_the_password_before_it_opens_nothing(totp: bool, town: Town) -> None:
+    """Its authenticator may be forgotten by then, and whoever stole the password comes before the link is used."""
+    async with town.signed_in() as browser, town.browser() as thief:
+        email = await email_of(browser)
+        await enrolled(browser)
+        token = await town.reset(email, totp=totp)
+        assert (await thief.sign_in(email)).code == "sign_in_refused"
+        welcomed = await browser.ask("POST", WELCOME, {"token": token, "password": NEW})
+        assert (welcomed.signed_in is None) is not totp
+        assert (await thief.sign_in(email)).code == "sign_in_refused"
+        assert (await thief.sign_in(email, NEW)).status == (200 if totp else 401)
+
+
+async def test_what_is_under_way_while_an_account_is_reset_neither_signs_in_nor_changes_it(
+    town: Town, console_postgres_url: str
+) -> None:
+    """A hash waits its turn for seconds while many sign in: what it proves may be over by then."""
+    async with town.signed_in() as thief, town.browser() as elsewhere:
+        email = await email_of(thief)
+        asked = (
+            thief.ask("POST", "/console/api/password", {"current_password": PASSWORD, "new_password": NEW}),
+            thief.ask("POST", "/console/api/totp", {"password": PASSWORD}),
+            elsewhere.sign_in(email),
+        )
+        waiting = (
+            "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+        )
+        watcher = await asyncpg.connect(console_postgres_url)
+        try:
+            async with town.database.transaction():
+                await town.reset(email)
+                under_way = [asyncio.create_task(each) for each in asked]
+                while await watcher.fetchval(waiting) < len(asked):
+                    assert not [each for each in under_way if each.done()]
+        finally:
+            await watcher.close()
+        changed, begun, entered = await asyncio.gather(*under_way)
+        assert (changed.code, begun.code, entered.code) == ("session_ended", "session_ended", "sign_in_refused")
+        account = await town.database.fetchrow(
+            "SELECT account.* FROM gateway.console_accounts account JOIN gateway.principals p ON p.id = principal_id"
+            " WHERE email = $1",
+            email,
+        )
+        assert (account["password_hash"], account["totp_secret"]) == (None, None)
 
 
 async def test_guesses_at_a_code_are_held_back_like_those_at_a_password(town: Town) -> None:

@@ -191,7 +191,7 @@ async def test_verification_finds_one_changed_total(
     assert first.right
     assert first.rows == 300
     # long ago, so that no row counts as news that the next run would redo anyway
-    await pool.execute("UPDATE gateway.usage_roll_up_runs SET started_at = now() + interval '1 day'")
+    await recorded_earlier(fresh_postgres_url)
     await pool.execute(change)
     found = await asyncio.to_thread(verify, fresh_postgres_url, *DAYS)
     assert (found.wrong_hours, found.wrong_days, found.wrong_amounts) == wrong
@@ -199,6 +199,66 @@ async def test_verification_finds_one_changed_total(
         "SELECT wrong_hours, wrong_days FROM gateway.usage_verifications ORDER BY checked_at DESC"
     )
     assert tuple(kept) == wrong[:2]
+
+
+async def recorded_earlier(url: str) -> None:
+    """All rows of the ledger, a day before now."""
+    owner = await connect(as_owner(url))
+    partitions = await owner.fetch("SELECT inhrelid::regclass::text FROM pg_inherits"
+                                   " WHERE inhparent = 'gateway.usage_events'::regclass")  # fmt: skip
+    for table in ("gateway.usage_events", *(name for (name,) in partitions)):
+        await owner.execute(f"ALTER TABLE {table} DISABLE TRIGGER USER")
+    await owner.execute("UPDATE gateway.usage_events SET recorded_at = recorded_at - interval '1 day'")
+    await owner.close()
+
+
+async def test_rows_that_come_after_a_clock_was_set_back_are_added_up(
+    pool: asyncpg.Pool[Any], fresh_postgres_url: str
+) -> None:
+    """It was ahead when the last run began: by its moment nothing is news for two hours."""
+    choose, now = random.Random(4), datetime.now(UTC).timestamp()
+    ledger = Ledger(pool)
+    await asyncio.to_thread(roll_up, fresh_postgres_url)
+    for column, table in (("started_at", "usage_roll_up_runs"), ("until", "invoice_closings")):
+        await pool.execute(f"UPDATE gateway.{table} SET {column} = {column} + interval '2 hours'")
+    rows = [row(choose, now - 7_200, now) for _ in range(50)]
+    await ledger.insert(rows, "g")
+    assert await asyncio.to_thread(roll_up, fresh_postgres_url, rest=10.0) > 0
+    assert await stored(pool, "usage_hourly", "hour") == naive(rows, 3_600, await amounts(pool))
+    for month in {(datetime.now(UTC) - back).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+                  for back in (timedelta(), timedelta(hours=2))}:  # fmt: skip
+        assert all(exact == quick for exact, quick in await invoices(pool, month))
+    period = ((datetime.now(UTC) - DAY).date(), (datetime.now(UTC) + DAY).date())
+    assert (await asyncio.to_thread(verify, fresh_postgres_url, *period)).right
+
+
+async def test_hours_that_are_closed_while_an_invoice_is_added_up_are_on_it_once(
+    pool: asyncpg.Pool[Any], fresh_postgres_url: str
+) -> None:
+    choose, now = random.Random(5), datetime.now(UTC)
+    month = (now - DAY).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    end = datetime.combine(next_month(month.date()), time(), UTC)
+    await Ledger(pool).insert([row(choose, month.timestamp(), (month + DAY).timestamp()) for _ in range(50)], "g")
+
+    class Overtaken:
+        """A connection between whose statements the totals are brought up to date."""
+
+        def __init__(self, connection: Any) -> None:
+            self._connection = connection
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._connection, name)
+
+        async def fetchval(self, *asked: Any, **how: Any) -> Any:
+            found = await self._connection.fetchval(*asked, **how)
+            await asyncio.to_thread(roll_up, fresh_postgres_url)
+            return found
+
+    organization_id = await pool.fetchval("SELECT organization_id FROM gateway.usage_events LIMIT 1")
+    async with pool.acquire() as connection:
+        exact = await invoice_of(connection, organization_id, month, end, "USD")
+        overtaken: Any = Overtaken(connection)
+        assert await quick_invoice_of(overtaken, organization_id, month, end, "USD") == exact
 
 
 async def test_verification_finds_a_changed_amount(pool: asyncpg.Pool[Any], fresh_postgres_url: str) -> None:

@@ -79,6 +79,18 @@ async def test_only_what_has_news_is_redone(connection: asyncpg.Connection[Any],
     assert row["runs"] == 3
 
 
+async def test_rows_that_come_after_a_clock_was_set_back_are_added_up(
+    connection: asyncpg.Connection[Any], fresh_postgres_url: str
+) -> None:
+    await adopt(connection, PROMISED)
+    await rolled_up(fresh_postgres_url)
+    await connection.execute("UPDATE gateway.slo_roll_up_runs SET started_at = started_at + interval '2 hours'")
+    rows = some(6, 50)
+    await write(connection, rows)
+    await rolled_up(fresh_postgres_url)
+    assert await stored(connection) == naive(rows, BY_CLASS)
+
+
 async def test_minutes_stay_judged_by_what_was_in_force_then(
     connection: asyncpg.Connection[Any], fresh_postgres_url: str
 ) -> None:

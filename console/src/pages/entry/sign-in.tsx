@@ -9,14 +9,9 @@ import { fragment } from "../../shell/links";
 import { useConsoleSession, useKeepSession } from "../../shell/session";
 import { EntryFrame } from "./frame";
 import { safeNext } from "./next";
+import { refusalOf } from "./refusals";
 
 const route = getRouteApi("/sign-in");
-
-const REFUSALS: Record<string, string> = {
-  access_denied: "The provider did not let you in.",
-  not_a_member:
-    "You are signed in at the provider, but are no member of an organization here. Ask an administrator.",
-};
 
 export function SignIn() {
   const next = safeNext(route.useSearch().next);
@@ -35,7 +30,7 @@ export function SignIn() {
   });
   const [error, setError] = useState<unknown>(null);
   const [busy, setBusy] = useState(false);
-  const refusal = fragment("error");
+  const refusal = refusalOf(fragment("error"));
 
   if (session.isPending) return <Loading label="Loading the sign-in page" />;
   if (session.error) {
@@ -81,12 +76,7 @@ export function SignIn() {
 
   return (
     <EntryFrame title="Sign in">
-      {refusal && (
-        <Notice tone="bad">
-          {REFUSALS[refusal] ??
-            `The provider's answer was refused (${refusal}). Try again, or use a password.`}
-        </Notice>
-      )}
+      {refusal && <Notice tone="bad">{refusal}</Notice>}
       {methods.password && (
         <form className="stack" onSubmit={(event) => void submit(event)}>
           <TextField
