@@ -16,7 +16,9 @@ TOKEN = "deployment-token-of-the-tests"
 @pytest.fixture(scope="session")
 async def embedded() -> AsyncIterator[Deployment]:
     """`slipstream up` as a newcomer starts it."""
-    async with deployment() as running:
+    # its worker asks engines for their counters as it starts; on a busy machine they may not answer yet, and the next
+    # time by default is five minutes later, longer than a test waits for a series
+    async with deployment(environment={"SLIPSTREAM_WORKER__LEDGER__RECONCILE_EVERY_S": "10"}) as running:
         yield running
 
 
