@@ -5,6 +5,7 @@ import { createRoot } from "react-dom/client";
 import { ApiError } from "./api/error";
 import { Toasts } from "./components/toasts";
 import { router } from "./router";
+import { watchAttention } from "./shell/attention";
 import { forgetOthers } from "./shell/forget";
 import { moveLink } from "./shell/links";
 import { SESSION_KEY } from "./shell/session";
@@ -43,6 +44,7 @@ queries.getQueryCache().subscribe((event) => {
 
 forgetOthers(queries, SESSION_KEY);
 followTheme();
+watchAttention(window);
 moveLink();
 const root = document.getElementById("root");
 if (root === null) throw new Error("index.html has no #root");

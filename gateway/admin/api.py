@@ -158,11 +158,12 @@ class AdminApi:
         principal.require(operation.permission, operator_only=operation.operator_only)
         return principal
 
-    async def admit_session(self, operation: Operation, token: SessionToken) -> Principal:
-        """The same for who is signed in to the console. Raises AuthError."""
+    async def admit_session(self, operation: Operation, token: SessionToken, *, used: bool) -> Principal:
+        """The same for who is signed in to the console. used: somebody is there, so that the session's idle time begins
+        anew. Raises AuthError."""
 
         async def ask(connection: asyncpg.Connection[Any]) -> Principal:
-            return await signed_in(connection, token.hash, timedelta(seconds=self._console.session_idle_s))
+            return await signed_in(connection, token.hash, timedelta(seconds=self._console.session_idle_s), used=used)
 
         principal = await self.connected(operation.name, ask)
         principal.require(operation.permission, operator_only=operation.operator_only)

@@ -161,15 +161,18 @@ async def authenticate(connection: asyncpg.Connection[Any], key_hash: bytes) -> 
     return _principal(row)
 
 
-async def signed_in(connection: asyncpg.Connection[Any], token_hash: bytes, idle: timedelta) -> Principal:
-    """Whose session this is, by the stored form of its token. idle: after how long unused it has ended. Raises an
-    AuthError for one that opens nothing."""
+async def signed_in(
+    connection: asyncpg.Connection[Any], token_hash: bytes, idle: timedelta, *, used: bool = True
+) -> Principal:
+    """Whose session this is, by the stored form of its token. idle: after how long unused it has ended; used: this is a
+    use of it. Raises an AuthError for one that opens nothing."""
     row = await connection.fetchrow(SESSION, token_hash, idle)
     if row is None:
         raise SessionEnded(NOT_SIGNED_IN)
     if row["disabled"]:
         raise TenantDisabled("This member or the organization is disabled.")
-    await connection.execute(SEEN, row["session_id"], min(LAST_USED_EVERY, idle / SEEN_SHARE))
+    if used:
+        await connection.execute(SEEN, row["session_id"], min(LAST_USED_EVERY, idle / SEEN_SHARE))
     return _principal(row)
 
 

@@ -32,6 +32,10 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
 
 
 HolderT = TypeVar("HolderT", bound=Holder)
+END_SESSIONS = """
+DELETE FROM gateway.console_sessions USING gateway.console_accounts
+ WHERE account_id = console_accounts.id AND principal_id = $1
+"""
 
 
 class HolderQuery(PageQuery, frozen=True, kw_only=True):
@@ -84,6 +88,8 @@ class PrincipalResource(Resource[HolderT]):
         call.require_covers(before.role, role)
         if disabled or role is not Role.OWNER:
             await self._require_other_owner(call, before)
+        if disabled:  # who is let in again later signs in again
+            await call.connection.execute(END_SESSIONS, principal_id)
         return await self.update(call, before, self.values_of(changes))
 
     async def remove(self, call: AdminCall, principal_id: UUID) -> Deleted:

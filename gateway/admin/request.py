@@ -30,6 +30,7 @@ from gateway.services import Services
 from gateway.wire.body_shape import Advice, BodyShape
 from gateway.wire.decode import decode, validation_error
 
+BACKGROUND_HEADER = "x-slipstream-background"
 ADVICE = Advice("Split it into several requests.", "Split it into several requests.")
 AnyConnection = ASGIConnection[Any, Any, Any, Any]
 
@@ -100,9 +101,15 @@ async def _admitted(connection: AnyConnection, operation: Operation, services: S
             if token is None:
                 raise SessionEnded(NOT_SIGNED_IN)
             services.browsers.require_intent(visit, token)
-            return await services.admin.admit_session(operation, token)
+            return await services.admin.admit_session(operation, token, used=not _unattended(connection))
     secret = bearer_secret(connection.headers.get("authorization", ""), "sk-slip-admin-...")
     return await services.admin.admit(operation, secret)
+
+
+def _unattended(connection: AnyConnection) -> bool:
+    """Whether a page asks by itself: it says so once nobody has touched it for a while, and a browser that opens a
+    stream of events again cannot say so."""
+    return BACKGROUND_HEADER in connection.headers or connection.headers.get("accept") == "text/event-stream"
 
 
 async def require_known_parameters(connection: AnyConnection, handler: BaseRouteHandler) -> None:

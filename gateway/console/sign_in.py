@@ -7,7 +7,7 @@ from typing import Any
 
 import asyncpg
 
-from contracts.errors import Conflict, PermissionDenied, SignInRefused, TotpRequired
+from contracts.errors import Conflict, PermissionDenied, ServiceError, SignInRefused, TotpRequired
 from gateway.admin.sealed import unseal
 from gateway.console import attempts, second_factor
 from gateway.console.accounts import Account, by_id, of_address
@@ -45,16 +45,8 @@ async def sign_in(call: ConsoleCall, body: SignIn) -> ConsoleSession:
     until = loop.time() + REFUSAL_S
     address, network = subjects(call, body.email)
     await count(call, address, network)
-    try:
-        account, alone = await _account(call, body)
-    except Conflict:  # the password is right, of more than one
-        await _forgive(call, address, network)
-        raise
-    except (SignInRefused, TotpRequired):
-        await asyncio.sleep(max(0.0, until - loop.time()))
-        raise
 
-    async def enter(connection: asyncpg.Connection[Any]) -> None:
+    async def enter(connection: asyncpg.Connection[Any], account: Account, *, alone: bool) -> None:
         async with acting(call, connection, account) as admin:
             now = await by_id(connection, account.id, lock=True)
             now.require_enabled()
@@ -65,7 +57,11 @@ async def sign_in(call: ConsoleCall, body: SignIn) -> ConsoleSession:
         await attempts.succeeded(connection, address, network, alone=alone)
 
     try:
-        await call.work(enter)
+        account, alone = await _account(call, body)
+        await call.work(lambda connection: enter(connection, account, alone=alone))
+    except (Conflict, ServiceError):  # the password is right, of more than one; or nobody looked at it
+        await _forgive(call, address, network)
+        raise
     except (SignInRefused, TotpRequired):
         await asyncio.sleep(max(0.0, until - loop.time()))
         raise
@@ -79,7 +75,12 @@ async def confirm_password(call: ConsoleCall, account: Account, password: str, p
         raise Conflict("This account has no password: it signs in by a provider of identities.")
     address, network = subjects(call, account.email)
     await count(call, address, network)
-    if not await call.console.passwords.fits(account.password_hash, password):
+    try:
+        right = await call.console.passwords.fits(account.password_hash, password)
+    except ServiceError:
+        await _forgive(call, address, network)
+        raise
+    if not right:
         raise SignInRefused("The password is wrong.", param=param)
     await _forgive(call, address, network)
 

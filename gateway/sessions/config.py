@@ -61,7 +61,7 @@ class ConsoleConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     passwords: bool = True
     """Accounts may sign in by a password. Turn it off where OpenID Connect shall be the only way."""
     session_idle_s: Annotated[float, Meta(ge=60, le=2_592_000)] = 3_600.0
-    """A session ends when it was not used for so long."""
+    """A session ends when it was not used for so long; what an open page asks by itself is no use."""
     session_lifetime_s: Annotated[float, Meta(ge=300, le=7_776_000)] = 43_200.0
     """A session ends so long after signing in, however much it is used."""
     link_lifetime_s: Annotated[float, Meta(ge=60, le=2_592_000)] = 259_200.0

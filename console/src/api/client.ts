@@ -1,5 +1,6 @@
 /** The admin API's client: typed by its OpenAPI document, signed by the session's cookie and its CSRF token. */
 import createClient, { type Middleware } from "openapi-fetch";
+import { unattended } from "../shell/attention";
 import { ApiError } from "./error";
 import { isReport, Turns } from "./reports";
 import type { components, paths } from "./schema";
@@ -20,7 +21,10 @@ export function csrfHeaders(): Record<string, string> {
 
 const signed: Middleware = {
   onRequest({ request }) {
-    if (request.method === "GET") return;
+    if (request.method === "GET") {
+      if (unattended()) request.headers.set("X-Slipstream-Background", "true");
+      return;
+    }
     if (csrfToken !== null) request.headers.set("X-CSRF-Token", csrfToken);
     if (request.method === "POST") request.headers.set("Idempotency-Key", crypto.randomUUID());
   },

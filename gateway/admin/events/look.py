@@ -91,6 +91,8 @@ class Look:
         """Whose requests were recorded since the last look. Where it counts from moves on; both counts are of one
         snapshot, so that no row falls between them."""
         now: datetime = await connection.fetchval("SELECT now()")
+        if self._since is not None and now < self._since:  # the database's clock was set back
+            self._since, self._recorded = now - LATE, {}
         if self._since is None or now - self._since > LOOKS_BACK:
             active = set() if self._since is None else await self._counted(connection, self._since)
             self._since = now - LATE

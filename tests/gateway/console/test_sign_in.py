@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import datetime
 from uuid import uuid4
 
 import pytest
 
 from gateway.console.attempts import Subject
+from gateway.console.passwords import MOST_WAITING, THREADS
 from gateway.tenants.roles import PERMISSIONS, Role
 from tests.gateway.admin.lone_gateway import LoneGateway
 from tests.gateway.console.browser import PASSWORD, Town
@@ -204,6 +206,54 @@ async def test_a_session_is_one_of_every_gateway_and_ends_on_all_at_once(
         assert not browser.cookies
         there.cookies = copied
         assert (await there.ask("GET", "/admin/v1/me")).code == "session_ended"
+
+
+async def test_who_is_let_in_again_signs_in_again(town: Town) -> None:
+    email = await town.account(Role.DEVELOPER)
+    async with town.browser() as browser, town.signed_in() as owner:
+        member_id = (await browser.sign_in(email)).signed_in["account"]["member_id"]
+        for disabled in (True, False):
+            answer = await owner.ask("PATCH", f"/admin/v1/members/{member_id}", {"disabled": disabled})
+            assert answer.status == 200
+        assert (await browser.ask("GET", "/admin/v1/me")).code == "session_ended"
+
+
+async def test_what_an_open_page_asks_by_itself_keeps_no_session(town: Town) -> None:
+    async def seen(session_id: str) -> datetime:
+        stated: datetime = await town.database.fetchval(
+            "SELECT last_seen_at FROM gateway.console_sessions WHERE id = $1", session_id
+        )
+        return stated
+
+    async with town.signed_in() as browser:
+        session_id = (await browser.ask("GET", "/console/api/session")).signed_in["session"]["id"]
+        await town.database.execute(
+            "UPDATE gateway.console_sessions SET last_seen_at = now() - interval '30 minutes' WHERE id = $1", session_id
+        )
+        before = await seen(session_id)
+        assert (await browser.ask("GET", "/admin/v1/me", X_Slipstream_Background="true")).status == 200
+        assert await seen(session_id) == before
+        assert (await browser.ask("GET", "/admin/v1/me")).status == 200
+        assert await seen(session_id) > before
+
+
+async def test_a_password_that_nobody_looked_at_is_no_failed_attempt(town: Town) -> None:
+    """More sign in at once than may wait for a hash."""
+
+    async def attempt(email: str) -> int:
+        async with town.browser() as browser:
+            return (await browser.sign_in(email)).status
+
+    emails = [f"{uuid4().hex}@example.com" for _ in range(THREADS + MOST_WAITING + 8)]
+    statuses = await asyncio.gather(*map(attempt, emails))
+    assert set(statuses) == {401, 503}
+    failures = {
+        email: await town.database.fetchval(
+            "SELECT failures FROM gateway.console_attempts WHERE subject = $1", Subject.address(town.pepper, email).key
+        )
+        for email in emails
+    }
+    assert [failures[email] for email in emails] == [int(status == 401) for status in statuses]
 
 
 @pytest.mark.parametrize(
