@@ -1,1 +1,0 @@
-import{S as e,_ as t,q as n}from"./index-rowoFtJm.js";import{B as r}from"./client-C1OHoom0.js";var i=r();function a(){let{canOperate:r}=e(),a=t();return r(`usage.read`)?(0,i.jsx)(n,{to:`/operations`,replace:!0}):(0,i.jsx)(n,{to:`/org/$organizationId`,params:{organizationId:a},replace:!0})}export{a as Home};

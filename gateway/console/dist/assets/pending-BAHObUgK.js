@@ -1,1 +1,0 @@
-import{B as e,o as t,s as n}from"./client-C1OHoom0.js";import{r}from"./page-BLA_LvSh.js";var i=e();function a({title:e,query:a}){return(0,i.jsx)(r,{title:e,children:a.error?(0,i.jsx)(t,{error:a.error,retry:()=>void a.refetch()}):(0,i.jsx)(n,{})})}export{a as t};
