@@ -20,6 +20,9 @@ RETRY_AFTER_S = 1.0
 MAX_READ = 2_048
 """Characters of an engine's message that are looked at."""
 MAX_SENTENCE = 400
+MOST_TOKENS = 10_000_000
+"""Of one count. No context holds so many; what is told beyond is an engine's or a proxy's mistake, which the columns of
+the ledger and the router's messages do not hold for all choices of a request together."""
 CLIENT_STATUSES = (400, 413, 422)
 CREDIT_HINT = "the account behind the pool's API key has no credit or quota left there"
 NAMES_HINT = "compare the engine's /v1/models with the model's name or engine_model"
@@ -223,31 +226,42 @@ def with_drafts(usage: Usage, extension: Any) -> Usage:
     if not choices:
         return usage
     try:
-        drafts = sum(int(one.get("spec_num_proposed_drafts") or one.get("num_draft_tokens") or 0) for one in choices)
+        drafts = sum(_count(one.get("spec_num_proposed_drafts") or one.get("num_draft_tokens")) for one in choices)
         accepted = sum(
-            int(one.get("spec_num_correct_drafts") or one.get("num_accepted_draft_tokens") or 0) for one in choices
+            _count(one.get("spec_num_correct_drafts") or one.get("num_accepted_draft_tokens")) for one in choices
         )
-    except (TypeError, ValueError):
+    except (OverflowError, TypeError, ValueError):
         return usage
     # SGLang multiplies its checks by the guesses it was started with, which an adaptive table may have raised since
     return msgspec.structs.replace(usage, draft_tokens=max(drafts, accepted), accepted_draft_tokens=accepted)
 
 
 def usage_of(value: Any) -> Usage:
-    """An OpenAI usage object; counts that are missing or null are 0. Raises EngineFailed when it is not one."""
+    """An OpenAI usage object; counts that are missing or null are 0, and a part is no more than its whole. Raises
+    EngineFailed when it is not one, and when a count is negative or more than `MOST_TOKENS`."""
     try:
         prompt_details = value.get("prompt_tokens_details") or {}
         completion_details = value.get("completion_tokens_details") or {}
-        accepted = int(completion_details.get("accepted_prediction_tokens") or 0)
+        prompt, completion = _count(value.get("prompt_tokens")), _count(value.get("completion_tokens"))
+        # SGLang reports it beside the counts, OpenAI inside the details
+        reasoning = _count(value.get("reasoning_tokens") or completion_details.get("reasoning_tokens"))
+        accepted = _count(completion_details.get("accepted_prediction_tokens"))
         return Usage(
-            prompt_tokens=int(value.get("prompt_tokens") or 0),
-            completion_tokens=int(value.get("completion_tokens") or 0),
-            cached_tokens=int(prompt_details.get("cached_tokens") or 0),
-            # SGLang reports it beside the counts, OpenAI inside the details
-            reasoning_tokens=int(value.get("reasoning_tokens") or completion_details.get("reasoning_tokens") or 0),
-            cache_write_tokens=int(prompt_details.get("cache_write_tokens") or 0),
-            draft_tokens=accepted + int(completion_details.get("rejected_prediction_tokens") or 0),
+            prompt_tokens=prompt,
+            completion_tokens=completion,
+            cached_tokens=min(_count(prompt_details.get("cached_tokens")), prompt),
+            reasoning_tokens=min(reasoning, completion),
+            cache_write_tokens=min(_count(prompt_details.get("cache_write_tokens")), prompt),
+            draft_tokens=accepted + _count(completion_details.get("rejected_prediction_tokens")),
             accepted_draft_tokens=accepted,
         )
-    except (AttributeError, TypeError, ValueError):
+    except (AttributeError, OverflowError, TypeError, ValueError):
         raise EngineFailed("The engine reported a usage that cannot be read.") from None
+
+
+def _count(value: Any) -> int:
+    """Null is 0. Raises ValueError for what no count is, and as `int` does."""
+    count = int(value or 0)
+    if not 0 <= count <= MOST_TOKENS:
+        raise ValueError(value)
+    return count

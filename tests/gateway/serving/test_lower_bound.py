@@ -77,3 +77,19 @@ async def test_choices_that_cannot_be_aborted_are_billed_as_far_as_they_were_see
     assert row["prompt_tokens"] == 7
     assert 20 <= row["completion_tokens"] <= record["tokens"] < 2 * 900
     assert record["disconnected"]
+
+
+@pytest.mark.parametrize("prompt_tokens", [-50, 3_000_000_000, 9_000_000_000_000_000_000])
+async def test_a_usage_that_nothing_can_hold_is_that_engines_mistake_alone(
+    platform: SlowPlatform, prompt_tokens: int
+) -> None:
+    """It was charged to limits and missing in the ledger; of the largest, no message reached the router, nor did those
+    of requests that were sent along."""
+    seen = await platform.ask(stream=False, tokens=5, prompt_tokens=prompt_tokens)
+    assert seen.status == 502
+    row = await platform.charge(seen.request_id)
+    assert (row["finish"], row["billed"]) == ("engine_error", False)
+    assert 0 <= row["prompt_tokens"] < 100
+    after = await platform.ask(stream=False, tokens=5, prompt_tokens=7, cached_tokens=500)
+    row = await platform.charge(after.request_id)
+    assert (after.status, row["prompt_tokens"], row["cached_tokens"]) == (200, 7, 7), "a part is no more than its whole"
