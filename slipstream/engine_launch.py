@@ -143,13 +143,12 @@ def _named_by_models(settings: Settings, pool: PoolSettings) -> Iterator[str]:
 
 def _cards(launch: LaunchConfig, pool: PoolSettings, context_tokens: int) -> tuple[Reasoned[int], Knee | None]:
     """How many cards a replica has, and the knee there: as set, else the fewest that hold the model and the promise."""
-    field = f"pools.{pool.name}.launch"
     if pool.tensor_parallel:
-        return Reasoned(pool.tensor_parallel, "as set"), _knee(launch, field, pool.tensor_parallel, context_tokens)
+        return Reasoned(pool.tensor_parallel, "as set"), _knee(launch, pool, pool.tensor_parallel, context_tokens)
     refused: ConfigError | None = None
     for cards in TENSOR_PARALLEL:
         try:
-            found = _knee(launch, field, cards, context_tokens)
+            found = _knee(launch, pool, cards, context_tokens)
         except ConfigError as error:
             refused = refused if cards > gpu_of(launch).per_node and refused else error
             continue
@@ -159,8 +158,9 @@ def _cards(launch: LaunchConfig, pool: PoolSettings, context_tokens: int) -> tup
     raise refused
 
 
-def _knee(launch: LaunchConfig, field: str, cards: int, context_tokens: int) -> Knee | None:
-    node = node_of(launch, cards, field)
+def _knee(launch: LaunchConfig, pool: PoolSettings, cards: int, context_tokens: int) -> Knee | None:
+    field = f"pools.{pool.name}.launch"
+    node = node_of(launch, cards, field, max_adapters=pool.max_adapters)
     try:
         require_fit(node, context_tokens)
     except ConfigError as error:

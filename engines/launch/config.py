@@ -99,7 +99,7 @@ class LaunchConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Part of the cards' memory for weights, draft weights, keys and values; the rest is for activations and the
     runtime."""
 
-    chunk_tokens: Annotated[int, Meta(ge=0)] = 0
+    chunk_tokens: Annotated[int, Meta(ge=0, le=262_144)] = 0
     """Prompt tokens of one step; 0: as many as fill the card."""
 
     max_running: Annotated[int, Meta(ge=0, le=4096)] = 0

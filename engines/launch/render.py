@@ -63,7 +63,15 @@ def render(pool: Pool, replica: Replica, launch: LaunchConfig, served: Served, s
             "or speculation = false for the replica",
             param=f"{field}.speculation",
         )
-    sized = size(launch, field, served.context_tokens, served.tensor_parallel, served.max_running, speculation)
+    sized = size(
+        launch,
+        field,
+        served.context_tokens,
+        served.tensor_parallel,
+        served.max_running,
+        speculation,
+        pool.max_adapters,
+    )
     target = Target(pool, replica, launch, served.model_name, sized, served.token_file)
     matrix.require_compatible(target)
     compared = _require_head(target, sized)

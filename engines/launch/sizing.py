@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from contracts.errors import ConfigError
+from engines.launch.adapter_memory import adapter_bytes
 from engines.launch.checkpoint import PLAIN, Checkpoint, read_checkpoint
 from engines.launch.config import LaunchConfig, LaunchSpeculation
 from engines.launch.draft_head import HEAD_BYTES, head_parameters
@@ -103,6 +104,7 @@ def node_of(
     tensor_parallel: int,
     field: str,
     speculating: bool = False,
+    max_adapters: int = 0,
 ) -> Node:
     """The machine of one replica, with the model on it in its number formats. Raises ConfigError."""
     gpu = gpu_of(launch)
@@ -114,7 +116,14 @@ def node_of(
         # a head has a layer of keys and values of its own
         shape = msgspec.structs.replace(shape, kv_bytes=shape.kv_bytes * (1 + 1 / shape.layers))
         usable = math.floor((usable - share) * 100) / 100
-    return Node(f"{shape.name} on {tensor_parallel} x {gpu.name}", gpu, tensor_parallel, shape, usable_memory=usable)
+    return Node(
+        f"{shape.name} on {tensor_parallel} x {gpu.name}",
+        gpu,
+        tensor_parallel,
+        shape,
+        usable_memory=usable,
+        adapter_bytes=adapter_bytes(shape, launch.adapter_rank, max_adapters, tensor_parallel),
+    )
 
 
 def gpu_of(launch: LaunchConfig) -> Gpu:
@@ -139,20 +148,24 @@ def size(
     tensor_parallel: Reasoned[int],
     max_running: Reasoned[int] | None,
     speculating: bool,
+    max_adapters: int,
 ) -> Sizing:
     """max_running: None where nothing but memory bounds it. speculating: with `launch.speculation`, which there is.
+    max_adapters: the pool's.
 
     Raises ConfigError, and what `require_fit` raises.
     """
     gpu = gpu_of(launch)
-    node = node_of(launch, tensor_parallel.value, field, speculating)
+    node = node_of(launch, tensor_parallel.value, field, speculating, max_adapters)
     require_fit(node, context_tokens.value)
     weights, checkpoint = weights_of(launch, gpu, field)
     running = max_running or _all_that_fits(node, context_tokens.value)
     memory = Reasoned(
         node.usable_memory,
         f"{node.gpus} x {gpu.memory_bytes / 1e9:.0f} GB x {node.usable_memory:g} - "
-        f"{node.memory.weights_bytes / 1e9:.1f} GB of weights = {node.memory.kv_bytes / 1e9:.1f} GB, "
+        f"{node.memory.weights_bytes / 1e9:.1f} GB of weights"
+        + (f" - {node.adapter_bytes / 1e9:.1f} GB for adapters" if max_adapters else "")
+        + f" = {node.memory.kv_bytes / 1e9:.1f} GB, "
         f"{node.memory.kv_tokens:,} tokens of keys and values"
         + (", beside a draft head" if node.usable_memory < launch.memory else ""),
     )

@@ -9,11 +9,9 @@ import msgspec
 
 from contracts.desired_state import Pool, Replica
 from contracts.errors import ConfigError
+from engines.launch.adapter_memory import adapters_in_batch
 from engines.launch.config import LaunchConfig
 from engines.launch.sizing import Sizing
-
-ADAPTERS_IN_BATCH = 8
-"""Adapters whose requests an engine computes at once; SGLang's own choice."""
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -47,7 +45,7 @@ class Target(msgspec.Struct, frozen=True):
     @property
     def adapters_in_batch(self) -> int:
         """Adapters computed at once, no more than a replica is given."""
-        return min(ADAPTERS_IN_BATCH, self.pool.max_adapters)
+        return adapters_in_batch(self.pool.max_adapters)
 
     @property
     def host(self) -> str:

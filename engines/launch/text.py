@@ -20,7 +20,11 @@ def text_of(spec: LaunchSpec) -> str:
 
 def title(spec: LaunchSpec) -> str:
     """What is rendered, in one line."""
-    return f"{spec.pool}/{spec.replica}: {spec.engine}, speculation {'on' if spec.speculation else 'off'}"
+    return " ".join(f"{spec.pool}/{spec.replica}: {spec.engine}, speculation {_on(spec.speculation)}".split())
+
+
+def _on(speculation: bool) -> str:
+    return "on" if speculation else "off"
 
 
 def script_of(spec: LaunchSpec) -> str:
@@ -75,7 +79,8 @@ def _reasoned(line: str, why: str, end: str) -> Iterator[str]:
 
 
 def _harmless(why: str) -> str:
-    return why.replace("`", "'").replace("\\", "/")
+    """On one line, whatever a name in it has: what stands on the next would be a command."""
+    return " ".join(why.split()).replace("`", "'").replace("\\", "/")
 
 
 def _words(argument: Argument) -> str:

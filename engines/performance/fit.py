@@ -62,22 +62,27 @@ def require_fit(node: Node, context_tokens: int) -> None:
             f"the weights of {model.name} do not fit: {model.parameters / 1e9:.1f} billion parameters × "
             f"{model.weight_bytes:g} bytes = {_gb(model.weights_bytes)}, but {node.gpus} × {gpu.name} of "
             f"{_gb(gpu.memory_bytes)} have {_gb(usable)} beside a reserve of "
-            f"{_gb(memory.reserve_bytes)}; {_enough(node)}",
+            f"{_gb(memory.reserve_bytes)}{_adapters(node, ' and')}; {_enough(node)}",
             param="tensor_parallel",
         )
     if context_tokens > memory.kv_tokens:
         raise ContextBeyondKv(
             f"a context of {context_tokens:,} tokens × {memory.kv_bytes_per_token:,.0f} bytes needs "
             f"{_gb(context_tokens * memory.kv_bytes_per_token)} of keys and values, but {_gb(memory.total_bytes)} − "
-            f"{_gb(memory.reserve_bytes)} reserve − {_gb(memory.weights_bytes)} weights leave {_gb(memory.kv_bytes)}: "
+            f"{_gb(memory.reserve_bytes)} reserve − {_gb(memory.weights_bytes)} weights{_adapters(node, ' −')} leave "
+            f"{_gb(memory.kv_bytes)}: "
             f"at most {memory.kv_tokens:,} tokens",
             param="context_tokens",
         )
 
 
+def _adapters(node: Node, joined: str) -> str:
+    return f"{joined} {_gb(node.adapter_bytes)} for LoRA adapters" if node.adapter_bytes else ""
+
+
 def _enough(node: Node) -> str:
     """The next number of cards that would hold the weights, as the end of a sentence."""
-    needed = node.model.weights_bytes / (node.gpu.memory_bytes * node.usable_memory)
+    needed = (node.model.weights_bytes + node.adapter_bytes) / (node.gpu.memory_bytes * node.usable_memory)
     for gpus in (1, 2, 4, 8, 16):
         if needed < gpus <= node.gpu.per_node and node.model.heads % gpus == 0:
             return f"{gpus} cards would hold them"

@@ -18,11 +18,13 @@ class MemoryDivision(msgspec.Struct, frozen=True):
     """Activations, workspaces, the allocator's slack."""
     weights_bytes: float
     kv_bytes_per_token: float
+    adapter_bytes: float = 0.0
+    """Places for LoRA adapters."""
 
     @property
     def kv_bytes(self) -> float:
         """Left for keys and values; below 0 the weights do not fit."""
-        return self.total_bytes - self.reserve_bytes - self.weights_bytes
+        return self.total_bytes - self.reserve_bytes - self.weights_bytes - self.adapter_bytes
 
     @property
     def kv_tokens(self) -> int:

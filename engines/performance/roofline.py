@@ -32,6 +32,8 @@ class Node(msgspec.Struct, frozen=True):
     efficiency: Efficiency = Efficiency()
     usable_memory: float = 0.9
     """Share of memory the engine may fill; activations and the runtime take the rest."""
+    adapter_bytes: float = 0.0
+    """Of that share, on all cards together: places for LoRA adapters."""
 
     @property
     def memory(self) -> MemoryDivision:
@@ -42,6 +44,7 @@ class Node(msgspec.Struct, frozen=True):
             reserve_bytes=total_bytes * (1 - self.usable_memory),
             weights_bytes=self.model.weights_bytes,
             kv_bytes_per_token=self.model.kv_bytes_per_token * max(self.gpus / self.model.kv_heads, 1.0),
+            adapter_bytes=self.adapter_bytes,
         )
 
     @property

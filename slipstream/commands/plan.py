@@ -70,7 +70,7 @@ TOKENS = Finite(min=1, max=100_000_000)
 @click.option("--context-tokens", type=click.IntRange(min=1), help="Longest prompt and answer. Default: the means.")
 @click.option(
     "--prompt-cv",
-    type=Finite(min=0),
+    type=Finite(0, 100),
     help="Deviation of the prompts' lengths over their mean: 0 all alike. Default: 1.",
 )
 @click.option(

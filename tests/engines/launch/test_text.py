@@ -102,12 +102,15 @@ def test_no_folder_is_made_that_nothing_goes_into(written: Callable[[LaunchSpec]
 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_no_reason_is_read_as_a_command(shell: str, tmp_path: Path) -> None:
-    why = 'one\'s own `touch x` $(touch x) "quoted" \\ behind'
+    why = f'one\'s own `touch x` $(touch x) "quoted" \\ behind\ntouch {tmp_path}/came-here'
     spec = msgspec.structs.replace(
         keyed(tmp_path, "sglang"),
         before=(),
         key_file="",
         files=(),
+        pool=why,
         arguments=(Argument("--a", ("1",), why), Argument("--b", ("2",), why)),
     )
     assert run(shell, text_of(spec), tmp_path)[1][-4:] == ["--a", "1", "--b", "2"]
+    assert run(shell, script_of(spec), tmp_path)[1][-4:] == ["--a", "1", "--b", "2"]
+    assert not (tmp_path / "came-here").exists()
