@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -13,6 +13,8 @@ from engines.drivers.error_bodies import event_error
 ReadError = Callable[[int, bytes], SlipstreamError]
 """An engine's error by status and body, as `Driver.error` reads it."""
 
+MOST_CHOICES = 100_000
+"""Of one request; the index of one is the engine's word."""
 TEXTS = ("reasoning_content", "reasoning", "content", "refusal")
 """The texts of a chat event's `delta`; a completion's is the choice's own `text`. What a model thinks before it answers
 vLLM calls `reasoning`, others and we `reasoning_content`."""
@@ -23,14 +25,45 @@ ABORT = "abort"
 itself, which has then failed."""
 
 
+class _FunctionShape(msgspec.Struct, gc=False):
+    name: str | None = None
+    arguments: str | None = None
+
+
+class _CallShape(msgspec.Struct, gc=False):
+    index: int | None = None
+    function: _FunctionShape | None = None
+
+
+class _DeltaShape(msgspec.Struct, gc=False):
+    tool_calls: list[_CallShape] | None = None
+
+
+class _ChoiceShape(msgspec.Struct, gc=False):
+    index: Annotated[int, msgspec.Meta(ge=0, le=MOST_CHOICES)] | None = None
+    text: str | None = None
+    delta: _DeltaShape | None = None
+    logprobs: dict[str, Any] | None = None
+
+
+class _Shape(msgspec.Struct, gc=False):
+    """What readers of events take for granted; all else may be anything."""
+
+    choices: list[_ChoiceShape] | None = None
+
+
 def decoded(payload: bytes) -> dict[str, Any]:
-    """An event's JSON object. Raises EngineFailed when it is none."""
+    """An event's JSON object. Raises EngineFailed when it is none, or none of OpenAI's."""
     try:
         chunk = msgspec.json.decode(payload)
     except msgspec.DecodeError:
         raise EngineFailed("The engine sent an event that is not JSON.") from None
     if not isinstance(chunk, dict):
         raise EngineFailed("The engine sent an event that is not an object.")
+    try:
+        msgspec.convert(chunk, _Shape)
+    except msgspec.ValidationError as error:
+        raise EngineFailed("The engine sent an event of another shape than OpenAI's.", detail=str(error)) from None
     return chunk
 
 

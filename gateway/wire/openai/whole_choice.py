@@ -92,7 +92,9 @@ class WholeChoice:
             logprobs = {name: array and array.raw() for name, array in self._logprobs.items()}
         return {"index": self._index, **content, "logprobs": logprobs, "finish_reason": self.finish_reason}
 
-    def _text(self, name: str, more: str) -> None:
+    def _text(self, name: str, more: object) -> None:
+        if not isinstance(more, str):
+            raise EngineFailed("The engine sent something else than text where text belongs.")
         self._texts.setdefault(name, bytearray()).extend(more.encode())
 
     def _call(self, position: int) -> _Call:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -284,6 +285,41 @@ def test_nonsense_from_an_engine_is_its_failure(bad: bytes) -> None:
         Relay(OURS, MODEL, 1, include_usage=False).feed(bad)
     with pytest.raises(EngineFailed):
         Collector(OURS, MODEL, 1).feed(bad)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"choices": {"index": 0}},
+        {"choices": [None]},
+        {"choices": [{"index": "first", "delta": {}}]},
+        {"choices": [{"index": -1, "delta": {}}]},
+        {"choices": [{"index": 10**30, "text": "a"}]},
+        {"choices": [{"index": 0, "text": ["a"]}]},
+        {"choices": [{"index": 0, "delta": "a"}]},
+        {"choices": [{"index": 0, "delta": {"tool_calls": {}}}]},
+        {"choices": [{"index": 0, "delta": {"tool_calls": [7]}}]},
+        {"choices": [{"index": 0, "delta": {"tool_calls": [{"index": "a"}]}}]},
+        {"choices": [{"index": 0, "delta": {"tool_calls": [{"function": {"arguments": {}}}]}}]},
+        {"choices": [{"index": 0, "delta": {"content": "a"}, "logprobs": [1]}]},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize(
+    "make", [lambda: Relay(OURS, MODEL, 2, include_usage=False), lambda: Collector(OURS, MODEL, 2)]
+)
+def test_an_event_of_another_shape_is_the_engines_failure(
+    event: dict[str, Any], make: Callable[[], Relay | Collector]
+) -> None:
+    """It was an internal error of ours, for which no engine is left alone."""
+    with pytest.raises(EngineFailed, match="of another shape"):
+        make().feed(b"data: " + msgspec.json.encode({"object": "chat.completion.chunk", **event}) + b"\n\n")
+
+
+def test_a_list_where_text_belongs_is_collected_by_nobody() -> None:
+    event = {"object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {"content": [{"type": "thinking"}]}}]}
+    with pytest.raises(EngineFailed, match="else than text"):
+        Collector(OURS, MODEL, 1).feed(b"data: " + msgspec.json.encode(event) + b"\n\n")
 
 
 @pytest.mark.parametrize("running_usage", [False, True])
