@@ -74,7 +74,8 @@ async def test_a_key_ignores_the_cookie_and_needs_no_token(town: Town, projects:
         me = await browser.ask("GET", "/admin/v1/me", **headers)
         assert me.body["id"] == str(member_id) != mine
         assert (await browser.ask("POST", projects, {"name": uuid4().hex}, **headers)).status == 201
-        wrong = await browser.ask("GET", "/admin/v1/me", authorization=f"Bearer {secret[:-1]}x")
+        other = secret[:-1] + ("y" if secret.endswith("x") else "x")
+        wrong = await browser.ask("GET", "/admin/v1/me", authorization=f"Bearer {other}")
         assert wrong.status == 401  # and the cookie does not help
 
 
