@@ -463,7 +463,7 @@ class Dispatcher:
             mirror = self._mirrors[replica.id] = KvMirror(served[0] if served else "", replays)
         try:
             changes, first = mirror.take(event.number, event.payload, event.repeated, replica.adapters.used)
-        except (msgspec.MsgspecError, ValueError, TypeError, LookupError):
+        except (msgspec.MsgspecError, ValueError, TypeError, LookupError, RecursionError):
             return  # another format, or a torn message: the index goes on without
         index = pool.index
         for change in changes:

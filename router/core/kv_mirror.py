@@ -77,7 +77,7 @@ class KvMirror:
         """Take in one message: what changed, and from which number a replay is needed (None: none).
 
         repeated: it comes from a replay. adapters: requests have had LoRA adapters there since it began. Raises
-        msgspec.MsgspecError, ValueError, TypeError, LookupError for what is no message of this format.
+        msgspec.MsgspecError, ValueError, TypeError, LookupError, RecursionError for what is no message of this format.
         """
         at, events, *_ = msgspec.msgpack.decode(payload)
         changes: list[Change] = []
@@ -182,6 +182,8 @@ class _Stored(msgspec.Struct, frozen=True):
             hashes, parent, tokens, size = event[1:5]
             extra = event[8] if len(event) > 8 else None
             adapter = event[7] if len(event) > 7 else None
+        if not isinstance(adapter, str | None):
+            raise TypeError(adapter)
         keys = list(extra[0] or ()) if extra else []
         if adapter and keys[:1] == [adapter]:
             del keys[0]  # vLLM has it there too, and the salt behind it

@@ -195,7 +195,15 @@ def test_nonsense_is_ignored() -> None:
     state = DesiredState(1, (Model("m", Tier.CHAT, "p", 8192),), (Pool("p", "sglang", (Replica("r1", "http://e"),)),))
     core.handle(StatePublished(state), 0.0)
     decisions: list[Decision] = []
-    for payload in (b"", b"\xc1", message(1.0, ["BlockStored"]), msgspec.msgpack.encode({"a": 1})):
+    named = ["BlockStored", [1], None, [1, 2], 2, None, "GPU", 7]
+    for payload in (
+        b"",
+        b"\xc1",
+        b"\x91" * 100_000,
+        message(1.0, ["BlockStored"]),
+        message(1.0, named),
+        msgspec.msgpack.encode({"a": 1}),
+    ):
         decisions += core.handle(KvBatch("r1", 0, payload), 0.0)
     assert decisions == []
 
