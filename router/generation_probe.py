@@ -92,7 +92,7 @@ def outcome(status: int, body: bytes) -> tuple[Probe, str]:
                 code = _status(error_body(payload).code)
                 return _judged(code), f"a generation ended in an error, code {code}"
             finished = finished or _finishes(chunk)
-    except (EngineFailed, msgspec.DecodeError, AttributeError, TypeError):
+    except (EngineFailed, msgspec.DecodeError, AttributeError, TypeError, RecursionError):
         return Probe.FAILED, "a generation's events cannot be read"
     return (Probe.WELL, "") if finished else (Probe.FAILED, "a generation ended in the middle of its stream")
 

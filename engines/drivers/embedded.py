@@ -66,6 +66,6 @@ class EmbeddedDriver(SGLangDriver):
         try:
             answer = msgspec.json.decode(body) if status == 200 else {}
             usage = answer["usage"]
-        except (msgspec.DecodeError, KeyError, TypeError):
+        except (msgspec.DecodeError, KeyError, TypeError, RecursionError):
             raise EngineFailed("The engine's answer about a past request cannot be read.") from None
         return with_drafts(usage_of(usage), answer.get("sglext"))

@@ -25,5 +25,5 @@ def parse_served_models(body: bytes) -> list[ServedModel]:
     """The answer to MODELS. Raises EngineFailed for one that is none."""
     try:
         return msgspec.json.decode(body, type=_List).data
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         raise EngineFailed("The engine's answer to GET /v1/models is no list of models.") from None

@@ -50,7 +50,7 @@ def _load_message(body: bytes) -> str:
     try:
         told = msgspec.json.decode(body)
         said = told.get("error_message")
-    except (msgspec.DecodeError, AttributeError):
+    except (msgspec.DecodeError, AttributeError, RecursionError):
         return ""
     return said if isinstance(said, str) and said else error_body(body).message
 
@@ -197,5 +197,5 @@ class SGLangDriver(Driver):
                 max_running=sum(int(rank.get("max_running_requests") or 0) for rank in ranks),
                 retracted=sum(int(rank.get("num_retracted_requests") or 0) for rank in ranks),
             )
-        except (msgspec.DecodeError, KeyError, TypeError, ValueError, AttributeError):
+        except (msgspec.DecodeError, KeyError, TypeError, ValueError, AttributeError, RecursionError):
             raise EngineFailed("The engine's load report cannot be read.") from None

@@ -112,7 +112,7 @@ class TensorRTLLMDriver(Driver):
                 draft_tokens=sum(int(one.get("numDraftTokens") or 0) for one in drafting),
                 accepted_draft_tokens=sum(int(one.get("numAcceptedTokens") or 0) for one in drafting),
             )
-        except (msgspec.DecodeError, KeyError, TypeError, ValueError, AttributeError, IndexError):
+        except (msgspec.DecodeError, LookupError, TypeError, ValueError, AttributeError, RecursionError):
             raise EngineFailed("The engine's load report cannot be read.") from None
 
     def counts(self) -> EngineRequest:

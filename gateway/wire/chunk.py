@@ -56,7 +56,7 @@ def decoded(payload: bytes) -> dict[str, Any]:
     """An event's JSON object. Raises EngineFailed when it is none, or none of OpenAI's."""
     try:
         chunk = msgspec.json.decode(payload)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         raise EngineFailed("The engine sent an event that is not JSON.") from None
     if not isinstance(chunk, dict):
         raise EngineFailed("The engine sent an event that is not an object.")
@@ -133,12 +133,12 @@ def texts_in(payload: bytes) -> list[tuple[int, str]]:
         else:
             return _unusual_texts_in(payload)
         return [(choice.index, text)] if text else []
-    except (msgspec.DecodeError, ValueError):
+    except (msgspec.DecodeError, ValueError, RecursionError):
         return _unusual_texts_in(payload)
 
 
 def _unusual_texts_in(payload: bytes) -> list[tuple[int, str]]:
     try:
         return list(texts_of(msgspec.json.decode(payload)))
-    except (msgspec.DecodeError, AttributeError, TypeError, ValueError):
+    except (msgspec.DecodeError, AttributeError, TypeError, ValueError, RecursionError):
         return [(0, "")]

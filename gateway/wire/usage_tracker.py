@@ -151,5 +151,5 @@ def _decoded(usage: bytes) -> Usage | None:
     """None when the engine wrote nonsense."""
     try:
         return usage_of(msgspec.json.decode(usage))
-    except (msgspec.DecodeError, EngineFailed):
+    except (msgspec.DecodeError, EngineFailed, RecursionError):
         return None

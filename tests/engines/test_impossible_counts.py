@@ -12,6 +12,7 @@ from contracts.desired_state import Pool, Replica
 from contracts.errors import EngineFailed
 from engines.drivers import registry as drivers
 from engines.drivers.base import EngineRequest
+from engines.drivers.served_models import parse_served_models
 from gateway.metering.ledger import reconciliation
 
 HUGE = "1" + "0" * 400
@@ -33,6 +34,14 @@ def test_a_load_report_with_an_impossible_number_is_none(driver: str, field: str
     rank = ",".join(f'"{name}":{number}' for name, number in told.items())
     with pytest.raises(EngineFailed):
         drivers.get(driver).parse_load(f'{{"loads":[{{{rank}}}]}}'.encode())
+
+
+@pytest.mark.parametrize("driver", ["sglang", "embedded", "tensorrt_llm"])
+def test_a_report_that_is_nested_without_end_is_none(driver: str) -> None:
+    with pytest.raises(EngineFailed):
+        drivers.get(driver).parse_load(b'{"loads":' * 50_000)
+    with pytest.raises(EngineFailed):
+        parse_served_models(b'{"data":' * 50_000)
 
 
 @pytest.mark.parametrize("value", ["NaN", "+Inf", "-Inf", "-1", "1e300"])

@@ -55,5 +55,5 @@ def likelihood(choice: Choice, output_tokens: int | None) -> float:
         values = msgspec.json.decode(values)
     if output_tokens is not None:
         values = values[len(values) - min(output_tokens, len(values)) :]
-    known = [value for value in values if value is not None]
+    known = [value for value in values if isinstance(value, int | float)]
     return sum(known) / len(known) if known else -math.inf

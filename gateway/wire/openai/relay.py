@@ -172,7 +172,7 @@ class Relay:
         if self.characters is not None:
             self.characters += sum(len(text) for index, text in texts_in(payload) if index == 0)
         if not self.text_seen:
-            self.text_seen = has_text(msgspec.json.decode(payload))
+            self.text_seen = has_text(decoded(payload))
         return b"data: " + rewritten + b"\n\n"
 
     def _rewrite(self, payload: bytes) -> bytes | None:

@@ -279,7 +279,11 @@ def test_comments_and_event_fields_are_skipped() -> None:
     assert relay.done
 
 
-@pytest.mark.parametrize("bad", [b"data: {broken\n\n", b"data: 7\n\n", b"data: " + b"x" * 5_000_000])
+@pytest.mark.parametrize(
+    "bad",
+    [b"data: {broken\n\n", b"data: 7\n\n", b"data: " + b"x" * 5_000_000, b"data: " + b'{"a":' * 50_000 + b"\n\n"],
+    ids=["broken", "a number", "too long", "too deep"],
+)
 def test_nonsense_from_an_engine_is_its_failure(bad: bytes) -> None:
     with pytest.raises(EngineFailed):
         Relay(OURS, MODEL, 1, include_usage=False).feed(bad)
