@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from infra.local.child import Child
@@ -21,6 +22,10 @@ from tests.database import OWNER
 from tests.sglang.server import MODELS, SGLangServer, settings, sglang_server
 
 _numbers = itertools.count(1)
+
+# Timing decides no test: by default an example that takes 0.2 s fails, as any does on a busy machine.
+hypothesis.settings.register_profile("untimed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("untimed")
 
 
 @pytest.fixture(scope="session")

@@ -28,7 +28,7 @@ def night_of(source: Source, night: datetime.date, items: int) -> list[int]:
 
 
 @given(first=NIGHTS, second=NIGHTS, items=st.integers(1, 500), more=st.integers(MOST_ITEMS - 500, MOST_ITEMS))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_two_nights_share_no_seed(first: datetime.date, second: datetime.date, items: int, more: int) -> None:
     one, other = night_of(find("json"), first, items), night_of(find("json"), second, more)
     assert (one[0], len(one), len(set(one))) == (min(one), items, items)
@@ -46,7 +46,7 @@ def test_a_file_is_asked_in_another_order_every_night(tmp_path: Path) -> None:
     assert sorted(night_of(one, tonight, 999)) == list(range(250)), "each once at most"
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(chosen=st.sampled_from(SHORT), night=NIGHTS, seed=st.integers(0, 2**62))
 def test_training_cannot_draw_a_nights_item(chosen: Slice, night: datetime.date, seed: int) -> None:
     """Whatever seed training takes: every item rests on a phrase of its side, and no phrase is of both."""

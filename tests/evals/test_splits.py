@@ -51,7 +51,7 @@ def asked(item: Item) -> str:
 
 
 @pytest.mark.parametrize("one", QUICK, ids=lambda one: one.name)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(seed=st.integers(0, 2**62), split=st.sampled_from(Split), for_training=st.booleans())
 def test_all_an_item_is_made_of_is_of_its_side(one: Slice, seed: int, split: Split, for_training: bool) -> None:
     item = one.item(seed, split, for_training=for_training)

@@ -67,7 +67,7 @@ class Plain:
         return name in excessive and others_demand <= running
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     st.lists(EVENTS, max_size=60),
     st.lists(st.sampled_from([0.5, 1.0, 2.0, 4.0]), min_size=len(NAMES), max_size=len(NAMES)),
@@ -102,7 +102,7 @@ def test_the_verdict_equals_the_plain_one(events: list[tuple[str, object, int]],
             assert in_excess(queue, name) == plain.in_excess(name), (kind, which, tokens)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.integers(2, 12), st.integers(1, 40), st.integers(1, 3))
 def test_where_all_demand_alike_nobody_is_in_excess(tenants: int, waiting: int, running: int) -> None:
     queue = FairQueue()

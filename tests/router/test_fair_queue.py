@@ -29,7 +29,7 @@ def waiting(
     return made
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.lists(
         st.tuples(st.sampled_from("abc"), st.integers(-1, 1), st.sampled_from([10, 20]), st.integers(0, 9)), max_size=30

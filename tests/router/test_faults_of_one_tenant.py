@@ -463,7 +463,7 @@ class AllAgainstOneReplica(RuleBasedStateMachine):
 
 
 for _machine in (BreakerAgainstPlain, AvoidanceAgainstPlain, OneTenantAgainstAll, AllAgainstOneReplica):
-    _machine.TestCase.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)
+    _machine.TestCase.settings = settings(max_examples=120, stateful_step_count=40)
 test_a_breaker_is_what_its_history_makes_it = BreakerAgainstPlain.TestCase
 test_an_avoidance_is_what_its_history_makes_it = AvoidanceAgainstPlain.TestCase
 test_one_tenant_takes_no_replica_from_another = OneTenantAgainstAll.TestCase

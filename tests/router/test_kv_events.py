@@ -195,7 +195,7 @@ def test_nonsense_is_ignored() -> None:
     state = DesiredState(1, (Model("m", Tier.CHAT, "p", 8192),), (Pool("p", "sglang", (Replica("r1", "http://e"),)),))
     core.handle(StatePublished(state), 0.0)
     decisions: list[Decision] = []
-    named = ["BlockStored", [1], None, [1, 2], 2, None, "GPU", 7]
+    named: list[object] = ["BlockStored", [1], None, [1, 2], 2, None, "GPU", 7]
     for payload in (
         b"",
         b"\xc1",

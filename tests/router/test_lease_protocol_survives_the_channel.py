@@ -435,5 +435,5 @@ class LeaseProtocol(RuleBasedStateMachine):
 
 
 pytestmark = pytest.mark.timeout(600)  # 12,000 steps take a busy machine more than two minutes
-LeaseProtocol.TestCase.settings = settings(max_examples=150, stateful_step_count=80, deadline=None)
+LeaseProtocol.TestCase.settings = settings(max_examples=150, stateful_step_count=80)
 test_lease_protocol_survives_the_channel = LeaseProtocol.TestCase

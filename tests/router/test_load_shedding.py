@@ -33,7 +33,7 @@ def names(asks: list[QueuedRequest]) -> set[int]:
     return {one.number for one in asks}
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(st.tuples(st.floats(0.01, 3.0), st.floats(0.1, 10.0)), max_size=20), st.floats(0, 2), st.floats(0.5, 8))
 def test_who_is_left_can_begin_in_time(asks: list[tuple[float, float]], backlog_s: float, rate: float) -> None:
     line = [waiting(number, *each) for number, each in enumerate(asks)]
@@ -109,7 +109,7 @@ def plainly_given_up(
     return gone
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.lists(st.tuples(st.floats(0.01, 3.0), st.floats(0.1, 10.0)), max_size=16),
     st.floats(0, 2),

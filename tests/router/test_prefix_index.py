@@ -54,7 +54,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(STEPS, st.lists(PROMPTS, min_size=1, max_size=5))
 @example([("hold", 2, "aa"), ("hold", 2, "b"), ("hold", 2, "a"), ("trim", 2, 2)], ["b"])  # a prompt ends inside a node
 def test_overlaps_are_those_of_the_naive_twin(steps: list[tuple[str, int, str | int]], asked: list[str]) -> None:

@@ -44,7 +44,7 @@ def computed_meanwhile(oldest: int, behind: list[int], own: int) -> int:
     return others
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(prompts, st.lists(prompts, max_size=4), prompts)
 def test_what_is_taken_to_be_in_front_is_what_such_an_engine_computes_meanwhile(
     oldest: int, behind: list[int], own: int

@@ -152,7 +152,7 @@ REPORTS = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(REPORTS)
 def test_slowness_is_what_its_history_makes_it(reports: list[tuple[float, str, float]]) -> None:
     slowness, plain, now = Slowness(), PlainSlowness(), 0.0
@@ -166,7 +166,7 @@ def test_slowness_is_what_its_history_makes_it(reports: list[tuple[float, str, f
 HONEST = [one for one in distinct(CELLS) if one != MALLORY]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     st.integers(1, CELLS - 1),
     st.lists(
@@ -191,7 +191,7 @@ def test_one_voice_moves_no_verdict_beyond_what_the_others_find(
             assert slowness.value >= 0.5 - 1e-9
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(st.sampled_from([MALLORY] * 6 + [ALICE, BOB]), max_size=400))
 def test_one_organization_teaches_at_most_as_much_as_all_others(names: list[str]) -> None:
     teachers = Teachers()

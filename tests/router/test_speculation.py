@@ -99,7 +99,7 @@ def test_a_burst_shorter_than_the_window_is_no_peak() -> None:
     assert not governor.on
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.integers(1, 3), st.floats(0.1, 2.0), st.floats(0.0, 1.0))
 def test_the_load_of_clients_that_send_one_request_after_the_other_is_their_number(
     clients: int, request_s: float, pause_share: float

@@ -66,7 +66,7 @@ def test_with_nobody_in_front_it_is_the_planners_rule(interference_ms: int, tran
     assert splits(Costs(0.3, interference_s, 0.3, transfer_s), False) is shorter(transfer_s, interference_s)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(seconds, seconds, seconds, seconds, st.booleans())
 def test_the_rule_is_what_a_plain_comparison_says_outside_the_margin(
     whole_s: float, interference_s: float, pair_s: float, transfer_s: float, was: bool
@@ -78,7 +78,7 @@ def test_the_rule_is_what_a_plain_comparison_says_outside_the_margin(
         assert splits(costs, was) is was or costs.advantage_s == MARGIN * transfer_s == 0
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.floats(0, 1e-3), st.floats(0, 1e-8), st.floats(0, 0.1), st.floats(0, 1e-3), st.booleans())
 def test_a_longer_prompt_is_never_served_whole_where_a_shorter_one_is_split(
     per_token_s: float, per_pair_s: float, start_s: float, moved_s: float, was: bool

@@ -194,5 +194,5 @@ class Reading(RuleBasedStateMachine):
             before.append(hashes)
 
 
-Reading.TestCase.settings = settings(max_examples=15, stateful_step_count=20, deadline=None)
+Reading.TestCase.settings = settings(max_examples=15, stateful_step_count=20)
 TestReading = Reading.TestCase

@@ -10,7 +10,7 @@ from fractions import Fraction
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -138,7 +138,6 @@ def test_no_drafts_is_plain_sampling() -> None:
     assert chain([p], [], [], [Fraction(1, 4)]) == (0, 1)
 
 
-@settings(deadline=None)
 @given(st.integers(0, 10_000), st.integers(0, 4), st.data())
 def test_tensors_follow_the_rules(seed: int, count: int, data: st.DataObject) -> None:
     source = random.Random(seed)

@@ -27,7 +27,7 @@ def tokenizer() -> Tokenizer:
 
 @pytest.mark.parametrize("cut", CUTS)
 @given(text=st.text(alphabet="ab _=(\n\t'é#", max_size=200), seed=st.integers(0, 10_000))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_the_three_parts_are_the_text(cut: Callable[[str, random.Random], Gap | None], text: str, seed: int) -> None:
     gap = cut(text, random.Random(seed))
     if gap is None:

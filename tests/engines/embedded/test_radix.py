@@ -95,12 +95,12 @@ class Twins(RuleBasedStateMachine):
 
 
 def test_radix_and_naive_twin_agree_on_every_page() -> None:
-    run_state_machine_as_test(Twins, settings=settings(max_examples=120, stateful_step_count=40, deadline=None))
+    run_state_machine_as_test(Twins, settings=settings(max_examples=120, stateful_step_count=40))
 
 
 @pytest.mark.nightly
 def test_radix_and_naive_twin_agree_on_every_page_at_length() -> None:
-    run_state_machine_as_test(Twins, settings=settings(max_examples=2000, stateful_step_count=60, deadline=None))
+    run_state_machine_as_test(Twins, settings=settings(max_examples=2000, stateful_step_count=60))
 
 
 def cache(total: int = 8) -> tuple[RadixCache, PagePool]:

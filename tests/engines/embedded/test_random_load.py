@@ -93,7 +93,7 @@ def test_any_order_of_submits_steps_and_aborts_leaves_nothing_behind(tiny_model:
             assert not self.open
             check_idle(self.engine)
 
-    run_state_machine_as_test(Machine, settings=settings(max_examples=15, stateful_step_count=30, deadline=None))
+    run_state_machine_as_test(Machine, settings=settings(max_examples=15, stateful_step_count=30))
 
 
 def serve_at_random(folder: Path, requests: int, seed: int, speculation: SpeculationConfig | None = None) -> Engine:

@@ -49,7 +49,7 @@ paths = st.lists(st.integers(0, 2), min_size=1, max_size=5).map(tuple)
 actions = st.one_of(st.tuples(st.just("use"), paths), st.tuples(st.just("free"), st.integers(0, 9)), st.just("evict"))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(actions, max_size=60))
 def test_it_holds_and_forgets_what_the_naive_tree_does(steps: list[object]) -> None:
     cache, naive, used = BlockCache(), NaiveTree(), []

@@ -39,7 +39,7 @@ def request(
     return Observation(arm, unit, ttft_ms, itl_ms, failed, good)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(st.booleans(), OBSERVATION), max_size=60), st.integers(0, 60))
 def test_batches_do_not_matter(drawn: list[tuple[bool, Observation]], next_stage: int) -> None:
     """Cut anywhere, or one by one, over a change of stage: the same state and the same verdict, bit for bit."""
@@ -63,7 +63,7 @@ def test_batches_do_not_matter(drawn: list[tuple[bool, Observation]], next_stage
     assert told[0] == told[1] == told[2]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(OBSERVATION, max_size=60))
 def test_what_was_stored_replays_to_the_same_bytes(requests: list[Observation]) -> None:
     stored = msgspec.json.encode(requests)

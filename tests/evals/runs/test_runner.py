@@ -157,7 +157,7 @@ async def test_a_run_asks_every_item_once_and_a_slice_with_an_end_goes_round(
     deaths=st.lists(st.tuples(st.integers(1, 60), st.booleans()), max_size=4),
     compared=st.booleans(),
 )
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 async def test_killed_between_any_two_steps_it_goes_on_and_counts_every_item_once(
     connection: Connection, module_postgres_url: str, deaths: list[tuple[int, bool]], compared: bool
 ) -> None:

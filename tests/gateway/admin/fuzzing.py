@@ -70,7 +70,6 @@ def fuzz(
 
             @hypothesis.settings(
                 max_examples=max_examples,
-                deadline=None,
                 database=None,
                 derandomize=True,
                 suppress_health_check=list(hypothesis.HealthCheck),
@@ -134,7 +133,6 @@ def fuzz_sequences(
                 settings=hypothesis.settings(
                     max_examples=sequences,
                     stateful_step_count=steps,
-                    deadline=None,
                     database=None,
                     suppress_health_check=list(hypothesis.HealthCheck),
                     phases=[hypothesis.Phase.generate],

@@ -210,5 +210,5 @@ class RevocationMachine(RuleBasedStateMachine):
         await self.keyring.stop()
 
 
-RevocationMachine.TestCase.settings = settings(max_examples=300, stateful_step_count=40, deadline=None)
+RevocationMachine.TestCase.settings = settings(max_examples=300, stateful_step_count=40)
 TestRevocationBound = RevocationMachine.TestCase

@@ -67,7 +67,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=STEPS, more=st.randoms(use_true_random=False))
 async def test_two_gateways_store_each_report_once_in_any_order(
     pool: asyncpg.Pool[Any], steps: list[Any], more: Any

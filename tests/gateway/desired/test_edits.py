@@ -73,7 +73,7 @@ def served(state: DesiredState, name: str) -> bool:
     return found is None or edits.pools_of(found) <= serving
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(ANY_EDIT, max_size=8))
 def test_any_sequence_of_edits_leaves_a_state_that_contradicts_nothing(drawn: list[Any]) -> None:
     state = STATE

@@ -344,7 +344,6 @@ def test_no_limit_is_passed_under_any_clock(store: AnyStore, examples: int) -> N
             settings=settings(
                 max_examples=examples,
                 stateful_step_count=40,
-                deadline=None,
                 derandomize=True,
                 phases=(Phase.explicit, Phase.reuse, Phase.generate),
                 report_multiple_bugs=False,

@@ -170,7 +170,6 @@ def test_scripts_and_twin_agree(store: AnyStore, examples: int) -> None:
             settings=settings(
                 max_examples=examples,
                 stateful_step_count=40,
-                deadline=None,
                 derandomize=True,
                 phases=(Phase.explicit, Phase.reuse, Phase.generate),
                 report_multiple_bugs=False,

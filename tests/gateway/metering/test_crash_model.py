@@ -375,7 +375,5 @@ async def _ask(url: str, driver: str, request_id: str, attempt: int) -> Usage | 
 def test_crashes_lose_and_double_nothing() -> None:
     run_state_machine_as_test(
         Crashes,
-        settings=settings(
-            max_examples=40, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
-        ),
+        settings=settings(max_examples=40, stateful_step_count=40, suppress_health_check=list(HealthCheck)),
     )

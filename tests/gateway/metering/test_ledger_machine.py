@@ -228,7 +228,6 @@ def test_every_attempt_has_one_row_and_totals_add_up(fresh_postgres_url: str) ->
         settings=settings(
             max_examples=8,
             stateful_step_count=30,
-            deadline=None,
             suppress_health_check=list(HealthCheck),
             database=None,
         ),

@@ -51,7 +51,7 @@ REQUESTS = st.tuples(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(REQUESTS, max_size=25))
 def test_the_share_is_that_of_a_recount_over_all_tokens(requests: list[Any]) -> None:
     naive, mine = Naive(), observer()
@@ -66,7 +66,7 @@ def test_the_share_is_that_of_a_recount_over_all_tokens(requests: list[Any]) -> 
         assert sample.differing_token == (sample.reusable_tokens if new else None)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 1 << 32), st.integers(20_000, 80_000))
 def test_memory_is_bounded_and_what_is_forgotten_is_never_claimed(seed: int, limit_bytes: int) -> None:
     source, naive, mine = random.Random(seed), Naive(), observer(limit_bytes=limit_bytes)

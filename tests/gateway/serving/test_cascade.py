@@ -422,7 +422,7 @@ def masked(client: Client, request_id: str) -> bytes:
     return client.answer.body.replace(request_id.removeprefix("req_").encode(), b"ID")
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     small=st.integers(1, 6),
     big=st.integers(1, 6),

@@ -95,7 +95,7 @@ ERRORS = st.sampled_from(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     course=courses(),
     driver=st.sampled_from(["embedded", "openai"]),

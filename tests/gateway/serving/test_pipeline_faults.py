@@ -34,7 +34,7 @@ ENGINES: st.SearchStrategy[dict[str, Any]] = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     stream=st.booleans(),
     choices=st.integers(1, 2),
@@ -91,7 +91,7 @@ FIM = FimFormat(RequestConfig())
 KEYSTROKE = {"model": "m", "prompt": "def f():\n    ret", "suffix": "\n", "max_tokens": 50}
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     stream=st.booleans(),
     driver=st.sampled_from(["embedded", "openai"]),

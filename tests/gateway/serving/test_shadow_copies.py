@@ -383,7 +383,7 @@ def _lasting(client: Client) -> tuple[int, bytes]:
     return answer.status, re.sub(rb'"created":\d+', b"", body)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(says=GARBAGE, ending=ENDINGS, stream=st.booleans())
 def test_whatever_the_candidate_does_the_customer_reads_the_same(says: bytes, ending: str, stream: bool) -> None:
     async def check() -> None:

@@ -17,7 +17,7 @@ from slipstream.stream_audit.verdict import Outcome
 from tests.slipstream.stream_audit.networks import PLAN, buffer, direct, flush, jittery, measured, nagle, stream, whole
 
 SEEDS = st.integers(0, 2**32)
-FEW = settings(max_examples=60, deadline=None)
+FEW = settings(max_examples=60)
 
 
 def pattern(audit: Measured) -> Pattern:

@@ -57,7 +57,7 @@ def collected(events: Sequence[bytes], asked: Filled) -> str:
 
 
 @given(TOKENS, RULES, st.sampled_from([0.3, 0.6, 0.8]), st.integers(1, 4))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 def test_cut_anywhere_a_completion_is_shown_or_not_by_the_tokens_that_are_left_of_it(
     tokens: list[Token], rules: StopRules, least: float, size: int
 ) -> None:

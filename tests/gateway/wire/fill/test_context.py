@@ -181,7 +181,7 @@ PIECES = st.lists(st.sampled_from(["\n", "    ", "\t", "if x:", "{", "}", "end",
 
 
 @given(PIECES.map("".join), PIECES.map("".join), st.sampled_from(["python", "go", "ruby", "markdown", "other"]))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_whatever_the_file_the_end_of_a_block_is_outside_of_it(prefix: str, suffix: str, language: str) -> None:
     block = block_at(prefix, suffix, language)
     if block is None:

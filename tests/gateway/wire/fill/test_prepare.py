@@ -96,7 +96,7 @@ SIDES = st.lists(
 
 
 @given(SIDES.map("".join), SIDES.map("".join), st.integers(40, 300), st.integers(1, 30))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 async def test_whatever_the_file_the_prompt_and_its_answer_fit(
     prefix: str, suffix: str, context: int, max_tokens: int
 ) -> None:
@@ -296,7 +296,7 @@ async def test_nothing_is_healed_unasked_or_where_engines_cannot(where: Target) 
     assert ids_of(plain) == tuple(CODE.fill_ids("y = offse", ""))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.text(st.sampled_from("ab _.(\n\tß"), max_size=300), st.integers(30, 200))
 async def test_a_healed_prompt_and_what_the_output_begins_with_are_the_prefix(prefix: str, context: int) -> None:
     where = target(CODE, context_tokens=context, fim={"healing": True})

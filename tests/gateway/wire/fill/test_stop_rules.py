@@ -29,7 +29,7 @@ RULES = st.builds(
 
 
 @given(TEXTS, SUFFIXES, RULES, st.data())
-@settings(max_examples=1_500, deadline=None)
+@settings(max_examples=1_500)
 def test_cut_anywhere_a_text_ends_where_the_whole_one_does(
     text: str, suffix: str, rules: StopRules, data: st.DataObject
 ) -> None:

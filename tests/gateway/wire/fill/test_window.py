@@ -23,7 +23,7 @@ def cost(text: str) -> int:
 
 
 @given(TEXT, TEXT, st.integers(0, 400))
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 def test_a_window_fits_and_touches_the_cursor(prefix: str, suffix: str, room: int) -> None:
     shown = window(prefix, suffix, room, counts)
 
@@ -35,7 +35,7 @@ def test_a_window_fits_and_touches_the_cursor(prefix: str, suffix: str, room: in
 
 
 @given(TEXT, TEXT, st.integers(40, 400))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_both_ends_stand_at_line_ends_unless_one_line_is_too_long(prefix: str, suffix: str, room: int) -> None:
     shown = window(prefix, suffix, room, counts)
 
