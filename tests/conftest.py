@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
+import asyncpg
 import hypothesis
 import pytest
 
@@ -46,6 +47,7 @@ async def postgres_server(services_folder: DataFolder) -> AsyncIterator[Path]:
     child = Child(postgres.spec(), services_folder.log("postgres"))
     child.start()
     await child.ready()
+    await _without_autovacuum(services_folder.postgres_socket)
     yield services_folder.postgres_socket
     await child.stop()
     postgres.close()
@@ -126,6 +128,15 @@ async def sglang(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SGLa
     folder = with_tools_template(MODELS / "slipstream-chat", tmp_path_factory.mktemp("model"))
     async with sglang_server(folder, "tiny", "engine-token") as server:
         yield server
+
+
+async def _without_autovacuum(server: Path) -> None:
+    """Its transactions, begun at any moment in the databases of other tests too, hold the horizon below which requests
+    and events are read: what a test has written would be seen by its next look, not by its first."""
+    connection = await asyncpg.connect(_url(server, "postgres", OWNER))
+    await connection.execute("ALTER SYSTEM SET autovacuum = off")
+    await connection.execute("SELECT pg_reload_conf()")
+    await connection.close()
 
 
 async def _fresh(server: Path, template: str, role: str = APPLICATION_ROLE) -> str:
