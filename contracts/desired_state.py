@@ -147,6 +147,9 @@ class Pool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     """Driver `openai` only; the others always have it. The engines keep prefix caches apart by the request's
     `cache_salt`. Without it tenants share their caches: `cached_tokens` is then hidden and every prompt
     token costs the full price, so that nobody can learn or gain from what others have sent."""
+    max_completion_tokens: bool = False
+    """Driver `openai` only. The most tokens of a chat answer are sent as `max_completion_tokens`: OpenAI's reasoning
+    models refuse `max_tokens`, which is sent otherwise, for others know no second name of it."""
     max_adapters: Annotated[int, msgspec.Meta(ge=0, le=10_000)] = 0
     """LoRA adapters that a replica is given at a time at most, and no more than its engine takes (embedded:
     `engine.lora.max_loaded`; SGLang: `--max-loaded-loras`; vLLM: `--max-cpu-loras`). 0: requests with an adapter are

@@ -119,5 +119,5 @@ def _generation(asked: ProbeGeneration) -> Generation:
     prompt: ChatPrompt | TextPrompt = TextPrompt(("1",))
     if asked.tier is Tier.CHAT:
         prompt = ChatPrompt(({"role": "user", "content": "1"},))
-    sampling = Sampling(max_tokens=1, temperature=0.0)
+    sampling = Sampling(max_tokens=1)
     return Generation(f"probe_{uuid.uuid4().hex}", NOBODY, asked.tier, asked.model, prompt, sampling)

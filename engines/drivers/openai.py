@@ -6,7 +6,7 @@ from __future__ import annotations
 import msgspec
 
 from contracts.errors import SlipstreamError, UnsupportedField
-from contracts.generation import Generation, TextPrompt
+from contracts.generation import ChatPrompt, Generation, TextPrompt
 from engines.drivers.base import Capabilities, Driver, EngineRequest
 from engines.drivers.error_bodies import engine_error
 from engines.drivers.openai_body import JsonObject, openai_body, path_of
@@ -16,14 +16,17 @@ from engines.drivers.served_models import MODELS
 class OpenAIDriver(Driver):
     """Drives any server that speaks OpenAI's completions and chat completions.
 
-    continuous_usage_stats, cache_salt: the pool's options of these names. Servers ignore or refuse what they
-    do not know, so neither is sent unless the pool says that its engines have it.
+    continuous_usage_stats, cache_salt, max_completion_tokens: the pool's options of these names. Servers ignore or
+    refuse what they do not know, so none is sent unless the pool says that its engines have it.
     """
 
     name = "openai"
 
-    def __init__(self, *, continuous_usage_stats: bool = False, cache_salt: bool = False) -> None:
+    def __init__(
+        self, *, continuous_usage_stats: bool = False, cache_salt: bool = False, max_completion_tokens: bool = False
+    ) -> None:
         self._cache_salt = cache_salt
+        self._max_completion_tokens = max_completion_tokens
         self._stream_options: JsonObject = {"include_usage": True}
         if continuous_usage_stats:
             self._stream_options["continuous_usage_stats"] = True
@@ -44,6 +47,8 @@ class OpenAIDriver(Driver):
         body["stream_options"] = self._stream_options
         if self._cache_salt and generation.cache_salt:
             body["cache_salt"] = generation.cache_salt
+        if self._max_completion_tokens and isinstance(generation.prompt, ChatPrompt):
+            body["max_completion_tokens"] = body.pop("max_tokens")
         return EngineRequest("POST", path_of(generation), msgspec.json.encode(body))
 
     def error(self, status: int, body: bytes) -> SlipstreamError:

@@ -38,7 +38,11 @@ def of_pool(pool: Pool) -> Driver:
     Raises ConfigError for a name there is not.
     """
     if pool.driver == OpenAIDriver.name:
-        return OpenAIDriver(continuous_usage_stats=pool.continuous_usage_stats, cache_salt=pool.cache_salt)
+        return OpenAIDriver(
+            continuous_usage_stats=pool.continuous_usage_stats,
+            cache_salt=pool.cache_salt,
+            max_completion_tokens=pool.max_completion_tokens,
+        )
     if pool.driver == TensorRTLLMDriver.name:
         return TensorRTLLMDriver(request_priorities=pool.request_priorities)
     if pool.driver == VLLMDriver.name:

@@ -42,6 +42,7 @@ DRIVER_OPTIONS = (
     ),
     DriverOption("continuous_usage_stats", (OpenAIDriver.name,), _ALWAYS),
     DriverOption("cache_salt", (OpenAIDriver.name,), _ALWAYS),
+    DriverOption("max_completion_tokens", (OpenAIDriver.name,), "takes max_tokens, so leave it out"),
     DriverOption("request_priorities", (TensorRTLLMDriver.name,), "has no such option, so leave it out"),
     DriverOption("abort_by_id", (VLLMDriver.name,), "has no such option, so leave it out"),
 )

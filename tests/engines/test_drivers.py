@@ -463,6 +463,20 @@ def test_a_pools_options_reach_its_driver_and_nothing_is_sent_without_them() -> 
         drivers.of_pool(Pool("p", "sglnag"))
 
 
+def test_the_most_tokens_of_a_chat_answer_go_by_the_name_the_pools_engines_take() -> None:
+    plain = drivers.of_pool(Pool("p", "openai"))
+    newer = drivers.of_pool(Pool("p", "openai", max_completion_tokens=True))
+    names = {"max_tokens", "max_completion_tokens"}
+
+    def limits(driver: Driver, **fields: Any) -> dict[str, Any]:
+        body = body_of(driver.generate(generation(**fields), "m"))
+        return {name: body[name] for name in names & body.keys()}
+
+    assert limits(plain) == {"max_tokens": 7}
+    assert limits(newer) == {"max_completion_tokens": 7}
+    assert limits(newer, prompt=TextPrompt(("a",))) == {"max_tokens": 7}, "/v1/completions never had the other name"
+
+
 @pytest.mark.parametrize("one", drivers.names())
 @pytest.mark.parametrize("other", drivers.names())
 def test_of_two_dialects_only_what_both_can_is_relied_upon(one: str, other: str) -> None:

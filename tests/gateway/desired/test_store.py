@@ -160,10 +160,11 @@ async def test_the_last_known_state_survives_the_database(
 
 
 async def test_a_database_that_says_nothing_is_named_in_the_log_with_what_happens_next(
-    store_at: Callable[..., Any], wire: Wire, caplog: pytest.LogCaptureFixture
+    store_at: Callable[..., Any], wire: Wire, fresh_postgres_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
+    await (await store_at(fresh_postgres_url)).put(STATE)
     reader = await store_at(wire.url, poll_s=0.05, timeout_s=0.3)
-    await reader.put(STATE)
+    await until(lambda: reader.current.version == 1)
     wire.hold()
     said = "stays at version 1: the newest cannot be read (TimeoutError: no answer within 0.3 s); tried again every"
     await until(lambda: said in caplog.text)
