@@ -4307,6 +4307,8 @@ export interface components {
             kv_objective?: components["schemas"]["KvObjective"];
             /** @default 0 */
             max_adapters?: number;
+            /** @default false */
+            max_completion_tokens?: boolean;
             /** @default 0 */
             max_concurrency?: number;
             name: string;
