@@ -30,8 +30,9 @@ class Projection(Protocol):
 class Linear:
     """y = x W^T + b for x: (tokens, in), W: (out, in).
 
-    bf16 on a CPU: the weight is packed at start, which is 1.3 to 1.6 times faster at small batches than packing it on
-    every call, and gives a row the same bits whatever else is in the batch.
+    bf16 on a CPU that multiplies in it: the weight is packed at start, which is 1.3 to 1.6 times faster at small
+    batches than packing it on every call. On other CPUs it lies in float16 alone, as for `wide`: bf16 by PyTorch takes
+    two to five times as long there. A row has the same bits whatever else is in the batch, all three ways.
 
     `wide`: float32 inputs are taken beside bf16 ones and multiplied in float32, by a second copy of the weight in
     float16, which holds what bf16 holds but for numbers below 1e-7. Up to some 12 rows that is faster than bf16, above
@@ -54,32 +55,47 @@ class Linear:
         self._wide_bias = None if bias is None else bias.float()
         self.panels: Panels | None = None
         """The weight as our own kernels read it."""
-        if weight.numel() <= MOST_WIDE_ELEMENTS:
-            if native:
-                from engines.layers.native.matmul import Panels
+        bfloat16 = weight.dtype is torch.bfloat16 and weight.device.type == "cpu"
+        packs = bfloat16 and _packs_bfloat16()
+        small = weight.numel() <= MOST_WIDE_ELEMENTS
+        alone = bfloat16 and not packs and wide_is_fast(weight.device)
+        if native and small:
+            from engines.layers.native.matmul import Panels
 
-                self.panels = Panels(weight)
-            elif wide and float(weight.abs().max()) <= LARGEST_FLOAT16:
-                self._wide = _packed_float16(weight.float())
-        if weight.dtype is torch.bfloat16 and weight.device.type == "cpu" and torch._C._has_mkldnn:
+            self.panels = Panels(weight)
+        elif ((wide and small) or alone) and float(weight.abs().max()) <= LARGEST_FLOAT16:
+            self._wide = _packed_float16(weight.float())
+        if packs:
             # the batch size is a hint that changes nothing measurable between 1 and 512
             self._packed = torch.ops.mkldnn._reorder_linear_weight(self._weight, 32)
             self._weight = self._packed
+        elif alone and self._wide is not None:
+            self._weight = torch.empty(0, dtype=weight.dtype)
 
     def __call__(self, x: Tensor) -> Tensor:
         """x: (tokens, in). Returns (tokens, out)."""
-        if x.dtype is not self._dtype:
-            if self.panels is not None:
-                out = self.panels(x)
-                return out if self._wide_bias is None else out + self._wide_bias
-            if self._wide is None:
-                return self(x.to(self._dtype)).to(x.dtype)
-            wide: Tensor = torch.ops.aten.fbgemm_linear_fp16_weight_fp32_activation(x, self._wide, self._wide_bias)
-            return wide
-        if self._packed is not None:
-            packed: Tensor = torch.ops.mkldnn._linear_pointwise(x, self._packed, self._bias, "none", [], "")
-            return packed
-        return functional.linear(x, self._weight, self._bias)
+        if self._packed is not None and x.dtype is self._dtype:
+            return self._plain(x)
+        if self.panels is not None:
+            out = self.panels(x)
+            return (out if self._wide_bias is None else out + self._wide_bias).to(x.dtype)
+        if self._wide is not None:
+            wide: Tensor = torch.ops.aten.fbgemm_linear_fp16_weight_fp32_activation(
+                x.float(), self._wide, self._wide_bias
+            )
+            return wide.to(x.dtype)
+        return self._plain(x.to(self._dtype)).to(x.dtype)
+
+    def _plain(self, x: Tensor) -> Tensor:
+        if self._packed is None:
+            return functional.linear(x, self._weight, self._bias)
+        packed: Tensor = torch.ops.mkldnn._linear_pointwise(x, self._packed, self._bias, "none", [], "")
+        return packed
+
+
+def _packs_bfloat16() -> bool:
+    """Whether oneDNN multiplies in bf16 here; without AVX-512 or `avx_ne_convert` it refuses to pack."""
+    return torch._C._has_mkldnn and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 def wide_is_fast(device: torch.device) -> bool:

@@ -45,6 +45,9 @@ MOST_ROWS = 3
 """With four vectors and two sums each that makes 24 of 32 registers."""
 STEPS, ZERO = np.float32(32767.0), np.float32(32768.0)
 HALF, NOTHING = np.float32(0.5), np.float32(0.0)
+IN_THIS_ORDER = ("nsz",)
+"""numba gives `FAST_MATH` to every operation that has no flags of its own, and LLVM would then take scale times step
+first in a kernel for three rows and last in that for one, where a row's bits would depend on its company."""
 LEAST = np.float32(1e-30)
 """A row of smaller numbers is all zeros: their steps could not be told from zero."""
 
@@ -122,10 +125,11 @@ def _kernel(rows: int) -> Any:
                 for row in range(rows):
                     upper = builder.sitofp(builder.sub(builder.load(high[row][at]), zero), FLOATS)
                     lower = builder.sitofp(builder.load(low[row][at]), FLOATS)
-                    total = builder.fadd(builder.fmul(upper, whole), lower)
+                    total = builder.fadd(builder.fmul(upper, whole, flags=IN_THIS_ORDER), lower, flags=IN_THIS_ORDER)
                     step = load_everywhere(builder, steps, number(row))
                     start = builder.add(builder.mul(width, number(row)), number(LANES * at))
-                    store(builder, builder.fmul(builder.fmul(total, scale), step), out, start)
+                    scaled = builder.fmul(total, scale, flags=IN_THIS_ORDER)
+                    store(builder, builder.fmul(scaled, step, flags=IN_THIS_ORDER), out, start)
             return context.get_dummy_value()
 
         return signature, code

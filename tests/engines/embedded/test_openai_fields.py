@@ -45,6 +45,11 @@ WEATHER = {
     },
 }
 CLOCK = {"type": "function", "function": {"name": "clock"}}
+CLOSED_CLOCK = {
+    "type": "function",
+    "function": {"name": "clock", "parameters": {"type": "object", "properties": {}, "additionalProperties": False}},
+}
+"""Takes nothing, so that a call of it ends wherever the model goes; one without a schema takes any object."""
 ASK: list[Any] = [{"role": "user", "content": "What is the capital of France?"}]
 SCHEMA = {
     "type": "object",
@@ -344,7 +349,7 @@ CALLER = Caller("11111111-1111-1111-1111-111111111111", "22222222-2222-2222-2222
 @pytest.mark.parametrize(
     "prompt",
     [
-        ChatPrompt(tuple(ASK), tools=(WEATHER, CLOCK), tool_choice="required", parallel_tool_calls=False),
+        ChatPrompt(tuple(ASK), tools=(WEATHER, CLOSED_CLOCK), tool_choice="required", parallel_tool_calls=False),
         ChatPrompt(
             tuple(ASK),
             response_format={"type": "json_schema", "json_schema": {"name": "c", "schema": SCHEMA, "strict": True}},
