@@ -51,6 +51,7 @@ async def queue_slices(connection: asyncpg.Connection[Any], release: Release, po
         budget=asked.budget_items,
         rule=evals_store.Rule(
             margin=asked.margin,
+            margins=asked.margins,
             alpha=policy.promotion_alpha,
             fail_alpha=policy.alpha_of("slices"),
             correlation=asked.correlation,

@@ -265,12 +265,18 @@ async def test_the_gate_may_fail_slices_by_their_part_of_the_releases_alpha_and_
 ) -> None:
     controller = Controller(ReleasesConfig())
     margins = msgspec.json.encode(Margins(alpha=0.1, promotion_alpha=0.02)).decode()
-    rule = msgspec.json.encode(SliceRule(margin=0.03, budget_items=900, correlation=0.1)).decode()
+    rule = msgspec.json.encode(
+        SliceRule(margin=0.03, margins={"facts": 0.04}, budget_items=900, correlation=0.1)
+    ).decode()
     release = await begun(database, controller, slices=["facts"], slice_rule=rule, margins=margins)
     assert release.comparison_id is not None
     asked = await evals_store.comparison(database, release.comparison_id)
     assert asked.rule == evals_store.Rule(
-        margin=0.03, alpha=0.02, fail_alpha=Policy(alpha=0.1).alpha_of("slices"), correlation=0.1
+        margin=0.03,
+        margins={"facts": 0.04},
+        alpha=0.02,
+        fail_alpha=Policy(alpha=0.1).alpha_of("slices"),
+        correlation=0.1,
     )
     assert asked.budget_items == 900
     await database.execute("UPDATE evals.comparisons SET status = 'done', decision = 'fail'")

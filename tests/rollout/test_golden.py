@@ -19,7 +19,7 @@ ENDS = {
 @pytest.mark.parametrize("name", GOLDEN)
 def test_every_verdict_is_the_one_that_was_stored_to_the_bit(name: str) -> None:
     golden = GOLDEN[name]
-    _, steps = replay(golden.release(), golden.steps)  # type: ignore[arg-type]
+    _, steps = replay(golden.release(), golden.steps)
     assert [step.step for step in steps if not step.same] == []
     assert (steps[-1].decision, steps[-1].event, steps[-1].stage) == ENDS[name]
     assert len(steps) == len(golden.steps) - 2
@@ -30,7 +30,7 @@ def test_a_judge_that_says_something_else_is_found(what: str) -> None:
     golden = GOLDEN["failing"]
     rows = [dict(step) for step in golden.steps]
     rows[-1] |= {"verdict": rows[-2]["verdict"]} if what == "verdict" else {"event": Event.OBSERVE.value}
-    _, steps = replay(golden.release(), rows)  # type: ignore[arg-type]
+    _, steps = replay(golden.release(), rows)
     assert [step.step for step in steps if not step.same] == [rows[-1]["step"]]
 
 
