@@ -8,7 +8,8 @@ import msgspec
 
 
 class Arm(StrEnum):
-    """The side that a session's hash put it on. It stays there, whoever answered in the end (intention to treat)."""
+    """The side that a session's hash put it on, and whose pool had the request. What ran elsewhere, by a split that a
+    gateway or the router did not know yet, is no observation (`InferenceRequest.side_on`)."""
 
     CANDIDATE = "candidate"
     CONTROL = "control"
