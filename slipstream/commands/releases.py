@@ -219,7 +219,7 @@ def rollback(deployment: Deployment, release: str, reason: str, as_json: bool) -
 def replay(deployment: Deployment, release: str, as_json: bool) -> None:
     """Judge every step of RELEASE anew from what it consumed, and compare each verdict with the one that was stored.
 
-    Ends with status 1 where one differs in any byte.
+    Ends with status 1 where one differs in any byte, or the step did something else than follows from it.
     """
     from gateway.releases import store
     from rollout.judging import Replayed
