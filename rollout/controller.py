@@ -25,7 +25,17 @@ from rollout import evidence, gathered
 from rollout.config import ReleasesConfig
 from rollout.evidence import Batch, Draw, Reading, joined
 from rollout.holder import holder_of
-from rollout.judging import Rules, folded, folded_step, policy_of, rules_of, told
+from rollout.judging import (
+    Rules,
+    event_if_running,
+    event_of,
+    folded,
+    folded_step,
+    lacking_copies,
+    policy_of,
+    rules_of,
+    told,
+)
 from rollout.shares import Sessions
 
 SESSION = "SET LOCAL idle_in_transaction_session_timeout = '10s'"
@@ -38,12 +48,6 @@ COPIED = (
     "this database is a copy of the one whose requests were counted, so it cannot be told which were; start the "
     "release anew"
 )
-EVENTS = {
-    Decision.ROLL_BACK: Event.FAIL,
-    Decision.PROMOTE: Event.ADVANCE,
-    Decision.INCONCLUSIVE: Event.UNDECIDED,
-    Decision.WAIT: Event.OBSERVE,
-}
 
 logger = logging.getLogger(__name__)
 
@@ -179,7 +183,8 @@ class Controller:
         reading = await evidence.read(connection, release, end, draw)
         slices = await gathered.slices_said(connection, release, before)
         votes = await gathered.votes_cast(connection, release, before)
-        batch = Batch(reading.observations, slices, *votes, reading.organizations)
+        copies = await gathered.copies(connection, release, end)
+        batch = Batch(reading.observations, slices, *votes, reading.organizations, copies)
         state = folded(before, rules, release.traffic_stage, batch)
         verdict, text = told(state, rules)
         event, reason = await self._event(connection, release, state, verdict)
@@ -233,19 +238,18 @@ class Controller:
         self, connection: asyncpg.Connection[Any], release: Release, state: State, verdict: Verdict
     ) -> tuple[Event, str]:
         """What a verdict does to a release where it stands, and why."""
-        event, reason = EVENTS[verdict.decision], verdict.reason
-        if event is Event.ADVANCE:  # the judge counts stages from the first that serves customers, people from 1
+        event, reason = event_if_running(release, state, verdict), verdict.reason
+        if event is Event.ADVANCE:  # the judge counts stages that serve customers, people from 1
             at = f"stage {release.stage + 1} of {len(release.stages)} ({100 * release.share:.4g} %)"
             reason = f"{at} has what it needs and nothing speaks against the candidate"
         if release.in_shadow and event is not Event.FAIL:
-            if broken := await gathered.broken_in_shadow(connection, release):
-                return Event.FAIL, broken
-            missing = await gathered.missing_in_shadow(connection, release, state)
-            event = Event.OBSERVE if missing else Event.ADVANCE
+            missing = await gathered.slices_wait_for(connection, release, state)
+            if lacking := lacking_copies(release, state):
+                missing = f"{lacking} more copies of requests that both sides answered"
             reason = f"missing: {missing}" if missing else "the shadow stage has what it needs"
-        if release.state is ReleaseState.HELD and event in (Event.ADVANCE, Event.UNDECIDED):
-            event, reason = Event.OBSERVE, f"it is held; otherwise: {reason}"
-        return event, reason
+        if (held := event_of(release, state, verdict)) is not event:
+            reason = f"it is held; otherwise: {reason}"
+        return held, reason
 
     async def _known(self, connection: asyncpg.Connection[Any], release: Release, rules: Rules) -> Known:
         """What is known behind the release's last step."""

@@ -18,7 +18,7 @@ from sqlalchemy import ColumnElement, and_, case, func, null, or_, select
 
 from contracts.errors import ContextTooLong
 from contracts.split import Side
-from evals.judge import Arm, Observation
+from evals.judge import Arm, Copy, Observation
 from gateway.db.rows import fetch
 from gateway.db.tables import request_traces
 from gateway.metering.journal.request_id import first_at
@@ -71,11 +71,13 @@ class Batch(msgspec.Struct, frozen=True, array_like=True):
     better: int = 0
     organizations: dict[str, int] = {}
     """Sessions among `observations` that no step before had, by organization."""
+    copies: tuple[Copy, ...] = ()
+    """Of requests, in the order in which they were judged."""
 
     @property
     def holds_something(self) -> bool:
         """There is anything to judge."""
-        return bool(self.observations or self.slices or self.worse or self.better)
+        return bool(self.observations or self.slices or self.worse or self.better or self.copies)
 
 
 class Reading(msgspec.Struct, frozen=True):

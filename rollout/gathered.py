@@ -1,17 +1,18 @@
-"""What else decides, beside requests: the gate's verdict on the slices, votes of reviewers, and copies of requests."""
+"""What else decides, beside requests: the gate's verdict on the slices, votes of reviewers, and copies of requests.
+
+Copies are rows like traces, and consumed like them (`rollout/evidence.py`).
+"""
 
 from __future__ import annotations
 
-from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
 import asyncpg
 import msgspec
-from sqlalchemy import and_, case, func, or_, select, true
+from sqlalchemy import and_, case, func, not_, or_, select, true
 
-from evals.judge import Policy, Slices, State
-from evals.judge.wealth import inverse, wealth
+from evals.judge import Copy, Policy, Slices, State
 from gateway.db.rows import fetch
 from gateway.evals import store as evals_store
 from gateway.evals.startable import SliceRule
@@ -21,12 +22,11 @@ from gateway.shadow.pair import Outcome
 from gateway.shadow.reviewing import coins
 from gateway.shadow.tables import shadow_pairs
 
-TOLERATED = Decimal("0.05")
-"""Part of the copies that a candidate may fail at: they run beside its work, at the lowest priority."""
-ALPHA = 0.01
-"""Probability that one which fails at no more is ever taken for broken, however often it is looked at."""
 _P = shadow_pairs.c
 _COMPARED = _P.outcome == Outcome.COMPARED.value
+_FAILED = _P.outcome == Outcome.FAILED.value
+_LATE = _P.outcome == Outcome.LATE.value
+_BASELINE_FAILED = _P.baseline_error_code.is_not(None)
 _CALLED = _P.same_tool_calls.is_not(None)
 SILENT = and_(_COMPARED, ~_CALLED, _P.candidate_characters == 0, _P.baseline_characters > 0)
 """Nothing was answered where the customer had a text."""
@@ -51,6 +51,7 @@ async def queue_slices(connection: asyncpg.Connection[Any], release: Release, po
         budget=asked.budget_items,
         rule=evals_store.Rule(
             margin=asked.margin,
+            margins=asked.margins,
             alpha=policy.promotion_alpha,
             fail_alpha=policy.alpha_of("slices"),
             correlation=asked.correlation,
@@ -74,53 +75,31 @@ async def votes_cast(connection: asyncpg.Connection[Any], release: Release, stat
     return max(0, found.worse - state.worse_votes), max(0, found.better - state.better_votes)
 
 
-async def broken_in_shadow(connection: asyncpg.Connection[Any], release: Release) -> str:
-    """Why a candidate serves nobody, in words; empty: it may. Customers had answers to all that was copied."""
-    of_session = func.avg(case((or_(_P.outcome == Outcome.FAILED.value, SILENT), 1), (_SPOKE, -1), else_=0))
-    sessions = (
-        select(func.round(of_session, 2).label("broken"), func.count().label("copies"))
-        .where(_P.release == str(release.id))
-        .group_by(_P.unit)
-        .subquery()
+async def copies(connection: asyncpg.Connection[Any], release: Release, end: int) -> tuple[Copy, ...]:
+    """What became of copies of requests between the release's watermark and `end`, a horizon, as of `evidence.read`.
+
+    One that came late where the customer was answered speaks for nobody, and is left out. Where the customer's own
+    engine failed it speaks for the candidate like an answer: of two that are alike either may be the late one.
+    """
+    worse = case(
+        (_FAILED, case((_BASELINE_FAILED, 0), else_=1)), (or_(_BASELINE_FAILED, _SPOKE), -1), (SILENT, 1), else_=0
     )
-    alike = select(sessions.c.broken, func.count().label("sessions")).group_by(sessions.c.broken)
-    outcomes = [(row["broken"] - TOLERATED, row["sessions"]) for row in await fetch(connection, alike)]
-    if wealth(outcomes) < inverse(ALPHA):
-        return ""
-    found = await _copies(connection, release)
-    said = f"{found.failed} of {found.copies} copies of requests failed at the candidate"
-    return f"{said}, {found.silent} had no text where the customer's answer had one" if found.silent else said
-
-
-async def missing_in_shadow(connection: asyncpg.Connection[Any], release: Release, state: State) -> str:
-    """What keeps a release in its shadow stage, in words; empty: nothing."""
-    compared = (await _copies(connection, release)).compared
-    if compared < release.shadow_least:
-        return f"{release.shadow_least - compared} more copies of requests that both sides answered"
-    return await _missing_slices(connection, release, state)
-
-
-class _Copies(msgspec.Struct, frozen=True):
-    """How many there were, by what came of them."""
-
-    copies: int
-    failed: int
-    silent: int
-    compared: int
-    """Both sides answered, as far as the baseline did."""
-
-
-async def _copies(connection: asyncpg.Connection[Any], release: Release) -> _Copies:
-    failed = func.count().filter(_P.outcome == Outcome.FAILED.value)
-    compared = func.count().filter(and_(_COMPARED, func.coalesce(~SILENT, true())))
-    [row] = await fetch(
-        connection,
-        select(func.count(), failed, func.count().filter(SILENT), compared).where(_P.release == str(release.id)),
+    compared = and_(_COMPARED, func.coalesce(not_(SILENT), true()))
+    statement = (
+        select(_P.unit, worse.label("worse"), compared.label("compared"))
+        .where(
+            _P.release == str(release.id),
+            _P.transaction_id >= release.watermark,
+            _P.transaction_id < end,
+            or_(not_(_LATE), _BASELINE_FAILED),
+        )
+        .order_by(_P.transaction_id, _P.id)
     )
-    return _Copies(*row)
+    return tuple(Copy(row["unit"], row["worse"], row["compared"]) for row in await fetch(connection, statement))
 
 
-async def _missing_slices(connection: asyncpg.Connection[Any], release: Release, state: State) -> str:
+async def slices_wait_for(connection: asyncpg.Connection[Any], release: Release, state: State) -> str:
+    """What the comparison of the release's slices lacks, in words; empty: nothing."""
     if release.comparison_id is None or state.slices is Slices.PASS:
         return ""
     found = await evals_store.comparison(connection, release.comparison_id)

@@ -10,6 +10,7 @@ import msgspec
 
 from contracts.errors import Conflict
 from evals.judge import (
+    Decision,
     Policy,
     Slices,
     State,
@@ -17,13 +18,23 @@ from evals.judge import (
     Verdict,
     observe,
     observe_budget,
+    observe_copies,
     observe_slices,
     observe_votes,
     verdict,
 )
+from gateway.releases.machine import Event
+from gateway.releases.machine import State as ReleaseState
 from gateway.releases.margins import Margins
 from gateway.releases.release import Release
 from rollout.evidence import Batch, unpacked
+
+EVENTS = {
+    Decision.ROLL_BACK: Event.FAIL,
+    Decision.PROMOTE: Event.ADVANCE,
+    Decision.INCONCLUSIVE: Event.UNDECIDED,
+    Decision.WAIT: Event.OBSERVE,
+}
 
 
 class Rules(msgspec.Struct, frozen=True):
@@ -56,6 +67,8 @@ def folded(state: State, rules: Rules, traffic_stage: int, batch: Batch) -> Stat
         state = observe_slices(state, Slices(batch.slices))
     if batch.worse or batch.better:
         state = observe_votes(state, worse=batch.worse, better=batch.better)
+    if batch.copies:
+        state = observe_copies(state, batch.copies)
     return state
 
 
@@ -65,23 +78,47 @@ def told(state: State, rules: Rules) -> tuple[Verdict, str]:
     return found, msgspec.json.encode(found).decode()
 
 
+def event_if_running(release: Release, state: State, found: Verdict) -> Event:
+    """What a verdict does to a release where it stands, if nobody holds it."""
+    if not release.in_shadow or found.decision is Decision.ROLL_BACK:
+        return EVENTS[found.decision]
+    # the judge knows no stage that serves nobody
+    lacks_slices = bool(release.slices) and state.slices is not Slices.PASS
+    return Event.OBSERVE if lacking_copies(release, state) or lacks_slices else Event.ADVANCE
+
+
+def event_of(release: Release, state: State, found: Verdict) -> Event:
+    """What a verdict does to a release as it stands. The same state gives the same event."""
+    event = event_if_running(release, state, found)
+    if release.state is ReleaseState.HELD and event in (Event.ADVANCE, Event.UNDECIDED):
+        event = Event.OBSERVE
+    return event
+
+
+def lacking_copies(release: Release, state: State) -> int:
+    """How many more copies of requests must both sides answer before the shadow stage ends."""
+    return max(0, release.shadow_least - state.copies.compared)
+
+
 class Replayed(msgspec.Struct, frozen=True, kw_only=True):
-    """A step with a verdict, judged once more."""
+    """A step with a verdict, judged once more. event: what the verdict does to the release."""
 
     step: int
     stage: int
     requests: int
     decision: str
+    event: Event
     same: bool
-    """Its verdict is the one that was stored, byte for byte."""
+    """Its verdict is the one that was stored, byte for byte, and its event is the step's."""
 
 
 def replay(release: Release, steps: Iterable[asyncpg.Record]) -> tuple[State, list[Replayed]]:
-    """Fold a release's steps from the first on, and compare every verdict with the one that was stored.
+    """Fold a release's steps from the first on, and compare every verdict, and what followed from it, with what was
+    stored.
 
     steps: as of `store.steps_of`, in order. Raises Conflict where what one consumed was forgotten.
     """
-    state = State()
+    state, stood = State(), ReleaseState.WAITING
     found: list[Replayed] = []
     if release.policy is None:  # it never began
         return state, found
@@ -95,15 +132,18 @@ def replay(release: Release, steps: Iterable[asyncpg.Record]) -> tuple[State, li
         state = folded_step(state, rules, release, row)
         if row["verdict"] is not None:
             again, text = told(state, rules)
+            event = event_of(msgspec.structs.replace(release, stage=row["stage"], state=stood), state, again)
             found.append(
                 Replayed(
                     step=row["step"],
                     stage=row["stage"],
                     requests=row["requests"],
                     decision=again.decision.value,
-                    same=text == row["verdict"],
+                    event=event,
+                    same=text == row["verdict"] and event.value == row["event"],
                 )
             )
+        stood = ReleaseState(row["state"])
     return state, found
 
 

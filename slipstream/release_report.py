@@ -43,7 +43,8 @@ def lines_of(found: ReleaseDetail, now: datetime) -> Iterator[str]:
     yield f"stages     {', '.join('shadow' if share == 0 else percent(share) for share in found.stages)}"
     if found.slices:
         rule = found.slice_rule
-        asked = f"by at most {100 * rule.margin:g} points lower, of at most {rule.budget_items:,} items each"
+        own = "".join(f", {name} {100 * margin:g}" for name, margin in rule.margins.items())
+        asked = f"by at most {100 * rule.margin:g} points lower{own}, of at most {rule.budget_items:,} items each"
         yield from _wrapped("slices", f"{', '.join(found.slices)}: {asked}")
     yield f"state      {_state(found)}"
     for move in found.moves:

@@ -1,4 +1,5 @@
-"""What others decide by, on the same answers: lm-eval's comparison, and a paired test that is looked at repeatedly."""
+"""What others decide by, on the same answers: lm-eval's comparison, a paired test that is looked at repeatedly, and the
+textbook's number of items."""
 
 from __future__ import annotations
 
@@ -6,9 +7,8 @@ import math
 from collections.abc import Sequence
 
 from evals.gate import Decision, PairedItem, SliceRule
-from evals.statistics.distributions import normal_quantile
+from evals.statistics.distributions import normal_quantile, normal_tail
 from evals.statistics.looks import looks
-from evals.statistics.paired import unpaired_p
 
 
 def unpaired(items: Sequence[PairedItem], rule: SliceRule) -> Decision:
@@ -30,3 +30,25 @@ def looked_at_repeatedly(items: Sequence[PairedItem], rule: SliceRule) -> Decisi
         if mean + z * error < 0.0:
             return Decision.FAIL
     return Decision.INCONCLUSIVE
+
+
+def unpaired_p(right: tuple[int, int], items: int) -> float:
+    """Two-sided p-value of lm-eval's comparison of two runs, which forgets that both answered the same items.
+
+    right: of baseline and candidate. Z = (a1 - a2) / sqrt(se1^2 + se2^2), each error that of a sample mean.
+    """
+    shares = [one / items for one in right]
+    errors = [share * (1.0 - share) / (items - 1) for share in shares]
+    if not sum(errors):
+        return 1.0
+    return 2.0 * normal_tail(abs(shares[0] - shares[1]) / math.sqrt(sum(errors)))
+
+
+def fixed_items(flip_share: float, margin: float, alpha: float, power: float) -> int:
+    """Items at which one look shows an equal candidate not worse than the margin, with a probability of `power`.
+
+    flip_share: of independent items, those whose verdict differs between equals. The textbook's formula,
+    flip_share * (z_alpha + z_power)^2 / margin^2, which knows neither clusters nor repeated looks. Where nothing flips
+    it says 0, which is wrong: see `items_needed` in evals/statistics/sizes.py.
+    """
+    return math.ceil(flip_share * (normal_quantile(1.0 - alpha) + normal_quantile(power)) ** 2 / margin**2)

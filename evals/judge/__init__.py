@@ -4,14 +4,15 @@ Pure: `observe` folds requests into counts, `verdict` reads them. Who measures, 
 """
 
 from evals.judge.evidence import Evidence
-from evals.judge.observation import Arm, Observation
+from evals.judge.observation import Arm, Copy, Observation
 from evals.judge.policy import Policy, Weights
-from evals.judge.state import Slices, State, observe, observe_budget, observe_slices, observe_votes
+from evals.judge.state import Slices, State, observe, observe_budget, observe_copies, observe_slices, observe_votes
 from evals.judge.thresholds import Thresholds, least_requests, thresholds_of
 from evals.judge.verdict import Decision, Verdict, verdict
 
 __all__ = [
     "Arm",
+    "Copy",
     "Decision",
     "Evidence",
     "Observation",
@@ -24,6 +25,7 @@ __all__ = [
     "least_requests",
     "observe",
     "observe_budget",
+    "observe_copies",
     "observe_slices",
     "observe_votes",
     "thresholds_of",

@@ -30,7 +30,8 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     test: str
     """What was counted, in words."""
     candidate: int
-    """Sessions (votes, verdicts) that count against the candidate, and against the control."""
+    """Sessions (votes, verdicts) that count against the candidate, and against the control; of copies, against the
+    customers' own engines."""
     control: int
     alpha: float
     is_enough: bool
@@ -52,6 +53,8 @@ def harms(state: State, policy: Policy) -> list[Evidence]:
     votes = ((_ONE, state.worse_votes), (-_ONE, state.better_votes))
     alpha = policy.alpha_of("reviews")
     found.append(_evidence("reviews", "votes", state.worse_votes, state.better_votes, alpha, wealth(votes)))
+    if state.copies.exposed:
+        found.append(_copies_harm(state, policy))
     failed = state.slices is Slices.FAIL
     alpha = policy.alpha_of("slices")
     # the gate fails a candidate that is no worse with probability alpha_of("slices") at most
@@ -112,6 +115,20 @@ def _rate_harm(metric: str, counts: RateCounts, tolerance: float, alpha: float) 
         (-compensation, counts.exposed - counts.candidate - counts.control),
     )
     return _evidence(metric, "sessions with a fault", counts.candidate, counts.control, alpha, wealth(outcomes))
+
+
+def _copies_harm(state: State, policy: Policy) -> Evidence:
+    """Fair if at most `copy_tolerance` more of the copies fail at the candidate alone than at the customer's own engine
+    alone: the same request was asked of both, so that whatever it is that both fail at speaks against neither."""
+    counts, tolerance = state.copies, Decimal(repr(policy.copy_tolerance))
+    outcomes = (
+        (_ONE - tolerance, counts.candidate),
+        (-_ONE - tolerance, counts.baseline),
+        (-tolerance, counts.exposed - counts.candidate - counts.baseline),
+    )
+    test = "sessions with a copy at which one side alone failed"
+    alpha = policy.alpha_of("shadow")
+    return _evidence("shadow", test, counts.candidate, counts.baseline, alpha, wealth(outcomes))
 
 
 def _rate_proof(metric: str, counts: RateCounts, margin: float, alpha: float) -> Evidence:

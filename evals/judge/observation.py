@@ -1,4 +1,4 @@
-"""One request of a canary, as its trace measured it."""
+"""One request of a canary, as its trace measured it, or its copy."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import msgspec
 
 
 class Arm(StrEnum):
-    """The side that a session's hash put it on. It stays there, whoever answered in the end (intention to treat)."""
+    """The side that a session's hash put it on, and whose pool had the request. What ran elsewhere, by a split that a
+    gateway or the router did not know yet, is no observation (`InferenceRequest.side_on`)."""
 
     CANDIDATE = "candidate"
     CONTROL = "control"
@@ -31,3 +32,15 @@ class Observation(msgspec.Struct, frozen=True, array_like=True):
     """Whether it kept all objectives; None: nothing was promised it."""
     left: bool = False
     """Its client left before anything came: `ttft_ms` is what it had waited."""
+
+
+class Copy(msgspec.Struct, frozen=True, array_like=True):
+    """What became of a customer's request and of its copy at the candidate, which nobody waits for. Stored in this
+    order."""
+
+    unit: int
+    """63-bit hash of the session, another than an observation's."""
+    worse: int
+    """1: the candidate alone failed; -1: the customer's own engine alone; 0: both or neither."""
+    compared: bool
+    """Both sides answered, as far as the customer's did."""

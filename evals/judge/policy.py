@@ -9,12 +9,13 @@ class Weights(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """How `Policy.alpha` is split over what may stop a release. They sum to 1 or less."""
 
     ttft: float = 0.25
-    itl: float = 0.2
+    itl: float = 0.15
     errors: float = 0.4
     """The most: a point of errors is a dozen events in twenty minutes of small traffic."""
     goodput: float = 0.05
     slices: float = 0.05
     reviews: float = 0.05
+    shadow: float = 0.05
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -33,6 +34,9 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     goodput_tolerance: float = 0.01
     """The same two for requests that break an objective."""
     goodput_margin: float = 0.02
+    copy_tolerance: float = 0.01
+    """Share of copies of requests by which the candidate alone may fail more often than the customers' own engines
+    alone: copies run at the lowest priority."""
     alpha: float = 0.05
     """Probability that a release which is no worse is ever rolled back: all metrics, stages and looks together."""
     promotion_alpha: float = 0.05
@@ -65,6 +69,9 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             _require(
                 name, getattr(self, name), 0, 0.2, "[0, 0.2]; beyond, a test of harm could lose more than its purse"
             )
+        _require(
+            "copy_tolerance", self.copy_tolerance, 0, 0.1, "[0, 0.1]; beyond, its test could lose more than its purse"
+        )
         for name in ("error_margin", "goodput_margin"):
             _require(name, getattr(self, name), 1e-6, 0.5, "(0, 0.5]")
         for name in ("alpha", "promotion_alpha"):

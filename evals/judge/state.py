@@ -8,7 +8,7 @@ from enum import StrEnum
 
 import msgspec
 
-from evals.judge.observation import Arm, Observation
+from evals.judge.observation import Arm, Copy, Observation
 from evals.judge.policy import Policy
 from evals.judge.thresholds import Thresholds
 
@@ -58,6 +58,19 @@ class RateCounts(msgspec.Struct, frozen=True, array_like=True):
     first_control: int = 0
 
 
+class CopyCounts(msgspec.Struct, frozen=True, array_like=True):
+    """Copies of requests, of which a session counts in the first three up to and with its first at which one side alone
+    failed."""
+
+    exposed: int = 0
+    candidate: int = 0
+    """Sessions of which the candidate alone failed first."""
+    baseline: int = 0
+    """Sessions of which the customer's own engine alone did."""
+    compared: int = 0
+    """All at which both sides answered."""
+
+
 class State(msgspec.Struct, frozen=True, kw_only=True):
     """All that a verdict is made of. Begins as `State()`."""
 
@@ -74,6 +87,9 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     worse_votes: int = 0
     better_votes: int = 0
     slices: Slices = Slices.NONE
+    copies: CopyCounts = CopyCounts()
+    copied_units: frozenset[int] = frozenset()
+    """Sessions that have thrown the coin of `copies`."""
     more_units: int = 0
     """Sessions that a person granted beyond `Policy.most_units`."""
     crossed: int = 0
@@ -103,6 +119,23 @@ def observe_votes(state: State, *, worse: int, better: int) -> State:
     return msgspec.structs.replace(
         state, worse_votes=state.worse_votes + worse, better_votes=state.better_votes + better
     )
+
+
+def observe_copies(state: State, copies: Iterable[Copy]) -> State:
+    """The state after these copies of requests, of any stage."""
+    exposed, candidate, baseline, compared = msgspec.structs.astuple(state.copies)
+    thrown = set(state.copied_units)
+    for copy in copies:
+        compared += copy.compared
+        if copy.unit in thrown:
+            continue
+        exposed += 1
+        if copy.worse:
+            thrown.add(copy.unit)
+            candidate += copy.worse > 0
+            baseline += copy.worse < 0
+    counts = CopyCounts(exposed, candidate, baseline, compared)
+    return msgspec.structs.replace(state, copies=counts, copied_units=frozenset(thrown))
 
 
 def observe_slices(state: State, slices: Slices) -> State:

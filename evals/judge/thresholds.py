@@ -53,7 +53,7 @@ def _quantiles(policy: Policy, name: str, values_ms: Sequence[float]) -> tuple[f
     if len(values_ms) < needed:
         raise ValueError(
             f"{name}: {len(values_ms)} requests of the baseline do not place its {policy.quantiles[-1]} quantile, "
-            f"which takes {needed}; wait for more, or lower the highest of quantiles"
+            f"which takes {needed}; wait for more, or start the release with lower quantiles"
         )
     ordered = sorted(values_ms)
     return tuple(ordered[min(len(ordered) - 1, math.ceil(one * len(ordered)) - 1)] for one in policy.quantiles)

@@ -104,7 +104,8 @@ def _missing(state: State, policy: Policy, proof: list[Evidence]) -> list[str]:
 def _harm_sentence(one: Evidence) -> str:
     if one.metric == "slices":
         return "the gate failed the candidate's slices"
-    counts = f"{one.candidate} candidate to {one.control} control"
+    other = "customers' own engines" if one.metric == "shadow" else "control"
+    counts = f"{one.candidate} candidate to {one.control} {other}"
     return f"{one.metric} is worse than tolerated: {one.test}, {counts} ({_of(one)})"
 
 

@@ -61,7 +61,8 @@ class ConfiguredSlices:
 
 def require_passable(source: Source, asked: SliceRule, alpha: float) -> None:
     """Raise InvalidField, with the arithmetic, for a slice that would not pass where no answer differs."""
-    rule = rules_of([source], Rule(margin=asked.margin, alpha=alpha, correlation=asked.correlation), asked.budget_items)
+    of_all = Rule(margin=asked.margin, margins=asked.margins, alpha=alpha, correlation=asked.correlation)
+    rule = rules_of([source], of_all, asked.budget_items)
     found = rule[source.name]
     counts = looks(found.first_look, found.budget)
     for items in SAMPLES:
@@ -76,9 +77,9 @@ def require_passable(source: Source, asked: SliceRule, alpha: float) -> None:
         f"The slice {source.name!r} cannot pass at a margin of {100 * found.margin:g} points: its "
         f"{counts[-1]} items come from {templates} templates, which at a correlation of {found.correlation:g} are as "
         f"much evidence as {counts[-1] / rare:.0f} independent ones, and equal answers to all of them show no less "
-        f"than {100 * least:.2f} points. Set slice_rule.margin to {_rounded_up(least):g} or more, or leave the slice "
-        "out.",
-        param="slice_rule.margin",
+        f"than {100 * least:.2f} points. Set slice_rule.margins.{source.name} to {_rounded_up(least):g} or more "
+        f"(--slice-margin {source.name}={_rounded_up(least):g}), or leave the slice out.",
+        param="slice_rule.margins",
     )
 
 

@@ -19,7 +19,7 @@ def rules_of(sources: Sequence[Source], rule: Rule, budget_items: int) -> dict[s
     for source in sources:
         budget = budget_items if source.size is None else min(budget_items, source.size)
         rules[source.name] = SliceRule(
-            margin=rule.margin,
+            margin=rule.margins.get(source.name, rule.margin),
             alpha=rule.alpha,
             fail_alpha=rule.fail_alpha,
             power=rule.power,

@@ -62,12 +62,6 @@ def _away_from_zero(value: float) -> float:
     return value if abs(value) > _TINY else _TINY
 
 
-def student_cdf(t: float, freedom: float) -> float:
-    """The lower tail of Student's distribution with so many degrees of freedom, which need not be whole."""
-    tail = 0.5 * beta_cdf(freedom / (freedom + t * t), 0.5 * freedom, 0.5)
-    return tail if t < 0 else 1.0 - tail
-
-
 def student_quantile(upper_tail: float, freedom: float) -> float:
     """Above which Student's distribution has this probability, 0 < upper_tail <= 0.5."""
     _require_tail(upper_tail)

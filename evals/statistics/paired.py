@@ -10,7 +10,7 @@ import dataclasses
 import math
 from collections.abc import Iterable, Sequence
 
-from evals.statistics.distributions import beta_cdf, binomial_lower, binomial_upper, normal_tail
+from evals.statistics.distributions import beta_cdf, binomial_lower, binomial_upper
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,15 +121,3 @@ def more_losses(counted: Flips) -> float:
     if counted.losses <= 0:
         return 1.0
     return beta_cdf(0.5, counted.losses, counted.wins + 1.0)
-
-
-def unpaired_p(right: tuple[int, int], items: int) -> float:
-    """Two-sided p-value of lm-eval's comparison of two runs, which forgets that both answered the same items.
-
-    right: of baseline and candidate. Z = (a1 - a2) / sqrt(se1^2 + se2^2), each error that of a sample mean.
-    """
-    shares = [one / items for one in right]
-    errors = [share * (1.0 - share) / (items - 1) for share in shares]
-    if not sum(errors):
-        return 1.0
-    return 2.0 * normal_tail(abs(shares[0] - shares[1]) / math.sqrt(sum(errors)))

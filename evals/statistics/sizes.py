@@ -8,16 +8,6 @@ from collections.abc import Sequence
 from evals.statistics.distributions import normal_quantile, normal_tail
 
 
-def fixed_items(flip_share: float, margin: float, alpha: float, power: float) -> int:
-    """Items at which one look shows an equal candidate not worse than the margin, with a probability of `power`.
-
-    flip_share: of independent items, those whose verdict differs between equals. The textbook's formula,
-    flip_share * (z_alpha + z_power)^2 / margin^2, which knows neither clusters nor repeated looks. Where nothing flips
-    it says 0, which is wrong: see `items_needed`.
-    """
-    return math.ceil(flip_share * (_upper(alpha) + _upper(1.0 - power)) ** 2 / margin**2)
-
-
 def half_width(items: float, variance: float, level: float, rare: float) -> float:
     """How far the lower bound will lie below the mean of so many items.
 

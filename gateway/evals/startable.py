@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Annotated, Protocol
 
 import msgspec
 from msgspec import Meta
 
 from contracts.errors import InvalidField
-from gateway.evals.store import Items
+from gateway.evals.store import Items, Margin
 
 BUDGET_ITEMS = 1_600
 
 
 class SliceRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """margin: by how much lower the candidate's share of right answers may be, 0 to 1. budget_items: most items of each
-    slice, of either pool. correlation: how much of a template's rare losses come together."""
+    """margin: by how much lower the candidate's share of right answers may be, 0 to 1. margins: the same, by slice, of
+    those that have one of their own. budget_items: most items of each slice, of either pool. correlation: how much of a
+    template's rare losses come together."""
 
-    margin: Annotated[float, Meta(gt=0, lt=1)] = 0.02
+    margin: Margin = 0.02
+    margins: dict[str, Margin] = {}
     budget_items: Items = BUDGET_ITEMS
     correlation: Annotated[float, Meta(ge=0, le=1)] = 0.05
+
+
+def require_asked(param: str, margins: Collection[str], slices: Collection[str]) -> None:
+    """Raise InvalidField for a margin of a slice that is not among those that are asked."""
+    for name in margins:
+        if name not in slices:
+            asked = ", ".join(slices) or "none"
+            raise InvalidField(f"{param} names the slice {name!r}, which is not asked; slices: {asked}.", param=param)
 
 
 class EvalSlice(msgspec.Struct, frozen=True, kw_only=True):

@@ -38,14 +38,17 @@ SEEDS_A_DAY = MOST_ITEMS
 """So that no run reaches into the next day's. The first days' lie far behind all that served for development or is kept
 for final figures (evals/slices/split.py)."""
 
+Margin = Annotated[float, Meta(gt=0, lt=1)]
 Items = Annotated[int, Meta(ge=1, le=MOST_ITEMS)]
 
 
 class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """By what a comparison is decided, in every slice."""
 
-    margin: Annotated[float, Meta(gt=0, lt=1)] = 0.02
+    margin: Margin = 0.02
     """How much lower the candidate's share of right answers may be, 0 to 1."""
+    margins: dict[str, Margin] = {}
+    """The same, by slice, of those that have one of their own."""
     alpha: Annotated[float, Meta(gt=0, le=0.5)] = 0.05
     """How often, at most, a candidate that is worse by the margin may pass."""
     fail_alpha: Annotated[float, Meta(gt=0, le=0.5)] | None = None

@@ -7,22 +7,33 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from contracts.errors import InvalidField
+
 LEAST_UNITS = (200, 500, 1_000)
 """Sessions that each arm must have had before the next stage, of the last stages; of earlier ones as of the first."""
 
 PROMOTION_ALPHA = 0.05
 """The judge's own, where nobody said."""
+QUANTILES = (0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
+"""Likewise: of the baseline's latencies, those that the candidate's are compared at."""
+TAILS = 2
+"""So many of the highest are tested by themselves, and the promoted one."""
 MOST_UNITS = 10_000_000
 """Of a budget of evidence, and of what one grant adds to it."""
+
+
+Quantile = Annotated[float, Meta(gt=0, lt=1)]
 
 
 class Margins(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
     """tolerance: part by which latency may be longer. error_margin, goodput_margin: parts of requests by which the
     candidate must be shown not to be worse. alpha: probability that a release which is no worse is rolled back.
     promotion_alpha: that one which is worse by a margin goes to all traffic. least_units: sessions of each arm a stage
-    needs, one for each stage between shadow and all traffic. cold_requests: a stage's first requests, which count for
-    nothing. most_units: sessions after which an undecided release is held. least_votes: decisive votes of reviewers it
-    needs."""
+    needs, one for each stage between shadow and all traffic. quantiles: of the baseline's latencies, rising, by which
+    the candidate's are compared; the highest needs ten of the baseline's requests beyond it before the release begins.
+    promoted_quantile: the one of them at which the candidate must be shown not to be slower by the tolerance; the
+    highest unless given. cold_requests: a stage's first requests, which count for nothing. most_units: sessions after
+    which an undecided release is held. least_votes: decisive votes of reviewers it needs."""
 
     tolerance: Annotated[float, Meta(ge=0, le=0.5)] | None = None
     error_margin: Annotated[float, Meta(ge=1e-6, le=0.5)] | None = None
@@ -30,13 +41,33 @@ class Margins(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     alpha: Annotated[float, Meta(ge=1e-9, le=0.5)] | None = None
     promotion_alpha: Annotated[float, Meta(ge=1e-9, le=0.5)] | None = None
     least_units: Annotated[list[Annotated[int, Meta(ge=1)]], Meta(max_length=20)] | None = None
+    quantiles: Annotated[list[Quantile], Meta(min_length=1, max_length=20)] | None = None
+    promoted_quantile: Quantile | None = None
     cold_requests: Annotated[int, Meta(ge=0, le=1_000_000)] | None = None
     most_units: Annotated[int, Meta(ge=1, le=MOST_UNITS)] | None = None
     least_votes: Annotated[int, Meta(ge=0, le=1_000_000)] | None = None
 
     def given(self) -> dict[str, object]:
-        """By name, without what was left out."""
-        return {name: value for name, value in msgspec.structs.asdict(self).items() if value is not None}
+        """By name, for the judge's policy, without what was left out."""
+        found = {name: value for name, value in msgspec.structs.asdict(self).items() if value is not None}
+        if self.quantiles is not None or self.promoted_quantile is not None:
+            quantiles = tuple(self.quantiles or QUANTILES)
+            promoted = self.promoted_quantile or quantiles[-1]
+            tails = tuple(sorted({*quantiles[-TAILS:], promoted}))
+            found |= {"quantiles": quantiles, "tail_quantiles": tails, "promoted_quantile": promoted}
+        return found
+
+    def require_quantiles(self) -> None:
+        """Raise InvalidField for quantiles that do not rise, and a promoted one that is none of them."""
+        quantiles = self.quantiles or list(QUANTILES)
+        said = ", ".join(f"{one:g}" for one in quantiles)
+        if quantiles != sorted(set(quantiles)):
+            raise InvalidField(f"Invalid value for 'quantiles': {said}. They rise.", param="margins.quantiles")
+        if self.promoted_quantile is not None and self.promoted_quantile not in quantiles:
+            raise InvalidField(
+                f"Invalid value for 'promoted_quantile': {self.promoted_quantile:g}. It is one of quantiles, {said}.",
+                param="margins.promoted_quantile",
+            )
 
 
 def least_units_of(stages: int) -> list[int]:

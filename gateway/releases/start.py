@@ -27,6 +27,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     control_pool: str
     stages: tuple[float, ...]
     margins: Margins
+    slices: tuple[str, ...] = ()
 
 
 def require_startable(state: DesiredState, wanted: Wanted) -> tuple[Model, Margins]:
@@ -40,6 +41,12 @@ def require_startable(state: DesiredState, wanted: Wanted) -> tuple[Model, Margi
         raise InvalidField(f"There is no model {wanted.model!r}; models: {names}.", param="model")
     if model.canary is not None:
         raise Conflict(_split_already(model.name, model.canary))
+    if wanted.slices and model.tier is not Tier.CHAT:
+        raise InvalidField(
+            f"The model {model.name!r} is of the tier {model.tier.value}, and slices are conversations, which it "
+            "cannot be asked: leave 'slices' out. Its requests are judged, and copies of them in the shadow stage.",
+            param="slices",
+        )
     _require_candidate(state, model, wanted)
     _require_control(state, model, wanted)
     return model, _margins(wanted)
@@ -86,6 +93,7 @@ def _margins(wanted: Wanted) -> Margins:
             f"a share to 1 (all traffic), with one share at least, up to {MOST_SHARE:g}, in between.",
             param="stages",
         )
+    wanted.margins.require_quantiles()
     least = wanted.margins.least_units
     if least is not None and len(least) != len(serving):
         raise InvalidField(

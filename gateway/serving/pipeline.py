@@ -81,6 +81,8 @@ MOST_BROKEN = 2
 """Engines that may fail while they have one request, whatever `max_attempts` allows. Not 1: a crash takes everybody's
 requests along, of which at most one was its cause, and the others are to be served elsewhere. That of a cascade's small
 model is not among them: whatever becomes of it, the large model is asked."""
+TRIED_AGAIN = (EngineFailed, EngineTimeout, Overloaded, NoEngine, AdapterUnavailable)
+"""Failures that another engine may not have."""
 SUPERSEDED_BY = b"x-slipstream-superseded-by"
 """Says which request has taken a request's place."""
 ANSWERED_BY = b"x-slipstream-answered-by"
@@ -249,7 +251,10 @@ class RequestPipeline:
                     if request.key.store_prompts and prepared.gap is not None and not prepared.warm_up:
                         self._texts.add(request.request_id, request.caller, prepared.gap, attempt.transcoder.text)
                 return closing
-            except (EngineFailed, EngineTimeout, Overloaded, NoEngine, AdapterUnavailable) as error:
+            except SlipstreamError as error:
+                self._shadow_copies.failed(attempt, error)
+                if not isinstance(error, TRIED_AGAIN):
+                    raise
                 broken += attempt.broke_engine
                 failing = attempt.failed_engine
                 if attempt.first_event_seen or failing is None or broken == MOST_BROKEN:

@@ -1,4 +1,4 @@
-"""Copies some customers' requests to a model's candidate, once they have their answer, and compares both answers.
+"""Copies some customers' requests to a model's candidate, once they have their answer, and compares both sides.
 
 A copy is computed as warm-ups are: alone on an idle replica of the candidate's pool or not at all, in the journal as
 nobody's and on no bill, and it ends for any request that this gateway places on the same replica. What it costs a
@@ -18,7 +18,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from contracts.errors import Overloaded, RouterUnavailable, SlipstreamError
+from contracts.errors import JournalUnavailable, Overloaded, RouterUnavailable, SlipstreamError
 from contracts.generation import BACKGROUND_PRIORITY, Caller
 from contracts.phases import Phase, PhaseClock
 from contracts.prefix import PrefixChain
@@ -135,7 +135,15 @@ class ShadowCopies:
         sample = attempt.request.sample
         if sample is not None and attempt.number == 0:
             sample.answered = True
+            sample.pool = "" if attempt.engine is None else attempt.engine.pool
             sample.own_text = attempt.transcoder.text if attempt.engine is not None else None
+
+    def failed(self, attempt: Attempt, error: SlipstreamError) -> None:
+        """An engine failed at a request: its copy tells whether the candidate does, too."""
+        sample = attempt.request.sample
+        if sample is not None and attempt.number == 0 and attempt.engine is not None and _had_it(attempt, error):
+            sample.error_code = error.code
+            sample.pool = attempt.engine.pool
 
     def placed(self, replica_id: str) -> None:
         """Somebody who waits was given this replica. Cancelled once only: a second time would interrupt its books."""
@@ -152,9 +160,9 @@ class ShadowCopies:
         if not self._listened[organization_id]:
             del self._listened[organization_id]
         request.sample = None
-        complete = sample.answered and sample.transcript.whole and request.superseded_by is None
-        pool = request.measurement.pool
-        if not complete or response.error_code is not None or pool in (None, sample.canary.pool):
+        answered = sample.answered and sample.transcript.whole and response.error_code is None
+        known = answered or sample.error_code is not None
+        if not known or request.superseded_by is not None or sample.pool in ("", sample.canary.pool):
             return
         if len(self._tasks) >= self._config.at_once or not self._allowance.open(organization_id):
             self._metrics.copied(request.model, "limited")
@@ -191,8 +199,13 @@ class ShadowCopies:
 
     async def _copy(self, served: InferenceRequest, sample: Sample, replica_id: str) -> CopyOutcome:
         """Have the candidate answer, and note what came of it. Raises SlipstreamError where the candidate has not had
-        it, and where the customer's answer cannot be read."""
-        baseline = await _read(sample.transcript, sample.own_text)
+        it."""
+        baseline, failure = None, sample.error_code
+        if failure is None:
+            try:
+                baseline = await _read(sample.transcript, sample.own_text)
+            except SlipstreamError as error:  # the candidate's would be a failure, too
+                failure = error.code
         copy, wait = self._copy_of(served), Wait()
         copy.pool = sample.canary.pool
         copy.sample = Sample(sample.canary, sample.unit, Transcript(strict=True))
@@ -203,19 +216,25 @@ class ShadowCopies:
             async with asyncio.timeout(self._config.timeout_s):
                 await self._compute(attempt)
             candidate = await _read(copy.sample.transcript, attempt.transcoder.text)
+        except asyncio.CancelledError:
+            if failure is not None and attempt.engine is not None:
+                self._pairs.add(self._pair(served, sample, Outcome.SUPERSEDED, None, failure), None)
+            raise
         except TimeoutError:
             outcome = Outcome.LATE
         except SlipstreamError as error:
-            if attempt.engine is None or (attempt.rejected and isinstance(error, Overloaded)):
+            if attempt.engine is None or not _had_it(attempt, error):
                 raise
             logger.info("the copy of request %s at %s: %s", served.request_id, replica_id, error)
             outcome, error_code = Outcome.FAILED, error.code
         finally:
             self._idle_timeouts.remove(wait)
-        pair = self._pair(served, sample, outcome, error_code)
-        if outcome is not Outcome.COMPARED:
+        if baseline is None and outcome is Outcome.COMPARED:
+            outcome = Outcome.ANSWERED
+        pair = self._pair(served, sample, outcome, error_code, failure)
+        if baseline is None or outcome is not Outcome.COMPARED:
             self._pairs.add(pair, None)
-            return "late" if outcome is Outcome.LATE else "failed"
+            return "answered" if outcome is Outcome.ANSWERED else "late" if outcome is Outcome.LATE else "failed"
         copy.measurement = attempt.measured()
         comparison = compare(
             _served(served, baseline), _served(copy, candidate), json_asked=asks_for_json(served.generation)
@@ -240,19 +259,23 @@ class ShadowCopies:
         copy.endpoint = ENDPOINT
         return copy
 
-    def _pair(self, served: InferenceRequest, sample: Sample, outcome: Outcome, error_code: str | None) -> Pair:
+    def _pair(
+        self, served: InferenceRequest, sample: Sample, outcome: Outcome, error_code: str | None, failure: str | None
+    ) -> Pair:
+        """failure: what the customer's own engine failed with."""
         sampling = served.generation.sampling
         return Pair(
             id=served.request_id,
             model=served.model,
             release=sample.canary.release,
-            baseline_pool=served.measurement.pool or "",
+            baseline_pool=sample.pool,
             candidate_pool=sample.canary.pool,
             unit=sample.unit,
             prompt_tokens=served.measurement.prompt_tokens or 0,
             greedy=sampling.temperature == 0,
             outcome=outcome,
             error_code=error_code,
+            baseline_error_code=failure,
         )
 
     def _texts(self, served: InferenceRequest, baseline: Answer, candidate: Answer) -> PairTexts | None:
@@ -265,6 +288,12 @@ class ShadowCopies:
         asked_at = datetime.fromtimestamp(arrived_at_s(served.request_id) or 0.0, UTC)
         texts = prompt, answer_text(baseline), answer_text(candidate)
         return PairTexts(served.caller.project_id, asked_at, *texts)
+
+
+def _had_it(attempt: Attempt, error: SlipstreamError) -> bool:
+    """Whether an engine that failed at a request can be held to it: one that was full had not taken it, and a journal
+    that is away is none of its doing."""
+    return not isinstance(error, JournalUnavailable) and not (attempt.rejected and isinstance(error, Overloaded))
 
 
 async def _read(transcript: Transcript, own_text: str | None) -> Answer:

@@ -7,7 +7,7 @@ from typing import Literal
 
 from prometheus_client import CollectorRegistry, Counter
 
-CopyOutcome = Literal["compared", "failed", "late", "busy", "superseded", "limited"]
+CopyOutcome = Literal["compared", "answered", "failed", "late", "busy", "superseded", "limited"]
 
 
 class ShadowMetrics:
@@ -17,10 +17,10 @@ class ShadowMetrics:
         self._copies = functools.cache(
             Counter(
                 "slipstream_shadow_copies",
-                "Requests that were to be copied to a candidate, by model and outcome: compared, failed (the candidate"
-                " did, or the answer could not be read), late (`shadow.timeout_s`), busy (no replica of it was idle),"
-                " superseded (a customer's request was given the replica, or the gateway stopped), limited"
-                " (`shadow.at_once`, `shadow.per_minute`).",
+                "Requests that were to be copied to a candidate, by model and outcome: compared, answered (what the"
+                " customer's own engine failed at), failed (the candidate did), late (`shadow.timeout_s`), busy (no"
+                " replica of it was idle), superseded (a customer's request was given the replica, or the gateway"
+                " stopped), limited (`shadow.at_once`, `shadow.per_minute`).",
                 ["model", "outcome"],
                 registry=registry,
             ).labels

@@ -27,6 +27,11 @@ class Outcome(StrEnum):
     """The candidate refused it, broke off, or wrote what cannot be read."""
     LATE = "late"
     """It took longer than `shadow.timeout_s`."""
+    ANSWERED = "answered"
+    """The candidate answered what the customer's own engine had failed at."""
+    SUPERSEDED = "superseded"
+    """It gave way to a customer's request. Noted only where the customer's own engine had failed: a copy that fails at
+    once never gives way, so without these a candidate that fails as often would seem to fail more often."""
 
 
 class Pair(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,6 +50,9 @@ class Pair(msgspec.Struct, frozen=True, kw_only=True):
     """Asked at temperature 0: the same model would usually write the same text."""
     outcome: Outcome
     error_code: str | None = None
+    baseline_error_code: str | None = None
+    """What the customer's own engine failed with, the first that was asked, though another may have answered; None: it
+    answered."""
     comparison: Comparison | None = None
     """None: there is nothing to compare."""
 

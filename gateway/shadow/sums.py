@@ -22,9 +22,10 @@ _COMPARED = _P.outcome == Outcome.COMPARED.value
 
 class ShadowSums(msgspec.Struct, frozen=True, kw_only=True):
     """Of one release and model. release: empty: none made the split. Shares are of the pairs they can be told of: JSON
-    where it was asked for, calls of tools where either side made one, refusals of all compared. agreed: part of the
-    longer text before the first difference. length, ttft, tokens_per_s: the candidate's by the baseline's, geometric
-    means; ttft where both found as much in their caches, within a tenth of the prompt."""
+    where it was asked for, calls of tools where either side made one, refusals of all compared. baseline_failed: the
+    customer's own engine did. agreed: part of the longer text before the first difference. length, ttft, tokens_per_s:
+    the candidate's by the baseline's, geometric means; ttft where both found as much in their caches, within a tenth of
+    the prompt."""
 
     release: str
     model: str
@@ -34,6 +35,7 @@ class ShadowSums(msgspec.Struct, frozen=True, kw_only=True):
     last_at: datetime
     failed: Estimate
     late: Estimate
+    baseline_failed: Estimate
     same_text: Estimate
     same_text_greedy: Estimate
     agreed: Estimate
@@ -71,6 +73,7 @@ _ALIKE_CACHED = func.abs(_P.baseline_cached_tokens - _P.candidate_cached_tokens)
 MEASURES: dict[str, _Measure] = {
     "failed": _share_of(_P.outcome == Outcome.FAILED.value, true()),
     "late": _share_of(_P.outcome == Outcome.LATE.value, true()),
+    "baseline_failed": _share_of(_P.baseline_error_code.is_not(None), true()),
     "same_text": _share_of(_P.same_text),
     "same_text_greedy": _share_of(_P.same_text, and_(_COMPARED, _P.greedy)),
     "agreed": _Measure(part, func.coalesce(cast(_P.first_difference, Float) / _LONGER, 1.0), _COMPARED),

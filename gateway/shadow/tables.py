@@ -21,6 +21,7 @@ from sqlalchemy import (
     Table,
     Text,
     func,
+    text,
 )
 from sqlalchemy.dialects.postgresql import UUID
 
@@ -59,6 +60,7 @@ shadow_pairs = Table(
     Column("greedy", Boolean, nullable=False),
     Column("outcome", Text, nullable=False),
     Column("error_code", Text),
+    Column("baseline_error_code", Text),
     # By gateway/shadow/comparison.py; null where the outcome is another than `compared`.
     Column("same_text", Boolean),
     Column("first_difference", Integer),
@@ -80,10 +82,13 @@ shadow_pairs = Table(
     Column("baseline_completion_tokens", Integer),
     Column("candidate_completion_tokens", Integer),
     Column("recorded_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
+    # Of the writer, as of `request_traces`.
+    Column("transaction_id", BigInteger, nullable=False, server_default=text("(pg_current_xact_id()::text)::bigint")),
     one_of("outcome", Outcome),
     CheckConstraint("(outcome = 'compared') = (same_text IS NOT NULL)", name="compared"),
     Index(None, "recorded_at", postgresql_using="brin"),
     Index(None, "release", "model"),
+    Index(None, "release", "transaction_id"),
 )
 
 reviews = Table(

@@ -15,7 +15,7 @@ from contracts.errors import ConfigError, NotFound
 from slipstream.commands.options import Deployment, deployment_options
 from slipstream.exit_codes import EXIT
 from slipstream.hints import command
-from slipstream.slice_names import all_slice_names, slice_names
+from slipstream.slice_names import all_slice_names, slice_margins, slice_names
 from slipstream.table import table
 
 if TYPE_CHECKING:
@@ -110,7 +110,13 @@ def run(
     type=click.IntRange(1, 100_000),
     help="Most items of each slice.",
 )
-@click.option("--margin", type=float, help="Share of right answers by which the candidate may be worse. Default: 0.02.")
+@click.option(
+    "--margin",
+    "margins",
+    multiple=True,
+    metavar="[SLICE=]SHARE",
+    help="Share of right answers by which the candidate may be worse, of one slice or of all others. Default: 0.02.",
+)
 @click.option("--alpha", type=float, help="How often one that is so much worse may pass. Default: 0.05.")
 @click.option("--first-look", type=int, help="Items of each slice before the first look. Default: 200.")
 @seed_option
@@ -119,7 +125,7 @@ def run(
 def compare(
     deployment: Deployment,
     slices: str,
-    margin: float | None,
+    margins: tuple[str, ...],
     alpha: float | None,
     first_look: int | None,
     wait: bool,
@@ -134,11 +140,11 @@ def compare(
     from gateway.admin.resources.evals import NewComparison, create_eval_comparison
     from slipstream.administration import administer, converted
 
-    rule = {"margin": margin, "alpha": alpha, "first_look": first_look}
+    rule = {**slice_margins(margins, "--margin"), "alpha": alpha, "first_look": first_look}
     values = {
         **given,
         "slices": _slices(deployment, slices),
-        "rule": {name: value for name, value in rule.items() if value},
+        "rule": {name: value for name, value in rule.items() if value is not None},
     }
     body = converted(values, NewComparison)
     made = administer(deployment, lambda call: create_eval_comparison(call, body))

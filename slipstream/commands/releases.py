@@ -15,6 +15,7 @@ from contracts.errors import ConfigError
 from contracts.printable import printable
 from slipstream.commands.options import Deployment, deployment_options
 from slipstream.release_report import HEAD, lines_of, percent, row_of, stage_name
+from slipstream.slice_names import slice_margins as margins_of
 from slipstream.table import table
 
 if TYPE_CHECKING:
@@ -51,7 +52,13 @@ def releases() -> None:
     help="Percents of the sessions, rising to 100; shadow: requests are copied.",
 )
 @click.option("--slice", "slices", multiple=True, help="A slice to pass before the shadow stage ends; several times.")
-@click.option("--slice-margin", type=float, help="How much lower its score may be, 0 to 1.  [default: 0.02]")
+@click.option(
+    "--slice-margin",
+    "slice_margins",
+    multiple=True,
+    metavar="[SLICE=]SHARE",
+    help="How much lower a slice's score may be, 0 to 1, of one slice or of all others.  [default: 0.02]",
+)
 @click.option("--slice-items", "slice_budget_items", type=int, help="Most items of a slice.  [default: 1600]")
 @click.option("--slice-correlation", type=float, help="Of a template's rare losses.  [default: 0.05]")
 @click.option(
@@ -59,24 +66,45 @@ def releases() -> None:
 )
 @click.option("--shadow-least", type=int, default=100, show_default=True, help="Copies that both sides must answer.")
 @click.option("--tolerance", type=float, help="Part by which latency may be longer, 0 to 0.5.  [default: 0.1]")
+@click.option("--error-margin", type=float, help="Part of the requests that may fail more.  [default: 0.005]")
+@click.option("--goodput-margin", type=float, help="Part that may miss objectives more.  [default: 0.02]")
+@click.option("--alpha", type=float, help="How often one that is no worse may be rolled back.  [default: 0.05]")
+@click.option("--promotion-alpha", type=float, help="How often one worse by a margin may be promoted.  [default: 0.05]")
+@click.option("--quantiles", help="Latencies compared at, of the baseline's.  [default: 0.25,0.5,0.75,0.9,0.95,0.99]")
+@click.option("--promoted-quantile", type=float, help="The one of them that is proven.  [default: the highest]")
+@click.option("--cold-requests", type=int, help="The first of each stage, which do not count.  [default: 50]")
+@click.option("--max-sessions", "most_units", type=int, help="After which one undecided is held.  [default: 200000]")
+@click.option("--min-votes", "least_votes", type=int, help="Reviewers' decisive votes it needs.  [default: 0]")
 @click.option(
     "--least",
     "least_units",
     help="Sessions that each arm needs, one number for each stage between shadow and 100.  [default: 200,500,1000]",
 )
 @json_option
-def start(deployment: Deployment, as_json: bool, stages: str, least_units: str | None, **given: Any) -> None:
+def start(
+    deployment: Deployment,
+    as_json: bool,
+    stages: str,
+    least_units: str | None,
+    quantiles: str | None,
+    slice_margins: tuple[str, ...],
+    **given: Any,
+) -> None:
     """Start a release. It begins once the model's pool has answered enough to be compared with."""
     from gateway.admin.resources.releases import NewRelease, start_release
-    from gateway.evals.startable import SliceRule
+    from gateway.releases.margins import Margins
     from slipstream.administration import administer, converted
 
-    margins: dict[str, object] = {}
-    if (tolerance := given.pop("tolerance")) is not None:
-        margins["tolerance"] = tolerance
+    named = {name: given.pop(name, None) for name in Margins.__struct_fields__}
+    margins: dict[str, object] = {name: value for name, value in named.items() if value is not None}
+    if quantiles is not None:
+        margins["quantiles"] = _numbers(quantiles, "--quantiles", float)
     if least_units is not None:
         margins["least_units"] = _least(least_units, _shares(stages))
-    rule = {name: value for name in SliceRule.__struct_fields__ if (value := given.pop(f"slice_{name}")) is not None}
+    rule = margins_of(slice_margins, "--slice-margin")
+    for name in ("budget_items", "correlation"):
+        if (value := given.pop(f"slice_{name}")) is not None:
+            rule[name] = value
     values = {**given, "stages": _shares(stages), "margins": margins, "slice_rule": rule}
     body = converted(values, NewRelease)
     _show(administer(deployment, lambda call: start_release(call, body)), as_json)
@@ -191,7 +219,7 @@ def rollback(deployment: Deployment, release: str, reason: str, as_json: bool) -
 def replay(deployment: Deployment, release: str, as_json: bool) -> None:
     """Judge every step of RELEASE anew from what it consumed, and compare each verdict with the one that was stored.
 
-    Ends with status 1 where one differs in any byte.
+    Ends with status 1 where one differs in any byte, or the step did something else than follows from it.
     """
     from gateway.releases import store
     from rollout.judging import Replayed

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 SHARES = {
     "failed": "the candidate failed",
     "late": "the candidate was late",
+    "baseline_failed": "the customer's own engine failed",
     "same_text": "the same text",
     "same_text_greedy": "the same text, at temperature 0",
     "same_finish": "ended for the same reason",

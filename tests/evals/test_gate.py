@@ -8,9 +8,10 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
+from benchmarks.gated.rivals import fixed_items
 from evals.gate import Decision, GateVerdict, PairedItem, SliceRule, judge, judge_slice
 from evals.statistics.looks import levels, looks
-from evals.statistics.sizes import fixed_items, items_needed, passing_probability
+from evals.statistics.sizes import items_needed, passing_probability
 
 RULE = SliceRule(correlation=0.0)
 

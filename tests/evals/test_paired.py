@@ -9,6 +9,7 @@ import statistics
 
 import pytest
 
+from benchmarks.gated.rivals import unpaired_p
 from evals.statistics.distributions import student_quantile
 from evals.statistics.paired import (
     Flips,
@@ -16,7 +17,6 @@ from evals.statistics.paired import (
     flips,
     lower_by_counts,
     more_losses,
-    unpaired_p,
     upper_by_counts,
 )
 

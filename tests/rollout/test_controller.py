@@ -188,15 +188,19 @@ async def test_a_session_that_floods_takes_no_others_place(database: asyncpg.Con
     assert (units.count(7), len(units)) == (evidence.OF_A_SESSION, evidence.OF_A_SESSION + served)
 
 
-async def copied(connection: asyncpg.Connection, release: Release, outcome: Outcome, count: int) -> None:
-    """Requests of the baseline, copied to the candidate."""
+async def copied(
+    connection: asyncpg.Connection, release: Release, outcome: Outcome, count: int, failure: str | None = None
+) -> None:
+    """Requests of as many sessions of the baseline, copied to the candidate. failure: the baseline's."""
     await connection.execute(
         "INSERT INTO gateway.shadow_pairs (id, model, release, baseline_pool, candidate_pool, unit, prompt_tokens,"
-        " greedy, outcome, same_text) SELECT $2 || number, 'm', $1, 'old', 'new', number, 10, true, $2,"
-        " CASE WHEN $2 = 'compared' THEN true END FROM generate_series(1, $3) AS number",
+        " greedy, outcome, same_text, baseline_error_code) SELECT gen_random_uuid(), 'm', $1, 'old', 'new',"
+        " number + (SELECT count(*) FROM gateway.shadow_pairs), 10, true, $2, CASE WHEN $2 = 'compared' THEN true END,"
+        " $4 FROM generate_series(1, $3) AS number",
         str(release.id),
         outcome.value,
         count,
+        failure,
     )
 
 
@@ -204,13 +208,15 @@ async def test_the_shadow_stage_ends_when_both_sides_answered_enough_copies(data
     controller = Controller(ReleasesConfig())
     release = await begun(database, controller, shadow_least=50)
     await copied(database, release, Outcome.COMPARED, 30)
-    assert await controller.tick(database) == 0
-    assert (await standing(database, release)).told == "missing: 20 more copies of requests that both sides answered"
-    await database.execute("DELETE FROM gateway.shadow_pairs")
-    await copied(database, release, Outcome.COMPARED, 50)
-    await copied(database, release, Outcome.FAILED, 2)
     assert await controller.tick(database) == 1
+    assert (await standing(database, release)).reason == "missing: 20 more copies of requests that both sides answered"
+    await database.execute("DELETE FROM gateway.shadow_pairs")
+    await copied(database, release, Outcome.COMPARED, 20)
+    await copied(database, release, Outcome.FAILED, 2)
+    await copied(database, release, Outcome.LATE, 20)
+    assert await controller.tick(database) == 1, "what was consumed counts, though its retention is over"
     assert (await standing(database, release)).stage == 1
+    assert await require_replayed(database, release) == 2
 
 
 async def test_a_candidate_that_answers_few_copies_never_serves_a_customer(database: asyncpg.Connection) -> None:
@@ -221,7 +227,37 @@ async def test_a_candidate_that_answers_few_copies_never_serves_a_customer(datab
     await controller.tick(database)
     release = await standing(database, release)
     assert (release.state, release.stage) == (State.ROLLED_BACK, 0)
-    assert release.reason == "20 of 23 copies of requests failed at the candidate"
+    assert release.reason.startswith("shadow is worse than tolerated: sessions with a copy at which one side alone")
+    assert "20 candidate to 0 customers' own engines" in release.reason
+    await database.execute("DELETE FROM gateway.shadow_pairs")
+    _, [step] = replay(release, await store.steps_of(database, release.id))
+    assert (step.decision, step.event, step.same) == ("roll_back", Event.FAIL, True)
+
+
+async def test_a_candidate_that_fails_at_what_its_baseline_fails_at_goes_on(database: asyncpg.Connection) -> None:
+    controller = Controller(ReleasesConfig())
+    release = await begun(database, controller, shadow_least=50)
+    for outcome, failure in ((Outcome.FAILED, "engine_refused"), (Outcome.FAILED, None), (Outcome.ANSWERED, "x")):
+        await copied(database, release, outcome, 40, failure)
+        await copied(database, release, Outcome.COMPARED, 20)
+    await controller.tick(database)
+    release = await standing(database, release)
+    assert (release.state, release.stage) == (State.RUNNING, 1), release.reason
+    batch = evidence.unpacked((await store.steps_of(database, release.id))[-1]["evidence"])
+    assert sorted(copy.worse for copy in batch.copies) == [-1] * 40 + [0] * 100 + [1] * 40
+    assert await require_replayed(database, release) == 1
+
+
+async def test_an_event_that_does_not_follow_from_the_evidence_is_told(database: asyncpg.Connection) -> None:
+    controller = Controller(ReleasesConfig())
+    release = await begun(database, controller, shadow_least=50)
+    await copied(database, release, Outcome.COMPARED, 60)
+    await controller.tick(database)
+    steps = [dict(row) for row in await store.steps_of(database, release.id)]
+    steps[-1]["event"] = Event.FAIL.value
+    release = await standing(database, release)
+    _, [step] = replay(release, steps)
+    assert (step.decision, step.event, step.same) == ("wait", Event.ADVANCE, False)
 
 
 async def test_the_gate_may_fail_slices_by_their_part_of_the_releases_alpha_and_that_rolls_back(
@@ -229,12 +265,18 @@ async def test_the_gate_may_fail_slices_by_their_part_of_the_releases_alpha_and_
 ) -> None:
     controller = Controller(ReleasesConfig())
     margins = msgspec.json.encode(Margins(alpha=0.1, promotion_alpha=0.02)).decode()
-    rule = msgspec.json.encode(SliceRule(margin=0.03, budget_items=900, correlation=0.1)).decode()
+    rule = msgspec.json.encode(
+        SliceRule(margin=0.03, margins={"facts": 0.04}, budget_items=900, correlation=0.1)
+    ).decode()
     release = await begun(database, controller, slices=["facts"], slice_rule=rule, margins=margins)
     assert release.comparison_id is not None
     asked = await evals_store.comparison(database, release.comparison_id)
     assert asked.rule == evals_store.Rule(
-        margin=0.03, alpha=0.02, fail_alpha=Policy(alpha=0.1).alpha_of("slices"), correlation=0.1
+        margin=0.03,
+        margins={"facts": 0.04},
+        alpha=0.02,
+        fail_alpha=Policy(alpha=0.1).alpha_of("slices"),
+        correlation=0.1,
     )
     assert asked.budget_items == 900
     await database.execute("UPDATE evals.comparisons SET status = 'done', decision = 'fail'")
@@ -252,10 +294,10 @@ async def test_a_share_of_failed_copies_is_enough_whatever_the_majority(database
     await controller.tick(database)
     release = await standing(database, release)
     assert (release.state, release.stage) == (State.ROLLED_BACK, 0)
-    assert release.reason == "49 of 149 copies of requests failed at the candidate"
+    assert "49 candidate to 0 customers' own engines" in release.reason
 
 
-@pytest.mark.parametrize(("baseline", "state", "said"), [(40, State.ROLLED_BACK, "50 had no text"), (0, None, "")])
+@pytest.mark.parametrize(("baseline", "state", "said"), [(40, State.ROLLED_BACK, "50 candidate to 0"), (0, None, "")])
 async def test_copies_without_a_text_where_the_customer_had_one_are_failed_ones(
     database: asyncpg.Connection, baseline: int, state: State | None, said: str
 ) -> None:

@@ -103,6 +103,25 @@ async def test_a_comparison_is_shown_with_its_verdict(shell: Shell, fresh_postgr
     assert line.split()[2:] == ["comparison", "chat", "old,", "new", "fail", made["id"]]
 
 
+@pytest.mark.parametrize(
+    ("option", "field"), [("--margin", "margin"), ("--alpha", "alpha"), ("--first-look", "first_look")]
+)
+async def test_a_zero_is_refused_and_not_taken_for_the_default(shell: Shell, option: str, field: str) -> None:
+    asked = ("old", "new", "--model", "chat", "--slices", "facts", option, "0", "--no-wait")
+    code, said = await shell.run("evals", "compare", *asked)
+    assert code == 1
+    assert field in said
+
+
+async def test_a_slice_may_have_a_margin_of_its_own(shell: Shell) -> None:
+    asked = ("old", "new", "--model", "chat", "--slices", "facts,json", "--margin", "json=0.03", "--margin", "0.01")
+    made = msgspec.json.decode(await shell.must("evals", "compare", *asked, "--no-wait", "--json"))
+    assert (made["rule"]["margin"], made["rule"]["margins"]) == (0.01, {"json": 0.03})
+    asked = ("old", "new", "--model", "chat", "--slices", "facts", "--margin", "json=0.03", "--no-wait")
+    code, said = await shell.run("evals", "compare", *asked)
+    assert (code, "names the slice 'json', which is not asked" in said) == (1, True)
+
+
 async def test_what_is_not_there_is_said_with_what_is(shell: Shell) -> None:
     assert await shell.must("evals", "list") == "nothing has been asked yet"
     code, said = await shell.run("evals", "run", "--slices", "fact", "--no-wait")
@@ -110,7 +129,12 @@ async def test_what_is_not_there_is_said_with_what_is(shell: Shell) -> None:
     code, said = await shell.run("releases", "start", "--model", "m", "--candidate", "new", "--slice", "fact")
     assert (code, said.partition(";")[0]) == (1, "There is no slice 'fact'")
     code, said = await shell.run("releases", "start", "--model", "m", "--candidate", "new", "--slice", "json")
-    assert (code, "Set slice_rule.margin to" in said) == (1, True)
+    assert (code, "--slice-margin json=0.022" in said) == (1, True)
+    own = ("--slice", "json", "--slice", "facts", "--slice-margin", "json=0.022", "--slice-margin", "0.02")
+    code, said = await shell.run("releases", "start", "--model", "m", "--candidate", "new", *own)
+    assert (code, said.partition(";")[0]) == (1, "There is no model 'm'")
+    code, said = await shell.run("releases", "start", "--model", "m", "--candidate", "new", "--slice-margin", "json=x")
+    assert (code, said) == (1, "--slice-margin: 'json=x' is no share like 0.02, nor one of a slice like json=0.022")
     wide = ("--slice", "json", "--slice-margin", "0.05", "--slice-items", "800", "--slice-correlation", "0.1")
     code, said = await shell.run("releases", "start", "--model", "m", "--candidate", "new", *wide)
     assert (code, said.partition(";")[0]) == (1, "There is no model 'm'")

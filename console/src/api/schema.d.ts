@@ -3327,9 +3327,11 @@ export interface components {
          * @description tolerance: part by which latency may be longer. error_margin, goodput_margin: parts of requests by which the
          *         candidate must be shown not to be worse. alpha: probability that a release which is no worse is rolled back.
          *         promotion_alpha: that one which is worse by a margin goes to all traffic. least_units: sessions of each arm a stage
-         *         needs, one for each stage between shadow and all traffic. cold_requests: a stage's first requests, which count for
-         *         nothing. most_units: sessions after which an undecided release is held. least_votes: decisive votes of reviewers it
-         *         needs.
+         *         needs, one for each stage between shadow and all traffic. quantiles: of the baseline's latencies, rising, by which
+         *         the candidate's are compared; the highest needs ten of the baseline's requests beyond it before the release begins.
+         *         promoted_quantile: the one of them at which the candidate must be shown not to be slower by the tolerance; the
+         *         highest unless given. cold_requests: a stage's first requests, which count for nothing. most_units: sessions after
+         *         which an undecided release is held. least_votes: decisive votes of reviewers it needs.
          */
         Margins: {
             /** @default null */
@@ -3347,7 +3349,11 @@ export interface components {
             /** @default null */
             most_units?: number | null;
             /** @default null */
+            promoted_quantile?: number | null;
+            /** @default null */
             promotion_alpha?: number | null;
+            /** @default null */
+            quantiles?: number[] | null;
             /** @default null */
             tolerance?: number | null;
         };
@@ -3513,6 +3519,7 @@ export interface components {
              *       "fail_alpha": null,
              *       "first_look": 200,
              *       "margin": 0.02,
+             *       "margins": {},
              *       "power": 0.8
              *     }
              */
@@ -3643,7 +3650,8 @@ export interface components {
              * @default {
              *       "budget_items": 1600,
              *       "correlation": 0.05,
-             *       "margin": 0.02
+             *       "margin": 0.02,
+             *       "margins": {}
              *     }
              */
             slice_rule?: components["schemas"]["SliceRule"];
@@ -4808,6 +4816,10 @@ export interface components {
             first_look?: number;
             /** @default 0.02 */
             margin?: number;
+            /** @default {} */
+            margins?: {
+                [key: string]: number;
+            };
             /** @default 0.8 */
             power?: number;
         };
@@ -4944,12 +4956,14 @@ export interface components {
         /**
          * ShadowSums
          * @description Of one release and model. release: empty: none made the split. Shares are of the pairs they can be told of: JSON
-         *         where it was asked for, calls of tools where either side made one, refusals of all compared. agreed: part of the
-         *         longer text before the first difference. length, ttft, tokens_per_s: the candidate's by the baseline's, geometric
-         *         means; ttft where both found as much in their caches, within a tenth of the prompt.
+         *         where it was asked for, calls of tools where either side made one, refusals of all compared. baseline_failed: the
+         *         customer's own engine did. agreed: part of the longer text before the first difference. length, ttft, tokens_per_s:
+         *         the candidate's by the baseline's, geometric means; ttft where both found as much in their caches, within a tenth of
+         *         the prompt.
          */
         ShadowSums: {
             agreed: components["schemas"]["Estimate"];
+            baseline_failed: components["schemas"]["Estimate"];
             baseline_json_valid: components["schemas"]["Estimate"];
             baseline_refused: components["schemas"]["Estimate"];
             candidate_json_valid: components["schemas"]["Estimate"];
@@ -4991,8 +5005,9 @@ export interface components {
         };
         /**
          * SliceRule
-         * @description margin: by how much lower the candidate's share of right answers may be, 0 to 1. budget_items: most items of each
-         *         slice, of either pool. correlation: how much of a template's rare losses come together.
+         * @description margin: by how much lower the candidate's share of right answers may be, 0 to 1. margins: the same, by slice, of
+         *         those that have one of their own. budget_items: most items of each slice, of either pool. correlation: how much of a
+         *         template's rare losses come together.
          */
         SliceRule: {
             /** @default 1600 */
@@ -5001,6 +5016,10 @@ export interface components {
             correlation?: number;
             /** @default 0.02 */
             margin?: number;
+            /** @default {} */
+            margins?: {
+                [key: string]: number;
+            };
         };
         /**
          * SliceScore

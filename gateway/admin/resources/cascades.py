@@ -83,9 +83,10 @@ def _require_passed(cascade: Cascade, found: Comparison) -> None:
     if found.decision is not Decision.PASS:
         told = found.status.value if found.decision is None else found.decision.value
         raise Conflict(f"The comparison {found.id} has not passed: it is {told}. `slipstream evals show {found.id}`.")
-    if found.rule.margin > cascade.quality_margin:
+    widest = max(found.rule.margin, *found.rule.margins.values(), 0.0)
+    if widest > cascade.quality_margin:
         raise Conflict(
-            f"The comparison {found.id} passed by a margin of {found.rule.margin:g}; the cascade's quality_margin is "
+            f"The comparison {found.id} passed by a margin of {widest:g}; the cascade's quality_margin is "
             f"{cascade.quality_margin:g}. Compare with that margin or a smaller one."
         )
 

@@ -15,6 +15,7 @@ from gateway.admin.pages import page_of
 from gateway.admin.schemas import Body, ModelName, Name, Page, PageQuery
 from gateway.db.rows import columns_of, equal
 from gateway.evals import store, tables
+from gateway.evals.startable import require_asked
 from gateway.evals.store import Comparison, Items, Rule, Run, SliceProgress
 from gateway.evals.tables import Status
 
@@ -139,6 +140,7 @@ async def list_eval_comparisons(call: AdminCall, query: RunQuery) -> Page[Compar
 
 async def create_eval_comparison(call: AdminCall, body: NewComparison) -> Comparison:
     """Queue a comparison of two pools over the same items. It ends with pass, fail or inconclusive."""
+    require_asked("rule.margins", body.rule.margins, body.slices)
     comparison_id = await store.queue_comparison(
         call.connection,
         model=body.model,

@@ -20,7 +20,7 @@ from gateway.admin.call import AdminCall, not_found
 from gateway.admin.pages import page_of
 from gateway.admin.schemas import Body, ModelName, Name, Page, PageQuery
 from gateway.db.rows import columns_of, equal, fetch, record_of
-from gateway.evals.startable import SliceRule
+from gateway.evals.startable import SliceRule, require_asked
 from gateway.releases import store
 from gateway.releases.machine import Event, State
 from gateway.releases.margins import MOST_UNITS, PROMOTION_ALPHA, Margins
@@ -168,6 +168,7 @@ async def start_release(call: AdminCall, body: NewRelease) -> ReleaseDetail:
 
     409 where the model is released or split already.
     """
+    slices = list(dict.fromkeys(body.slices))
     wanted = Wanted(
         model=body.model,
         candidate_pool=body.candidate_pool,
@@ -175,8 +176,9 @@ async def start_release(call: AdminCall, body: NewRelease) -> ReleaseDetail:
         control_pool=body.control_pool,
         stages=tuple(body.stages),
         margins=body.margins,
+        slices=tuple(slices),
     )
-    slices = list(dict.fromkeys(body.slices))
+    require_asked("slice_rule.margins", body.slice_rule.margins, slices)
     await call.slices.require(slices, body.slice_rule, body.margins.promotion_alpha or PROMOTION_ALPHA)
     model, margins = require_startable(await store.fleet(call.connection), wanted)
     try:

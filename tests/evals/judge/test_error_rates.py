@@ -21,7 +21,7 @@ QUANTILES = (0.5, 0.9)
 POLICY = Policy(
     tolerance=0.0, error_tolerance=0.0, goodput_tolerance=0.0, alpha=ALPHA, promotion_alpha=ALPHA, quantiles=QUANTILES,
     tail_quantiles=(0.5, 0.9), promoted_quantile=0.9, least_units=(1,), cold_requests=0,
-    weights=Weights(ttft=0.5, itl=0.0, errors=0.5, goodput=0.0, slices=0.0, reviews=0.0),
+    weights=Weights(ttft=0.5, itl=0.0, errors=0.5, goodput=0.0, slices=0.0, reviews=0.0, shadow=0.0),
 )  # fmt: skip
 THRESHOLDS = Thresholds(ttft_ms=(100.0, 200.0))
 Draw = Callable[[random.Random, bool], tuple[float, bool]]

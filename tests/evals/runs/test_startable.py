@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import msgspec
 import pytest
 
 from contracts.errors import InvalidField
@@ -12,11 +13,13 @@ from evals.gate import SliceRule as GateRule
 from evals.judge import Policy
 from evals.runs.config import EvalsConfig
 from evals.runs.startable import ConfiguredSlices, alike_of, require_passable
+from evals.runs.verdicts import rules_of
 from evals.slices.registry import find
 from evals.statistics.looks import levels, looks
 from evals.statistics.sizes import least_margin
-from gateway.evals.startable import SliceRule
-from gateway.releases.margins import PROMOTION_ALPHA
+from gateway.evals.startable import SliceRule, require_asked
+from gateway.evals.store import Rule
+from gateway.releases.margins import PROMOTION_ALPHA, QUANTILES, TAILS, Margins
 
 
 @pytest.mark.parametrize("name", ["json", "arithmetic", "facts", "instructions"])
@@ -34,10 +37,11 @@ async def test_a_slice_of_few_templates_is_refused_with_the_margin_that_would_do
         InvalidField, match=r"'json' cannot pass at a margin of 2 points: its 1600 items.*9 templates"
     ) as said:
         await slices.require(["facts", "json"], SliceRule(), 0.05)
-    assert said.value.param == "slice_rule.margin"
-    found = re.search(r"slice_rule\.margin to ([\d.]+) or more", said.value.message)
+    assert said.value.param == "slice_rule.margins"
+    found = re.search(r"slice_rule\.margins\.json to ([\d.]+) or more", said.value.message)
     assert found is not None
     await slices.require(["facts", "json"], SliceRule(margin=float(found[1])), 0.05)
+    await slices.require(["facts", "json"], SliceRule(margins={"json": float(found[1])}), 0.05)
     with pytest.raises(InvalidField):
         await slices.require(["json"], SliceRule(margin=float(found[1]) - 0.001), 0.05)
     await slices.require(["json"], SliceRule(correlation=0.0), 0.05)
@@ -64,3 +68,24 @@ async def test_a_slice_that_there_is_not_is_refused_by_name() -> None:
 
 def test_who_asks_for_no_level_is_checked_by_the_judges() -> None:
     assert Policy().promotion_alpha == PROMOTION_ALPHA
+
+
+def test_a_margin_of_one_slice_is_its_own_and_of_no_other() -> None:
+    rules = rules_of([find("facts"), find("json")], Rule(margin=0.01, margins={"json": 0.03}), 400)
+    assert (rules["facts"].margin, rules["json"].margin) == (0.01, 0.03)
+    with pytest.raises(InvalidField, match=r"rule\.margins names the slice 'json', which is not asked; slices: facts"):
+        require_asked("rule.margins", {"json": 0.03}, ["facts"])
+
+
+def test_quantiles_are_the_judges_own_where_nobody_said_and_make_a_policy() -> None:
+    assert Policy().quantiles == QUANTILES
+    assert QUANTILES[-TAILS:] == Policy().tail_quantiles
+    assert QUANTILES[-1] == Policy().promoted_quantile
+    for given, tails, promoted in (
+        (Margins(quantiles=[0.5, 0.8, 0.9]), (0.8, 0.9), 0.9),
+        (Margins(promoted_quantile=0.9), (0.9, 0.95, 0.99), 0.9),
+        (Margins(quantiles=[0.5]), (0.5,), 0.5),
+    ):
+        given.require_quantiles()
+        policy = msgspec.convert(given.given(), Policy)
+        assert (policy.tail_quantiles, policy.promoted_quantile) == (tails, promoted)

@@ -46,6 +46,10 @@ async def test_what_is_no_proof_of_this_cascade_is_refused(operator: Client, peo
     lax = await passed_comparison(people, margin=0.05)
     status, said = await refusal(operator, lax)
     assert (status, "passed by a margin of 0.05; the cascade's quality_margin is 0.02" in said) == (409, True)
+    by_slice = await passed_comparison(people)
+    await people.database.execute(change.format("""rule = '{"margins": {"facts": 0.03}}'"""), by_slice)
+    status, said = await refusal(operator, by_slice)
+    assert (status, "passed by a margin of 0.03; the cascade's quality_margin is 0.02" in said) == (409, True)
 
 
 async def test_a_comparison_of_what_was_changed_since_is_refused(operator: Client, people: People) -> None:

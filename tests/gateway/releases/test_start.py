@@ -53,11 +53,22 @@ def test_every_stage_with_customers_has_a_least_exposure() -> None:
         ({"stages": (0.01, 0.6, 1.0)}, "stages"),
         ({"stages": (0.01, 0.25)}, "stages"),
         ({"margins": Margins(least_units=[5])}, "1 of 3"),
+        ({"margins": Margins(quantiles=[0.9, 0.5])}, "'quantiles': 0.9, 0.5. They rise"),
+        ({"margins": Margins(quantiles=[0.5, 0.9], promoted_quantile=0.99)}, "'promoted_quantile': 0.99. It is one of"),
     ],
 )
 def test_what_cannot_be_is_refused_by_name(changed: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidField, match=said):
         require_startable(FLEET, wanted(**changed))
+
+
+def test_a_model_that_slices_cannot_be_asked_of_is_refused_with_them() -> None:
+    completes = msgspec.structs.replace(FLEET.models[0], tier=Tier.AUTOCOMPLETE)
+    fleet = msgspec.structs.replace(FLEET, models=(completes, *FLEET.models[1:]))
+    require_startable(fleet, wanted())
+    with pytest.raises(InvalidField, match="tier autocomplete, and slices are conversations") as said:
+        require_startable(fleet, wanted(slices=("facts",)))
+    assert said.value.param == "slices"
 
 
 def test_a_model_that_is_split_already_is_not_split_again() -> None:

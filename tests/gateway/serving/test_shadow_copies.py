@@ -85,7 +85,7 @@ class Shadowed:
             await done.wait()
 
     def outcomes(self) -> dict[str, float]:
-        kinds = ("compared", "failed", "late", "busy", "superseded", "limited")
+        kinds = ("compared", "answered", "failed", "late", "busy", "superseded", "limited")
         found = {
             kind: self.platform.sample("slipstream_shadow_copies_total", model="m", outcome=kind) for kind in kinds
         }
@@ -200,16 +200,59 @@ async def test_nothing_is_copied_unless_it_is_asked_for(model: Model) -> None:
         assert (to.platform.pairs.kept, to.outcomes()) == ([], {})
 
 
-async def test_neither_are_several_choices_nor_what_the_candidate_served_nor_what_failed() -> None:
+async def test_neither_are_several_choices_nor_what_the_candidate_served() -> None:
     async with shadowed() as to:
         await to.serve(body(stream=True, n=2))
         to.platform.router.engines = (to.candidate,)
         await to.serve()
-        to.platform.router.engines = (to.platform.places[0], to.candidate)
-        to.live_engine.control(msgspec.json.encode({"die_after_tokens": 2}))
-        await to.serve()
         await to.rests()
         assert (to.platform.pairs.kept, to.outcomes()) == ([], {})
+
+
+@pytest.mark.parametrize("script", [{"status": 500}, {"status": 400}, {"die_after_tokens": 2}])
+@pytest.mark.parametrize("alike", [False, True])
+async def test_what_the_customers_own_engine_failed_at_is_copied_and_noted(script: dict[str, Any], alike: bool) -> None:
+    """A candidate that fails at what its baseline fails at, too, is no worse."""
+    async with shadowed() as to:
+        to.live_engine.control(msgspec.json.encode(script))
+        if alike:
+            to.script(**script)
+        await to.serve()
+        await to.rests()
+        [pair] = to.platform.pairs.kept
+        failure = "engine_refused" if script == {"status": 400} else "engine_failed"
+        assert (pair.baseline_error_code, pair.baseline_pool, pair.comparison) == (failure, "pool", None)
+        said = (Outcome.FAILED, failure) if alike else (Outcome.ANSWERED, None)
+        assert (pair.outcome, pair.error_code) == said
+        assert to.outcomes() == {said[0].value: 1}
+
+
+async def test_a_first_engine_that_failed_is_noted_though_another_answered() -> None:
+    async with shadowed() as to:
+        first = to.platform.router.acquire
+
+        async def failing_first(ask: Any) -> Any:
+            to.live_engine.control(msgspec.json.encode({"status": 200 if ask.attempt or ask.idle_replica else 500}))
+            return await first(ask)
+
+        to.platform.router.acquire = failing_first  # type: ignore[method-assign]
+        client = await to.serve()
+        await to.rests()
+        assert client.answer.status == 200
+        [pair] = to.platform.pairs.kept
+        assert (pair.outcome, pair.baseline_error_code) == (Outcome.ANSWERED, "engine_failed")
+
+
+async def test_one_that_gives_way_is_noted_where_the_customers_own_engine_had_failed() -> None:
+    async with shadowed() as to:
+        to.live_engine.control(msgspec.json.encode({"status": 400}))
+        to.script(hang=True)
+        await to.serve()
+        await to.candidate_asked()
+        await to.platform.pipeline.stop()
+        [pair] = to.platform.pairs.kept
+        assert (pair.outcome, pair.baseline_error_code) == (Outcome.SUPERSEDED, "engine_refused")
+        assert to.outcomes() == {"superseded": 1}
 
 
 @pytest.mark.parametrize("refusal", [Overloaded("not idle"), RouterUnavailable("away")])

@@ -90,6 +90,7 @@ export const METRICS: Record<string, string> = {
   errors: "Failures",
   goodput: "Missed objectives",
   reviews: "Reviewers’ votes",
+  shadow: "Copies that failed",
   slices: "Eval slices",
 };
 

@@ -202,6 +202,7 @@ const MARGINS: Record<string, { name: string; share: boolean }> = {
   goodput_margin: { name: "Missed objectives may be more by", share: true },
   alpha: { name: "A good one is rolled back, at most", share: true },
   promotion_alpha: { name: "A worse one gets all traffic, at most", share: true },
+  promoted_quantile: { name: "Latency is proven at the quantile", share: true },
   cold_requests: { name: "A stage’s first requests left out", share: false },
   least_votes: { name: "Reviewers’ votes it needs", share: false },
 };
@@ -262,7 +263,10 @@ function Judged({ release }: { release: Release }) {
             ) : (
               <>
                 {release.slices.join(", ")}, at most{" "}
-                {Number(((release.slice_rule.margin ?? 0.02) * 100).toPrecision(4))} points lower{" "}
+                {Number(((release.slice_rule.margin ?? 0.02) * 100).toPrecision(4))} points lower
+                {Object.entries(release.slice_rule.margins ?? {}).map(
+                  ([name, margin]) => `, ${name} ${Number((margin * 100).toPrecision(4))}`,
+                )}{" "}
                 {release.comparison_id && (
                   <Link
                     to="/operations/evals/comparisons/$comparisonId"

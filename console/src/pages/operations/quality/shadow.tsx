@@ -22,6 +22,7 @@ type Measured = {
 const MEASURES: [Measured, string, "share" | "ratio"][] = [
   ["failed", "Copies that failed", "share"],
   ["late", "Copies that came too late", "share"],
+  ["baseline_failed", "Requests that failed before", "share"],
   ["same_text", "The same text", "share"],
   ["same_text_greedy", "The same text, without chance", "share"],
   ["agreed", "Alike before the first difference", "share"],

@@ -1,0 +1,71 @@
+"""`slipstream releases start` reaches every margin that the API has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import asyncpg
+import msgspec
+import pytest
+
+from gateway.releases.margins import Margins
+from tests.gateway.releases.fleets import put_fleet
+from tests.slipstream.shell import Shell
+
+GIVEN = {
+    "--tolerance": ("0.2", 0.2),
+    "--error-margin": ("0.01", 0.01),
+    "--goodput-margin": ("0.03", 0.03),
+    "--alpha": ("0.1", 0.1),
+    "--promotion-alpha": ("0.02", 0.02),
+    "--least": ("10,20,30", [10, 20, 30]),
+    "--quantiles": ("0.5,0.75,0.9", [0.5, 0.75, 0.9]),
+    "--promoted-quantile": ("0.75", 0.75),
+    "--cold-requests": ("0", 0),
+    "--max-sessions": ("5000", 5_000),
+    "--min-votes": ("0", 0),
+}
+"""In the order of the fields of `Margins`, a default by a zero among them."""
+
+
+@pytest.fixture
+def shell(fresh_postgres_url: str, data_folder: Path) -> Shell:
+    return Shell(fresh_postgres_url, data_folder)
+
+
+async def test_every_margin_has_an_option(shell: Shell, fresh_postgres_url: str) -> None:
+    connection = await asyncpg.connect(fresh_postgres_url)
+    await put_fleet(connection)
+    await connection.close()
+    options = [word for option, (value, _) in GIVEN.items() for word in (option, value)]
+    own = ("--slice", "json", "--slice", "facts", "--slice-margin", "json=0.03", "--slice-margin", "0.025")
+    started = await shell.must("releases", "start", "--model", "m", "--candidate", "new", *options, *own, "--json")
+    found = msgspec.json.decode(started)
+    assert found["margins"] == dict(zip(Margins.__struct_fields__, (value for _, value in GIVEN.values()), strict=True))
+    assert found["slice_rule"] == {
+        "margin": 0.025,
+        "margins": {"json": 0.03},
+        "budget_items": 1_600,
+        "correlation": 0.05,
+    }
+    shown = await shell.must("releases", "show", "m")
+    assert "by at most 2.5 points lower, json 3, of at most 1,600 items each" in " ".join(shown.split())
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--quantiles", "0.9,0.5"), "'quantiles': 0.9, 0.5. They rise."),
+        (("--promoted-quantile", "0.42"), "'promoted_quantile': 0.42. It is one of quantiles, 0.25, 0.5"),
+        (("--quantiles", "p99"), "--quantiles: 'p99' is not a list of numbers"),
+        (("--error-margin", "0"), "error_margin"),
+    ],
+)
+async def test_a_margin_that_cannot_be_is_refused_by_name(
+    shell: Shell, fresh_postgres_url: str, options: tuple[str, ...], said: str
+) -> None:
+    connection = await asyncpg.connect(fresh_postgres_url)
+    await put_fleet(connection)
+    await connection.close()
+    code, refusal = await shell.run("releases", "start", "--model", "m", "--candidate", "new", *options)
+    assert (code, said in refusal) == (1, True), refusal
