@@ -1,5 +1,5 @@
-"""An option that a pool's driver has not is refused, with the drivers that have it; which these are is said once. So is a
-layout of gaps that engines or tokenizer have not the means for."""
+"""An option that a pool's driver has not is refused, with the drivers that have it; which these are is said once. So
+is a layout of gaps that engines or tokenizer have not the means for."""
 
 from __future__ import annotations
 
