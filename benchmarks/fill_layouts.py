@@ -12,6 +12,8 @@ the line's end.
     psm         the same, prefix first: the plain layout that engines render for `suffix`, which training never showed
     …+healing   the same, cut before the word that the cursor is in (`engines/tokenizer/healing.py`)
     …/8192      the same with the whole file, or all of it that the model's context has room for
+    …+first     the same with pieces of two other files of the line's folder as comments before everything
+    …+head      the same pieces at the head of the prefix, behind the suffix
 
 A completion is exact when it is the rest of the line, trailing spaces apart; similarity is 1 less the edit distance
 over the longer one's length. Differences are paired, with one-sided 95 % bounds from the sums of files. `half-typed`:
@@ -25,6 +27,7 @@ import argparse
 import asyncio
 import copy
 import json
+import random
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -41,7 +44,7 @@ from engines.embedded.request import Request, Sampling
 from engines.tokenizer.off_loop import OffLoopTokenizer
 from engines.tokenizer.tokenizer import Tokenizer
 from gateway.wire.fill.layout import lay_out
-from gateway.wire.gap import Gap
+from gateway.wire.gap import Gap, Snippet
 from gateway.wire.prepared import Target
 from training.code_files import load
 from training.greedy import engine_of
@@ -57,6 +60,8 @@ LEAST_LINES = 40
 BLOCK = 8
 """Lines asked in every way before the next are: whenever it is stopped, all ways have the same lines, and what prompts
 have in common is still cached."""
+SNIPPETS, SNIPPET_LINES = 2, 8
+"""Pieces of other files, and how long each is."""
 MARGIN = 0.01
 """By which a way may be worse and still count as no worse."""
 
@@ -69,6 +74,8 @@ class Way(NamedTuple):
     healing: bool = False
     context_tokens: int | None = None
     """None: what is given for all."""
+    files: str = ""
+    """Where pieces of other files stand as comments: `first` or `head`; empty: there are none."""
 
 
 TYPED, SPM, PSM = Way("spm", True), Way("spm", False), Way("psm", False)
@@ -79,6 +86,8 @@ WAYS = {
     "spm+healing": SPM._replace(healing=True),
     "psm": PSM,
     "psm+healing": PSM._replace(healing=True),
+    "typed+first": TYPED._replace(files="first"),
+    "typed+head": TYPED._replace(files="head"),
 }
 PLAIN = ("psm", "spm")
 """What the layout must not be worse than."""
@@ -108,6 +117,8 @@ class Line(NamedTuple):
     number: int
     file: str
     cursor: Cursor
+    snippets: tuple[Snippet, ...]
+    """Of other files of its folder."""
 
 
 def main() -> None:
@@ -143,12 +154,28 @@ def draw_lines(corpus: Path, count: int, seed: int) -> list[Line]:
     """`count` of each part, shuffled together, so that a run that is stopped early has some of all."""
     files = load(corpus)
     parts = {part: files.part(part) for part in ("held", "new")} | {"own": own_files()}
-    found: list[tuple[str, Cursor]] = []
+    found: list[tuple[str, Cursor, tuple[Snippet, ...]]] = []
     for texts in parts.values():
         names = list(texts)
-        found += [(names[cursor.text], cursor) for cursor in draw(list(texts.values()), count, seed, whole=True)]
+        for cursor in draw(list(texts.values()), count, seed, whole=True):
+            name = names[cursor.text]
+            found.append((name, cursor, snippets_of(name, texts, random.Random(f"{seed} {name} {len(cursor.before)}"))))
     order = torch.randperm(len(found), generator=torch.Generator().manual_seed(seed)).tolist()
     return [Line(number, *found[at]) for number, at in enumerate(order)]
+
+
+def snippets_of(name: str, texts: Mapping[str, str], rng: random.Random) -> tuple[Snippet, ...]:
+    """Pieces of other files of the same folder, else of any."""
+    folder = name.rpartition("/")[0]
+    others = [other for other in texts if other != name]
+    near = [other for other in others if other.rpartition("/")[0] == folder]
+    taken = rng.sample(near, SNIPPETS) if len(near) >= SNIPPETS else rng.sample(others, SNIPPETS)
+    pieces = []
+    for other in taken:
+        lines = texts[other].splitlines()
+        start = rng.randrange(max(1, len(lines) - SNIPPET_LINES))
+        pieces.append(Snippet(other, "\n".join(lines[start : start + SNIPPET_LINES])))
+    return tuple(pieces)
 
 
 def own_files() -> dict[str, str]:
@@ -168,9 +195,9 @@ class Asker:
         self._context_tokens = context_tokens
         self._targets: dict[Way, Target] = {}
 
-    def prompt(self, way: Way, cursor: Cursor) -> TextPrompt:
+    def prompt(self, way: Way, line: Line) -> TextPrompt:
         """What the gateway would send."""
-        gap = Gap(cursor.before, cursor.after)
+        gap = Gap(line.cursor.before, line.cursor.after, line.snippets if way.files else (), line.file)
         laid_out = asyncio.run(lay_out(gap, MOST_TOKENS, MOST_TOKENS, self._target(way), ""))
         assert isinstance(laid_out.counted.prompt, TextPrompt)
         return laid_out.counted.prompt
@@ -194,7 +221,9 @@ class Asker:
         if way not in self._targets:
             tokenizer = copy.copy(self._tokenizer)
             assert tokenizer.fill is not None
-            tokenizer.fill = msgspec.structs.replace(tokenizer.fill, order=way.order, line_after=way.line_after)
+            tokenizer.fill = msgspec.structs.replace(
+                tokenizer.fill, order=way.order, line_after=way.line_after, comments_first=way.files == "first"
+            )
             model = Model(
                 name="m",
                 tier=Tier.AUTOCOMPLETE,
@@ -208,7 +237,7 @@ class Asker:
 
 def measure(asker: Asker, lines: Sequence[Line], ways: dict[str, Way]) -> list[Row]:
     """The lines' results in every way."""
-    prompts = {name: [asker.prompt(way, line.cursor) for line in lines] for name, way in ways.items()}
+    prompts = {name: [asker.prompt(way, line) for line in lines] for name, way in ways.items()}
     texts = {name: [text.rstrip() for text in asker.complete(asked)] for name, asked in prompts.items()}
     wanted = [line.cursor.rest.rstrip() for line in lines]
     return [
@@ -260,6 +289,9 @@ def compare(rows: Sequence[Row]) -> dict[str, object]:
         ("typed+healing", "psm"),
         ("typed", "typed/8192"),
         ("spm", "spm/8192"),
+        ("typed+first", "typed+head"),
+        ("typed+first", "typed"),
+        ("typed+head", "typed"),
     ]
     half_typed = [row for row in rows if row.kind == "half-typed"]
     plain = [way for way in PLAIN if all(way in row.exact for row in rows)]

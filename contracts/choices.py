@@ -15,8 +15,8 @@ _STEP = re.compile(r"\[[^][]*\]|[^.\[\]]+")
 
 
 def choices(kind: Any, path: str) -> list[str]:
-    """The values of the enumeration, the literal or the tag at `path`, in the order of their declaration; empty where
-    there is none, or no such field.
+    """The values of the enumeration, the literal or the tag at `path`, or the keys of the map there, in the order of
+    their declaration; empty where there is none, or no such field.
 
     kind: what is decoded. path: as msgspec tells it without its `$.`: `messages[0].role`, `[...]` for a key of a map.
     """
@@ -79,4 +79,6 @@ def _inside(kind: Any, step: str) -> Iterator[Any]:
 def _values(kind: Any) -> list[str]:
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
         return [str(member.value) for member in kind]
+    if get_origin(kind) is dict:
+        return [value for each in _alternatives(get_args(kind)[0]) for value in _values(each)]
     return [str(value) for value in get_args(kind)] if get_origin(kind) is Literal else []

@@ -83,6 +83,8 @@ def load(
         field = field or "settings"
         allowed = choices(kind, field) if message.startswith("Invalid") else []
         value = _value_at(tree, field)
+        if allowed and isinstance(value, Mapping):
+            value = next((key for key in value if key not in allowed), value)
         if "matching regex" in message and (wanted := pattern_in_words(kind, field)):
             message = f"must be {wanted}"
         message = _TYPES.sub(_as_the_reference_says, message)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Literal
+
 import msgspec
 
 from contracts.desired_state import Model
@@ -13,6 +16,10 @@ from slipstream import model_folder
 from slipstream.model_folder import ModelFolder
 from slipstream.pool_settings import DRIVER, PoolSettings
 from slipstream.settings import Settings
+from speculative.config import SpeculationConfig
+
+Method = Literal["off", "ngram", "eagle"]
+"""By which drafts are made; `auto` has become one of these."""
 
 
 def model_folders(config: LocalConfig) -> tuple[ModelFolder, ModelFolder]:
@@ -37,10 +44,11 @@ def with_models(settings: Settings) -> Settings:
     local = settings.local
     models, pools = [], []
     chat, code = model_folders(local)
-    for tier, folder, replicas, own_limit, drafts in (
+    tiers: tuple[tuple[Tier, ModelFolder, int, int, Method], ...] = (
         (Tier.CHAT, chat, local.chat_replicas, local.chat_context_tokens, "off"),
         (Tier.AUTOCOMPLETE, code, local.code_replicas, local.code_context_tokens, local.code_speculation),
-    ):
+    )
+    for tier, folder, replicas, own_limit, drafts in tiers:
         engine = _engine(settings.engine, folder, own_limit, drafts)
         model = Model(
             name=folder.name, tier=tier, pool=tier, context_tokens=engine.context_tokens, tokenizer=str(folder.path)
@@ -52,10 +60,20 @@ def with_models(settings: Settings) -> Settings:
     return msgspec.structs.replace(settings, models=tuple(models), pools=tuple(pools))
 
 
-def _engine(of_all: EngineConfig, folder: ModelFolder, own_limit: int, drafts: str) -> EngineConfig:
-    """A tier's. own_limit: of its context, 0: none. drafts: their method, unless that of all is named."""
+def pool_drafting(speculation: SpeculationConfig, models: Sequence[Model]) -> SpeculationConfig:
+    """How engines that `up` starts for these models draft: completions quote their files, so those of the autocomplete
+    tier alone draft by n-grams where nothing is said."""
+    autocomplete = bool(models) and all(model.tier is Tier.AUTOCOMPLETE for model in models)
+    return drafting(speculation, "ngram" if autocomplete else "off")
+
+
+def drafting(speculation: SpeculationConfig, usual: Method) -> SpeculationConfig:
+    """The same with a method. usual: where nothing is said."""
+    return msgspec.structs.replace(speculation, method=usual) if speculation.method == "auto" else speculation
+
+
+def _engine(of_all: EngineConfig, folder: ModelFolder, own_limit: int, drafts: Method) -> EngineConfig:
+    """A tier's. own_limit: of its context, 0: none. drafts: their method, unless one for all is named."""
     limit = min(given for given in (own_limit, of_all.context_tokens, folder.context_tokens) if given)
-    speculation = of_all.speculation
-    if speculation.method == "off":
-        speculation = msgspec.structs.replace(speculation, method=drafts)
+    speculation = drafting(of_all.speculation, drafts)
     return msgspec.structs.replace(of_all, model=str(folder.path), context_tokens=limit, speculation=speculation)

@@ -114,7 +114,14 @@ def _of_pool(settings: Settings, pool: PoolSettings, trail: str) -> Iterator[Eng
     folder = model_folder.read_path(model_folder.find(config.model), f"{trail}.model", needs_template)
     name = _name(settings.models, pool.name, folder)
     context_tokens = _context(config, settings.engine, folder, models, trail)
-    config = msgspec.structs.replace(config, model=str(folder.path), name=name, port=0, context_tokens=context_tokens)
+    config = msgspec.structs.replace(
+        config,
+        model=str(folder.path),
+        name=name,
+        port=0,
+        context_tokens=context_tokens,
+        speculation=fleet.pool_drafting(config.speculation, models),
+    )
     for number in range(1, pool.local_replicas + 1):
         yield Engine(f"engine-{pool.name}-{number}", pool.name, trail, folder, config)
 

@@ -22,8 +22,10 @@ from router.policies import registry as policies
 from router.protocol.address import Address
 from slipstream import local_engine_check, local_engines
 from slipstream.engine_launch import require_launches
+from slipstream.fleet import pool_drafting
 from slipstream.local_engine_check import Footprint
 from slipstream.pool_settings import PoolSettings
+from slipstream.served_names import served_names
 from slipstream.settings import Settings
 
 INSTEAD_OF_LOCAL = {
@@ -48,7 +50,7 @@ def check_fleet(settings: Settings) -> None:
     """Raise ConfigError when models and pools contradict each other or name what there is not."""
     for pool in settings.pools:
         check_pool(pool)
-        _check_drafts(pool)
+        _check_drafts(pool, settings)
     DesiredState(version=1, models=settings.models, pools=settings.desired_pools).check()
 
 
@@ -102,9 +104,12 @@ def known_token(settings: Settings) -> str:
     return settings.token if os.path.exists(settings.data.token_file) else TOKEN_TO_BE_MADE  # noqa: PTH110
 
 
-def _check_drafts(pool: PoolSettings) -> None:
+def _check_drafts(pool: PoolSettings, settings: Settings) -> None:
     """Engines that draft nothing cannot be governed."""
-    if pool.speculation.governed and pool.engine is not None and pool.engine.speculation.method == "off":
+    if not pool.speculation.governed or pool.engine is None:
+        return
+    models = [served.model for served in served_names(settings.models, pool.name)]
+    if not pool_drafting(pool.engine.speculation, models).drafts:
         field = f"pools.{pool.name}.speculation.governed"
         raise ConfigError(
             f"{field}: the engines of {pool.name!r} draft nothing (engine.speculation.method is off); set it to ngram "

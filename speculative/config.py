@@ -11,8 +11,9 @@ from msgspec import Meta
 class SpeculationConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where drafts of the next tokens come from, and how many are checked at once. Speculation never changes a text."""
 
-    method: Literal["off", "ngram", "eagle"] = "off"
-    """ngram: expect that what followed the same few tokens earlier in the prompt or output follows again. eagle: ask a
+    method: Literal["auto", "off", "ngram", "eagle"] = "auto"
+    """auto: ngram for engines that `up` starts and whose models are all of the tier `autocomplete`, off for all others.
+    ngram: expect that what followed the same few tokens earlier in the prompt or output follows again. eagle: ask a
     small trained head that reads the model's hidden states."""
 
     head: str = ""
@@ -46,8 +47,13 @@ class SpeculationConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     twentieth of the time."""
 
     @property
+    def drafts(self) -> bool:
+        """Whether an engine with these settings drafts at all."""
+        return self.method not in ("auto", "off")
+
+    @property
     def steps(self) -> int:
         """Most tokens drafted ahead in one step; 0: none."""
-        if self.method == "off":
+        if not self.drafts:
             return 0
         return min(self.max_drafts, self.tree_depth) if self.shape == "tree" else self.max_drafts

@@ -1,4 +1,4 @@
-"""An editor for tests: pygls' own client, over stdio, on a real `slipstream lsp` process."""
+"""An editor for tests: pygls' own client, over stdio, on the process of a real language server."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from lsprotocol import types
@@ -22,6 +23,7 @@ class Editor:
 
     def __init__(self, client: LanguageClient) -> None:
         self.client = client
+        self.process: asyncio.subprocess.Process
         self.messages: asyncio.Queue[str] = asyncio.Queue()
         """What the user was shown."""
         self.capabilities: types.ServerCapabilities
@@ -88,6 +90,32 @@ async def editor(
 ) -> AsyncIterator[Editor]:
     """An editor that has started `slipstream lsp`, and ends it as editors do. The process must have written
     nothing to stderr, whatever came of it."""
+    async with editor_on(
+        sys.executable, "-m", "slipstream", "lsp", *arguments,
+        folder=ROOT, environment={**plain_environment(), **(environment or {})}, options=options, encodings=encodings,
+    ) as made:  # fmt: skip
+        try:
+            yield made
+            await made.client.shutdown_async(None)
+            made.client.exit(None)
+            assert await made.process.wait() == 0
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                made.process.kill()
+            assert made.process.stderr is not None
+            written = await made.process.stderr.read()
+            assert written == b"", written.decode()
+
+
+@contextlib.asynccontextmanager
+async def editor_on(
+    *command: str,
+    folder: Path,
+    environment: Mapping[str, str],
+    options: Any = None,
+    encodings: Sequence[types.PositionEncodingKind | str] | None = None,
+) -> AsyncIterator[Editor]:
+    """An editor that has started a server by this command in a folder, and kills it at the end."""
     client = LanguageClient("tests", "1")
     made = Editor(client)
 
@@ -96,13 +124,10 @@ async def editor(
         made.messages.put_nowait(params.message)
 
     async with asyncio.timeout(GUARD_S):
-        await client.start_io(
-            sys.executable, "-m", "slipstream", "lsp", *arguments,
-            cwd=ROOT, env={**plain_environment(), **(environment or {})},
-        )  # fmt: skip
+        await client.start_io(*command, cwd=folder, env=dict(environment))
         process = client._server
         assert process is not None
-        assert process.stderr is not None
+        made.process = process
         try:
             general = types.GeneralClientCapabilities(position_encodings=list(encodings) if encodings else None)
             answer = await client.initialize_async(
@@ -113,12 +138,7 @@ async def editor(
             made.capabilities = answer.capabilities
             client.initialized(types.InitializedParams())
             yield made
-            await client.shutdown_async(None)
-            client.exit(None)
-            assert await process.wait() == 0
         finally:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
-            written = await process.stderr.read()
             await client.stop()  # type: ignore[no-untyped-call]
-            assert written == b"", written.decode()

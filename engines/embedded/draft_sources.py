@@ -80,7 +80,7 @@ def head_folder(config: SpeculationConfig, model_folder: Path | None) -> Path | 
 
 def make_source(config: SpeculationConfig, model: Llama, model_folder: Path | None = None) -> DraftSource | None:
     """The configured source. Raises ConfigError naming what is wrong with the head's folder."""
-    if config.method == "off":
+    if not config.drafts:
         return None
     if config.method == "ngram":
         if config.shape == "tree":

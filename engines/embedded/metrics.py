@@ -62,7 +62,7 @@ class EngineCollector(Collector):
     def _drafts_checked(self) -> int:
         """The token before the drafts is checked with them."""
         config = self._service.config.speculation
-        return 0 if config.method == "off" else config.max_drafts + 1
+        return config.max_drafts + 1 if config.drafts else 0
 
     def _gauge(self, name: str, help_: str, value: float) -> Metric:
         family = GaugeMetricFamily(f"sglang:{name}", help_, labels=LABELS)

@@ -6,19 +6,22 @@ prefix first unless tokenizer_config.json says `"fim_order": "spm"`.
 Where the line goes that the cursor is in is a property of the weights too. Models learn to continue a whole prefix,
 and that is what they are asked unless the file says `"fim_typed_line": "after_middle"`: such a model saw the half-typed
 line after the middle token, as the beginning of what it continues, so that a keystroke changes only the end of the
-prompt (EFIM, arXiv 2505.21889, by whole lines). A model that did not would take it for its own output. Nobody
-configures it for a pool: the folder that has the weights says it, as it does with the order.
+prompt (EFIM, arXiv 2505.21889, by whole lines). The folder that has the weights says it, as it does with the order;
+a model's `fim.typed_line` goes before the folder, for whoever has found that weights which never learnt it do as well.
 
 A completion ends at any of its family's marks and at the tokens its models put behind one (`ends`), whatever end
 tokens the model's own files name: a base model's do not name them all.
 
 Text of other files stands before all of it, each file behind the family's own token, as Qwen and StarCoder learnt
-repositories; Codestral learnt a line of text before each. Where a family has neither, it is written as comments.
+repositories; Codestral learnt a line of text before each, in the prefix. Where a family has neither, it is written as
+comments: before the marks where the suffix stands first, so that they stay in an engine's cache when it changes; else
+at the head of the prefix, which is as good.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 import msgspec
 
@@ -87,6 +90,8 @@ class FillTemplate(msgspec.Struct, frozen=True):
     """What stands before each file, in front of its path; empty: files are part of the prefix."""
     file_line: str = ""
     """Before each file where it is part of the prefix, with `{path}`; empty: no way that the weights know."""
+    comments_first: bool = False
+    """Files that are written as comments stand before the marks."""
     end_ids: tuple[int, ...] = ()
     """Ids that end a completion, beside the tokenizer's `end_ids`."""
     end_texts: tuple[str, ...] = ()
@@ -103,6 +108,13 @@ class FillTemplate(msgspec.Struct, frozen=True):
         """
         cut = self.cut(prefix)
         return self.lay_out(leading, encode(prefix[:cut]), encode(suffix), encode(prefix[cut:]))
+
+    def with_typed_line(self, where: Literal["auto", "before_middle", "after_middle"]) -> FillTemplate:
+        """The same with the cursor's line there; auto: as it is."""
+        line_after = where == "after_middle"
+        if where == "auto" or line_after == self.line_after:
+            return self
+        return msgspec.structs.replace(self, line_after=line_after)
 
     def cut(self, prefix: str) -> int:
         """Where the part of the prefix begins that stands after the middle token; its end: there is none."""
@@ -158,6 +170,7 @@ def fill_template(folder: TokenizerFolder, control: ControlTokens) -> FillTempla
                 repository_ids=_ids(control, (family.repository,)),
                 file_ids=_ids(control, family.files),
                 file_line=family.file_line,
+                comments_first=(order or family.order) == "spm" and not family.file_line,
                 end_ids=tuple(ends.values()),
                 end_texts=tuple(name.removeprefix("▁") for name in ends),
                 end_lines=(f"\n{file_mark}",) if file_mark else (),

@@ -104,7 +104,7 @@ async def _require_servable(call: AdminCall, before: DesiredState, after: Desire
                 _check_served(after, model)
         for model in changed_models(before, after):
             known = before.model(model.name)
-            if known is None or known.tokenizer != model.tokenizer:
+            if known is None or (known.tokenizer, known.fim.typed_line) != (model.tokenizer, model.fim.typed_line):
                 await asyncio.to_thread(check_tokenizer, model)
     except ConfigError as error:
         raise InvalidField(f"{error.message}.", param=error.param) from None

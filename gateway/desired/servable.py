@@ -116,8 +116,13 @@ def _check_option(pool: Pool, option: DriverOption) -> None:
 
 
 def check_served(model: Model, pool: Pool) -> None:
-    """Raise ConfigError unless the pool's dialect serves the model's tier, and some replica of it can take the longest
-    request that the model promises."""
+    """Raise ConfigError unless the pool's dialect serves the model's tier and lays gaps out as it says, and a replica
+    of it can take the longest request that the model promises."""
+    if model.fim.typed_line == "after_middle" and not registry.of_pool(pool).capabilities.token_prompts:
+        raise _misplaced(
+            model,
+            f"the engines of pools.{pool.name} (driver {pool.driver}) take no token ids and lay gaps out themselves",
+        )
     if pool.driver == TensorRTLLMDriver.name and model.tier is not Tier.CHAT:
         raise ConfigError(
             f"models.{model.name}.pool: pools.{pool.name} speaks tensorrt_llm, whose completions keep no tenant's "
@@ -140,11 +145,26 @@ def check_served(model: Model, pool: Pool) -> None:
 
 
 def check_tokenizer(model: Model) -> None:
-    """Raise ConfigError when its folder cannot be read here. Takes a second for a large vocabulary, and blocks."""
+    """Raise ConfigError when its folder cannot be read here, or has not the marks to lay gaps out as the model says.
+    Takes a second for a large vocabulary, and blocks."""
+    after_middle = model.fim.typed_line == "after_middle"
     if model.tokenizer is None:
+        if after_middle:
+            raise _misplaced(model, "the model has no `tokenizer`, so its engines lay gaps out themselves")
         return
     field = f"models.{model.name}.tokenizer"
     try:
-        Tokenizer.load(Path(model.tokenizer))
+        template = Tokenizer.load(Path(model.tokenizer)).fill
     except ConfigError as error:
         raise ConfigError(f"{field}: {error.message}", param=field) from None
+    if after_middle and (template is None or not template.middle_ids):
+        lacks = (
+            "has no fill-in-the-middle tokens" if template is None else "has no middle token: the prefix stands last"
+        )
+        raise _misplaced(model, f"the tokenizer in {model.tokenizer} {lacks}")
+
+
+def _misplaced(model: Model, reason: str) -> ConfigError:
+    """The half-typed line cannot stand where the model says."""
+    field = f"models.{model.name}.fim.typed_line"
+    return ConfigError(f"{field}: 'after_middle', but {reason}; write auto or before_middle", param=field)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
+from typing import get_args
+
+from contracts.client_family import OTHER, ClientFamily
 
 NAMED_BY = b"x-slipstream-client"
 """A request's header in which who configures a client says what it is: a name of `CLIENTS`. Other names say nothing."""
-FAMILIES: tuple[tuple[bytes, str], ...] = (
+FAMILIES: tuple[tuple[bytes, ClientFamily], ...] = (
     (b"slipstream-lsp", "slipstream-lsp"),
     (b"tabby-agent", "tabby-agent"),
     (b"zed/", "zed"),
@@ -17,22 +20,19 @@ FAMILIES: tuple[tuple[bytes, str], ...] = (
 )
 """What a `User-Agent` holds in any case, and the family's name; the first that fits. llama.vim sends its requests by
 curl."""
-CONTINUE = "continue"
-UNNAMED = {("tabby", b""): "tabby-agent", ("infill", b"axios/"): "llama.vscode"}
+UNNAMED: dict[tuple[str, bytes], ClientFamily] = {
+    ("tabby", b""): "tabby-agent",
+    ("infill", b"axios/"): "llama.vscode",
+}
 """Whose requests to an endpoint are with such a `User-Agent` (how it begins) that names nobody: tabby-agent and
 llama.vscode send the one of their HTTP library."""
-EDITOR = "editor"
-"""One that has no name of its own here."""
-OTHER = "other"
-EDITORS = frozenset({"slipstream-lsp", "tabby-agent", "llama.vscode", CONTINUE, "zed", EDITOR})
-"""Clients in which somebody types."""
-CLIENTS = (*dict.fromkeys((*(name for _, name in FAMILIES), *UNNAMED.values(), CONTINUE, EDITOR)), OTHER)
+CLIENTS: tuple[ClientFamily, ...] = get_args(ClientFamily)
 """All names there are."""
 BY_NAME = {name.encode(): name for name in CLIENTS}
 MOST_COMPARED = 512
 
 
-def client_family(headers: Mapping[bytes, bytes], endpoint: str = "") -> str:
+def client_family(headers: Mapping[bytes, bytes], endpoint: str = "") -> ClientFamily:
     """The client's family; `other` for one that is unknown or says nothing. headers: by their names in lower case.
     endpoint: the one that it asks, by its name in metrics."""
     told = BY_NAME.get(headers.get(NAMED_BY, b"").strip().lower())
@@ -40,12 +40,12 @@ def client_family(headers: Mapping[bytes, bytes], endpoint: str = "") -> str:
         return told
     if endpoint == "fim" and b"x-api-key" in headers and b"authorization" in headers:
         # Continue's library says `node-fetch`, as much else does, but sends its key twice; Mistral's clients do not
-        return CONTINUE
+        return "continue"
     return _family(headers.get(b"user-agent", b"")[:MOST_COMPARED], endpoint)
 
 
 @lru_cache(maxsize=1_024)
-def _family(told: bytes, endpoint: str) -> str:
+def _family(told: bytes, endpoint: str) -> ClientFamily:
     told = told.lower()
     for needle, name in FAMILIES:
         if needle in told:

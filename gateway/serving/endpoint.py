@@ -180,6 +180,7 @@ class InferenceEndpoint(Generic[AskedT]):
             arrival.pool = ""  # the small model's pool stands for the cascade
         elif arrival.pool:
             target = services.catalog.on_pool(target, arrival.pool)
+        target = msgspec.structs.replace(target, client=arrival.client)
         arrival.clock.end(Phase.AUTH)
 
         async def prepare_for(other: Target) -> Prepared:

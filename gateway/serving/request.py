@@ -6,10 +6,11 @@ import hmac
 from collections.abc import Mapping
 from typing import Any
 
+from contracts.client_family import EDITORS, ClientFamily
 from contracts.phases import PhaseClock
 from contracts.split import Side, pool_of, side_of
 from gateway.auth.key_record import KeyRecord
-from gateway.http.client_family import EDITORS, client_family
+from gateway.http.client_family import client_family
 from gateway.limits.cost import Cost
 from gateway.metering.journal.request_id import mint
 from gateway.observability.measurement import Measurement
@@ -63,7 +64,7 @@ class Arrival:
         return None if self.trace is None else self.trace.id
 
     @property
-    def client(self) -> str:
+    def client(self) -> ClientFamily:
         """What kind of client sent it."""
         return client_family(self.headers, self.endpoint)
 
@@ -196,7 +197,7 @@ class InferenceRequest:
             key_id=self.caller.key_id,
             network=self.network,
             session=self.prepared.session,
-            model=self.model,
+            model=self.generation.public_model,
             path=gap.path,
             prefix=gap.prefix,
             suffix=gap.suffix,

@@ -30,6 +30,7 @@ class Keystroke(msgspec.Struct, frozen=True, kw_only=True):
     session: str
     """What the client names itself or its user by; empty: it does not."""
     model: str
+    """With the adapter, where one is asked for: `model:adapter`."""
     path: str
     """Of the file, as the client names it; empty: it does not."""
     prefix: str

@@ -5,12 +5,14 @@ from __future__ import annotations
 import msgspec
 
 from contracts.adapter import Adapter
+from contracts.client_family import EDITORS, OTHER, ClientFamily
 from contracts.desired_state import Model
 from contracts.errors import ContextTooLong
 from contracts.generation import Caller, ChatPrompt, Generation, Sampling, TextPrompt
 from contracts.prefix import PrefixChain, of_generation
 from contracts.split import Side, shares_caches, side_of, unit_of
 from engines.drivers.base import Capabilities
+from engines.tokenizer.fill import FillTemplate
 from engines.tokenizer.off_loop import OffLoopTokenizer
 from gateway.wire.conversation import conversation_of
 from gateway.wire.digest import digest_of
@@ -20,13 +22,27 @@ from gateway.wire.language import known_language
 
 
 class Target(msgspec.Struct, frozen=True):
-    """The model asked for, with what is known about counting for it."""
+    """The model asked for, with what is known about counting for it, and what asks for it."""
 
     model: Model
     capabilities: Capabilities
     tokenizer: OffLoopTokenizer | None
     adapter: Adapter | None = None
     """The caller's own change of it; None: the model alone was asked for."""
+    client: ClientFamily = OTHER
+    """What kind of client asks."""
+
+    @property
+    def fill(self) -> FillTemplate | None:
+        """How its gaps are laid out; None: it has no tokens for them, or nobody here knows them."""
+        if self.tokenizer is None or self.tokenizer.tokenizer.fill is None:
+            return None
+        return self.tokenizer.tokenizer.fill.with_typed_line(self.model.fim.typed_line)
+
+    @property
+    def from_editor(self) -> bool:
+        """Somebody types in the client that asks."""
+        return self.client in EDITORS
 
 
 class Counted(msgspec.Struct, frozen=True):

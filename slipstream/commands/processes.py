@@ -68,7 +68,7 @@ def gateway(config_file: Path | None, data: str | None, instance: str, **overrid
 @click.option(
     "--speculation",
     "engine__speculation__method",
-    type=click.Choice(["off", "ngram", "eagle"]),
+    type=click.Choice(["auto", "off", "ngram", "eagle"]),
     help="Where drafts come from. Default: engine.speculation.method.",
 )
 @kv_budget_option

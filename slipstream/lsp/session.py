@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import secrets
 import time
+from collections import deque
 from collections.abc import Callable
+from typing import Any
 
 from lsprotocol import types
 from pygls.workspace import Workspace
@@ -48,6 +51,10 @@ class Session:
         """Codes of the refusals that the user was told since the gateway last answered."""
         self._completion_id = ""
         """Of its last answer."""
+        self._viewed: deque[str] = deque(maxlen=config.kept_answers)
+        """Completions that the gateway was told of as shown, by id."""
+        self._reports: set[asyncio.Task[None]] = set()
+        """Under way: the editor does not wait for them."""
 
     async def complete(self, params: types.InlineCompletionParams) -> types.InlineCompletionList:
         """textDocument/inlineCompletion. A request that a newer one replaced is answered with nothing."""
@@ -78,6 +85,7 @@ class Session:
             self._said.clear()
         if not answer.text:
             return types.InlineCompletionList([])
+        self._given(answer.completion_id)
         return types.InlineCompletionList([_item(answer, place, selected.text if selected else "")])
 
     def changed(self, params: types.DidChangeTextDocumentParams) -> None:
@@ -94,12 +102,26 @@ class Session:
         """The user took so much of a completion, given at that time; one that cannot be told is not worth a word."""
         elapsed_ms = min(round(_now_ms() - answered_ms), DAY_MS)
         event = {"type": "select", "choice_index": 0, "characters": characters, "elapsed_ms": elapsed_ms}
-        with contextlib.suppress(GatewayRefused):
-            await self._gateway.report(completion_id, event)
+        await self._report(completion_id, event)
 
     async def close(self) -> None:
-        """Let the gateway's connections go."""
+        """Let the gateway's connections go, and reports with them that are under way."""
+        for report in self._reports:
+            report.cancel()
         await self._gateway.close()
+
+    def _given(self, completion_id: str) -> None:
+        """The editor gets an item of it, and shows it as far as anybody here can know: LSP has no message for that."""
+        if completion_id in self._viewed:
+            return
+        self._viewed.append(completion_id)
+        report = asyncio.create_task(self._report(completion_id, {"type": "view", "choice_index": 0}))
+        self._reports.add(report)
+        report.add_done_callback(self._reports.discard)
+
+    async def _report(self, completion_id: str, event: dict[str, Any]) -> None:
+        with contextlib.suppress(GatewayRefused):
+            await self._gateway.report(completion_id, event)
 
     def _folders(self) -> list[str]:
         """The editor's, as URIs."""

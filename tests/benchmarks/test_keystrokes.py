@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import json
 import random
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from xml.etree import ElementTree
@@ -27,6 +29,7 @@ from contracts.fill_in_the_middle import FillInTheMiddle
 from engines.embedded.config import EngineConfig
 from engines.embedded.stats import Stats
 from speculative.config import SpeculationConfig
+from tests.deployment import ROOT
 
 EDITS = recorded_edits()[::4]
 
@@ -248,3 +251,12 @@ def test_of_a_file_that_was_read_in_part_only_that_part_is_computed_again() -> N
     assert found.prefilled_again_p99 == 512, "all that the first had read before its last step"
     assert sum(found.histogram) == 3
     assert found.warm_ttft_p50_ms == 4_000.0, "the one behind what was read to its end"
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(1_500)
+def test_a_typing_session_keeps_the_goals_and_who_leaves_frees_the_engine_within_a_step() -> None:
+    command = "-m benchmarks.keystrokes --users 2 --files 1 --keys 25 --check".split()
+    done = subprocess.run([sys.executable, *command], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert json.loads(done.stdout.splitlines()[-1])["cancel_p99_ms"] is not None, "nobody left: nothing was measured"

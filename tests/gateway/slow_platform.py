@@ -134,6 +134,14 @@ class SlowPlatform:
         row = await self._row("SELECT * FROM gateway.request_traces WHERE request_id = $1", request_id)
         return {**row, "phases_ms": msgspec.json.decode(row["phases_ms"])}
 
+    async def events(self, request_id: str, count: int) -> list[dict[str, Any]]:
+        """What editors reported of the request's completion, once so much is there."""
+        query = "SELECT * FROM gateway.completion_events WHERE request_id = $1 ORDER BY type, view_id"
+        async with asyncio.timeout(GUARD_S):
+            while len(rows := await self._database.fetch(query, request_id)) < count:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+        return [dict(row) for row in rows]
+
     async def charge(self, request_id: str) -> dict[str, Any]:
         """The request's row of the ledger, once it is there."""
         return await self._row("SELECT * FROM gateway.usage_events WHERE request_id = $1", request_id)

@@ -60,6 +60,35 @@ def test_two_pools_engines_have_different_settings_and_other_pools_start_none() 
     assert [model.tokenizer for model in served.models] == [str(SHIPPED / CHAT), str(SHIPPED / CODE), None]
 
 
+@pytest.mark.parametrize(
+    ("tiers", "said", "drafted"),
+    [
+        (("autocomplete",), None, "ngram"),
+        (("autocomplete", "chat"), None, "off"),
+        (("chat",), None, "off"),
+        ((), None, "off"),
+        (("autocomplete",), "off", "off"),
+        (("chat",), "ngram", "ngram"),
+    ],
+)
+def test_engines_of_the_autocomplete_tier_alone_draft_where_nothing_is_said(
+    tiers: tuple[str, ...], said: str | None, drafted: str
+) -> None:
+    models = tuple(_model(f"m-{tier}", "own", tier=tier, engine_model="one") for tier in tiers)
+    more: dict[str, Any] = {} if said is None else {"speculation": {"method": said}}
+    _, [engine] = local_engines.planned(_settings(_pool(**more), models=(*models, _model("other", "hosted"))))
+    assert engine.config.speculation.method == drafted
+
+
+def test_what_is_said_of_all_engines_holds_for_those_of_both_tiers() -> None:
+    def methods(**engine: Any) -> list[str]:
+        settings = msgspec.convert({"engine": engine}, Settings)
+        return [engine.config.speculation.method for engine in local_engines.planned(settings)[1]]
+
+    assert methods() == ["off", "ngram"]
+    assert methods(speculation={"method": "off"}) == ["off", "off"]
+
+
 def test_several_engines_tell_of_their_caches_at_ports_of_their_own_and_the_router_is_told_where(
     tmp_path: Path,
 ) -> None:

@@ -130,6 +130,18 @@ BROKEN: dict[str, tuple[Callable[[Path], str], str]] = {
         lambda at: WITHOUT_ENGINES.replace("context_tokens", f'tokenizer = "{_broken_tokenizer(at)}"\ncontext_tokens'),
         "models.elsewhere.tokenizer: {at}/tokenizer/tokenizer.json: not valid JSON",
     ),
+    "a half-typed line that engines would not know how to place": (
+        lambda at: WITHOUT_ENGINES.replace(
+            "context_tokens", 'fim = { typed_line = "after_middle" }\ncontext_tokens'
+        ).replace('driver = "openai"', 'driver = "sglang"'),
+        "models.elsewhere.fim.typed_line: 'after_middle', but the model has no `tokenizer`, so its engines lay ",
+    ),
+    "a least confidence of a client that there is not": (
+        lambda at: WITHOUT_ENGINES.replace(
+            "context_tokens", "fim = { min_confidence_by_client = { notepad = 0.3 } }\ncontext_tokens"
+        ),
+        "models[0].fim.min_confidence_by_client: 'notepad' is none of: slipstream-lsp, tabby-agent, zed, ",
+    ),
     "a context of nothing": (
         lambda at: WITHOUT_ENGINES.replace("context_tokens = 1000", "context_tokens = 0"),
         "models[0].context_tokens: ",

@@ -2911,6 +2911,10 @@ export interface components {
             lines?: "auto" | "free" | "single";
             /** @default 0 */
             min_confidence?: number;
+            /** @default {} */
+            min_confidence_by_client?: {
+                [key: string]: number;
+            };
             /**
              * @default parse
              * @enum {unknown}
@@ -2925,6 +2929,11 @@ export interface components {
             rules?: "all" | "editors";
             /** @default true */
             supersede?: boolean;
+            /**
+             * @default auto
+             * @enum {unknown}
+             */
+            typed_line?: "after_middle" | "auto" | "before_middle";
             /** @default true */
             warm_up?: boolean;
             /** @default true */

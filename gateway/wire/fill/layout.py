@@ -121,7 +121,7 @@ def _healed(gap: Gap, room: int, healed_tokens: int, target: Target, tokenizer: 
 
 
 def _layout(gap: Gap, room: int, target: Target, tokenizer: Tokenizer) -> LaidOut:
-    template, counts = tokenizer.fill, tokenizer.plain_counts
+    template, counts = target.fill, tokenizer.plain_counts
     assert template is not None
     limit = None if target.model.fim.window else target.model.context_tokens
 
@@ -143,6 +143,8 @@ def _layout(gap: Gap, room: int, target: Target, tokenizer: Tokenizer) -> LaidOu
         ]
     else:
         head = as_text(snippets, gap.path, gap.language, template.file_line)
+    if token_prompts and template.comments_first:
+        head, files = "", files or encode(head)
 
     def ids_of(shown: Window) -> list[int]:
         prefix = head + gap.prefix[shown.start :]

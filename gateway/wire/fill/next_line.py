@@ -22,10 +22,9 @@ from gateway.wire.prepared import Prepared, Target, prepared
 
 def worth_computing(served: Prepared, target: Target) -> bool:
     """Whether a new line behind this gap's answer would cost what can be computed before it is typed."""
-    gap, tokenizer = served.gap, target.tokenizer
-    if gap is None or served.warm_up or tokenizer is None or not target.capabilities.token_prompts:
+    gap, template = served.gap, target.fill
+    if gap is None or served.warm_up or not target.capabilities.token_prompts:
         return False
-    template = tokenizer.tokenizer.fill
     if template is None or template.order != "psm" or not template.line_after or not target.model.fim.warm_up:
         return False
     # somebody in the middle of a line seldom presses Enter there

@@ -81,7 +81,8 @@ def _least(asked: FillRequest, target: Target) -> float:
     """The confidence that its completion needs."""
     if asked.warm_up:
         return 0.0
-    return target.model.fim.min_confidence if asked.min_confidence is None else asked.min_confidence
+    least = target.model.fim.min_confidence_of(target.client)
+    return least if asked.min_confidence is None else asked.min_confidence
 
 
 def _typed(prompt: ChatPrompt | TextPrompt) -> int:

@@ -12,16 +12,25 @@ import re
 from collections.abc import Sequence
 
 from engines.tokenizer.fill import FAMILIES, Family
-from gateway.wire.gap import Snippet
+from gateway.wire.gap import Gap, Snippet
+from gateway.wire.prepared import Target
 
 BEGINNINGS = ("<s>", "<|endoftext|>", "<bos>", "<｜begin▁of▁sentence｜>")
 """Begin-of-text tokens as clients write them; the tokenizer puts its own."""
 
-Gap = tuple[str, str, tuple[Snippet, ...]]
+Sides = tuple[str, str, tuple[Snippet, ...]]
 """Prefix, suffix, and what stood before them. A file's path is the first line of its text, as the client wrote it."""
 
 
-def parse(prompt: str) -> Gap | None:
+def rendered_gap(prompt: str, target: Target) -> Gap | None:
+    """The gap that a prompt asks to fill, for a model that has such prompts laid out anew; None: a text to continue."""
+    if target.model.fim.rendered != "parse" or target.fill is None:
+        return None
+    found = parse(prompt)
+    return None if found is None else Gap(*found)
+
+
+def parse(prompt: str) -> Sides | None:
     """The gap that a prompt asks to fill, or None: it is no such prompt."""
     for beginning in BEGINNINGS:
         prompt = prompt.removeprefix(beginning)
@@ -31,7 +40,7 @@ def parse(prompt: str) -> Gap | None:
     return None
 
 
-def _parse(prompt: str, family: Family) -> Gap | None:
+def _parse(prompt: str, family: Family) -> Sides | None:
     prefix_mark, suffix_mark, middle_mark = _written(family)
     first = (prefix_mark, suffix_mark, *family.files, *([family.repository] if family.repository else []))
     if not prompt.startswith(first):  # before a long text is searched through

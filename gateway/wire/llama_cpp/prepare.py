@@ -7,7 +7,7 @@ import msgspec
 from contracts.errors import InvalidField
 from contracts.generation import Caller, Sampling, TextPrompt
 from gateway.wire.fill.prepare import prepare_fill
-from gateway.wire.fill.rendered import parse
+from gateway.wire.fill.rendered import rendered_gap
 from gateway.wire.fill.request import Filled, FillRequest
 from gateway.wire.fill.stop_rules import StopRules
 from gateway.wire.gap import Snippet
@@ -33,12 +33,11 @@ async def prepare_infill(asked: InfillRequest, request_id: str, caller: Caller, 
 async def prepare_completion(
     asked: LlamaCompletionRequest, request_id: str, caller: Caller, salt: str, target: Target
 ) -> Prepared:
-    """A gap that the client has rendered itself is laid out anew; anything else is continued as it is. Raises
-    RequestError naming the field."""
-    rendered = parse(asked.prompt) if isinstance(asked.prompt, str) else None
+    """A gap that the client has rendered itself is laid out anew, where the model can and shall; anything else is
+    continued as it is. Raises RequestError naming the field."""
+    rendered = rendered_gap(asked.prompt, target) if isinstance(asked.prompt, str) else None
     if rendered is not None:
-        prefix, suffix, snippets = rendered
-        gap = msgspec.structs.replace(_gap(asked, prefix, suffix, tuple(snippets)), typed=False)
+        gap = msgspec.structs.replace(_gap(asked, rendered.prefix, rendered.suffix, rendered.snippets), typed=False)
         return _sampled(await prepare_fill(gap, request_id, caller, salt, target, _wanted(asked)), asked)
     return _sampled(await _continued(asked, request_id, caller, salt, target), asked)
 

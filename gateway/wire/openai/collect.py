@@ -16,8 +16,8 @@ from engines.drivers.error_bodies import engine_error
 from engines.http.event_splitter import MAX_EVENT_BYTES, EventSplitter
 from gateway.wire.chunk import ReadError, decoded, error_in, has_text
 from gateway.wire.openai.best_of import BestOf
-from gateway.wire.openai.relay import usage_json
 from gateway.wire.openai.whole_choice import WholeChoice
+from gateway.wire.usage_json import usage_json
 from gateway.wire.usage_tracker import UsageTracker
 
 MOST_ECHOED = MAX_EVENT_BYTES // 128

@@ -6,8 +6,9 @@ from typing import Any
 
 import msgspec
 
+from gateway.wire.fill.completion import completion_choice, completion_head, whole_completion
 from gateway.wire.fill.transcoder import Answer
-from gateway.wire.openai.relay import usage_json
+from gateway.wire.usage_json import usage_json
 
 
 class CompletionFraming:
@@ -15,27 +16,22 @@ class CompletionFraming:
 
     def __init__(self, answer_id: str, model: str, created: int, *, include_usage: bool) -> None:
         """created: Unix time in seconds. include_usage: a stream ends with what it used."""
-        self._head = {"id": answer_id, "object": "text_completion", "created": created, "model": model}
+        self._head = completion_head(answer_id, model, created)
         self._include_usage = include_usage
 
     def frame(self, text: str) -> bytes:
-        return self._event([_choice(text, None)])
+        return self._event([completion_choice(text, None)])
 
     def last(self, answer: Answer) -> bytes:
         """The reason, the usage where it was asked for, and `[DONE]`."""
-        events = self._event([_choice("", answer.finish_reason)])
+        events = self._event([completion_choice("", answer.finish_reason)])
         if self._include_usage:
             events += self._event([], usage_json(answer.usage))
         return events + b"data: [DONE]\n\n"
 
     def whole(self, answer: Answer) -> bytes:
-        choices = [_choice(answer.text, answer.finish_reason)]
-        return msgspec.json.encode({**self._head, "choices": choices, "usage": usage_json(answer.usage)})
+        return whole_completion(self._head, answer)
 
     def _event(self, choices: list[dict[str, Any]], usage: dict[str, Any] | None = None) -> bytes:
         told = {"usage": usage} if self._include_usage else {}
         return b"data: " + msgspec.json.encode({**self._head, "choices": choices, **told}) + b"\n\n"
-
-
-def _choice(text: str, finish_reason: str | None) -> dict[str, Any]:
-    return {"index": 0, "text": text, "logprobs": None, "finish_reason": finish_reason}

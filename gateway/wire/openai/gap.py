@@ -1,5 +1,5 @@
-"""A gap under OpenAI's endpoint for which the rules of editors' formats hold: by its model's `fim.rules`, or because
-the request has a `min_confidence`."""
+"""A gap under OpenAI's endpoint for which the rules of editors' formats hold: because its client is a known editor, by
+its model's `fim.rules`, or because the request has a `min_confidence`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ def keeps_rules(gap: Gap | None, request: CompletionRequest, target: Target) -> 
         raise UnsupportedField(
             "'min_confidence' cannot be combined with 'logprobs' or with several choices.", param="min_confidence"
         )
-    return gap is not None and alone and bool(request.min_confidence or target.model.fim.rules == "all")
+    ruled = target.from_editor or target.model.fim.rules == "all"
+    return gap is not None and alone and bool(request.min_confidence or ruled)
 
 
 async def prepare_gap(

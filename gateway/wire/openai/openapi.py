@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
+from contracts.client_family import ClientFamily
 from gateway.wire.errors import EVERY_OPERATION, ErrorBody
 from gateway.wire.openai.openapi_responses import ChatCompletion, ModelEntry, ModelList, TextCompletion
 from gateway.wire.openai.schema import ChatRequest, CompletionRequest, EngineCompletionRequest
@@ -37,6 +38,13 @@ OPERATIONS = (
         answer=TextCompletion,
     ),
 )
+CLIENT_PARAMETER = {
+    "name": "x-slipstream-client",
+    "in": "header",
+    "required": False,
+    "description": "What kind of client asks, where nothing else tells; other names say nothing.",
+    "schema": {"type": "string", "examples": [*get_args(ClientFamily)]},
+}
 MODEL_PARAMETER = {"name": "model", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
 TEMPLATE = "#/components/schemas/{name}"
 DESCRIPTION = """Chat and code completion as OpenAI's clients speak it.
@@ -104,8 +112,7 @@ def _generate(
     documented["responses"]["200"]["content"]["text/event-stream"] = {}
     documented["requestBody"] = {"required": True, "content": {"application/json": {"schema": body}}}
     documented["security"] = [{"key": []}, {"key_header": []}]
-    if "{model}" in operation.path:
-        documented["parameters"] = [MODEL_PARAMETER]
+    documented["parameters"] = [*([MODEL_PARAMETER] if "{model}" in operation.path else ()), CLIENT_PARAMETER]
     return documented
 
 

@@ -15,7 +15,7 @@ from contracts.errors import ContextTooLong, InvalidField, UnsupportedField
 from contracts.generation import Caller, ChatPrompt, Sampling, TextPrompt
 from gateway.wire.chat_prompt import counted_chat
 from gateway.wire.fill.layout import lay_out
-from gateway.wire.fill.rendered import parse
+from gateway.wire.fill.rendered import rendered_gap
 from gateway.wire.gap import Gap
 from gateway.wire.openai.gap import DEFAULT_MAX_TOKENS, keeps_rules, prepare_gap
 from gateway.wire.openai.schema import (
@@ -192,12 +192,9 @@ def _gap(request: CompletionRequest, prompts: Sequence[str | tuple[int, ...]], t
         if request.echo:
             raise UnsupportedField("'echo' and 'suffix' cannot be combined.", param="echo")
         return Gap(text, request.suffix)
-    if request.echo or not isinstance(text, str) or target.model.fim.rendered != "parse":
+    if request.echo or not isinstance(text, str):
         return None
-    if target.tokenizer is None or target.tokenizer.tokenizer.fill is None:
-        return None
-    found = parse(text)
-    return None if found is None else Gap(*found)
+    return rendered_gap(text, target)
 
 
 def _prompts(request: CompletionRequest, context_tokens: int) -> list[str | tuple[int, ...]]:

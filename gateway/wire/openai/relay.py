@@ -19,6 +19,7 @@ from contracts.usage import Usage
 from engines.drivers.error_bodies import engine_error
 from engines.http.event_splitter import EventSplitter
 from gateway.wire.chunk import ABORT, ReadError, decoded, error_in, finish_of, has_text, texts_in, texts_of
+from gateway.wire.usage_json import usage_json
 from gateway.wire.usage_tracker import UsageTracker
 
 PRIVATE_FIELDS = frozenset({"matched_stop", "metrics", "prompt_text", "prompt_token_ids", "stop_reason", "token_ids"})
@@ -269,17 +270,6 @@ def rewrite_decoded(chunk: dict[str, Any], response_id: str, model: str, include
 
 def _public(fields: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if name not in PRIVATE_FIELDS}
-
-
-def usage_json(usage: Usage) -> dict[str, Any]:
-    """Our usage as OpenAI's object."""
-    return {
-        "prompt_tokens": usage.prompt_tokens,
-        "completion_tokens": usage.completion_tokens,
-        "total_tokens": usage.total_tokens,
-        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
-        "completion_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
-    }
 
 
 def _usage_event(head: bytes, kind: str, created: int, model: bytes, usage: Usage) -> bytes:

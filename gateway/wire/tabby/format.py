@@ -10,6 +10,7 @@ from contracts.request_id import COMPLETION_PREFIX, answer_id
 from gateway.wire.chunk import ReadError
 from gateway.wire.config import RequestConfig
 from gateway.wire.decode import decode
+from gateway.wire.fill.completion import completion_head, whole_completion
 from gateway.wire.fill.format import FillFormat, filled_of
 from gateway.wire.fill.transcoder import Answer, FillCollector
 from gateway.wire.prepared import Prepared, Target
@@ -52,20 +53,4 @@ class _Framing:
         self._model = model
 
     def whole(self, answer: Answer) -> bytes:
-        usage = answer.usage
-        return msgspec.json.encode(
-            {
-                "id": self._id,
-                "object": "text_completion",
-                "created": answer.created,
-                "model": self._model,
-                "choices": [{"index": 0, "text": answer.text, "logprobs": None, "finish_reason": answer.finish_reason}],
-                "usage": {
-                    "prompt_tokens": usage.prompt_tokens,
-                    "completion_tokens": usage.completion_tokens,
-                    "total_tokens": usage.total_tokens,
-                    "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
-                },
-                "mode": "standard",
-            }
-        )
+        return whole_completion(completion_head(self._id, self._model, answer.created), answer, mode="standard")

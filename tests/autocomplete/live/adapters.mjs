@@ -1,9 +1,9 @@
-// One request through Continue's own client. stdin: {method, apiBase, apiKey, headers, body}; stdout: {text, finish_reason}.
+// One request through Continue's own client. stdin: {method, apiBase, apiKey, requestOptions, body}; stdout: {text, finish_reason}.
 import { constructLlmApi } from "@continuedev/openai-adapters";
 
 const asked = JSON.parse(await new Response(process.stdin).text());
-const { apiBase, apiKey, headers } = asked;
-const api = constructLlmApi({ provider: "openai", apiBase, apiKey, requestOptions: { headers } });
+const { apiBase, apiKey, requestOptions } = asked;
+const api = constructLlmApi({ provider: "openai", apiBase, apiKey, requestOptions });
 const { signal } = new AbortController();
 let text = "";
 let finish_reason = null;

@@ -17,11 +17,11 @@ PREFIX, SUFFIX = "def add(a, b):\n    retu", "\n\nprint(add(1, 2))\n"
 TEXTS = ("rn a", " + b")
 
 
-async def run(platform: SlowPlatform, method: str, headers: dict[str, str], **body: Any) -> dict[str, Any]:
-    """One request of the client's. headers: as `requestOptions.headers` in its configuration."""
+async def run(platform: SlowPlatform, method: str, options: dict[str, Any], **body: Any) -> dict[str, Any]:
+    """One request of the client's. options: as `requestOptions` in its configuration."""
     node = require_node()
     asked = {
-        "method": method, "apiBase": f"{platform.url}/v1/", "apiKey": platform.key, "headers": headers,
+        "method": method, "apiBase": f"{platform.url}/v1/", "apiKey": platform.key, "requestOptions": options,
         "body": {"model": "narrow", "suffix": SUFFIX, "max_tokens": 64, "stream": True, **body},
     }  # fmt: skip
     process = await asyncio.create_subprocess_exec(
@@ -63,13 +63,24 @@ async def test_a_gap_in_mistrals_shape_is_streamed_to_the_end(platform: SlowPlat
     assert await asked_last(platform) == (PREFIX, SUFFIX)
 
 
+@pytest.mark.parametrize("method", ["fimStream", "completionStream"])
+async def test_its_settings_can_say_how_sure_the_model_must_be(platform: SlowPlatform, method: str) -> None:
+    """docs/guides/editors.md, "VS Code: Continue"."""
+    await platform.engine.control(texts=TEXTS, tokens=len(TEXTS))
+    try:
+        await run(platform, method, {"extraBodyProperties": {"min_confidence": 0.4}}, prompt=PREFIX)
+    finally:
+        await platform.engine.control(texts=(), tokens=16)
+    assert (await platform.engine.recorded())[-1]["body"]["logprobs"] is not None
+
+
 @pytest.mark.parametrize(
-    ("method", "headers"),
-    [("fimStream", {}), ("completionStream", {"x-slipstream-client": "continue"})],
+    ("method", "options"),
+    [("fimStream", {}), ("completionStream", {"headers": {"x-slipstream-client": "continue"}})],
     ids=["mistral", "openai"],
 )
 async def test_a_keystroke_ends_the_request_it_was_typed_on_with_each_set_up_of_the_guide(
-    platform: SlowPlatform, method: str, headers: dict[str, str]
+    platform: SlowPlatform, method: str, options: dict[str, Any]
 ) -> None:
     """docs/guides/editors.md, "VS Code: Continue"."""
     require_node()  # here, not in a task whose request the engine is waited for
@@ -77,10 +88,10 @@ async def test_a_keystroke_ends_the_request_it_was_typed_on_with_each_set_up_of_
     typed = f"# {method}\n{PREFIX}"
     await platform.engine.control(tokens=100, hang=True)
     try:
-        older = asyncio.create_task(run(platform, method, headers, prompt=typed))
+        older = asyncio.create_task(run(platform, method, options, prompt=typed))
         await platform.engine.wait(requests=before + 1)
         await platform.engine.control(hang=False, tokens=3)
-        newer = await run(platform, method, headers, prompt=typed + "rn")
+        newer = await run(platform, method, options, prompt=typed + "rn")
         answer = await older
     finally:
         await platform.engine.control(hang=False, tokens=16)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
-import asyncpg
 import msgspec
 import pytest
 
 from gateway.auth.keys import ADMIN_PREFIX, mint
 from gateway.metering.journal.request_id import mint as mint_request_id
-from tests.gateway.slow_platform import GUARD_S, SlowPlatform
+from tests.gateway.slow_platform import SlowPlatform
 
 TABBY = "Node.js/v20.1.0 tabby-agent/1.8.0 Visual-Studio-Code/1.96.2 TabbyML.vscode-tabby/1.12.0"
 SECRET_TEXT = "the user's own words"
@@ -35,15 +33,6 @@ async def completion(platform: SlowPlatform, **headers: str) -> dict[str, Any]:
     return dict(msgspec.json.decode(answer))
 
 
-async def events_of(platform: SlowPlatform, request_id: str, count: int) -> list[asyncpg.Record]:
-    """All that is stored of a completion, once there are so many."""
-    query = "SELECT * FROM gateway.completion_events WHERE request_id = $1 ORDER BY type, view_id"
-    async with asyncio.timeout(GUARD_S):
-        while len(rows := await platform._database.fetch(query, request_id)) < count:  # noqa: ASYNC110
-            await asyncio.sleep(0.02)
-    return list(rows)
-
-
 async def test_what_an_editor_reports_joins_the_completion(platform: SlowPlatform) -> None:
     answer = await completion(platform, **{"user-agent": TABBY})
     request_id = "req_" + answer["id"].removeprefix("cmpl-")
@@ -60,7 +49,7 @@ async def test_what_an_editor_reports_joins_the_completion(platform: SlowPlatfor
     for query in ("", "?select_kind=line"):  # by the other header, as some clients send their key
         body = {**shown, "select_kind": "line", "new_in_a_later_version": SECRET_TEXT}
         assert await call(platform, "POST", f"/v1/events{query}", body, **{"x-api-key": platform.key}) == (200, b"")
-    rows = await events_of(platform, request_id, 4)
+    rows = await platform.events(request_id, 4)
     assert [(row["type"], row["view_id"], row["characters"], row["elapsed_ms"]) for row in rows] == [
         ("select", "v2", None, 812),
         ("select_part", "v", 9, None),
@@ -74,7 +63,7 @@ async def test_what_an_editor_reports_joins_the_completion(platform: SlowPlatfor
 async def test_the_request_id_of_the_header_will_do(platform: SlowPlatform) -> None:
     request_id = (await platform.ask("narrow", stream=False)).request_id
     assert (await call(platform, "POST", f"/v1/completions/{request_id}/events", {"type": "dismiss"}))[0] == 202
-    assert [row["type"] for row in await events_of(platform, request_id, 1)] == ["dismiss"]
+    assert [row["type"] for row in await platform.events(request_id, 1)] == ["dismiss"]
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ def test_how_a_model_fills_gaps_is_read_by_its_names_in_earlier_releases() -> No
     code, plain = document.decode(7, earlier).models
     assert (code.fim, plain.fim) == (fim, FillInTheMiddle())
     since = {name for name in FillInTheMiddle.__struct_fields__ if f"fim_{name}" not in earlier}
-    assert since == {"min_confidence"}
+    assert since == {"min_confidence", "min_confidence_by_client", "typed_line"}
     assert document.decode(8, document.encode((code, plain), ())).models == (code, plain)
 
 

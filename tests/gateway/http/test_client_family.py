@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.http.client_family import CLIENTS, EDITORS, NAMED_BY, OTHER, client_family
+from contracts.client_family import EDITORS, OTHER
+from gateway.http.client_family import CLIENTS, NAMED_BY, client_family
 
 KEY_TWICE = {b"authorization": b"Bearer k", b"x-api-key": b"k"}
 

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from openai.types import Completion
 
+from contracts.adapter import Adapter
 from contracts.errors import InternalError
 from contracts.fill_in_the_middle import FillInTheMiddle
 from contracts.usage import Finish, Outcome
@@ -507,3 +508,15 @@ async def typing_against(valkey_url: str, limits: Limits) -> AsyncIterator[Typis
         await limiter.drain()
         assert limiter.open_reservations == 0
         await limiter.stop()
+
+
+async def test_requests_with_different_adapters_are_not_typed_on_one_another() -> None:
+    async with harness(engines=1, driver="embedded") as platform:
+        told = []
+        for name in ("one", "other"):
+            request = await platform.request(FIM, Shape("fim", FIM).body("x = 1\ny"))
+            adapter = Adapter("a", name, "m", "/adapters/a")
+            request.generation = msgspec.structs.replace(request.generation, adapter=adapter)
+            assert request.keystroke is not None
+            told.append(request.keystroke.model)
+    assert told == ["m:one", "m:other"]

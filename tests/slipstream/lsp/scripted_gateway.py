@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from typing import Any, NamedTuple
@@ -17,11 +18,14 @@ class Asked(NamedTuple):
 
 
 class ScriptedGateway:
-    """answers: status, headers and body of what is to come."""
+    """answers: status, headers and body of what is to come. Reports of what was shown are taken as they come."""
 
     def __init__(self) -> None:
         self.url = ""
         self.asked: list[Asked] = []
+        """All but the reports of what was shown."""
+        self.viewed: asyncio.Queue[Asked] = asyncio.Queue()
+        """Those."""
         self.answers: list[tuple[int, dict[str, str], str]] = []
 
     def will_answer(self, body: str, status: int = 200, **headers: str) -> None:
@@ -30,7 +34,11 @@ class ScriptedGateway:
 
     async def answer(self, request: web.Request) -> web.Response:
         body = await request.json() if request.can_read_body else None
-        self.asked.append(Asked(request.method, request.path, request.headers.get("authorization", ""), body))
+        asked = Asked(request.method, request.path, request.headers.get("authorization", ""), body)
+        if isinstance(body, dict) and body.get("type") == "view":
+            self.viewed.put_nowait(asked)
+            return web.Response(status=202)
+        self.asked.append(asked)
         status, headers, text = self.answers.pop(0)
         return web.Response(text=text, status=status, headers=headers, content_type="application/json")
 

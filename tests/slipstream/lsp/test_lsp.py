@@ -313,6 +313,22 @@ async def test_acceptance_is_told_with_the_time_it_took() -> None:
     assert told.body == {"type": "select", "choice_index": 0, "characters": len("return a + b")}
 
 
+async def test_what_the_editor_is_given_is_told_once_as_shown() -> None:
+    async with scripted_gateway() as gateway, editor(options={"url": gateway.url, "model": "m"}) as opened:
+        opened.open(TEXT)
+        gateway.will_answer('{"id": "cmpl-1", "choices": [{"text": ""}]}')
+        assert await opened.complete(0, 3) == []
+        gateway.will_answer('{"id": "cmpl-2", "choices": [{"text": "return a + b"}]}')
+        for _ in range(3):  # the second and the third from memory
+            assert len(await opened.complete(*HERE)) == 1
+        gateway.will_answer('{"id": "cmpl-3", "choices": [{"text": "x"}]}')
+        assert len(await opened.complete(2, 0)) == 1
+        told = [await gateway.viewed.get() for _ in range(2)]
+    assert {view.path for view in told} == {f"/v1/completions/cmpl-{number}/events" for number in (2, 3)}
+    assert [view.body for view in told] == [{"type": "view", "choice_index": 0}] * 2
+    assert gateway.viewed.empty()
+
+
 async def test_acceptance_of_what_was_left_to_take_is_in_the_gateways_books(
     coding: Deployment, engine: FakeEngineProcess
 ) -> None:
@@ -328,12 +344,12 @@ async def test_acceptance_of_what_was_left_to_take_is_in_the_gateways_books(
     request_id = str(completion_id(item)).removeprefix("cmpl-")
     async with coding.database() as database:
         query = "SELECT type, characters FROM gateway.completion_events WHERE strpos(request_id, $1) > 0"
-        while not (rows := await database.fetch(query, request_id)):  # noqa: ASYNC110  gateways store them by rounds
+        while len(rows := await database.fetch(query, request_id)) < 2:  # noqa: ASYNC110  gateways store them by rounds
             await asyncio.sleep(0.02)
         query = "SELECT client, language FROM gateway.request_traces WHERE strpos(request_id, $1) > 0"
         while not (told := await database.fetchrow(query, request_id)):  # noqa: ASYNC110
             await asyncio.sleep(0.02)
-    assert [tuple(row) for row in rows] == [("select", len(ANSWER) - 6)]
+    assert {tuple(row) for row in rows} == {("view", None), ("select", len(ANSWER) - 6)}
     assert tuple(told) == ("slipstream-lsp", "python")
 
 

@@ -23,6 +23,7 @@ from gateway.wire.fill.stop_rules import StopRules
 from gateway.wire.gap import MOST_COMPARED, Snippet
 from gateway.wire.prepared import Prepared, Target
 from tests.gateway.wire.openai.preparing import CALLER, MODELS, target
+from tests.psm_model import write_psm_model
 
 CODE = Tokenizer.load(MODELS / "slipstream-code")
 FILE = "".join(f"def function_{number}(value):\n    return value + {number}\n\n\n" for number in range(400))
@@ -202,6 +203,27 @@ async def test_the_models_least_confidence_holds_where_the_request_does_not_say(
     assert (prepared.generation.sampling.logprobs, filled_of(prepared).min_confidence) == (logprobs, least)
 
 
+@pytest.mark.parametrize(
+    ("client", "fields", "least"),
+    [
+        ("zed", {}, 0.3),
+        ("tabby-agent", {}, 0.0),
+        ("other", {}, 0.4),
+        ("zed", {"min_confidence": 0.7}, 0.7),
+        ("zed", {"min_confidence": 0.0}, 0.0),
+        ("zed", {"warm_up": True}, 0.0),
+    ],
+)
+async def test_a_kind_of_client_can_have_a_least_confidence_of_its_own(
+    client: Any, fields: dict[str, Any], least: float
+) -> None:
+    by_client = {"min_confidence": 0.4, "min_confidence_by_client": {"zed": 0.3, "tabby-agent": 0.0}}
+    where = msgspec.structs.replace(target(CODE, fim=by_client), client=client)
+    prepared = await fill(where, "x", **fields)
+    assert filled_of(prepared).min_confidence == least
+    assert (prepared.generation.sampling.logprobs is not None) == bool(least)
+
+
 async def test_a_warm_up_generates_one_token() -> None:
     prepared = await fill(target(CODE), "x", warm_up=True, max_tokens=50)
 
@@ -209,12 +231,46 @@ async def test_a_warm_up_generates_one_token() -> None:
     assert filled_of(prepared).warm_up
 
 
-async def test_snippets_are_comments_for_a_model_that_learnt_no_files() -> None:
-    snippets = (Snippet("lib/a.py", "def a():\n    pass\n"),)
-    prepared = await fill(target(CODE, context_tokens=400), "a", "", snippets=snippets, language="python")
+SNIPPETS = (Snippet("lib/a.py", "def a():\n    pass\n"),)
+COMMENTS = "# Path: lib/a.py\n# def a():\n#     pass\n"
 
-    head = "# Path: lib/a.py\n# def a():\n#     pass\n"
-    assert ids_of(prepared) == tuple(CODE.fill_ids(head + "a", ""))
+
+async def test_snippets_are_comments_for_a_model_that_learnt_no_files_and_stand_before_its_suffix() -> None:
+    for suffix in ("", "\n", "\nb = 1\n"):
+        prepared = await fill(target(CODE, context_tokens=400), "a", suffix, snippets=SNIPPETS, language="python")
+        assert ids_of(prepared) == (*CODE.encode(COMMENTS), *CODE.fill_ids("a", suffix))
+
+
+async def test_comments_stand_in_the_prefix_where_that_comes_first_or_engines_take_text(tmp_path: Path) -> None:
+    psm = Tokenizer.load(write_psm_model(tmp_path / "psm"))
+    asked: dict[str, Any] = {"snippets": SNIPPETS, "language": "python"}
+    assert ids_of(await fill(target(psm, context_tokens=400), "a", "b", **asked)) == tuple(
+        psm.fill_ids(COMMENTS + "a", "b")
+    )
+    as_text = await fill(target(CODE, "openai", context_tokens=400), "a", "b", **asked)
+    assert as_text.generation.prompt == TextPrompt((COMMENTS + "a",), "b")
+
+
+TYPED = ("x = 1\ny = off", "\nz = 3\n")
+
+
+@pytest.mark.parametrize("order", ["psm", "spm"])
+@pytest.mark.parametrize("typed_line", ["auto", "before_middle", "after_middle"])
+async def test_the_model_says_where_the_half_typed_line_stands(tmp_path: Path, order: str, typed_line: str) -> None:
+    """The shipped folder says `after_middle`; the other, as others publish theirs, nothing."""
+    tokenizer = CODE
+    if order == "psm":
+        folder = write_psm_model(tmp_path / "psm")
+        (folder / "tokenizer_config.json").write_bytes(msgspec.json.encode({"eos_token": "<|endoftext|>"}))
+        tokenizer = Tokenizer.load(folder)
+    where = target(tokenizer, "sglang", context_tokens=400, fim={"typed_line": typed_line})
+    ids = list(ids_of(await fill(where, *TYPED)))
+
+    after = typed_line == "after_middle" or (typed_line == "auto" and order == "spm")
+    above, line = ("x = 1\n", "y = off") if after else ("x = 1\ny = off", "")
+    before, behind = [1, *tokenizer.encode(above)], [2, *tokenizer.encode(TYPED[1])]
+    sides = before + behind if order == "psm" else behind + before
+    assert ids == [*sides, 3, *tokenizer.encode(line)]
 
 
 async def test_snippets_take_a_quarter_at_most_and_the_first_stay() -> None:

@@ -7,13 +7,14 @@ from typing import Any
 import msgspec
 import pytest
 
+from contracts.generation import TextPrompt
 from engines.tokenizer.tokenizer import Tokenizer
 from gateway.wire.fill.request import Filled
 from gateway.wire.fill.stop_rules import StopRules
 from gateway.wire.llama_cpp.answer import Wanted
 from gateway.wire.llama_cpp.decode import Decoder
 from gateway.wire.llama_cpp.prepare import prepare_completion, prepare_infill
-from gateway.wire.prepared import Prepared
+from gateway.wire.prepared import Prepared, Target
 from tests.gateway.wire.openai.preparing import CALLER, MODELS, cost_tokens, target
 
 CODE = Tokenizer.load(MODELS / "slipstream-code")
@@ -26,9 +27,9 @@ async def infill(**fields: Any) -> Prepared:
     return await prepare_infill(asked, "req_1", CALLER, "salt", target(CODE))
 
 
-async def completion(prompt: str = RENDERED, **fields: Any) -> Prepared:
+async def completion(prompt: str = RENDERED, *, where: Target | None = None, **fields: Any) -> Prepared:
     asked = Decoder().completion(msgspec.json.encode({"prompt": prompt, **fields}))
-    return await prepare_completion(asked, "req_1", CALLER, "salt", target(CODE))
+    return await prepare_completion(asked, "req_1", CALLER, "salt", where or target(CODE))
 
 
 def filled(prepared: Prepared) -> Filled:
@@ -55,6 +56,15 @@ async def test_a_gap_that_the_client_laid_out_is_the_gap_of_infill() -> None:
     one, other = await infill(), await completion()
     assert one.generation.prompt == other.generation.prompt
     assert filled(one).suffix == filled(other).suffix == "\n"
+
+
+async def test_a_gap_is_text_where_the_model_says_so_or_fills_none() -> None:
+    chat = Tokenizer.load(MODELS / "slipstream-chat")
+    for tokenizer, fim in ((CODE, {"rendered": "pass"}), (chat, {})):
+        prepared = await completion(where=target(tokenizer, fim=fim))
+        assert prepared.gap is None
+        assert prepared.generation.prompt == TextPrompt((tuple(tokenizer.encode(RENDERED)),))
+        assert filled(prepared).rules == StopRules(trim_suffix=False, repetition=False)
 
 
 async def test_every_completion_is_reserved_and_only_one_for_a_warm_up() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from contracts.client_family import EDITORS, ClientFamily
 from contracts.errors import InvalidField, UnsupportedField
 from contracts.generation import TextPrompt
 from engines.drivers.error_bodies import engine_error
@@ -26,9 +27,12 @@ RENDERED = {"prompt": f"<fim_prefix>{GAP['prompt']}<fim_suffix>{GAP['suffix']}<f
 USAGE = {"prompt_tokens": 9, "completion_tokens": 3, "total_tokens": 12}
 
 
-async def prepare(tokenizer: Tokenizer, fields: dict[str, Any], **model: Any) -> Prepared:
+async def prepare(
+    tokenizer: Tokenizer, fields: dict[str, Any], client: ClientFamily = "other", **model: Any
+) -> Prepared:
     asked = FORMAT.decode(msgspec.json.encode({"model": "m", **fields}))
-    return await FORMAT.prepare(asked, "req_1", CALLER, "salt", target(tokenizer, context_tokens=400, **model))
+    where = msgspec.structs.replace(target(tokenizer, context_tokens=400, **model), client=client)
+    return await FORMAT.prepare(asked, "req_1", CALLER, "salt", where)
 
 
 def answer(prepared: Prepared, *texts: str) -> tuple[Transcoder, bytes]:
@@ -81,6 +85,20 @@ async def test_with_it_they_are_an_editors_gaps(code_tokenizer: Tokenizer, gap: 
     assert told["choices"] == [{"index": 0, "text": "a", "logprobs": None, "finish_reason": "stop"}]
     assert told["usage"]["total_tokens"] == 12
     assert (told["id"], told["object"], told["model"]) == ("cmpl-1", "text_completion", "m")
+
+
+@pytest.mark.parametrize("gap", [GAP, RENDERED])
+async def test_a_known_editors_gaps_end_by_the_rules_without_the_setting(
+    code_tokenizer: Tokenizer, gap: dict[str, Any]
+) -> None:
+    for client in EDITORS:
+        prepared = await prepare(code_tokenizer, gap, client)
+        assert isinstance(prepared.details, Filled)
+        assert (prepared.details.rules, prepared.details.newline) == (StopRules(single_line=True), "\r\n")
+    for script in ("openai-python", "curl", "other"):
+        assert (await prepare(code_tokenizer, gap, script)).details is None
+    assert (await prepare(code_tokenizer, {**gap, "n": 2}, "zed")).details is None
+    assert (await prepare(code_tokenizer, {"prompt": "x = "}, "zed")).details is None, "no gap"
 
 
 async def test_such_a_stream_is_openais(code_tokenizer: Tokenizer) -> None:

@@ -1,0 +1,26 @@
+"""A gap's answer as OpenAI writes a completion; Tabby's clients read the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from gateway.wire.fill.transcoder import Answer
+from gateway.wire.usage_json import usage_json
+
+
+def completion_head(answer_id: str, model: str, created: int) -> dict[str, Any]:
+    """What every event and every whole answer begins with. created: Unix time in seconds."""
+    return {"id": answer_id, "object": "text_completion", "created": created, "model": model}
+
+
+def completion_choice(text: str, finish_reason: str | None) -> dict[str, Any]:
+    """The only one there is."""
+    return {"index": 0, "text": text, "logprobs": None, "finish_reason": finish_reason}
+
+
+def whole_completion(head: dict[str, Any], answer: Answer, **more: Any) -> bytes:
+    """The body of an answer that is not streamed. more: fields of its API's own."""
+    choices = [completion_choice(answer.text, answer.finish_reason)]
+    return msgspec.json.encode({**head, "choices": choices, "usage": usage_json(answer.usage), **more})

@@ -1,0 +1,18 @@
+"""Usage as OpenAI's clients read it, and those of APIs whose answers are like theirs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from contracts.usage import Usage
+
+
+def usage_json(usage: Usage) -> dict[str, Any]:
+    """Our usage as OpenAI's object."""
+    return {
+        "prompt_tokens": usage.prompt_tokens,
+        "completion_tokens": usage.completion_tokens,
+        "total_tokens": usage.total_tokens,
+        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
+        "completion_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
+    }
