@@ -42,6 +42,11 @@ OF_REPLICAS: tuple[tuple[str, str, Callable[[Fleet, Replica], float | None]], ..
     ("foreign_requests", "Requests the engine reported beyond our leases.", lambda _, one: one.foreign),
     ("prefill_tokens", "Prompt tokens granted whose first token has not come.", lambda _, one: one.prefill_tokens),
     ("headroom_tokens", "KV tokens it could still be given, where it reports.", lambda _, one: one.headroom_tokens),
+    (
+        "kv_used_ratio",
+        "Part of its KV memory that running requests hold, as of its last report, where it reports.",
+        lambda _, one: one.kv_used_ratio,
+    ),
     ("slowness", "Learnt time to first token relative to its pool; above 1 slower.", lambda _, one: one.ratio.value),
     ("breaker_open", "1 while its circuit breaker keeps requests away.", lambda _, one: one.breaker.open),
     ("adapters", "LoRA adapters it is known to hold.", lambda _, one: len(one.adapters.names)),

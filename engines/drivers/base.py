@@ -87,6 +87,8 @@ class Load(msgspec.Struct, frozen=True):
     """Requests that it runs at a time; 0: not reported."""
     retracted: int = 0
     """Requests thrown out of memory since the engine started, to be computed again; 0 where it does not say."""
+    retracted_since: int = 0
+    """The same since the report before, where that is what it tells."""
     step_tokens: int = 0
     """Tokens that it computes in a step; 0 where it does not say."""
     share_behind: float = 0.0
@@ -101,7 +103,7 @@ class Load(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         counts = (
             self.running, self.waiting, self.used_tokens, self.capacity_tokens, self.max_running, self.retracted,
-            self.step_tokens, self.draft_tokens, self.accepted_draft_tokens,
+            self.retracted_since, self.step_tokens, self.draft_tokens, self.accepted_draft_tokens,
         )  # fmt: skip
         if not all(0 <= count <= MOST_COUNTED for count in counts) or not 0 <= self.share_behind <= 1:
             raise EngineFailed("The engine's load report has a number that cannot be.")

@@ -394,7 +394,7 @@ class Dispatcher:
         token_s = replica.ratio.value * pool.latency_model.token_s(running)
         replica.probed(event.healthy, event.detail, event.load, self.config.failure_threshold, now, token_s)
         if event.load is not None:
-            pool.retracted(replica.retracted(event.load.retracted))
+            pool.retracted(replica.retracted(event.load.retracted) + event.load.retracted_since)
             pool.draft_tokens += event.load.draft_tokens
             pool.accepted_draft_tokens += event.load.accepted_draft_tokens
         pool.govern(now)

@@ -85,7 +85,7 @@ class ReplicaPolled(msgspec.Struct, frozen=True):
 
     Of the load the core uses: running and waiting (requests that are not ours), capacity_tokens (KV pool; 0 switches
     the arithmetic off), used_tokens (held by running requests, evictable cache not counted), retracted (a rising
-    count).
+    count) and retracted_since (what has come to it).
     """
 
     replica_id: str

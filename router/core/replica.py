@@ -224,6 +224,13 @@ class Replica(msgspec.Struct, eq=False):
             return None
         return self._kv_free - self._kv_growth - self._kv_since
 
+    @property
+    def kv_used_ratio(self) -> float | None:
+        """Part of its KV memory that running requests hold, as of its last report; None where it reports no
+        capacity."""
+        load = self.load
+        return load.used_tokens / load.capacity_tokens if load.capacity_tokens else None
+
     def engine(self, engine_model: str) -> Engine:
         """What a gateway needs to send it a request."""
         return Engine(self.id, self.url, self.driver, engine_model, self.pool, self.bootstrap_port)

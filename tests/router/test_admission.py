@@ -75,6 +75,27 @@ def test_an_engine_that_ran_out_of_memory_is_given_less() -> None:
     assert 1.0 <= pool.safety < raised
 
 
+def test_retractions_that_are_told_as_they_come_are_added_up() -> None:
+    core = Core(ONE, slos=())
+    pool = core.core.fleet.pools["pool"]
+    for since in (2, 0, 3):
+        core.polled(capacity_tokens=10_000, retracted_since=since)
+    assert pool.retractions == 5
+    core.polled(capacity_tokens=10_000)
+    assert pool.retractions == 5
+
+
+def test_the_memory_in_use_is_told_of_each_engine_that_reports_it() -> None:
+    core = Core(ONE, slos=())
+    metrics = RouterMetrics(core.core).registry
+    place = {"pool": "pool", "replica": "r1"}
+    assert metrics.get_sample_value("slipstream_router_kv_used_ratio", place) is None
+    core.polled(used_tokens=9_700, capacity_tokens=10_000)
+    assert metrics.get_sample_value("slipstream_router_kv_used_ratio", place) == 0.97
+    core.polled(running=1)
+    assert metrics.get_sample_value("slipstream_router_kv_used_ratio", place) is None, "it no longer reports any"
+
+
 def test_an_idle_engine_takes_what_it_may_not_have_room_for() -> None:
     core = Core(ONE)
     core.polled(used_tokens=0, capacity_tokens=500)

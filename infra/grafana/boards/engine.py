@@ -34,9 +34,10 @@ BOARD = Board(
         ),
         Panel(
             title="KV memory",
-            description="Part of the KV memory that running sequences hold; what only the cache holds is free.",
+            description="Part of the KV memory that running sequences hold; what only the cache holds is free. Of every"
+            " engine that reports it to the router, in any dialect.",
             unit="percentunit",
-            queries=(_gauge("token_usage"),),
+            queries=(Query("slipstream_router_kv_used_ratio", "{{pool}} {{replica}}"),),
             alerts=("engines/KvMemoryNearlyFull",),
         ),
         Panel(
