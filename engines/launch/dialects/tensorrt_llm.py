@@ -73,8 +73,10 @@ def _entries(target: Target, release: Release) -> Iterator[Entry]:
         yield Entry("attn_backend", FLASHINFER, "as set, in the place of its own kernels")
     yield Entry("stream_interval", 1, "every token is an event: no pauses that nobody asked for")
     yield Entry("enable_iter_perf_stats", True, "the router learns its load from it")
-    counters = "counters for the worker's reconciliation" if release >= NEW else "/prometheus/metrics, without tokens"
-    yield Entry("return_perf_metrics", True, counters)
+    if release >= SCHEDULED:
+        yield Entry("return_perf_metrics", True, "counters for the worker's reconciliation")
+    elif release < NEW:
+        yield Entry("return_perf_metrics", True, "/prometheus/metrics, without tokens")
     yield Entry("kv_cache_config", tuple(_cache(target)))
     order = [Entry("capacity_scheduler_policy", "GUARANTEED_NO_EVICT", "what runs is never thrown out and begun again")]
     if target.pool.request_priorities:
@@ -145,6 +147,17 @@ def _environment(target: Target, release: Release) -> Iterator[Variable]:
 def _notes(target: Target, release: Release) -> Iterator[str]:
     if not target.pool.api_key_required:
         yield NO_KEY
+    if NEW <= release < SCHEDULED:
+        yield (
+            "return_perf_metrics is left out: some releases of 1.3 then lose most of the load that the router is told; "
+            "without it there are no counters, and no reconciliation. Set it where TensorRT-LLM's pull request 13405 "
+            "is in yours"
+        )
+    if release < NEW:
+        yield (
+            "/metrics answers once no iteration has come for two seconds: set router.probe_timeout_s = 3, and expect "
+            "no report of load while requests run"
+        )
     if target.launch.priorities and not target.pool.request_priorities and release >= NEW:
         yield "requests are served in their order; with the pool's request_priorities = true, by priority"
     if target.sizing.drafts is not None:

@@ -86,6 +86,22 @@ def test_it_is_told_which_layers_the_head_reads(version: str) -> None:
     assert "eagle3_layers_to_capture" not in unread["speculative_config"]
 
 
+@pytest.mark.parametrize(
+    ("version", "counted", "told"),
+    [
+        ("1.2.1", True, "router.probe_timeout_s = 3"),
+        ("1.3.0", None, "return_perf_metrics is left out"),
+        ("1.3.0rc29", None, "no reconciliation"),
+        ("1.4.0rc1", True, ""),
+    ],
+)
+def test_counters_are_asked_for_where_they_cost_no_load(version: str, counted: bool | None, told: str) -> None:
+    spec = rendered(OPEN, launch_of(version=version))
+    assert yaml_of(spec).get("return_perf_metrics") is counted
+    notes = [note for note in spec.notes if "router.probe_timeout_s" in note or "return_perf_metrics" in note]
+    assert [told in note for note in notes] == ([True] if told else [])
+
+
 def test_a_fraction_of_what_weights_leave_is_the_memory_that_was_planned() -> None:
     spec = rendered(OPEN, launch_of(shape="llama-70b"), cards=2)
     fraction = yaml_of(spec)["kv_cache_config"]["free_gpu_memory_fraction"]
