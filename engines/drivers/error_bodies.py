@@ -57,7 +57,10 @@ _TOO_LONG = (
         r"context is (?P<limit>\d{1,9}) tokens\. The prompt has (?P<prompt>\d{1,9}) tokens and "
         r"(?P<output>\d{1,9}) are asked for"
     ),
-    # TensorRT-LLM: prompt alone; prompt and output
+    # TensorRT-LLM: prompt alone, with chunked prefill and without; prompt and output
+    re.compile(
+        r"max_seq_len \((?P<limit>\d{1,9})\) - `splited_prompt_len` \((?P<prompt>\d{1,9})\) - `query_token_len`"
+    ),
     re.compile(
         r"The sum of prompt length \((?P<prompt>\d{1,9})(?:\.\d{1,3})?\), query length .{0,20}? should not exceed "
         r"max_num_tokens \((?P<limit>\d{1,9})\)"

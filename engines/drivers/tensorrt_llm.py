@@ -94,7 +94,11 @@ class TensorRTLLMDriver(Driver):
         return EngineRequest("GET", "/metrics")
 
     def parse_load(self, body: bytes) -> Load | None:
-        """Of the last iteration, and the drafts of all since the report before; None where there was none."""
+        """Of the last iteration; drafts and retractions of all since the report before. None where there was none.
+
+        An iteration tells whom it paused, and by what it paused nobody is paused again: the sum is a count, short by
+        the iterations that nobody was told of.
+        """
         try:
             iterations: list[JsonObject] = msgspec.json.decode(body)
             if not iterations:
@@ -102,6 +106,7 @@ class TensorRTLLMDriver(Driver):
             last = iterations[-1]
             kv: JsonObject = last.get("kvCacheStats") or {}
             block = int(kv.get("tokensPerBlock") or 0)
+            batches: list[JsonObject] = [one.get("inflightBatchingStats") or {} for one in iterations]
             drafting: list[JsonObject] = [one.get("specDecodingStats") or {} for one in iterations]
             return Load(
                 running=int(last["numActiveRequests"]),
@@ -109,6 +114,7 @@ class TensorRTLLMDriver(Driver):
                 used_tokens=int(kv.get("usedNumBlocks") or 0) * block,
                 capacity_tokens=int(kv.get("maxNumBlocks") or 0) * block,
                 max_running=int(last.get("maxNumActiveRequests") or 0),
+                retracted_since=sum(int(one.get("numPausedRequests") or 0) for one in batches),
                 draft_tokens=sum(int(one.get("numDraftTokens") or 0) for one in drafting),
                 accepted_draft_tokens=sum(int(one.get("numAcceptedTokens") or 0) for one in drafting),
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from gateway.metering.ledger.reconciliation import EngineCounters
 from router.config import RouterConfig
 from router.core.events import ReplicaPolled
 from router.health import HealthPoller, Target
-from tests.fakes.tensorrt_llm import KNOWN, NEWER, FakeTensorRTLLM, fake_tensorrt_llm
+from tests.fakes.tensorrt_llm import KNOWN, NEWER, WINDOW, FakeTensorRTLLM, fake_tensorrt_llm
 from tests.fakes.tensorrt_llm import Generation as Era
 from tests.fakes.tensorrt_llm_front import fake_front
 
@@ -64,7 +65,7 @@ EVERYTHING = asked(
 @pytest.fixture(params=["1.2", "1.4"])
 async def server(request: pytest.FixtureRequest) -> AsyncIterator[tuple[FakeTensorRTLLM, str]]:
     era: Era = request.param
-    async with fake_tensorrt_llm(era, disconnect_poll_s=0.01) as running:
+    async with fake_tensorrt_llm(era, disconnect_poll_s=0.01, silence_s=0.05) as running:
         yield running
 
 
@@ -74,6 +75,13 @@ async def fetch(url: str, request: EngineRequest) -> tuple[int, bytes]:
         session.request(request.method, url + request.path, data=request.body or None) as answer,
     ):
         return answer.status, await answer.read()
+
+
+async def until_gone(url: str) -> None:
+    """Return once nobody listens there."""
+    with contextlib.suppress(aiohttp.ClientConnectionError):
+        while True:
+            await fetch(url, TensorRTLLMDriver().health())
 
 
 async def test_all_that_a_request_can_say_is_taken(server: tuple[FakeTensorRTLLM, str]) -> None:
@@ -151,6 +159,17 @@ def test_drafts_of_every_iteration_since_the_last_report_are_added_up() -> None:
     load = drivers.get("tensorrt_llm").parse_load(msgspec.json.encode(iterations))
     assert load is not None
     assert (load.running, load.draft_tokens, load.accepted_draft_tokens) == (1, 12, 6)
+
+
+def test_whom_each_iteration_paused_is_a_retraction() -> None:
+    """No level: who was paused is not paused again by the next, so the sum is what came to it."""
+    iterations = [
+        {"numActiveRequests": 2, "numQueuedRequests": 0, "inflightBatchingStats": {"numPausedRequests": paused}}
+        for paused in (0, 2, 1, 0)
+    ]
+    load = TensorRTLLMDriver().parse_load(msgspec.json.encode(iterations))
+    assert load is not None
+    assert (load.retracted_since, load.retracted) == (3, 0)
 
 
 async def test_load_is_that_of_the_last_iteration_and_told_once(server: tuple[FakeTensorRTLLM, str]) -> None:
@@ -263,6 +282,8 @@ async def test_what_it_finds_invalid_is(server: tuple[FakeTensorRTLLM, str]) -> 
     [
         "The sum of prompt length (5000.0), query length (0) should not exceed max_num_tokens (4096)",
         "The sum of prompt length (5000.0) and query length (0) max_tokens (7) should not exceed max_seq_len (4096)",
+        "`default_max_tokens` (-904) must be greater than 0, `default_max_tokens` (-904) = max_seq_len (4096) - "
+        "`splited_prompt_len` (5000) - `query_token_len` (0)",
     ],
 )
 def test_a_prompt_that_is_too_long_is_said_in_our_words(said: str) -> None:
@@ -345,18 +366,72 @@ async def test_a_front_has_health_and_neither_load_nor_counts(era: Era) -> None:
 async def test_a_prompt_that_is_too_long_behind_a_front(era: Era) -> None:
     """The newer front tells what its context server said; the older nothing, so that it is the engine's failure."""
     async with fake_tensorrt_llm(era) as (_, worker), fake_front(era, [worker], [worker]) as (_, url):
-        request = TensorRTLLMDriver().generate(asked(sampling=Sampling(max_tokens=100_000)), "m")
-        status, body = await fetch(url, request)
+        long = ChatPrompt(({"role": "user", "content": "word " * WINDOW},))
+        status, body = await fetch(url, TensorRTLLMDriver().generate(asked(long), "m"))
     assert status == 500
     assert isinstance(TensorRTLLMDriver().error(status, body), ContextTooLong if era == "1.4" else EngineFailed)
 
 
-async def test_health_is_lost_with_its_executor(server: tuple[FakeTensorRTLLM, str]) -> None:
+async def test_a_server_ends_with_its_executor(server: tuple[FakeTensorRTLLM, str]) -> None:
     fake, url = server
     assert (await fetch(url, TensorRTLLMDriver().health()))[0] == 200
     fake.script.executor_dies = True
     assert await fetch(url, TensorRTLLMDriver().generate(asked(), "m")) == (200, b"null")
-    assert (await fetch(url, TensorRTLLMDriver().health()))[0] == 503
+    await fake.died.wait()
+    await until_gone(url)
+
+
+async def test_a_server_whose_executor_is_dead_is_not_healthy(server: tuple[FakeTensorRTLLM, str]) -> None:
+    fake, url = server
+    fake.healthy = False
+    status, said = await fetch(url, TensorRTLLMDriver().health())
+    assert (status, said) == (503, b"LLM is unavailable. Please check the server logs for more details.")
+
+
+async def test_without_an_end_requests_run_one_after_another(server: tuple[FakeTensorRTLLM, str]) -> None:
+    """Why the driver always names one: memory for the whole window is kept for whoever names none."""
+    fake, url = server
+    fake.script.held = True
+    unbounded = msgspec.json.encode({"model": "m", "messages": SAID, "stream": True})
+    bounded = msgspec.json.encode({"model": "m", "messages": SAID, "stream": True, "max_tokens": 7})
+    for body, running in ((unbounded, 1), (bounded, 2)):
+        async with aiohttp.ClientSession() as session:
+            answers = [await session.post(url + CHAT, data=body) for _ in range(2)]
+            assert (fake.queue.running, fake.queue.waiting) == (running, 2 - running)
+            for answer in answers:
+                answer.close()
+        for seen in fake.asked:
+            await seen.ended.wait()
+
+
+async def test_of_those_that_wait_the_higher_priority_goes_first() -> None:
+    async with fake_tensorrt_llm("1.4", disconnect_poll_s=0.01, max_batch=1) as (fake, url):
+        driver = TensorRTLLMDriver(request_priorities=True)
+        fake.script.held = True
+        async with aiohttp.ClientSession() as session:
+            answers = [
+                await session.post(url + CHAT, data=driver.generate(asked(priority=each), "m").body)
+                for each in (0, -10, 10)
+            ]
+            answers[0].close()
+            await fake.asked[0].ended.wait()
+            fake.go_on()
+            assert await answers[2].content.readuntil(b" t0")
+            assert fake.asked[1].tokens == 0
+            for answer in answers:
+                answer.close()
+
+
+async def test_the_older_tells_its_load_once_nothing_has_come_for_a_while(server: tuple[FakeTensorRTLLM, str]) -> None:
+    fake, url = server
+    fake.script = msgspec.structs.replace(fake.script, tokens=7, token_s=0.02)
+    request = TensorRTLLMDriver().generate(asked(), "m")
+    async with aiohttp.ClientSession() as session:
+        answer = await session.post(url + request.path, data=request.body)
+        told = msgspec.json.decode((await fetch(url, EngineRequest("GET", "/metrics")))[1])
+        assert bool(fake.asked[0].ended.is_set()) is (fake.generation == "1.2")
+        assert bool(told) is (fake.generation == "1.2")
+        await answer.read()
 
 
 def test_a_pool_that_cannot_work_stops_the_start(tmp_path: Path) -> None:

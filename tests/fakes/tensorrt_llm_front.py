@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import aiohttp
 import msgspec
 from aiohttp import web
 
-from tests.fakes.tensorrt_llm import KNOWN, NEWER, VERSIONS, Generation
+from tests.fakes.tensorrt_llm import KNOWN, MAX_BODY_BYTES, NEWER, VERSIONS, Altered, Generation, altering
 
 GENERATED = ("length", "not_finished")
 """Reasons for which a context server's answer is not the whole answer."""
@@ -40,6 +40,10 @@ class FakeFront:
         self.generation = generation
         self.ready = True
         """Whether its cluster has the least number of servers; without a cluster it always says yes."""
+        self.altered: Altered | None = None
+        """Changes answers, but those of streams: a front that differs."""
+        self.rewritten: Callable[[bytes], bytes] | None = None
+        """Changes a generation server's bytes, all together."""
         self.asked: list[dict[str, Any]] = []
         self.retried = 0
         self._contexts = itertools.cycle(contexts)
@@ -51,7 +55,7 @@ class FakeFront:
 
     def app(self) -> web.Application:
         """Its routes: neither /metrics nor /v1/models is one, in either generation."""
-        app = web.Application()
+        app = web.Application(middlewares=[altering(self)], client_max_size=MAX_BODY_BYTES)
         app.cleanup_ctx.append(self._connected)
         app.router.add_get("/health", self._health)
         app.router.add_get("/version", self._version)
@@ -202,6 +206,8 @@ class FakeFront:
         return response
 
     async def _copied(self, answer: aiohttp.ClientResponse, response: web.StreamResponse) -> None:
+        if self.rewritten is not None:
+            await response.write(self.rewritten(await answer.read()))
         async for some in answer.content.iter_any():
             await response.write(some)
         await response.write_eof()
