@@ -137,7 +137,7 @@ unknown="{$said, \"max_tokens\": 1, \"store\": true}"
 flat='d["object"] == "error" and isinstance(d["message"], str) and d["code"] == 400'
 python3 - "$model" > "$folder/long" <<'PYTHON'
 import json, sys
-said = [{"role": "user", "content": "word " * 300_000}]
+said = [{"role": "user", "content": "a " * 300_000}]
 print(json.dumps({"model": sys.argv[1], "max_tokens": 1, "messages": said}))
 PYTHON
 

@@ -78,7 +78,7 @@ def has(**fields: Any) -> Callable[[dict[str, Any]], bool]:
 
 def is_long(body: dict[str, Any]) -> bool:
     """Whether a prompt exceeds every window."""
-    return len(str(body.get("messages"))) > 1_000_000
+    return len(str(body.get("messages"))) > 500_000
 
 
 def said(what: Any, where: Callable[[dict[str, Any]], bool]) -> Change:
