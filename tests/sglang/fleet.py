@@ -1,4 +1,4 @@
-"""Real SGLang replicas behind our router, asked as a gateway asks: prepared, placed, streamed, reported."""
+"""Real replicas behind our router, SGLang by default, asked as a gateway asks: prepared, placed, streamed, reported."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ from router.core.record import Record
 from router.server import RouterServer
 from router.tokens import RouterTokens
 from tests.real_engine import GUARD_S
-from tests.sglang.client import DRIVER
 from tests.sglang.server import SGLangServer
+from tests.vllm.server import VLLMServer
 
 MODEL = Model("public", Tier.CHAT, "pool", 4_096, engine_model="tiny")
 KINDS = ("plain", "tools", "system", "multi-turn")
@@ -97,9 +97,15 @@ class SGLangFleet:
     """Router, gateway client and engines for one policy. Cold: what other fleets cached is not found again."""
 
     def __init__(
-        self, servers: Sequence[SGLangServer], policy: str, kv_events: str = "", kv_events_replay: str = ""
+        self,
+        servers: Sequence[SGLangServer | VLLMServer],
+        policy: str,
+        kv_events: str = "",
+        kv_events_replay: str = "",
+        driver: str = "sglang",
     ) -> None:
         """kv_events: where the one server publishes them. kv_events_replay: where it repeats them."""
+        self.driver = drivers.get(driver)
         self.servers = {f"sglang-{number}": server for number, server in enumerate(servers)}
         self.token = servers[0].token
         self.connections = EngineConnections(OneKey(self.token))
@@ -107,7 +113,7 @@ class SGLangFleet:
         config = RouterConfig(port=0, control_port=0, policy=policy, probe_timeout_s=30.0)
         self.router = RouterServer(config, RouterTokens(self.token, "reader"), self.connections, drivers.get)
         tokenizer = OffLoopTokenizer(Tokenizer.load(servers[0].folder))
-        self.target = Target(MODEL, DRIVER.capabilities, tokenizer)
+        self.target = Target(MODEL, self.driver.capabilities, tokenizer)
         self.salt = f"{policy}-{next(_numbers)}-{os.urandom(4).hex()}"
         self.kv_events = kv_events
         self.kv_events_replay = kv_events_replay
@@ -123,7 +129,7 @@ class SGLangFleet:
             Replica(name, server.url, kv_events=self.kv_events, kv_events_replay=self.kv_events_replay)
             for name, server in self.servers.items()
         )
-        self.client.publish(DesiredState(1, (MODEL,), (Pool("pool", "sglang", replicas),)))
+        self.client.publish(DesiredState(1, (MODEL,), (Pool("pool", self.driver.name, replicas),)))
         fleet = self.router.dispatcher.fleet
         await until(lambda: len(fleet.replicas) == len(replicas) and all(one.usable for one in fleet.replicas.values()))
         return self
@@ -151,7 +157,7 @@ class SGLangFleet:
             )
         )  # fmt: skip
         started = time.perf_counter()
-        stream = await self.connections.open(lease.engine.url, DRIVER.generate(prepared.generation, "tiny"))
+        stream = await self.connections.open(lease.engine.url, self.driver.generate(prepared.generation, "tiny"))
         answer, ttft_s = b"", 0.0
         while piece := await stream.read():
             ttft_s = ttft_s or time.perf_counter() - started
@@ -170,9 +176,9 @@ class SGLangFleet:
 
 
 async def traffic(
-    fleets: Sequence[SGLangFleet], conversations: int, seed: int, at_once: int = 2
+    fleets: Sequence[SGLangFleet], conversations: int, seed: int, at_once: int = 2, kinds: Sequence[str] = KINDS
 ) -> list[list[Measured]]:
-    """Conversations of every kind turn by turn, so many at a time, in an order that helps nobody; what each fleet
+    """Conversations of these kinds turn by turn, so many at a time, in an order that helps nobody; what each fleet
     measured. Every turn goes to all fleets one after the other, so that they meet the same minute of a busy machine."""
     dice = random.Random(seed)
     system = "You answer in one short sentence. " + _text(dice, 150)
@@ -182,7 +188,7 @@ async def traffic(
         begins["tools", number] = []
         begins["system", number] = [{"role": "system", "content": system}]
         begins["multi-turn", number] = [{"role": "system", "content": _text(dice, 400)}]
-    turns = [(key, _text(dice, 50)) for key in begins for _ in range(TURNS)]
+    turns = [(key, _text(dice, 50)) for key in begins if key[0] in kinds for _ in range(TURNS)]
     dice.shuffle(turns)
     histories = [{key: list(history) for key, history in begins.items()} for _ in fleets]
     measured: list[list[Measured]] = [[] for _ in fleets]

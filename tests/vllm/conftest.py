@@ -10,7 +10,7 @@ from engines.drivers.vllm import VLLMDriver
 from engines.http.engine_connections import EngineConnections
 from engines.http.keys import OneKey
 from tests.real_engine import RealEngine
-from tests.vllm.server import FULL, TOKEN, VLLMServer, venv, vllm_process
+from tests.vllm.server import FULL, TOKEN, VLLMProcess, VLLMServer, venv, vllm_process
 
 
 @pytest.fixture(scope="session")
@@ -20,6 +20,13 @@ async def vllm() -> AsyncIterator[VLLMServer]:
         pytest.skip("SLIPSTREAM_TEST_VLLM_VENV is not set")
     async with vllm_process(*FULL) as process:
         yield process.server
+
+
+@pytest.fixture(scope="session")
+async def another(vllm: VLLMServer) -> AsyncIterator[VLLMProcess]:
+    """A second one, which tests kill and start again; it serves before and after."""
+    async with vllm_process() as process:
+        yield process
 
 
 @pytest.fixture

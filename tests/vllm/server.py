@@ -76,14 +76,14 @@ def venv() -> Path | None:
 
 class VLLMProcess:
     """One that can be killed and started again at the same ports. flags: further options of `vllm serve`. environment:
-    further variables."""
+    further variables. folder: its model's."""
 
-    def __init__(self, *flags: str, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(self, *flags: str, environment: Mapping[str, str] | None = None, folder: Path = FOLDER) -> None:
         found = venv()
         assert found is not None, "SLIPSTREAM_TEST_VLLM_VENV must be set"
         http, events, replay = (free_port() for _ in range(3))
         self.server = VLLMServer(
-            f"http://127.0.0.1:{http}", TOKEN, MODEL, FOLDER, f"tcp://127.0.0.1:{events}", f"tcp://127.0.0.1:{replay}"
+            f"http://127.0.0.1:{http}", TOKEN, MODEL, folder, f"tcp://127.0.0.1:{events}", f"tcp://127.0.0.1:{replay}"
         )
         published = {
             "enable_kv_cache_events": True,
@@ -93,7 +93,7 @@ class VLLMProcess:
             "replay_endpoint": f"tcp://*:{replay}",
         }
         self._command = (
-            str(found.absolute() / "bin" / "vllm"), "serve", str(FOLDER), "--host", "127.0.0.1", "--port", str(http),
+            str(found.absolute() / "bin" / "vllm"), "serve", str(folder), "--host", "127.0.0.1", "--port", str(http),
             "--kv-events-config", json.dumps(published), *PLAIN, *flags,
         )  # fmt: skip
         self._environment = {**os.environ, **ENVIRONMENT, **(environment or {})}
@@ -132,9 +132,11 @@ class VLLMProcess:
 
 
 @contextlib.asynccontextmanager
-async def vllm_process(*flags: str, environment: Mapping[str, str] | None = None) -> AsyncIterator[VLLMProcess]:
+async def vllm_process(
+    *flags: str, environment: Mapping[str, str] | None = None, folder: Path = FOLDER
+) -> AsyncIterator[VLLMProcess]:
     """One that serves; ended at the end."""
-    process = VLLMProcess(*flags, environment=environment)
+    process = VLLMProcess(*flags, environment=environment, folder=folder)
     try:
         await process.start()
         yield process
