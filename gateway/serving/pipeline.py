@@ -535,8 +535,8 @@ class RequestPipeline:
             self._metrics.asked_by_us(request.purpose, status, code)
             return
         self._metrics.ended(request.tier, request.endpoint, status, code)
-        self._metrics.observe_phases(request.tier, request.clock.durations_s)
         if not yields(request.generation.priority):  # promises are read from these, and none counts it
+            self._metrics.observe_phases(request.tier, request.clock.durations_s)
             self._metrics.latency.observe(request.tier, request.model, request.measurement)
         self._traces.add(request, response)
         if request.ran:
