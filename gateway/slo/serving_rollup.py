@@ -17,7 +17,7 @@ from gateway.slo.tables import COUNTS
 HOUR = timedelta(hours=1)
 _SUMS = ", ".join(f"sum({name})" for name in COUNTS)
 _NAMES = ", ".join(COUNTS)
-_OF = "tier, length, model, pool, canary"
+_OF = "tier, length, model, pool, side"
 _MEASURED = ", ".join(f"('{measure}', {column})" for measure, column in MEASURES.items())
 # As `judged.MINUTE`.
 ARRIVED = "to_timestamp(('x' || substr(request_id, 5, 12))::bit(48)::bigint / 60000 * 60)"
