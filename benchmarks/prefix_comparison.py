@@ -1,4 +1,4 @@
-"""What it costs a gateway's processor to compare a prompt with its organization's earlier ones, and what a sample takes.
+"""What comparing a prompt with its organization's earlier ones costs a gateway's processor, and what a sample takes.
 
     python -m benchmarks.prefix_comparison [--rounds 300]
 

@@ -78,6 +78,14 @@ BOARD = Board(
             alerts=("latency/DecodeIsSlow",),
         ),
         Panel(
+            title="Between tokens",
+            description="Every time between two arrivals of an answer's tokens, of all answers together: what a reader"
+            " sees stand still, where the mean of an answer hides it.",
+            unit="s",
+            queries=quantiles("slipstream_inter_token_seconds", "tier", "length", where=CHOSEN, of=(0.5, 0.99)),
+            alerts=("latency/DecodeIsSlow",),
+        ),
+        Panel(
             title="Clients that stall",
             description="How long a client's connection took no more of its answer, of requests where that happened:"
             " time that is neither ours nor the engine's.",
