@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from diagnosis.evidence import Audit, AuditFinding
+from slipstream.stream_audit.measure import Plan, measure
 from slipstream.stream_audit.measured import Measured
+from slipstream.stream_audit.not_measured import NotMeasured
 from slipstream.stream_audit.report import report_of
 from slipstream.stream_audit.rules import certificate, delivery, first_event
 from slipstream.stream_audit.timing import timing_of
@@ -11,6 +13,14 @@ from slipstream.stream_audit.verdict import Outcome
 
 HOLDING = (delivery.CHECK, first_event.CHECK)
 """Checks of what delays events; the others' findings cost a connection's beginning, or a header."""
+
+
+async def audited(url: str, key: str, ca_file: str | None = None) -> Audit:
+    """What lies between this machine and the gateway, or why that could not be measured."""
+    try:
+        return audit_of(await measure(url, key, Plan(), ca_file))
+    except NotMeasured as error:
+        return Audit(unjudged=f"the path was not measured: {error}")
 
 
 def audit_of(measured: Measured) -> Audit:

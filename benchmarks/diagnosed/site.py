@@ -26,8 +26,7 @@ from infra.local.folders import DataFolder
 from infra.local.valkey import Valkey
 from slipstream.administration import administration
 from slipstream.commands.options import running_settings
-from slipstream.diagnosis_audit import audit_of
-from slipstream.stream_audit.measure import Plan, measure
+from slipstream.diagnosis_audit import audited
 from tests.deployment import ROOT, Deployment, deployment, fake_fleet
 from tests.fakes.slow_link import SlowLink, slow_link
 from tests.gateway.stream_audit.nginx import Nginx, nginx
@@ -109,7 +108,7 @@ class Site:
 
     async def audit(self) -> Audit:
         """What lies between, as `slipstream diagnose --url` measures it."""
-        return audit_of(await measure(self.url, next(iter(self._keys.values())), Plan()))
+        return await audited(self.url, next(iter(self._keys.values())))
 
     async def traced(self, since: datetime, requests: int) -> None:
         """Return when so many requests' traces have arrived."""

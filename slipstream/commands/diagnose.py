@@ -109,16 +109,10 @@ def diagnose(
 
 async def _audited(url: str, key_file: Path | None, ca_file: str | None) -> Audit:
     """What lies between, or why that could not be judged."""
-    from diagnosis.evidence import Audit
-    from slipstream.diagnosis_audit import audit_of
+    from slipstream.diagnosis_audit import audited
     from slipstream.lsp.key import take_key
-    from slipstream.stream_audit.measure import Plan, measure
-    from slipstream.stream_audit.not_measured import NotMeasured
 
     secret = take_key({}, key_file, os.environ)
     if not secret:
         raise ConfigError("--url: no API key: set SLIPSTREAM_API_KEY, or give --api-key-file FILE")
-    try:
-        return audit_of(await measure(url, secret, Plan(), ca_file))
-    except NotMeasured as error:
-        return Audit(unjudged=f"the path was not measured: {error}")
+    return await audited(url, secret, ca_file)
