@@ -116,7 +116,7 @@ class Refused(msgspec.Struct, frozen=True):
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """Requests that ended with a 5xx, by error code; none that are a `Refusal`."""
+    """Requests that ended with a 5xx, or broke off behind their status, by error code; none that are a `Refusal`."""
 
     code: str
     count: int
@@ -163,6 +163,11 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
     """Of replicas whose engine has one."""
 
     @property
+    def over_share(self) -> int:
+        """Requests for which there was no room because their organization asked for more than its share."""
+        return sum(refusal.count for refusal in self.refusals if refusal.rule == FAIR_SHARE)
+
+    @property
     def rate(self) -> float:
         """Requests a second."""
         return self.requests / (self.ended - self.began).total_seconds()
@@ -177,6 +182,16 @@ class AuditFinding(msgspec.Struct, frozen=True):
     holds_back: bool
     """It delays events; else it costs something else."""
     delay_ms: float = 0.0
+    keeps_out: bool = False
+    """Whoever checks certificates is not let through, so nothing else was measured."""
+
+
+class Audit(msgspec.Struct, frozen=True, kw_only=True):
+    """Of the path between a client and the gateway."""
+
+    findings: tuple[AuditFinding, ...] = ()
+    unjudged: str = ""
+    """Why whether events are held back could not be judged; empty: it was."""
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
@@ -184,7 +199,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
 
     now: Window
     before: Window | None = None
-    audit: tuple[AuditFinding, ...] | None = None
+    audit: Audit | None = None
     """None: the path to the client was not audited."""
 
 

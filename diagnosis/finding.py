@@ -21,6 +21,7 @@ class Phase(StrEnum):
     PREFILL = "prefill"
     QUEUE_OR_PREFILL = "queue_or_prefill"
     ENGINE = "engine"
+    GATEWAY = "gateway"
     FIRST_TOKEN = "first_token"
     DECODE = "decode"
     STREAM = "stream"
@@ -29,6 +30,7 @@ class Phase(StrEnum):
 class Cause(StrEnum):
     """What a rule can find; each is the name of a file in `rules`."""
 
+    PLATFORM_FAILURES = "platform_failures"
     RETRACTIONS = "retractions"
     ENGINE_FAILURES = "engine_failures"
     LIMITS = "limits"

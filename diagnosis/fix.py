@@ -31,6 +31,16 @@ class Fix(StrEnum):
     REPAIR_ROUTER = "repair_router"
     REPAIR_KEY_LOOKUP = "repair_key_lookup"
     REPAIR_JOURNAL = "repair_journal"
+    RESTORE_DATABASE = "restore_database"
+    RESTORE_COUNTERS = "restore_counters"
+    AWAIT_BUDGETS = "await_budgets"
+    RESTORE_JOURNAL = "restore_journal"
+    RESTORE_ROUTER = "restore_router"
+    ROLL_GATEWAYS = "roll_gateways"
+    MORE_GATEWAYS = "more_gateways"
+    MORE_CONNECTIONS = "more_connections"
+    REPAIR_ADAPTER = "repair_adapter"
+    REPORT_DEFECT = "report_defect"
     RAISE_LIMIT = "raise_limit"
     PACE_REQUESTS = "pace_requests"
     READ_FASTER = "read_faster"
@@ -86,6 +96,36 @@ _TOLD = {
     Fix.REPAIR_ROUTER: "Look at the router: its CPU, its distance to the gateway, `slipstream router watch`.",
     Fix.REPAIR_KEY_LOOKUP: "Look at PostgreSQL, where keys are read, and at how slowly clients send their bodies.",
     Fix.REPAIR_JOURNAL: "Look at the journal's disk (its fsync) and at Valkey, where requests are settled.",
+    Fix.RESTORE_DATABASE: (
+        "Bring PostgreSQL back (`slipstream status`, `slipstream logs postgres`): gateways then go on by themselves."
+    ),
+    Fix.RESTORE_COUNTERS: (
+        "Bring Valkey back (`slipstream logs valkey`; a full disk makes it refuse writes), or serve within each "
+        'gateway\'s own share of the limits meanwhile (gateway.limits.when_unavailable = "local").'
+    ),
+    Fix.AWAIT_BUDGETS: (
+        "Budgets are counted anew from the ledger after a loss of Valkey, and prices are read from PostgreSQL: if that "
+        "does not end, look at `slipstream logs worker` and at PostgreSQL."
+    ),
+    Fix.RESTORE_JOURNAL: (
+        "Free space on the journal's disk or repair it: gateways try again every second, and need no restart."
+    ),
+    Fix.RESTORE_ROUTER: "Bring the router back (`slipstream status`, `slipstream logs router`); running streams go on.",
+    Fix.ROLL_GATEWAYS: (
+        "Stop gateways and engines one at a time, each once `/readyz` has taken it out of the balancer's list."
+    ),
+    Fix.MORE_GATEWAYS: "Run more gateways, or on more cores; shorter prompts help as well.",
+    Fix.MORE_CONNECTIONS: (
+        "Raise the limit of open files (ulimit -n) and gateway.connections.max_connections, or run more gateways."
+    ),
+    Fix.REPAIR_ADAPTER: (
+        "Read in the gateway's log why the adapter was not loaded: its folder as engines see it, its rank, their "
+        "places."
+    ),
+    Fix.REPORT_DEFECT: (
+        "Look the requests up (`slipstream requests list`, then their ids in `slipstream logs gateway-1`) and report "
+        "what the log says."
+    ),
     Fix.RAISE_LIMIT: "Raise that limit, if the tenant is meant to send so much.",
     Fix.PACE_REQUESTS: "Pace the client: honour Retry-After and X-RateLimit headers instead of asking again at once.",
     Fix.READ_FASTER: (

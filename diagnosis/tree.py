@@ -1,5 +1,6 @@
 """The order of the rules, and which finding is the one to act on.
 
+    0  failures of the platform       what fails by our fault is worse than slow, and no engine mends it
     1  retractions, engine failures   every other number is then that of requests computed twice
     2  limits                         what was refused has no latency at all
     3  what happened to the work      one slow replica, a broken prefix, cold or lost caches, longer prompts
@@ -32,6 +33,7 @@ from diagnosis.rules import (
     long_prompts,
     lost_cache,
     network,
+    platform_failures,
     queue,
     queue_or_prefill,
     retractions,
@@ -50,6 +52,7 @@ Rule = Callable[[Evidence, Objectives], Verdict]
 Explains = Mapping[Cause, frozenset[Cause]]
 
 RULES: dict[Cause, Rule] = {
+    Cause.PLATFORM_FAILURES: platform_failures.judge,
     Cause.RETRACTIONS: retractions.judge,
     Cause.ENGINE_FAILURES: engine_failures.judge,
     Cause.LIMITS: limits.judge,
@@ -72,7 +75,7 @@ RULES: dict[Cause, Rule] = {
     Cause.NETWORK: network.judge,
     Cause.SLOW_CLIENT: slow_client.judge,
 }
-FIRST = (Cause.RETRACTIONS, Cause.ENGINE_FAILURES, Cause.LIMITS)
+FIRST = (Cause.PLATFORM_FAILURES, Cause.RETRACTIONS, Cause.ENGINE_FAILURES, Cause.LIMITS)
 """Whatever else speaks."""
 TENANTS = (Cause.LIMITS, Cause.BROKEN_PREFIX, Cause.LONG_PROMPTS, Cause.NETWORK, Cause.SLOW_CLIENT)
 """What a tenant can mend, and its own requests tell. The rest is the operator's."""
@@ -87,6 +90,8 @@ _ENGINE_PHASES = frozenset(
     }
 )
 EXPLAINS: Explains = {
+    # a part that fails some requests lets others wait for it
+    Cause.PLATFORM_FAILURES: frozenset({Cause.SLOW_ARRIVAL, Cause.SLOW_LIMITER, Cause.SLOW_ROUTER, Cause.SLOW_FINISH}),
     Cause.RETRACTIONS: _ENGINE_PHASES | {Cause.SLOW_DECODE, Cause.SLOW_REPLICA, Cause.COLD_CACHE, Cause.LOST_CACHE},
     Cause.ENGINE_FAILURES: _ENGINE_PHASES
     | {Cause.SLOW_DECODE, Cause.SLOW_ROUTER, Cause.COLD_CACHE, Cause.LOST_CACHE, Cause.SLOW_REPLICA},

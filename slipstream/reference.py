@@ -48,8 +48,8 @@ METRICS = """# Metrics
 
 Prometheus text format. Each process tells its own at its metrics port (`gateway.metrics`, `router.metrics`,
 `engine.metrics`, `worker.metrics`), and prometheus_client's `process_*` with them: CPU time, memory, open files, start.
-`up` gives every process a port and lists all of them for Prometheus: [deploy.md](../guides/deploy.md#metrics). Counters
-end in `_total` and begin anew with the process; a histogram has `_bucket`, `_sum` and `_count`.
+`up` gives every process a port and lists all of them for Prometheus: [monitoring.md](../guides/monitoring.md#scraping).
+Counters end in `_total` and begin anew with the process; a histogram has `_bucket`, `_sum` and `_count`.
 """
 ERRORS = """# Errors
 

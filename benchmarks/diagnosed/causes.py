@@ -74,6 +74,12 @@ async def _slow_valkey(site: Site, source: random.Random) -> Shape:
     return Shape()
 
 
+async def _part_away(site: Site, source: random.Random) -> Shape:
+    """For a part of the window nobody reaches the router, or Valkey."""
+    site.outage(source.choice((site.router, site.valkey)), seconds=source.uniform(3.0, 6.0))
+    return Shape()
+
+
 async def _slow_client(site: Site, source: random.Random) -> Shape:
     return Shape(sipping=frozenset({source.choice(("acme", "bolt", "corp"))}))
 
@@ -129,6 +135,7 @@ INJECTIONS: dict[str, Injection] = {
     ),
     "slow router": Injection(_slow_router, "slow_router", ENGINES | {"admission_control", "raise_limit"}),
     "slow Valkey": Injection(_slow_valkey, "slow_limiter", ENGINES | {"admission_control", "raise_limit"}),
+    "part away": Injection(_part_away, "platform_failures", ENGINES | {"admission_control", "raise_limit"}),
     "slow client": Injection(_slow_client, "slow_client", ENGINES | {"admission_control", "raise_limit"}),
     "buffering proxy": Injection(_buffering_proxy, "network", ENGINES | {"admission_control", "raise_limit"}),
     "broken prefix": Injection(

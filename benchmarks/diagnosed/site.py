@@ -20,14 +20,13 @@ import msgspec
 from benchmarks.diagnosed.load import TENANTS
 from benchmarks.diagnosed.paced_engine import MODEL, Pace
 from benchmarks.scratch_servers import running
-from diagnosis.evidence import AuditFinding
+from diagnosis.evidence import Audit
 from gateway.admin.resources.diagnosis import DiagnosisOf, DiagnosisQuery, diagnosed
 from infra.local.folders import DataFolder
 from infra.local.valkey import Valkey
 from slipstream.administration import administration
 from slipstream.commands.options import running_settings
-from slipstream.diagnosis_audit import findings_of
-from slipstream.stream_audit.measure import Plan, measure
+from slipstream.diagnosis_audit import audited
 from tests.deployment import ROOT, Deployment, deployment, fake_fleet
 from tests.fakes.slow_link import SlowLink, slow_link
 from tests.gateway.stream_audit.nginx import Nginx, nginx
@@ -65,6 +64,7 @@ class Site:
         self._engines = engines
         self._keys = keys
         self._tight = tight
+        self._outage: asyncio.Task[None] | None = None
 
     @property
     def url(self) -> str:
@@ -78,9 +78,21 @@ class Site:
 
     async def heal(self) -> None:
         """All as it was. Caches stay as they are."""
+        if self._outage is not None:
+            await self._outage
+            self._outage = None
         self.router.delay_s = self.valkey.delay_s = 0.0
         self.through_proxy, self.limited = False, None
         await self.pace(Pace())
+
+    def outage(self, link: SlowLink, seconds: float) -> None:
+        """Cut a link for so long from now."""
+
+        async def cut() -> None:
+            async with link.down():
+                await asyncio.sleep(seconds)  # the length of the outage
+
+        self._outage = asyncio.create_task(cut())
 
     async def pace(self, pace: Pace, replica: int | None = None) -> None:
         """Of one engine, or all."""
@@ -94,9 +106,9 @@ class Site:
             async with self.session.post(f"{url}/flush_cache") as response:
                 response.raise_for_status()
 
-    async def audit(self) -> tuple[AuditFinding, ...] | None:
+    async def audit(self) -> Audit:
         """What lies between, as `slipstream diagnose --url` measures it."""
-        return findings_of(await measure(self.url, next(iter(self._keys.values())), Plan()))
+        return await audited(self.url, next(iter(self._keys.values())))
 
     async def traced(self, since: datetime, requests: int) -> None:
         """Return when so many requests' traces have arrived."""
@@ -109,7 +121,7 @@ class Site:
                     return
                 await asyncio.sleep(0.1)  # another process's state
 
-    async def diagnose(self, query: DiagnosisQuery, audit: tuple[AuditFinding, ...] | None) -> DiagnosisOf:
+    async def diagnose(self, query: DiagnosisQuery, audit: Audit | None) -> DiagnosisOf:
         """What `slipstream diagnose` does."""
         settings = running_settings(None, str(self.platform.data))
         async with administration(settings, "benchmark") as call:

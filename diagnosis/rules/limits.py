@@ -5,7 +5,7 @@ An organization's fair share of a full pool is such a limit: the router sheds wh
 
 from __future__ import annotations
 
-from diagnosis.evidence import FAIR_SHARE, Evidence
+from diagnosis.evidence import FAIR_SHARE, Evidence, Window
 from diagnosis.finding import Cause, Clear, Finding, Phase, Verdict, WouldNotHelp
 from diagnosis.fix import Fix
 from diagnosis.objectives import Objectives
@@ -31,8 +31,7 @@ def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
     """By the share of requests that limits refused, by which rule most, and whose."""
     now = evidence.now
     refusals = now.refusals
-    if sum(each.count for each in refusals if each.rule == FAIR_SHARE) < FLOOD * now.requests:
-        # some of everybody's wait in a full pool: what is to be mended is the queue
+    if not floods(now):  # the rule of the queue counts them
         refusals = tuple(each for each in refusals if each.rule != FAIR_SHARE)
     count = sum(refusal.count for refusal in refusals)
     if count < FEWEST or count < SHARE * now.requests:
@@ -52,3 +51,8 @@ def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
         fixes=(Fix.PACE_REQUESTS, Fix.ADMISSION_CONTROL, Fix.MORE_REPLICAS) if share else fixes,
         would_not_help=WOULD_NOT_HELP_SHARE if share else WOULD_NOT_HELP,
     )
+
+
+def floods(window: Window) -> bool:
+    """What was refused beyond shares is one organization's flood; less is everybody's wait in a full pool."""
+    return window.over_share > 0 and window.over_share >= FLOOD * window.requests

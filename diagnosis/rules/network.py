@@ -19,18 +19,29 @@ WOULD_NOT_HELP = (
 )
 
 
+WOULD_NOT_HELP_KEPT_OUT = (
+    WouldNotHelp(Fix.MORE_REPLICAS, "who does not accept the certificate sends no request"),
+    WouldNotHelp(Fix.RAISE_LIMIT, "who does not accept the certificate sends no request"),
+)
+NOT_AUDITED = (
+    "the path to the client was not audited: run `slipstream audit-stream URL` where the client is, or ask with "
+    "`slipstream diagnose --url URL`"
+)
+
+
 def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
-    """By what an audit found that delays events."""
-    if evidence.audit is None:
-        return NotEnough(Cause.NETWORK, "the path to the client was not audited (--url URL)")
-    holding = [each for each in evidence.audit if each.holds_back]
+    """By what an audit found that delays events, or lets no client through."""
+    audit = evidence.audit
+    if audit is None:
+        return NotEnough(Cause.NETWORK, NOT_AUDITED)
+    holding = [each for each in audit.findings if each.holds_back or each.keeps_out]
     if not holding:
-        return Clear(Cause.NETWORK)
+        return NotEnough(Cause.NETWORK, audit.unjudged) if audit.unjudged else Clear(Cause.NETWORK)
     return Finding(
         cause=Cause.NETWORK,
         phase=Phase.NETWORK,
         evidence=tuple(text for each in holding for text in (f"{each.code}: {each.evidence}", each.fix)),
         fixes=(Fix.REPAIR_PATH,),
-        would_not_help=WOULD_NOT_HELP,
+        would_not_help=WOULD_NOT_HELP if any(each.holds_back for each in holding) else WOULD_NOT_HELP_KEPT_OUT,
         score=max(each.delay_ms for each in holding) / objectives.of(None, None).ttft_ms,
     )

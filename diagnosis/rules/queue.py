@@ -12,6 +12,7 @@ from diagnosis.finding import Cause, Clear, Finding, NotEnough, Phase, Verdict, 
 from diagnosis.fix import Fix
 from diagnosis.measure import Measure
 from diagnosis.objectives import Number, Objectives
+from diagnosis.rules.limits import floods
 
 SHED = ("overloaded",)
 SHED_SHARE, SHED_LEAST = 0.01, 5
@@ -52,10 +53,13 @@ def _score(waited: Excess | None) -> float:
 
 
 def _shed(evidence: Evidence) -> str | None:
-    count = sum(failure.count for failure in evidence.now.failures if failure.code in SHED)
-    if count < SHED_LEAST or count < SHED_SHARE * evidence.now.requests:
+    now = evidence.now
+    over_share = 0 if floods(now) else now.over_share
+    count = over_share + sum(failure.count for failure in now.failures if failure.code in SHED)
+    if count < SHED_LEAST or count < SHED_SHARE * now.requests:
         return None
-    return f"{count:,} of {evidence.now.requests:,} requests were shed for lack of room."
+    told = f"{count:,} of {now.requests:,} requests were shed for lack of room"
+    return f"{told}, {over_share:,} of them beyond their organization's share." if over_share else f"{told}."
 
 
 def _kind(evidence: Evidence) -> tuple[str, tuple[Fix, ...]]:

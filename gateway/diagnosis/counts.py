@@ -1,5 +1,5 @@
-"""How many requests a window had, and what failed or was refused of them: of whole hours from the roll-up (rollup.py),
-of what lies around them from the traces.
+"""How many requests a window had that somebody waits for (asked.py), and what failed or was refused of them: of whole
+hours from the roll-up (rollup.py), of what lies around them from the traces.
 """
 
 from __future__ import annotations
@@ -13,36 +13,34 @@ import asyncpg
 import msgspec
 
 from contracts.generation import Tier
-from diagnosis.evidence import FAIR_SHARE
 from gateway.db.rows import fetchval
-from gateway.diagnosis.rollup import EVERY_TIER, EVERYBODY, HOUR, LIMIT_CODES, NO_KEY
+from gateway.diagnosis.asked import FAILED, LIMITED, RETRIED, RULE, WAITED_FOR
+from gateway.diagnosis.rollup import EVERY_TIER, EVERYBODY, HOUR, NO_KEY
 from gateway.metering.journal.request_id import first_at
 from gateway.slo.standing import LAST_RUN
 
 MOST_REFUSED = 100
 ARRIVED_MS = "('x' || substr(request_id, 5, 12))::bit(48)::bigint"
 """As `request_id.arrived_at_s`."""
-ASKED = """
+ASKED = f"""
     FROM gateway.request_traces
    WHERE request_id >= $1 AND request_id < $2 AND ($3::uuid IS NULL OR organization_id = $3)
-     AND ($4::text IS NULL OR tier = $4)
+     AND ($4::text IS NULL OR tier = $4) AND {WAITED_FOR}
 """
 TOTALS = f"""
-SELECT count(*) AS requests, count(*) FILTER (WHERE attempts > 1 AND status < 500) AS retried,
+SELECT count(*) AS requests, count(*) FILTER (WHERE {RETRIED}) AS retried,
        count(*) FILTER (WHERE status = 200) AS answered {ASKED}
 """
 SECONDS = f"""
 SELECT coalesce(sum(n * n), 0)::bigint FROM (SELECT count(*) AS n {ASKED} GROUP BY ({ARRIVED_MS} - $5) / 1000) AS each
 """  # noqa: S608
 CODES = f"""
-SELECT error_code, CASE WHEN error_code = ANY($5) THEN
-           coalesce(rule->>'counter' || ' of the ' || (rule->>'level'), error_code)
-                   WHEN over_share THEN '{FAIR_SHARE}' ELSE '' END AS rule, count(*) AS requests
-  {ASKED} AND error_code IS NOT NULL AND (status >= 500 OR error_code = ANY($5))
+SELECT error_code, {RULE} AS rule, count(*) AS requests
+  {ASKED} AND error_code IS NOT NULL AND ({FAILED} OR {LIMITED})
  GROUP BY 1, 2
 """
 REFUSED = f"""
-SELECT organization_id, key_id, count(*) AS requests {ASKED} AND (error_code = ANY($5) OR over_share) GROUP BY 1, 2
+SELECT organization_id, key_id, count(*) AS requests {ASKED} AND ({LIMITED} OR over_share) GROUP BY 1, 2
 """
 HOURS = "at >= $1 AND at < $2"
 OF_HOURS = f"""
@@ -136,9 +134,9 @@ async def _add_traces(
     counts.retried += totals["retried"]
     counts.answered += totals["answered"]
     counts.squares += await connection.fetchval(SECONDS, *which, int(began.timestamp() * 1000))
-    for row in await connection.fetch(CODES, *which, list(LIMIT_CODES)):
+    for row in await connection.fetch(CODES, *which):
         counts.codes[row["error_code"], row["rule"]] += row["requests"]
-    for row in await connection.fetch(REFUSED, *which, list(LIMIT_CODES)):
+    for row in await connection.fetch(REFUSED, *which):
         counts.refused_of[row["organization_id"], row["key_id"]] += row["requests"]
 
 

@@ -10,18 +10,14 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from diagnosis.evidence import FAIR_SHARE
+from gateway.diagnosis.asked import FAILED, LIMITED, RETRIED, RULE, WAITED_FOR
 from gateway.metering.journal.request_id import first_at
 from gateway.metering.ledger.worker_connection import Connection
 
 HOUR = timedelta(hours=1)
 EVERYBODY, NO_KEY = UUID(int=0), UUID(int=0)
 EVERY_TIER, NO_TIER = "*", ""
-LIMIT_CODES = ("rate_limit_exceeded", "insufficient_quota", "request_exceeds_limit", "too_many_connections")
-_LIMITED = "error_code IN ({})".format(", ".join(f"'{code}'" for code in LIMIT_CODES))
-_RULE = f"""CASE WHEN {_LIMITED} THEN coalesce(rule->>'counter' || ' of the ' || (rule->>'level'), error_code)
-                 WHEN over_share THEN '{FAIR_SHARE}' ELSE '' END"""
-_ASKED = "FROM gateway.request_traces WHERE request_id >= %(first)s AND request_id < %(past)s"
+_ASKED = f"FROM gateway.request_traces WHERE request_id >= %(first)s AND request_id < %(past)s AND {WAITED_FOR}"
 # Requests of a second are counted for each tier, and for all together, before they are squared.
 FILL_REQUESTS = f"""
 WITH cut AS (
@@ -29,7 +25,7 @@ WITH cut AS (
            count(*) AS requests, count(*) FILTER (WHERE is_retried) AS retried,
            count(*) FILTER (WHERE status = 200) AS answered
       FROM (SELECT organization_id, coalesce(tier, '{NO_TIER}') AS tier, status,
-                   coalesce(attempts > 1 AND status < 500, false) AS is_retried,
+                   {RETRIED} AS is_retried,
                    ('x' || substr(request_id, 5, 12))::bit(48)::bigint / 1000 AS second {_ASKED}) AS asked
      GROUP BY GROUPING SETS ((organization_id, tier, second), (organization_id, second), (tier, second), (second))
 )
@@ -41,14 +37,14 @@ SELECT %(begin)s, CASE of_all WHEN 1 THEN '{EVERYBODY}' ELSE organization_id END
 """  # noqa: S608
 FILL_ERRORS = f"""
 INSERT INTO gateway.request_error_hours (at, organization_id, tier, error_code, rule, requests)
-SELECT %(begin)s, organization_id, coalesce(tier, '{NO_TIER}'), error_code, {_RULE}, count(*)
-  {_ASKED} AND error_code IS NOT NULL AND (status >= 500 OR {_LIMITED})
+SELECT %(begin)s, organization_id, coalesce(tier, '{NO_TIER}'), error_code, {RULE}, count(*)
+  {_ASKED} AND error_code IS NOT NULL AND ({FAILED} OR {LIMITED})
  GROUP BY 1, 2, 3, 4, 5
 """
 FILL_REFUSED = f"""
 INSERT INTO gateway.refused_key_hours (at, organization_id, tier, key_id, requests)
 SELECT %(begin)s, organization_id, coalesce(tier, '{NO_TIER}'), coalesce(key_id, '{NO_KEY}'), count(*)
-  {_ASKED} AND ({_LIMITED} OR over_share)
+  {_ASKED} AND ({LIMITED} OR over_share)
  GROUP BY 1, 2, 3, 4
 """
 TABLES = ("request_hours", "request_error_hours", "refused_key_hours")

@@ -1,8 +1,8 @@
 """What happened between two moments, added up by PostgreSQL from `gateway.request_traces`.
 
-Counts are of all requests (counts.py). Distributions are of those that an engine answered whole; of more than `MOST` of
-them, a share drawn by the random end of their ids, so that a busy week is judged as fast as a quiet hour. Only what is
-committed is seen: traces follow their answers by a second or so.
+Counts are of all requests that somebody waits for (counts.py). Distributions are of those that an engine answered
+whole; of more than `MOST` of them, a share drawn by the random end of their ids, so that a busy week is judged as fast
+as a quiet hour. Only what is committed is seen: traces follow their answers by a second or so.
 """
 
 from __future__ import annotations
@@ -76,7 +76,8 @@ SELECT organization_id, (({ARRIVED_MS} - $6) * $7 / $8)::int AS number, count(*)
   {ANSWERED} AND right(request_id, 4) < $5 AND prompt_tokens IS NOT NULL AND cached_tokens IS NOT NULL
  GROUP BY 1, 2 ORDER BY 1, 2
 """
-# The gateway's comparison of prompts with earlier ones (gateway/prefixes), where it is on.
+# The gateway's comparison of prompts with earlier ones (gateway/prefixes), where it is on; of what is offline too,
+# which shares caches with the others.
 REUSABLE = """
 SELECT organization_id, sum(prompt_tokens)::bigint AS sampled_tokens, sum(reusable_tokens)::bigint AS reusable_tokens
   FROM gateway.prefix_samples

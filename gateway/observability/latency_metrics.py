@@ -7,6 +7,8 @@ client wrote. What yields (`contracts.service_class`) is not told to it: it wait
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
+from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Counter
 
@@ -23,6 +25,18 @@ TOKEN_BUCKETS_S = (
 )  # fmt: skip
 STALL_BUCKETS_S = (0.001, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0)
 LABELS = ("tier", "length", "model", "pool", "side")
+
+
+class Gaps(Protocol):
+    """How one attempt's tokens came."""
+
+    @property
+    def gap_counts(self) -> Sequence[int]:
+        """Times between arrivals by bucket of `TOKEN_BUCKETS_S`."""
+
+    @property
+    def decode_s(self) -> float:
+        """Their sum."""
 
 
 class LatencyMetrics:
@@ -47,6 +61,13 @@ class LatencyMetrics:
         self._longest_gap = histogram(
             "slipstream_longest_gap_seconds",
             f"An answer's longest time between two arrivals of the engine's tokens, client stalls aside, {by}.",
+            LABELS,
+            buckets=TOKEN_BUCKETS_S,
+        )
+        self._between_tokens = histogram(
+            "slipstream_inter_token_seconds",
+            "Every time between two arrivals of an answer's tokens, of all answers: what is held up by a client that"
+            f" reads slowly aside, {by}.",
             LABELS,
             buckets=TOKEN_BUCKETS_S,
         )
@@ -83,8 +104,8 @@ class LatencyMetrics:
         )
         self._series = functools.cache(self._made_for)
 
-    def observe(self, tier: str, model: str, of: Measurement) -> None:
-        """Add one request, as far as it came."""
+    def observe(self, tier: str, model: str, of: Measurement, gaps_seen: Gaps | None = None) -> None:
+        """Add one request, as far as it came. gaps_seen: of the attempt that was measured."""
         if of.client_stall_ms:
             self._stalls(tier).observe(of.client_stall_ms / 1e3)
         if of.pool is not None and of.engine_queue_ms is not None and of.engine_prefill_ms is not None:
@@ -93,7 +114,7 @@ class LatencyMetrics:
         if of.ttft_ms is None:
             return
         length = length_class(of.prompt_tokens or 0)
-        first_token, per_token, longest_gap, gaps = self._series(
+        first_token, per_token, longest_gap, between_tokens, gaps = self._series(
             tier, length, model, of.pool or "", of.side or Side.BASELINE
         )
         first_token.observe(of.ttft_ms / 1e3)
@@ -101,11 +122,13 @@ class LatencyMetrics:
             per_token.observe(of.tpot_ms / 1e3)
         if of.itl_max_ms is not None:
             longest_gap.observe(of.itl_max_ms / 1e3)
+            if gaps_seen is not None:
+                between_tokens.add(gaps_seen.gap_counts, gaps_seen.decode_s)
         if of.gaps_over_100ms:
             gaps.inc(of.gaps_over_100ms)
 
-    def _made_for(self, *labels: str) -> tuple[Series, Series, Series, Counter]:
-        """All four, so that none is missing where one is divided by another."""
-        histograms = (self._first_token, self._per_token, self._longest_gap)
-        first_token, per_token, longest_gap = (histogram.labels(*labels) for histogram in histograms)
-        return first_token, per_token, longest_gap, self._gaps.labels(*labels)
+    def _made_for(self, *labels: str) -> tuple[Series, Series, Series, Series, Counter]:
+        """All of them, so that none is missing where one is divided by another."""
+        histograms = (self._first_token, self._per_token, self._longest_gap, self._between_tokens)
+        first_token, per_token, longest_gap, between_tokens = (histogram.labels(*labels) for histogram in histograms)
+        return first_token, per_token, longest_gap, between_tokens, self._gaps.labels(*labels)

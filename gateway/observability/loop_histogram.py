@@ -32,6 +32,13 @@ class Series:
         self.counts[bisect_left(self._bounds, value)] += 1
         self.total += value
 
+    def add(self, counts: Sequence[int], total: float) -> None:
+        """Add many values at once. counts: by bucket; total: their sum."""
+        for bucket, count in enumerate(counts):
+            if count:
+                self.counts[bucket] += count
+        self.total += total
+
 
 class LoopHistogram(Collector):
     """One metric, registered at construction. buckets: their upper bounds, ascending."""

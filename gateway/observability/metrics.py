@@ -52,7 +52,8 @@ class GatewayMetrics:
         self._phases = functools.cache(
             histogram(
                 "slipstream_phase_seconds",
-                "Wall time of requests by tier and phase; the phases of a request sum to its whole time.",
+                "Wall time of requests by tier and phase; the phases of a request sum to its whole time. Offline"
+                " requests are left out: they wait on purpose.",
                 ["tier", "phase"],
                 buckets=PHASE_BUCKETS_S,
             ).labels

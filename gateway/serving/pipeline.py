@@ -309,7 +309,7 @@ class RequestPipeline:
         finally:
             attempt.traced()
             self._metrics.attempted(request.tier, attempt.finish.value, attempt.outcome.value)
-            request.measurement = attempt.measured()
+            request.measurement, request.timing = attempt.measured(), attempt.timing
             if attempt.counts_in_limits:
                 model = attempt.opened.model
                 request.used = self._costs.used(request, attempt.usage_for_limits, billed=attempt.billed, model=model)
@@ -535,9 +535,9 @@ class RequestPipeline:
             self._metrics.asked_by_us(request.purpose, status, code)
             return
         self._metrics.ended(request.tier, request.endpoint, status, code)
-        self._metrics.observe_phases(request.tier, request.clock.durations_s)
         if not yields(request.generation.priority):  # promises are read from these, and none counts it
-            self._metrics.latency.observe(request.tier, request.model, request.measurement)
+            self._metrics.observe_phases(request.tier, request.clock.durations_s)
+            self._metrics.latency.observe(request.tier, request.model, request.measurement, request.timing)
         self._traces.add(request, response)
         if request.ran:
             wanted = request.key.store_prompts

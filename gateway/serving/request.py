@@ -17,6 +17,7 @@ from gateway.observability.measurement import Measurement
 from gateway.serving.first import First
 from gateway.serving.recording import Reading, Recording
 from gateway.serving.request_trace import RequestTrace
+from gateway.serving.stream_timing import StreamTiming
 from gateway.shadow.sample import Sample
 from gateway.supersession.lineage import Keystroke
 from gateway.wire.format import WireFormat
@@ -97,6 +98,7 @@ class InferenceRequest:
         "superseded_by",
         "target",
         "tier",
+        "timing",
         "trace",
         "used",
         "wire_format",
@@ -142,6 +144,8 @@ class InferenceRequest:
         self.served_from: str | None = None
         """The request whose generation its answer was made of; None: its own."""
 
+        self.timing: StreamTiming | None = None
+        """Of the attempt that `measurement` is of; None: there was none."""
         self.measurement = Measurement(stream=prepared.generation.stream, prompt_tokens=prepared.prompt_tokens)
         """Where it ran and how its tokens came, as far as it has."""
 

@@ -9,6 +9,10 @@ again nobody's gap.
 
 from __future__ import annotations
 
+from bisect import bisect_left
+
+from gateway.observability.latency_metrics import TOKEN_BUCKETS_S
+
 GAP_S = 0.1
 """Gaps longer than this are counted: a reader sees the text stop."""
 
@@ -22,6 +26,7 @@ class StreamTiming:
         "_last_s",
         "_stalled_s",
         "arrivals",
+        "gap_counts",
         "gaps_over_100ms",
         "longest_gap_s",
         "stall_s",
@@ -36,6 +41,8 @@ class StreamTiming:
         self.longest_gap_s = 0.0
         """Between two arrivals; 0 before there are two."""
         self.gaps_over_100ms = 0
+        self.gap_counts: list[int] = []
+        """Of the gaps, by the buckets of `slipstream_inter_token_seconds`; their sum is `decode_s`."""
         self.stall_s = 0.0
         """How long the client's connection took no more, in all."""
 
@@ -43,6 +50,7 @@ class StreamTiming:
         """The engine's first text has arrived."""
         self._first_s = self._last_s = now_s
         self.arrivals = 1
+        self.gap_counts = [0] * (len(TOKEN_BUCKETS_S) + 1)
 
     def arrived(self, now_s: float) -> None:
         """Another arrival. Nothing before the first text."""
@@ -51,6 +59,7 @@ class StreamTiming:
         self.arrivals += 1
         gap_s = now_s - self._last_s
         self._last_s = now_s
+        self.gap_counts[bisect_left(TOKEN_BUCKETS_S, gap_s)] += 1
         if gap_s > self.longest_gap_s:
             self.longest_gap_s = gap_s
         if gap_s > GAP_S:

@@ -28,6 +28,7 @@ from sqlalchemy.sql.expression import literal_column
 from contracts.errors import Overloaded
 from contracts.length_class import LONG_TOKENS, MEDIUM_TOKENS, LengthClass
 from contracts.service_class import ServiceClass
+from contracts.split import Side
 from gateway.db.tables import request_traces
 from gateway.metering.journal.request_id import FIRST_DATED, PAST_DATED
 from gateway.slo.judgement import CLIENT_GONE, SUPERSEDED
@@ -107,7 +108,8 @@ def judged(
             LENGTH.label("length"),
             func.coalesce(_T.model, _text(NOWHERE)).label("model"),
             func.coalesce(_T.pool, _text(NOWHERE)).label("pool"),
-            func.coalesce(_T.canary, false()).label("canary"),
+            func.coalesce(_T.side, _text(Side.BASELINE)).label("side"),
+            promised.label("is_waited_for"),
             and_(_PROMISED, or_(_FAILED, _ANSWERED)).label("is_counted"),
             _FAILED.label("is_failed"),
             _ended_by(Overloaded.code).label("is_shed"),

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
+from gateway.diagnosis.asked import WAITED_FOR
 from gateway.metering.journal.request_id import first_at
 from gateway.metering.ledger.worker_connection import Connection
 from gateway.observability.latency_histogram import bucket_sql
@@ -16,7 +17,7 @@ from gateway.slo.tables import COUNTS
 HOUR = timedelta(hours=1)
 _SUMS = ", ".join(f"sum({name})" for name in COUNTS)
 _NAMES = ", ".join(COUNTS)
-_OF = "tier, length, model, pool, canary"
+_OF = "tier, length, model, pool, side"
 _MEASURED = ", ".join(f"('{measure}', {column})" for measure, column in MEASURES.items())
 # As `judged.MINUTE`.
 ARRIVED = "to_timestamp(('x' || substr(request_id, 5, 12))::bit(48)::bigint / 60000 * 60)"
@@ -24,10 +25,10 @@ MEASURED = f"""
 SELECT {ARRIVED} AS at, tier, coalesce(model, '') AS model, coalesce(pool, '') AS pool, measure, value_ms
   FROM gateway.request_traces
  CROSS JOIN LATERAL (VALUES {_MEASURED}) AS measured (measure, value_ms)
- WHERE tier IS NOT NULL AND value_ms < 'Infinity'
+ WHERE tier IS NOT NULL AND {WAITED_FOR} AND value_ms < 'Infinity'
 """  # noqa: S608
-"""A row for each finite value of each request, open for more conditions on `request_id`. To PostgreSQL, NaN is
-more than infinity."""
+"""A row for each finite value of each request that somebody waits for, open for more conditions on `request_id`. To
+PostgreSQL, NaN is more than infinity."""
 FILL_MINUTES = f"""
 INSERT INTO gateway.serving_minutes (at, {_OF}, {_NAMES})
 SELECT minute, {_OF}, {_SUMS}

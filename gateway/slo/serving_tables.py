@@ -4,7 +4,7 @@ organization, so that a month of ten million requests is some ten thousand rows.
 
 from __future__ import annotations
 
-from sqlalchemy import ARRAY, BigInteger, Boolean, Column, DateTime, SmallInteger, Table, Text
+from sqlalchemy import ARRAY, BigInteger, Column, DateTime, SmallInteger, Table, Text
 
 from gateway.db.tables import metadata
 from gateway.slo.tables import COUNTS
@@ -18,8 +18,7 @@ def _counts(name: str) -> Table:
         name,
         metadata,
         Column("at", DateTime(timezone=True), primary_key=True),
-        *(Column(key, Text, primary_key=True) for key in ("tier", "length", "model", "pool")),
-        Column("canary", Boolean, primary_key=True),
+        *(Column(key, Text, primary_key=True) for key in ("tier", "length", "model", "pool", "side")),
         *(Column(count, BigInteger, nullable=False) for count in COUNTS),
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Boolean, CheckConstraint, Column, DateTime, Double, Index, Integer, Table, Text, text
+from sqlalchemy import BigInteger, CheckConstraint, Column, DateTime, Double, Index, Integer, Table, Text, text
 from sqlalchemy.dialects.postgresql import UUID
 
 from contracts.generation import Tier
@@ -61,7 +61,8 @@ slo_minutes = Table(
     Column("length", Text, primary_key=True),
     Column("model", Text, primary_key=True),
     Column("pool", Text, primary_key=True),
-    Column("canary", Boolean, primary_key=True),
+    # Of a rollout, as `contracts.split.Side`.
+    Column("side", Text, primary_key=True),
     # Of the objectives it was judged by.
     Column("version", BigInteger, nullable=False),
     *(Column(name, BigInteger, nullable=False) for name in COUNTS[:-1]),
@@ -76,7 +77,7 @@ slo_hours = Table(
     Column("at", DateTime(timezone=True), primary_key=True),
     Column("organization_id", UUID(), primary_key=True),
     *(Column(name, Text, primary_key=True) for name in ("tier", "length", "model", "pool")),
-    Column("canary", Boolean, primary_key=True),
+    Column("side", Text, primary_key=True),
     *(Column(name, BigInteger, nullable=False) for name in COUNTS),
     Index(None, "organization_id", "at"),
 )

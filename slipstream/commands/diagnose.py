@@ -17,14 +17,20 @@ from slipstream.commands.options import Deployment, deployment_options
 from slipstream.moment import MOMENT, SPAN, moment, span
 
 if TYPE_CHECKING:
-    from diagnosis.evidence import AuditFinding
+    from diagnosis.evidence import Audit
     from gateway.admin.call import AdminCall
     from gateway.admin.resources.diagnosis import DiagnosisOf
 
 
 @click.command()
 @deployment_options
-@click.option("--tenant", metavar="ORGANIZATION", help="Only this organization's requests: its id or name.")
+@click.option(
+    "--tenant",
+    "--organization",
+    "tenant",
+    metavar="ORGANIZATION",
+    help="Only this organization's requests: its id or name.",
+)
 @click.option("--tier", type=click.Choice(["chat", "autocomplete"]), help="Only this tier's.")
 @click.option(
     "--since",
@@ -48,6 +54,12 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="Holds the API key for --url. Default: SLIPSTREAM_API_KEY.",
 )
+@click.option(
+    "--ca-file",
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="FILE",
+    help="Certificates (PEM) of an authority of your own, for --url.",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object, as GET /admin/v1/diagnosis answers.")
 def diagnose(
     deployment: Deployment,
@@ -57,6 +69,7 @@ def diagnose(
     before: timedelta | None,
     url: str | None,
     key_file: Path | None,
+    ca_file: str | None,
     as_json: bool,
 ) -> None:
     """Say which phase makes requests slow, by which evidence, what to change, and what would not help.
@@ -76,7 +89,7 @@ def diagnose(
     from slipstream.diagnosis_report import text_of
     from slipstream.tenants import organization_named
 
-    audit = None if url is None else asyncio.run(_audited(url, key_file))
+    audit = None if url is None else asyncio.run(_audited(url, key_file, ca_file))
     end = datetime.now(UTC)
     asked: dict[str, object] = {
         "start": since,
@@ -94,18 +107,12 @@ def diagnose(
     sys.exit({Outcome.NOTHING_FOUND: 0, Outcome.FOUND: 1, Outcome.NOT_ENOUGH_EVIDENCE: 2}[found.outcome])
 
 
-async def _audited(url: str, key_file: Path | None) -> tuple[AuditFinding, ...] | None:
-    """What lies between; None where it could not be judged."""
-    from slipstream.diagnosis_audit import findings_of
+async def _audited(url: str, key_file: Path | None, ca_file: str | None) -> Audit:
+    """What lies between, or why that could not be judged."""
+    from slipstream.diagnosis_audit import audited
     from slipstream.lsp.key import take_key
-    from slipstream.stream_audit.measure import Plan, measure
-    from slipstream.stream_audit.not_measured import NotMeasured
 
     secret = take_key({}, key_file, os.environ)
     if not secret:
         raise ConfigError("--url: no API key: set SLIPSTREAM_API_KEY, or give --api-key-file FILE")
-    try:
-        return findings_of(await measure(url, secret, Plan()))
-    except NotMeasured as error:
-        click.echo(f"slipstream: the path was not measured: {error}", err=True)
-        return None
+    return await audited(url, secret, ca_file)

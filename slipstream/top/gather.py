@@ -39,8 +39,9 @@ def loads_by(name: str) -> Select[Any]:
     each = judged(version, request_traces.c.recorded_at >= _SINCE)
 
     def percentile(part: str, column: ColumnElement[Any]) -> ColumnElement[float]:
-        # an aggregate over an ordered set passes nulls over
-        return func.percentile_cont(literal_column(part)).within_group(column).cast(Double)
+        # an aggregate over an ordered set passes nulls over; what is offline waits on purpose
+        value = func.percentile_cont(literal_column(part)).within_group(column).filter(each.c.is_waited_for)
+        return value.cast(Double)
 
     totals = counts(each)
     totals["counted"] -= totals["over_share"]  # all together: what organizations ask for beyond their share is theirs

@@ -25,6 +25,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     completion_tokens: int
     good_tokens: int
     ttft_p50_ms: float | None
+    """This and those below: of requests that are not offline, which wait on purpose."""
     ttft_p99_ms: float | None
     tpot_p50_ms: float | None
     """Of each request's mean time per token."""

@@ -31,6 +31,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     rule: str | None = None
     """`counter of the level`."""
     over_share: bool | None = None
+    service_class: str | None = None
     phases_ms: dict[str, float] = {}
     pool: str | None = "pool"
     replica_id: str | None = "replica-0"
@@ -52,20 +53,21 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 def window_of(rows: Iterable[Row], began: datetime, ended: datetime, objectives: Objectives | None = None) -> Window:
     """Everything about the rows that arrived in it."""
     by = objectives or Objectives()
-    all_rows = [row for row in rows if began <= row.at < ended]
+    arrived = [row for row in rows if began <= row.at < ended]
+    all_rows = [row for row in arrived if row.service_class != "offline"]
     answered = [row for row in all_rows if row.status == 200 and row.error_code is None]
     limited = [row for row in all_rows if row.status == 429 or row.over_share]
     refused = Counter(
         (row.error_code or "", FAIR_SHARE if row.over_share else row.rule or row.error_code or "") for row in limited
     )
-    failed = Counter(row.error_code or "" for row in all_rows if row.status >= 500 and not row.over_share)
+    failed = Counter(row.error_code or "" for row in all_rows if _failed(row) and not row.over_share)
     seconds = Counter(int((row.at - began).total_seconds()) for row in all_rows)
     counts = [seconds[second] for second in range(int((ended - began).total_seconds()))]
     return Window(
         began=began,
         ended=ended,
         requests=len(all_rows),
-        retried=sum((row.attempts or 0) > 1 and row.status < 500 for row in all_rows),
+        retried=sum((row.attempts or 0) > 1 and not _failed(row) for row in all_rows),
         dispersion=pvariance(counts) / mean(counts) if len(counts) > 1 and any(counts) else None,
         refusals=tuple(Refusal(code, rule, count) for (code, rule), count in sorted(refused.items())),
         refused=tuple(
@@ -90,11 +92,16 @@ def window_of(rows: Iterable[Row], began: datetime, ended: datetime, objectives:
             ("tier", "pool", "replica_id"),
         ),
         tenants=tuple(
-            _compared(each, all_rows)
+            _compared(each, arrived)
             for each in _slices(by, answered, lambda row: (row.organization,), ("organization",))
         ),
         parts=_parts(answered, began, ended),
     )
+
+
+def _failed(row: Row) -> bool:
+    broke_off = row.status == 200 and row.error_code not in (None, "client_gone", "superseded")
+    return row.status >= 500 or broke_off
 
 
 def measures_of(row: Row) -> dict[Measure, float | None]:

@@ -8,11 +8,12 @@ from collections import Counter
 import msgspec
 import pytest
 
-from diagnosis.evidence import FAIR_SHARE, Evidence, Window
+from diagnosis.evidence import FAIR_SHARE, Audit, Evidence, Window
 from diagnosis.finding import Cause, Finding
 from diagnosis.fix import Fix
 from diagnosis.measure import Measure
 from diagnosis.objectives import Objectives
+from diagnosis.rules.limits import FLOOD
 from diagnosis.tree import RULES, Outcome, diagnose
 from tests.diagnosis.plain_evidence import window_of
 from tests.diagnosis.traffic import BEGAN, CHANGES, WINDOW, evidence, rows
@@ -122,7 +123,7 @@ def test_of_one_organization_alone_its_prompts_tell_a_lost_cache_from_a_broken_p
     for cause in (Cause.LOST_CACHE, Cause.BROKEN_PREFIX):
         whole = evidence(9, cause)
         assert whole.before is not None
-        alone = Evidence(now=only("bolt", whole.now), before=only("bolt", whole.before), audit=())
+        alone = Evidence(now=only("bolt", whole.now), before=only("bolt", whole.before), audit=Audit())
         found = diagnose(alone)
         assert found.primary is not None
         assert found.primary.cause is cause
@@ -148,13 +149,13 @@ def test_what_limits_refused_names_whose_it_was() -> None:
     source = random.Random(8)
     refused = [CHANGES[Cause.LIMITS](source, row) for row in rows(source, BEGAN)]
     window = window_of(refused, BEGAN, BEGAN + WINDOW)
-    found = diagnose(Evidence(now=window, audit=())).primary
+    found = diagnose(Evidence(now=window, audit=Audit())).primary
     assert found is not None
     most, count = Counter(row.organization for row in refused if row.status == 429).most_common(1)[0]
     assert found.evidence[1].startswith(f"Refused most: {most}: {count:,}")
 
 
-def test_a_little_that_was_shed_beyond_a_share_is_no_finding_of_its_own() -> None:
+def test_a_little_that_was_shed_beyond_a_share_is_the_queues() -> None:
     source = random.Random(4)
     shed = [
         msgspec.structs.replace(row, status=503, error_code="overloaded", over_share=True, ttft_ms=None)
@@ -162,8 +163,14 @@ def test_a_little_that_was_shed_beyond_a_share_is_no_finding_of_its_own() -> Non
         else row
         for row in rows(source, BEGAN)
     ]
-    found = diagnose(Evidence(now=window_of(shed, BEGAN, BEGAN + WINDOW), audit=()))
-    assert found.primary is None or found.primary.cause is not Cause.LIMITS
+    found = diagnose(Evidence(now=window_of(shed, BEGAN, BEGAN + WINDOW), audit=Audit()))
+    assert found.primary is not None
+    assert found.primary.cause is Cause.QUEUE
+    count = sum(row.over_share is True for row in shed)
+    assert 5 <= count < FLOOD * len(shed)
+    told = f"{count:,} of {len(shed):,} requests were shed for lack of room, {count:,} of them beyond"
+    assert f"{told} their organization's share." in found.primary.evidence
+    assert Cause.LIMITS in found.clear
 
 
 def test_whose_flood_the_router_shed_is_named_and_not_taken_for_a_queue() -> None:
@@ -174,10 +181,11 @@ def test_whose_flood_the_router_shed_is_named_and_not_taken_for_a_queue() -> Non
         else row
         for row in rows(source, BEGAN)
     ]
-    found = diagnose(Evidence(now=window_of(shed, BEGAN, BEGAN + WINDOW), audit=()))
+    found = diagnose(Evidence(now=window_of(shed, BEGAN, BEGAN + WINDOW), audit=Audit()))
     finding = found.primary
     assert finding is not None
     assert (finding.cause, found.second) == (Cause.LIMITS, ())
+    assert Cause.QUEUE in found.clear, "each refusal is judged by one rule"
     count = sum(row.over_share is True for row in shed)
     assert f"{FAIR_SHARE} (overloaded) refused {count:,}" in finding.evidence[0]
     assert finding.evidence[1] == f"Refused most: bolt: {count:,}."

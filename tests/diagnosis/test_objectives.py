@@ -112,10 +112,12 @@ def test_with_too_few_requests_their_number_is_said_and_nothing_else() -> None:
 @pytest.mark.parametrize(
     ("count", "n", "share", "sure"),
     [
-        (9, 38, 0.01, True),
+        (5, 38, 0.01, True),
+        (4, 38, 0.01, False),
+        (25, 1_000, 0.01, True),
+        (24, 1_000, 0.01, False),
         (4, 4, 0.01, False),
         (12, 1_000, 0.01, False),
-        (30, 1_000, 0.01, True),
         (8, 1_000, 0.001, True),
         (30, 1_000, 0.05, False),
     ],

@@ -7,7 +7,7 @@ import random
 import msgspec
 import pytest
 
-from diagnosis.evidence import EnginePage, Evidence
+from diagnosis.evidence import Audit, EnginePage, Evidence
 from diagnosis.finding import Cause, Finding, Phase
 from diagnosis.fix import Fix
 from diagnosis.objectives import Objectives
@@ -47,7 +47,7 @@ def slow_engines(*told: EnginePage) -> Evidence:
     ]
     now = window_of(ill, BEGAN + WINDOW, BEGAN + 2 * WINDOW)
     return Evidence(
-        now=msgspec.structs.replace(now, pages=told), before=window_of(untold, BEGAN, BEGAN + WINDOW), audit=()
+        now=msgspec.structs.replace(now, pages=told), before=window_of(untold, BEGAN, BEGAN + WINDOW), audit=Audit()
     )
 
 

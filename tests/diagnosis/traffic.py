@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from diagnosis.evidence import AuditFinding, Evidence
+from diagnosis.evidence import Audit, AuditFinding, Evidence
 from diagnosis.finding import Cause
 from tests.diagnosis.plain_evidence import Row, window_of
 
@@ -119,6 +119,12 @@ def _failures(source: random.Random, row: Row) -> Row:
     return row
 
 
+def _platform_failures(source: random.Random, row: Row) -> Row:
+    if source.random() < 0.5:
+        return msgspec.structs.replace(row, status=503, error_code="router_unavailable", ttft_ms=None)
+    return row
+
+
 def _limits(source: random.Random, row: Row) -> Row:
     if source.random() < 0.3:
         return msgspec.structs.replace(
@@ -166,6 +172,7 @@ def _limiter(source: random.Random, row: Row) -> Row:
 
 
 CHANGES: dict[Cause, Change] = {
+    Cause.PLATFORM_FAILURES: _platform_failures,
     Cause.RETRACTIONS: _retractions,
     Cause.ENGINE_FAILURES: _failures,
     Cause.LIMITS: _limits,
@@ -202,5 +209,5 @@ def evidence(seed: int, cause: Cause | None, *, compared: bool = True) -> Eviden
     return Evidence(
         before=window_of(before, BEGAN, BEGAN + WINDOW),
         now=window_of(now, BEGAN + WINDOW, BEGAN + 2 * WINDOW),
-        audit=(BUFFERED,) if cause is Cause.NETWORK else (),
+        audit=Audit(findings=(BUFFERED,) if cause is Cause.NETWORK else ()),
     )

@@ -18,7 +18,9 @@ async def embedded() -> AsyncIterator[Deployment]:
     """`slipstream up` as a newcomer starts it."""
     # its worker asks engines for their counters as it starts; on a busy machine they may not answer yet, and the next
     # time by default is five minutes later, longer than a test waits for a series
-    async with deployment(environment={"SLIPSTREAM_WORKER__LEDGER__RECONCILE_EVERY_S": "10"}) as running:
+    # so are the sixty seconds between two roll-ups of objectives
+    environment = {"SLIPSTREAM_WORKER__LEDGER__RECONCILE_EVERY_S": "10", "SLIPSTREAM_SLO__ROLL_UP_EVERY_S": "2"}
+    async with deployment(environment=environment) as running:
         yield running
 
 

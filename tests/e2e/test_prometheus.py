@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-import math
 import re
 from collections.abc import AsyncIterator
 from typing import Any
@@ -11,10 +11,10 @@ from typing import Any
 import openai
 import pytest
 
-from infra.grafana.board import Query
 from infra.grafana.boards import BOARDS
 from infra.local.folders import DataFolder
 from tests.deployment import Deployment
+from tests.e2e.board_questions import QUESTIONS, has_data
 from tests.e2e.failures.processes import until
 from tests.prometheus import RULES, Prometheus, metrics_in, prometheus, rules_in
 
@@ -22,19 +22,13 @@ LINES = "".join(f"value_{number} = {number}\n" for number in range(60))
 """Enough blocks for an engine to keep."""
 SILENT = {
     # what a deployment has only once something has happened that does not happen here
-    "level_counter:slipstream_limits_refusals:rate5m",  # nobody met a limit
     "slipstream_client_stall_seconds",  # nobody stopped reading
     "slipstream_release_blind_seconds",  # nothing was released
     "slipstream_release_ended_timestamp_seconds",
     "slipstream_release_stage_began_timestamp_seconds",
 }
-QUESTIONS = [
-    (board.name, panel.title, query)
-    for board in BOARDS
-    for panel in board.panels
-    for query in panel.queries
-    if isinstance(query, Query)
-]
+CAUSED = {"no request was refused", "nobody met a limit", "nobody left"}
+"""What would be quiet, had customers not made its cause here."""
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +46,28 @@ async def customer(embedded: Deployment) -> AsyncIterator[openai.AsyncOpenAI]:
         yield made
 
 
+@pytest.fixture(scope="module")
+async def limited(embedded: Deployment) -> AsyncIterator[openai.AsyncOpenAI]:
+    """With a key that may ask once a minute."""
+    key = await embedded.make_key("--organization", "watched", "--requests-per-minute", "1")
+    async with openai.AsyncOpenAI(base_url=f"{embedded.url}/v1", api_key=key, max_retries=0) as made:
+        yield made
+
+
+async def misuse(client: openai.AsyncOpenAI, limited: openai.AsyncOpenAI) -> None:
+    """What customers also do: leave in the middle of an answer, ask more than they may, and for what there is not."""
+    question: list[Any] = [{"role": "user", "content": "Tell me a long story."}]
+    stream = await client.chat.completions.create(model="slipstream-chat", messages=question, stream=True)
+    async for _ in stream:
+        break
+    await stream.close()
+    for _ in range(2):
+        with contextlib.suppress(openai.RateLimitError):
+            await limited.completions.create(model="slipstream-code", prompt="x", max_tokens=1)
+    with pytest.raises(openai.BadRequestError):
+        await client.completions.create(model="slipstream-code", prompt="x", max_tokens=10_000_000)
+
+
 async def use(client: openai.AsyncOpenAI, number: int) -> None:
     """What customers do: chat, and type in a file."""
     question: list[Any] = [{"role": "user", "content": f"What is {number} and one?"}]
@@ -64,21 +80,12 @@ async def use(client: openai.AsyncOpenAI, number: int) -> None:
         )
 
 
-def as_grafana_asks(expression: str) -> str:
-    """With everything chosen, and a window that this test's load fills."""
-    return re.sub(r"\$\w+", ".*", expression.replace("$__rate_interval", "30s"))
-
-
-def has_data(found: list[dict[str, Any]]) -> bool:
-    """There is a number; NaN is what a quantile of nothing is."""
-    return any(not math.isnan(float(sample["value"][1])) for sample in found)
-
-
 async def test_every_board_shows_data_and_every_rule_is_evaluated(
-    watched: Prometheus, customer: openai.AsyncOpenAI
+    watched: Prometheus, customer: openai.AsyncOpenAI, limited: openai.AsyncOpenAI
 ) -> None:
-    loud = [(board, title, query) for board, title, query in QUESTIONS if not query.quiet]
-    unanswered: list[Any] = [(f"{board}: {title}", as_grafana_asks(query.expression)) for board, title, query in loud]
+    assert {each.query.quiet for each in QUESTIONS} > CAUSED
+    loud = [each for each in QUESTIONS if not each.query.quiet or each.query.quiet in CAUSED]
+    unanswered: list[Any] = [(f"{each.board}: {each.title}", each.expression) for each in loud]
     recorded = {rule["record"] for file in RULES for rule in rules_in(file) if "record" in rule}
     read = {name for file in RULES for rule in rules_in(file) for name in metrics_in(rule["expr"])}
     unanswered += [(name, f'{{__name__=~"{name}(_bucket)?"}}') for name in sorted((recorded | read) - SILENT)]
@@ -86,6 +93,7 @@ async def test_every_board_shows_data_and_every_rule_is_evaluated(
 
     async def all_answered() -> bool:
         await use(customer, next(rounds))
+        await misuse(customer, limited)
         unanswered[:] = [one for one in unanswered if not has_data(await watched.query(one[1]))]
         return not unanswered
 
@@ -93,8 +101,8 @@ async def test_every_board_shows_data_and_every_rule_is_evaluated(
         await until(all_answered)
     except TimeoutError:
         pytest.fail("no data: " + "\n".join(map(str, unanswered)))
-    for _, _, query in QUESTIONS:
-        await watched.query(as_grafana_asks(query.expression))  # quiet ones too are questions Prometheus understands
+    for each in QUESTIONS:
+        await watched.query(each.expression)  # quiet ones too are questions Prometheus understands
     assert set((await watched.targets()).values()) == {"up"}
     assert {(rule["name"], rule["health"], rule.get("lastError")) for rule in await watched.rules()} == {
         (rule.get("alert") or rule["record"], "ok", None) for file in RULES for rule in rules_in(file)

@@ -53,7 +53,7 @@ async def _used(owner: asyncpg.Connection[Any], name: str, prompt_tokens: int) -
     )
     await _insert(
         owner, "slo_minutes", minute=NOW, organization_id=organization, project_id=project, tier="chat", length="short",
-        model="m", pool="p", canary=False, version=1, **dict.fromkeys(COUNTS, 0) | {"counted": 4, "good": 3},
+        model="m", pool="p", side="baseline", version=1, **dict.fromkeys(COUNTS, 0) | {"counted": 4, "good": 3},
     )  # fmt: skip
     await _insert(
         owner, "prefix_shares", organization_id=organization, hour=NOW, model="m", endpoint="/v1/chat/completions",

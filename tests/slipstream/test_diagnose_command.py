@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import re
+import ssl
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,6 +18,7 @@ import pytest
 from diagnosis.finding import Cause
 from diagnosis.fix import Fix
 from slipstream.__main__ import cli
+from tests.certificates import write_certificate
 from tests.deployment import ROOT
 from tests.diagnosis.traffic import CHANGES, WINDOW, rows
 from tests.gateway.diagnosis.stored_traffic import forget, store
@@ -65,6 +68,34 @@ async def test_where_all_is_well_nothing_is_found(
     await traffic(database, None)
     code, said = await Shell(fresh_postgres_url, data_folder).run(*SINCE)
     assert (code, "nothing found" in said) == (0, True), said
+
+
+async def test_a_certificate_that_is_not_accepted_is_found_and_its_authority_can_be_named(
+    database: asyncpg.Connection, fresh_postgres_url: str, data_folder: Path, tmp_path: Path
+) -> None:
+    """Behind an accepted one nobody answers: that too is said, and not that nothing was audited."""
+    certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
+    write_certificate(certificate, key)
+    (tmp_path / "api_key").write_text("sk-slip-x")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    await traffic(database, None)
+
+    def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+
+    async with await asyncio.start_server(hang_up, "127.0.0.1", 0, ssl=context) as server:
+        url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        asked = (*SINCE, "--organization", "acme", "--url", url, "--api-key-file", str(tmp_path / "api_key"), "--json")
+        code, said = await Shell(fresh_postgres_url, data_folder).run(*asked)
+        found = msgspec.json.decode(said)
+        assert (code, found["primary"]["cause"]) == (1, "network")
+        assert found["primary"]["evidence"][0].startswith("certificate_untrusted: Not accepted")
+        code, said = await Shell(fresh_postgres_url, data_folder).run(*asked, "--ca-file", str(certificate))
+        found = msgspec.json.decode(said)
+        assert (code, found["primary"]) == (0, None)
+        [why] = [each["why"] for each in found["unknown"] if each["cause"] == "network"]
+        assert why.startswith("the path was not measured: "), why
 
 
 @pytest.mark.parametrize(
@@ -121,6 +152,7 @@ def test_settings_and_commands_that_changes_name_are_there() -> None:
     for command in re.findall(r"`slipstream ([a-z -]+)`", told):
         found: click.Command | None = cli
         for word in command.split():
-            assert isinstance(found, click.Group), command
+            if not isinstance(found, click.Group):  # the rest are its arguments
+                break
             found = found.get_command(click.Context(found), word)
         assert found is not None, command

@@ -53,7 +53,8 @@ def load_of(rows: list[Trace]) -> dict[str, Any]:
             totals[name] += number
     totals["counted"] -= totals["over_share"]
     for name, (column, part) in PERCENTILES.items():
-        values = [value for row in rows if (value := getattr(row, column)) is not None]
+        waited_for = (row for row in rows if row.service_class != "offline")
+        values = [value for row in waited_for if (value := getattr(row, column)) is not None]
         totals[name] = percentile(values, part)
     return {name: totals[name] for name in Load.__struct_fields__}
 

@@ -1,7 +1,7 @@
 """What makes requests slow: the evidence is read, judged by `diagnosis`, and told with what to change.
 
-A tenant's own answer rests on its own requests alone, and is about what it can mend: its limits, its prompts, its
-clients and the way to them. The operator's is about everything.
+A tenant's own answer rests on its own requests alone, and is about what it can mend: its limits, its prompts and its
+clients; of the way to them it says by which command they measure it. The operator's is about everything.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from contracts.errors import InvalidField
 from contracts.generation import Tier
 from contracts.length_class import LengthClass
 from diagnosis.comparison import groups, not_judged
-from diagnosis.evidence import AuditFinding, Evidence, Slice
+from diagnosis.evidence import Audit, Evidence, Slice
 from diagnosis.finding import Cause, Finding, Phase
 from diagnosis.fix import Fix
 from diagnosis.measure import Measure
@@ -141,7 +141,8 @@ class DiagnosisQuery(Query, frozen=True, kw_only=True):
 async def get_diagnosis(call: AdminCall, organization_id: UUID, query: DiagnosisQuery) -> DiagnosisOf:
     """Say what makes an organization's requests slow, and what to change; or that too little was measured to say so.
 
-    A principal of the organization is told of what it can mend itself: limits, prompts, clients and the way to them.
+    A principal of the organization is told of what it can mend itself: limits, prompts and clients. The way to them is
+    measured where they are, by `slipstream audit-stream`.
     """
     await call.require_organization(organization_id)
     return await diagnosed(call, query, organization_id)
@@ -153,7 +154,7 @@ async def get_diagnosis_of_all(call: AdminCall, query: DiagnosisQuery) -> Diagno
 
 
 async def diagnosed(
-    call: AdminCall, query: DiagnosisQuery, organization_id: UUID | None, audit: tuple[AuditFinding, ...] | None = None
+    call: AdminCall, query: DiagnosisQuery, organization_id: UUID | None, audit: Audit | None = None
 ) -> DiagnosisOf:
     """organization_id: whose requests; None: all. audit: what lies between a client and the gateway, where that was
     measured."""

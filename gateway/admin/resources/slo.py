@@ -20,7 +20,6 @@ from sqlalchemy import (
     Double,
     Label,
     Text,
-    case,
     exists,
     func,
     literal,
@@ -171,7 +170,7 @@ class GoodputTotals(Struct, frozen=True, kw_only=True):
     pool: str | None
     """Empty: no engine was given."""
     side: str | None
-    """`canary` or `main`: of a rollout."""
+    """Of a rollout: `baseline`, `control` or `candidate`; `baseline` where there was none."""
     requests: int
     """Of a known tier, refused ones included."""
     counted: int
@@ -387,12 +386,11 @@ async def _totals(
     }
     filters = {name: value for name, value in filters.items() if value is not None}
     fields = [name for group, name in FIELDS.items() if group in groups]
-    told_apart = {"canary" if name == "side" else name for name in (*fields, *filters)}
-    rows = totals((begin, end), told_apart, by_minute=query.bucket is Bucket.MINUTE).c
+    rows = totals((begin, end), {*fields, *filters}, by_minute=query.bucket is Bucket.MINUTE).c
     unit: ColumnElement[str] = literal_column(f"'{query.bucket.value}'")
     at = func.date_trunc(unit, rows.at, literal_column("'UTC'"), type_=DateTime(timezone=True)).label("at")
     chosen: list[Label[Any]] = [] if query.bucket is Bucket.ALL else [at]
-    chosen += [(_side(rows.canary) if name == "side" else rows[name]).label(name) for name in fields]
+    chosen += [rows[name].label(name) for name in fields]
     sums = [func.sum(rows[name]).cast(BigInteger).label(name) for name in COUNTS]
     found = (
         select(*chosen, *sums)
@@ -413,10 +411,6 @@ async def _totals(
     row = await fetchrow(call.connection, statement)
     some = [] if row is None or row["requests"] is None else [record_of(GoodputTotals, row)]
     return Page(data=some, has_more=False, next_cursor=None)
-
-
-def _side(canary: ColumnElement[bool]) -> ColumnElement[str]:
-    return case((canary, literal_column("'canary'")), else_=literal_column("'main'"))
 
 
 def _period(start: datetime | None, end: datetime | None) -> tuple[datetime, datetime]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from infra.grafana.board import Board, Panel, Query
 from infra.grafana.promql import WINDOW, quantiles, rate, share
 
-NO_ERRORS = "no request failed"
-
 BOARD = Board(
     name="overview",
     title="Slipstream: overview",
@@ -45,7 +43,7 @@ BOARD = Board(
             description="Answers a second that are errors, by error code; docs/reference/errors.md says what each"
             " means.",
             unit="reqps",
-            queries=(rate("slipstream_requests_total", "code", where='code!="none"', quiet=NO_ERRORS),),
+            queries=(rate("slipstream_requests_total", "code", where='code!="none"', quiet="no request was refused"),),
             alerts=("requests/ServerErrors",),
         ),
         Panel(
@@ -53,7 +51,12 @@ BOARD = Board(
             description="Part of the answers that are a 5xx, by tier.",
             unit="percentunit",
             queries=(
-                share('slipstream_requests_total{status=~"5.."}', "slipstream_requests_total", "tier", quiet=NO_ERRORS),
+                share(
+                    'slipstream_requests_total{status=~"5.."}',
+                    "slipstream_requests_total",
+                    "tier",
+                    quiet="no request failed",
+                ),
             ),
             alerts=("requests/ServerErrors",),
         ),
@@ -77,7 +80,6 @@ BOARD = Board(
                 Query(
                     "max by (tier, length) (slipstream_slo_attainment)",
                     "{{tier}} {{length}}",
-                    "no request was added up yet",
                 ),
                 Query("max by (tier, length) (slipstream_slo_target)", "{{tier}} {{length}} objective"),
             ),
@@ -115,13 +117,13 @@ BOARD = Board(
         ),
         Panel(
             title="Where the time goes",
-            description="Seconds a request spends in each phase, on average over all requests.",
+            description="Seconds a request spends in each phase, on average over all requests but offline ones.",
             unit="s",
             stacked=True,
             queries=(
                 Query(
                     f"sum by (phase) (rate(slipstream_phase_seconds_sum{WINDOW}))"
-                    f" / scalar(sum(rate(slipstream_requests_total{WINDOW})) > 0)",
+                    f" / scalar(max(sum by (phase) (rate(slipstream_phase_seconds_count{WINDOW}))) > 0)",
                     "{{phase}}",
                 ),
             ),

@@ -74,9 +74,15 @@ BOARD = Board(
             title="Gaps over 100 ms",
             description="Times between two arrivals of tokens that were longer than 100 ms, a second.",
             unit="ops",
-            queries=(
-                rate("slipstream_gaps_over_100ms_total", "tier", "length", where=CHOSEN, quiet="no answer stood still"),
-            ),
+            queries=(rate("slipstream_gaps_over_100ms_total", "tier", "length", where=CHOSEN),),
+            alerts=("latency/DecodeIsSlow",),
+        ),
+        Panel(
+            title="Between tokens",
+            description="Every time between two arrivals of an answer's tokens, of all answers together: what a reader"
+            " sees stand still, where the mean of an answer hides it.",
+            unit="s",
+            queries=quantiles("slipstream_inter_token_seconds", "tier", "length", where=CHOSEN, of=(0.5, 0.99)),
             alerts=("latency/DecodeIsSlow",),
         ),
         Panel(
@@ -98,7 +104,6 @@ BOARD = Board(
                 Query(
                     f"max by (tier, length) (slipstream_slo_budget_left{{{CLASS}}})",
                     "{{tier}} {{length}}",
-                    "no request was added up yet",
                 ),
             ),
             alerts=("objectives/ErrorBudgetBurnsFast", "objectives/ErrorBudgetBurnsSlowly"),

@@ -6,6 +6,7 @@ from slipstream.stream_audit.measured import Measured
 from slipstream.stream_audit.verdict import Verdict, clear, finding, not_enough
 
 CHECK = "certificate"
+UNTRUSTED = "certificate_untrusted"
 SOON_DAYS = 14.0
 """Automatic renewal replaces certificates a month before their end."""
 FIX_EXPIRY = "Renew it, and see why that was not done by itself (certbot renews 30 days before the end)."
@@ -24,7 +25,7 @@ def judge(measured: Measured) -> Verdict:
     if tls.untrusted:
         return finding(
             CHECK,
-            "certificate_untrusted",
+            UNTRUSTED,
             f"Not accepted: {tls.untrusted} ({told}). The key was not sent, and nothing else was measured.",
             FIX_TRUST,
         )

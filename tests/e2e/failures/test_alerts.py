@@ -17,6 +17,7 @@ from contracts.desired_state import Model, Pool, Replica
 from contracts.generation import Tier
 from infra.local.folders import DataFolder
 from tests.deployment import deployment, fake_fleet
+from tests.e2e.board_questions import has_data, loud_while
 from tests.e2e.failures import alert_causes, causes_by_customers, causes_in_releases
 from tests.e2e.failures.alert_world import Cause, World, again_and_again, ask, fires
 from tests.e2e.failures.engine_place import EnginePlace
@@ -99,6 +100,8 @@ async def test_alerts_fire_while_their_cause_lasts_and_not_before(world: World, 
     await fires(world.prometheus, *CAUSES[cause], among=False)
     async with cause(world):
         await fires(world.prometheus, *CAUSES[cause])
+        for question in (each for alert in CAUSES[cause] for each in loud_while(alert)):
+            assert has_data(await world.prometheus.query(question.expression)), question
 
 
 @pytest.mark.nightly

@@ -74,10 +74,10 @@ async def every(client: Client, path: str) -> list[dict[str, Any]]:
 
 def as_told(group: Group, wanted: set[str], seconds: int | None) -> tuple[Any, ...]:
     """A group as an answer has it. seconds: of a bucket; None: no time."""
-    minute, *others, canary = group
+    minute, *others = group
     at_s = int(minute.timestamp())
     at = None if seconds is None else datetime.fromtimestamp(at_s - at_s % seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    values = (*map(str, others), "canary" if canary else "main")
+    values = tuple(map(str, others))
     return (at, *(value if name in wanted else None for name, value in zip(FIELDS[1:], values, strict=True)))
 
 

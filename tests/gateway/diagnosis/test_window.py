@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from contracts.generation import Tier
-from diagnosis.evidence import PARTS, EnginePage, Evidence, Slice, Window
+from diagnosis.evidence import PARTS, Audit, EnginePage, Evidence, Slice, Window
 from diagnosis.finding import Cause
 from diagnosis.tree import diagnose
 from gateway.diagnosis import window as reading
@@ -46,11 +46,22 @@ def mixed(seed: int) -> list[Row]:
             second[at] = msgspec.structs.replace(
                 row, status=503, error_code="overloaded", rule=None, over_share=blamed, ttft_ms=None
             )
+        elif source.random() < 0.1:
+            code = source.choice(("journal_unavailable", "client_gone", "superseded"))
+            second[at] = msgspec.structs.replace(row, status=200, error_code=code, attempts=2)
+        if source.random() < 0.2:
+            second[at] = _offline(second[at])
     # the ids' clock has milliseconds
     return [
         msgspec.structs.replace(row, at=row.at.replace(microsecond=row.at.microsecond // 1000 * 1000))
         for row in [*rows(source, BEGAN), *second]
     ]
+
+
+def _offline(row: Row) -> Row:
+    """Of a batch that waits on purpose."""
+    phases = {**row.phases_ms, "queue": 8_000.0}
+    return msgspec.structs.replace(row, service_class="offline", phases_ms=phases, ttft_ms=(row.ttft_ms or 0) + 8_000)
 
 
 def labelled(kept: list[Row]) -> list[Row]:
@@ -120,11 +131,32 @@ async def test_the_rules_say_the_same_of_it(cause: Cause, database: asyncpg.Conn
         Evidence(
             now=await read_window(database, middle, middle + WINDOW),
             before=await read_window(database, BEGAN, middle),
-            audit=(),
+            audit=Audit(),
         )
     )
     assert found.primary is not None
     assert found.primary.cause is cause
+
+
+async def test_what_waits_on_purpose_is_no_queue(database: asyncpg.Connection) -> None:
+    """Three in ten requests are offline and wait 8 s; nobody else waits."""
+    source = random.Random(23)
+    kept = [*rows(source, BEGAN), *rows(source, BEGAN + WINDOW)]
+    middle = BEGAN + WINDOW
+    kept = [_offline(row) if row.at >= middle and source.random() < 0.3 else row for row in kept]
+    for waits, cause in (("offline", None), ("standard", Cause.QUEUE)):
+        await forget(database)
+        await store(database, [
+            msgspec.structs.replace(row, service_class=waits) if row.service_class else row for row in kept
+        ])  # fmt: skip
+        found = diagnose(
+            Evidence(
+                now=await read_window(database, middle, middle + WINDOW),
+                before=await read_window(database, BEGAN, middle),
+                audit=Audit(),
+            )
+        )
+        assert (found.primary and found.primary.cause) == cause
 
 
 SAMPLE = """

@@ -36,6 +36,24 @@ async def test_a_stream_is_measured_where_it_ran() -> None:
         assert platform.sample("slipstream_gaps_over_100ms_total", **labels) == found.gaps_over_100ms
 
 
+async def test_every_time_between_two_tokens_is_in_one_histogram() -> None:
+    async with harness() as platform:
+        labels = {"tier": "chat", "length": "short", "model": "m", "pool": "pool", "side": "baseline"}
+        gaps, sum_s = 0, 0.0
+        for tokens in (6, 3, 1):
+            platform.script(tokens=tokens, inter_token_s=0.02)
+            request = await platform.serve(Client(), STREAM)
+            assert request.timing is not None
+            gaps += request.timing.arrivals - 1
+            sum_s += request.timing.decode_s
+            assert platform.sample("slipstream_inter_token_seconds_count", **labels) == gaps > 0
+            assert platform.sample("slipstream_inter_token_seconds_sum", **labels) == pytest.approx(sum_s)
+        assert platform.sample("slipstream_inter_token_seconds_bucket", le="+Inf", **labels) == gaps
+        platform.script(tokens=6)
+        await platform.serve(Client(), body(stream=True, n=2))  # as one stream: its gaps are nobody's
+        assert platform.sample("slipstream_inter_token_seconds_count", **labels) == gaps
+
+
 async def test_the_time_to_the_first_token_is_its_phases_to_the_microsecond() -> None:
     async with harness() as platform:
         platform.script(tokens=3, ttft_s=0.01, text_gap_s=0.01, inter_token_s=0.005)

@@ -65,3 +65,4 @@ async def test_what_yields_is_in_no_figure_of_latency() -> None:
         for tier, counted in (("flex", None), ("auto", 1.0)):
             await platform.serve(Client(), body(stream=True, service_tier=tier))
             assert platform.sample("slipstream_time_to_first_token_seconds_count", **labels) == counted
+            assert platform.sample("slipstream_phase_seconds_count", tier="chat", phase="queue") == counted

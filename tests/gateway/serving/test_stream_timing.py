@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
+from gateway.observability.latency_metrics import TOKEN_BUCKETS_S
 from gateway.serving.stream_timing import GAP_S, StreamTiming
 
 
@@ -17,6 +18,7 @@ class Account(NamedTuple):
     arrivals: int
     longest_gap_s: float
     gaps_over_100ms: int
+    gaps_s: list[float]
     per_token_s: float | None
 
 
@@ -34,6 +36,7 @@ def account(events: list[tuple[float, str]], tokens: int) -> Account:
         arrivals=len(arrivals),
         longest_gap_s=max(gaps, default=0.0),
         gaps_over_100ms=sum(gap_s > GAP_S for gap_s in gaps),
+        gaps_s=gaps,
         per_token_s=sum(gaps) / (tokens - 1) if tokens > 1 and len(arrivals) > 1 else None,
     )
 
@@ -77,6 +80,12 @@ def test_against_the_plain_account(seed: int) -> None:
     assert timing.arrivals == expected.arrivals
     assert timing.longest_gap_s == pytest.approx(expected.longest_gap_s, abs=1e-6)
     assert timing.gaps_over_100ms == expected.gaps_over_100ms
+    assert sum(timing.gap_counts) == len(expected.gaps_s)
+    within = list(itertools.accumulate(timing.gap_counts))
+    for number, bound_s in enumerate(TOKEN_BUCKETS_S[: len(within)]):
+        surely, perhaps = (sum(gap_s <= bound_s + by_s for gap_s in expected.gaps_s) for by_s in (-1e-6, 1e-6))
+        assert surely <= within[number] <= perhaps, bound_s
+    assert timing.decode_s == pytest.approx(sum(expected.gaps_s), abs=1e-6)
     assert timing.stall_s == pytest.approx(stall_s, abs=1e-6)
     assert timing.per_token_s(tokens) == (
         None if expected.per_token_s is None else pytest.approx(expected.per_token_s, abs=1e-6)

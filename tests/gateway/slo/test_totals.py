@@ -20,7 +20,7 @@ from gateway.slo.tables import COUNTS
 from gateway.slo.totals import totals
 from tests.gateway.slo.trace_rows import Trace, trace, write
 
-COLUMNS = ("organization_id", "project_id", "tier", "length", "model", "pool", "canary")
+COLUMNS = ("organization_id", "project_id", "tier", "length", "model", "pool", "side")
 HOURS = 6
 SUMS = ", ".join(f"sum({name})::bigint AS {name}" for name in COUNTS)
 MOMENTS = ARRAY(DateTime(timezone=True))
@@ -88,7 +88,7 @@ async def test_any_totals_equal_those_of_the_minutes(connection: asyncpg.Connect
     ("told_apart", "read"),
     [
         ((), {"serving_hours", "serving_minutes"}),
-        (("tier", "length", "model", "pool", "canary"), {"serving_hours", "serving_minutes"}),
+        (("tier", "length", "model", "pool", "side"), {"serving_hours", "serving_minutes"}),
         (("organization_id", "model"), {"slo_hours", "slo_minutes"}),
         (("project_id",), {"slo_minutes"}),
     ],

@@ -55,7 +55,7 @@ def served(ttft_ms: float) -> Trace:
         tier="chat",
         model="small",
         pool="one",
-        canary=False,
+        side="baseline",
         prompt_tokens=100,
         cached_tokens=0,
         completion_tokens=10,

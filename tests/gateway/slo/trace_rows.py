@@ -15,6 +15,7 @@ import msgspec
 from contracts.generation import Tier
 from contracts.length_class import LengthClass, length_class
 from contracts.objectives import Objective
+from contracts.split import Side
 from gateway.metering.journal.request_id import arrived_at_s, mint
 from gateway.slo.judgement import TraceRow, judge
 from gateway.slo.tables import COUNTS
@@ -33,7 +34,7 @@ ENDINGS = (
     (503, "no_engine_available"),
 )
 OWNERS = tuple(UUID(int=number) for number in (1, 2))
-Group = tuple[datetime, UUID, UUID, str, str, str, str, bool]
+Group = tuple[datetime, UUID, UUID, str, str, str, str, str]
 
 
 class Trace(TraceRow, frozen=True, kw_only=True):
@@ -45,7 +46,7 @@ class Trace(TraceRow, frozen=True, kw_only=True):
     tier: str | None
     model: str | None
     pool: str | None
-    canary: bool | None
+    side: str | None
     prompt_tokens: int | None
     cached_tokens: int | None
 
@@ -67,7 +68,7 @@ class Trace(TraceRow, frozen=True, kw_only=True):
             length_class(self.prompt_tokens or 0).value,
             self.model or "",
             self.pool or "",
-            bool(self.canary),
+            self.side or "baseline",
         )
 
 
@@ -87,7 +88,7 @@ def trace(choose: random.Random, arrived_at: datetime) -> Trace:
         tier=choose.choice((*Tier, None)),
         model=choose.choice(("small", "large", None)),
         pool=choose.choice(("one", "two")) if ran else None,
-        canary=choose.choice((True, False, None)),
+        side=choose.choice((*Side, None)),
         status=status,
         error_code=error_code,
         total_ms=total_ms,
@@ -155,7 +156,7 @@ async def stored(connection: asyncpg.Connection[Any]) -> dict[Group, dict[str, i
             row["length"],
             row["model"],
             row["pool"],
-            row["canary"],
+            row["side"],
         ): {name: row[name] for name in COUNTS}
         for row in rows
     }

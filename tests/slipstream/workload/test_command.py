@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import math
 import random
+from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -69,7 +72,7 @@ async def settings(fresh_postgres_url: str, tmp_path: Path) -> Path:
 def _closed(choose: random.Random, request_id: str, at_s: float, prompt: int, output: int) -> Any:
     made = row(choose, at_s, at_s, request_id)
     opened = msgspec.structs.replace(made.opened, organization_id=ACME, tier=Tier.CHAT, model="small", opened_at=at_s)
-    usage = Usage(prompt_tokens=prompt, completion_tokens=output)
+    usage = Usage(prompt_tokens=prompt, completion_tokens=output, cached_tokens=choose.randint(0, prompt))
     return msgspec.structs.replace(
         made, opened=opened, usage=usage, closed_at=at_s + 4, finish=Finish.COMPLETE, billed=True
     )
@@ -100,6 +103,62 @@ async def test_a_report_and_a_trace_that_simulates(settings: Path, tmp_path: Pat
     digests = await connection.fetchval("SELECT array_agg(DISTINCT b) FROM gateway.prefix_samples, unnest(blocks) b")
     await connection.close()
     assert not any(str(digest) in written for digest in digests)
+
+
+async def test_every_figure_is_recomputed_from_the_ledgers_rows(settings: Path, fresh_postgres_url: str) -> None:
+    result = await run(settings, "--organization", "acme", "--json")
+    assert result.exit_code == 0, result.output
+    found = msgspec.json.decode(result.stdout)
+    connection = await asyncpg.connect(fresh_postgres_url)
+    rows = await connection.fetch(
+        "SELECT request_id, prompt_tokens, cached_tokens, completion_tokens, reusable_tokens FROM gateway.usage_events"
+        " LEFT JOIN (SELECT request_id, reusable_tokens FROM gateway.prefix_samples) AS sample USING (request_id)"
+        " WHERE finish <> 'complete' OR billed ORDER BY request_id"
+    )
+    await connection.close()
+    served = [row for row in rows if row["prompt_tokens"]]
+    assert len(rows) - 1 == len(served) == found["sampled"] == 60
+    for name, column in (("prompt_tokens", "prompt_tokens"), ("output_tokens", "completion_tokens")):
+        assert found[name] == ranks([row[column] for row in served])
+    prompts, cached, reusable = (
+        sum(row[name] for row in served) for name in ("prompt_tokens", "cached_tokens", "reusable_tokens")
+    )
+    assert 0 < cached < prompts
+    assert (found["cached_share"], found["reusable_share"]) == (cached / prompts, reusable / prompts)
+    at_ms = [int(row["request_id"].removeprefix("req_")[:12], 16) for row in rows]
+    apart_ms = [later - earlier for earlier, later in itertools.pairwise(at_ms)]
+    lasted_ms = at_ms[-1] - at_ms[0]
+    assert found["arrivals"] == {
+        "rate": pytest.approx(1e3 * (len(rows) - 1) / lasted_ms),
+        "interarrival_cv": pytest.approx(cv(apart_ms)),
+        "dispersion_1s": pytest.approx(dispersion(at_ms, 1_000)),
+        "dispersion_60s": None if lasted_ms < 600_000 else pytest.approx(dispersion(at_ms, 60_000)),
+        "busiest_minute": max(Counter(each // 60_000 for each in at_ms).values()),
+    }
+
+
+def ranks(values: list[int]) -> dict[str, int]:
+    """The first of the values that so many of a hundred do not exceed."""
+    return {
+        f"p{percent}": min(
+            value for value in values if 100 * sum(each <= value for each in values) >= percent * len(values)
+        )
+        for percent in (50, 95, 99)
+    }
+
+
+def cv(values: list[int]) -> float:
+    """Standard deviation over mean."""
+    mean = sum(values) / len(values)
+    return math.sqrt(sum((value - mean) ** 2 for value in values) / len(values)) / mean
+
+
+def dispersion(at_ms: list[int], window_ms: int) -> float:
+    """Variance over mean of the arrivals in whole windows from the first one on."""
+    windows = (at_ms[-1] - at_ms[0]) // window_ms
+    counts = [sum(number == (each - at_ms[0]) // window_ms for each in at_ms) for number in range(windows)]
+    mean = sum(counts) / windows
+    return sum((count - mean) ** 2 for count in counts) / windows / mean
 
 
 async def test_tables_are_for_people_and_nothing_is_said_of_no_requests(settings: Path) -> None:
