@@ -9,6 +9,9 @@ from typing import Any, get_args, get_origin
 import msgspec
 
 from gateway.admin.controllers import OPERATIONS, PREFIX
+from gateway.admin.events.route import EVENTS, EventsQuery
+from gateway.admin.events.topics import OF_TENANTS, Topic
+from gateway.admin.events.topics import PERMISSIONS as TOPIC_PERMISSIONS
 from gateway.admin.operation import Operation
 from gateway.tenants.roles import PERMISSIONS, Permission, Role
 
@@ -27,14 +30,15 @@ ENDPOINT_HEAD = """
 """
 API = """# The admin API
 
-Below `/admin/v1`, with an admin key: `Authorization: Bearer sk-slip-admin-…`. The same as OpenAPI:
-`/admin/v1/openapi.json`. Who may call what: [roles](admin-roles.md). How to use it:
-[customers](../guides/customers.md).
+Below `/admin/v1`, with an admin key (`Authorization: Bearer sk-slip-admin-…`) or a
+[session of the console](../guides/console.md#sessions). The same as OpenAPI: `/admin/v1/openapi.json`. Who may call
+what: [roles](admin-roles.md). How to use it: [customers](../guides/customers.md).
 
 Bodies are JSON; an unknown field is refused by name. Errors have OpenAI's body ([errors](errors.md)); what belongs to
-another organization is a 404. Lists are pages, newest first: `limit` (at most 100) and `cursor`, which is the page's
-`next_cursor`. A POST with an `Idempotency-Key` is done once: for 24 hours the same key and body get the same answer
-(`idempotent-replayed: true`), another body 409, and so does a second request while the first is running.
+another organization is a 404. Lists are pages, the newest first unless an endpoint says otherwise: `limit` (each
+says how many at most) and `cursor`, which is the page's `next_cursor`. A POST with an `Idempotency-Key` is done once:
+for 24 hours the same key and body get the same answer (`idempotent-replayed: true`), another body 409, and so does a
+second request while the first is running.
 
 Answers about the fleet (models, aliases, pools, fleet) carry its version as `ETag`. A change of it with `If-Match` is
 refused with 412 when the fleet is at another version by then; with `?dry_run=true` it says what would differ and does
@@ -52,13 +56,20 @@ def roles_page() -> str:
     lines.append(ENDPOINT_HEAD)
     lines.append(f"| endpoint | permission | {' | '.join(names)} |\n|---|---|{'---|' * len(names)}\n")
     for operation in OPERATIONS:
-        needed = f"`{operation.permission.value}`" if operation.permission else "any"
-        needed += ", *deployment*" if operation.operator_only else ""
-        marks = [
-            "yes" if operation.permission is None or operation.permission in PERMISSIONS[role] else "–" for role in Role
-        ]
-        lines.append(f"| `{operation.method} {operation.path}` | {needed} | {' | '.join(marks)} |\n")
+        place = f"{operation.method} {operation.path}"
+        lines.append(_row(place, operation.permission, operator_only=operation.operator_only))
+    for topic in Topic:
+        place = f"{EVENTS.method} {EVENTS.path}?topics={topic.value}"
+        lines.append(_row(place, TOPIC_PERMISSIONS[topic], operator_only=topic not in OF_TENANTS))
     return "".join(lines)
+
+
+def _row(place: str, permission: Permission | None, *, operator_only: bool) -> str:
+    """An endpoint, what it needs, and which roles have that."""
+    needed = f"`{permission.value}`" if permission else "any"
+    needed += ", *deployment*" if operator_only else ""
+    marks = ["yes" if permission is None or permission in PERMISSIONS[role] else "–" for role in Role]
+    return f"| `{place}` | {needed} | {' | '.join(marks)} |\n"
 
 
 def api_page() -> str:
@@ -68,13 +79,24 @@ def api_page() -> str:
         parts.append(f"\n## {module.replace('_', ' ').capitalize()}\n")
         for operation in operations:
             parts += _described(operation)
+    parts.append(_events())
     return "".join(parts)
+
+
+def _events() -> str:
+    """What stands beside the operations."""
+    topics = ", ".join(f"`{topic.value}` (`{TOPIC_PERMISSIONS[topic].value}`)" for topic in Topic)
+    query = ", ".join(_field(field) for field in msgspec.structs.fields(EventsQuery))
+    return (
+        f"\n## Events\n\n### `{EVENTS.method} {PREFIX}{EVENTS.path}`\n\n{EVENTS.summary}\n\n{EVENTS.description}\n"
+        f"\nNeeds the permission of each topic: {topics}. Answers 200 with `text/event-stream`.\n\nQuery: {query}.\n"
+    )
 
 
 def _described(operation: Operation) -> Iterator[str]:
     yield f"\n### `{operation.method} {PREFIX}{operation.path}`\n\n{operation.summary}"
     yield f"\n\n{operation.description}\n" if operation.description else "\n"
-    needed = f"`{operation.permission.value}`" if operation.permission else "any admin key"
+    needed = f"`{operation.permission.value}`" if operation.permission else "any admin key or session"
     yield f"\nNeeds {needed}{', in the operating organization' if operation.operator_only else ''}."
     yield f" Answers {operation.status} with {_name(operation.returns)}.\n"
     for title, kind in (("Query", operation.query), ("Body", operation.body)):
@@ -87,6 +109,10 @@ def _field(field: msgspec.structs.FieldInfo) -> str:
     text = f"`{field.encode_name}`"
     if field.required:
         return f"{text} (required)"
+    if field.encode_name == "limit":
+        meta = msgspec.inspect.type_info(field.type)
+        if isinstance(meta, msgspec.inspect.IntType) and meta.le is not None:
+            return f"{text} (default {field.default}, at most {meta.le:,})"
     if field.default in (None, msgspec.UNSET, msgspec.NODEFAULT):
         return text
     return f"{text} (default {msgspec.json.encode(field.default).decode()})"

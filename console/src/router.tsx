@@ -1,7 +1,7 @@
 /** Every address of the console. Pages are loaded when they are first gone to. */
 import { createRoute, createRouter, lazyRouteComponent } from "@tanstack/react-router";
 import { operationsRoutes } from "./pages/operations/routes";
-import { LOOKS } from "./pages/operations/serving/choices";
+import { LOOKS, SERIES_PERIODS } from "./pages/operations/serving/choices";
 import {
   COMPLETION_GROUPS,
   COMPLETION_PERIODS,
@@ -198,6 +198,16 @@ const diagnosis = createRoute({
   })),
   component: lazyRouteComponent(() => import("./pages/tenants/diagnosis"), "Diagnosis"),
 });
+const objectives = createRoute({
+  getParentRoute: () => signedRoute,
+  path: "/org/$organizationId/objectives",
+  validateSearch: searchOf((raw) => ({
+    period: oneOf(raw, "period", SERIES_PERIODS),
+    tier: oneOf(raw, "tier", TIERS),
+    model: text(raw, "model"),
+  })),
+  component: lazyRouteComponent(() => import("./pages/tenants/objectives"), "Objectives"),
+});
 const prices = createRoute({
   getParentRoute: () => signedRoute,
   path: "/prices",
@@ -243,6 +253,7 @@ const routes = rootRoute.addChildren([
     audit,
     prefixes,
     diagnosis,
+    objectives,
     prices,
     chatPlayground,
     autocompletePlayground,

@@ -77,7 +77,18 @@ def budget_left(count: Count, target: float) -> float | None:
 
 def burning(pair: BurnPair, windows: Mapping[str, Count], target: float) -> bool:
     """Whether both windows burn faster than the threshold, by at least `LEAST_BAD` requests. windows: by name."""
-    long, short = windows[pair.long], windows[pair.short]
-    rates = (burn_rate(long, target), burn_rate(short, target))
-    fast = all(rate is not None and rate > pair.threshold for rate in rates)
-    return fast and long.counted - long.good >= LEAST_BAD
+    return _too_fast(pair, windows, target) and _bad(windows[pair.long]) >= LEAST_BAD
+
+
+def too_few(pair: BurnPair, windows: Mapping[str, Count], target: float) -> bool:
+    """Whether both windows burn faster than the threshold, by fewer than `LEAST_BAD` requests: no alert says so."""
+    return _too_fast(pair, windows, target) and _bad(windows[pair.long]) < LEAST_BAD
+
+
+def _too_fast(pair: BurnPair, windows: Mapping[str, Count], target: float) -> bool:
+    rates = (burn_rate(windows[name], target) for name in (pair.long, pair.short))
+    return all(rate is not None and rate > pair.threshold for rate in rates)
+
+
+def _bad(count: Count) -> int:
+    return count.counted - count.good

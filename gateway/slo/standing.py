@@ -13,7 +13,7 @@ from sqlalchemy.sql.expression import literal_column
 from contracts.generation import Tier
 from contracts.length_class import LengthClass
 from contracts.objectives import Objective
-from gateway.slo.budget import PAIRS, WINDOWS, BurnPair, Count, budget_left, burn_rate, burning
+from gateway.slo.budget import PAIRS, WINDOWS, BurnPair, Count, budget_left, burn_rate, burning, too_few
 from gateway.slo.tables import slo_roll_up_runs
 from gateway.slo.totals import totals
 
@@ -90,6 +90,11 @@ class Standing(msgspec.Struct, frozen=True):
     def burning(self) -> tuple[BurnPair, ...]:
         """The pairs of windows that both burn too fast, the fastest first."""
         return tuple(pair for pair in PAIRS if burning(pair, self.windows, self.objective.target))
+
+    @property
+    def too_few(self) -> tuple[BurnPair, ...]:
+        """The pairs that burn too fast by so few bad requests that they are no alert, the fastest first."""
+        return tuple(pair for pair in PAIRS if too_few(pair, self.windows, self.objective.target))
 
 
 def standings(objectives: Iterable[Objective], counts: Counts) -> list[Standing]:

@@ -20,7 +20,7 @@ TOTALS = """
 SELECT count(*) AS requests, sum(completion_tokens) AS completion_tokens, sum(prompt_tokens) AS prompt_tokens,
        sum(cached_tokens) AS cached_tokens,
        percentile_disc(ARRAY[0.5, 0.95, 0.99]) WITHIN GROUP (ORDER BY ttft_ms) AS ttft,
-       percentile_disc(ARRAY[0.5, 0.95, 0.99]) WITHIN GROUP (ORDER BY tpot_ms) AS itl
+       percentile_disc(ARRAY[0.5, 0.95, 0.99]) WITHIN GROUP (ORDER BY tpot_ms) AS tpot
   FROM gateway.request_traces WHERE tier = 'chat' AND model = 'fake' AND pool = 'fake'
 """
 MEASURED = """
@@ -108,7 +108,7 @@ async def test_figures_equal_the_rows(owner: Console, deployed: Deployment, sent
     count = part.get_by_role("cell").nth(3)
     await expect(count).to_have_text(str(expected["requests"]), timeout=UNTIL_ADDED_UP_MS)
     told = await figures(page, "By tier, model and pool", "chat fake fake")
-    for measure, heading in (("ttft", "TTFT"), ("itl", "ITL")):
+    for measure, heading in (("ttft", "TTFT"), ("tpot", "TPOT")):
         for value, name in zip(expected[measure], ("p50", "p95", "p99"), strict=True):
             assert same(told[f"{heading} {name}"], value), (heading, name, told, expected)
     share = (expected["cached_tokens"] or 0) / expected["prompt_tokens"]

@@ -260,6 +260,38 @@ async def asked(engine: FakeEngineProcess) -> dict[str, Any]:
     return body
 
 
+async def test_phases_are_told_while_it_runs_and_a_chart_tells_its_numbers(
+    priced: Console, deployed: Deployment, engine: FakeEngineProcess
+) -> None:
+    page = priced.page
+    await opened(priced, deployed, "chat", "fake-chat")
+    await engine.control(file="", tool="", texts=["one", "two"], tokens=2, inter_token_s=SECONDS)
+    await page.get_by_label("Message", exact=True).fill("count")
+    await page.get_by_role("button", name="Send").click()
+    await page.get_by_role("heading", name="Where the time goes").wait_for()
+    await expect(page.locator('.turns li[data-role="assistant"] p')).to_have_text("one")
+    phases = page.locator(".waterfall li span:first-child")
+    await expect(phases.filter(has_text="decode")).to_be_visible()
+    assert {"auth", "route", "engine", "first token", "decode"} <= set(await phases.all_inner_texts())
+    await priced.expect_no_faults("playground chat as it runs")
+    await page.get_by_role("button", name="Stop").click()
+    await page.get_by_role("heading", name="Where the time went").wait_for()
+    await engine.control(inter_token_s=0.05)
+
+    async with deployed.database() as database:
+        organization = await database.fetchval("SELECT id FROM gateway.organizations WHERE NOT operator")
+    await priced.go(f"/org/{organization}/usage?period=24h&figure=requests")
+    summary = page.locator("summary").and_(page.get_by_label("As a table: Requests by hour"))
+    await summary.wait_for(timeout=SECONDS * 1000)  # until what was recorded is added up
+    await summary.focus()
+    await page.keyboard.press("Enter")
+    table = page.get_by_role("table", name="Requests by hour, as a table")
+    await expect(table.get_by_role("columnheader")).to_have_text(["From (UTC)", "all"])
+    await expect(table.get_by_role("row")).to_have_count(1 + 24)
+    assert sum(int(text) for text in await table.get_by_role("cell").all_inner_texts()) > 0
+    await priced.expect_no_faults("a chart as a table")
+
+
 async def test_a_key_goes_with_the_session_of_who_put_it_in(
     browser: Browser, priced: Console, deployed: Deployment
 ) -> None:

@@ -92,8 +92,14 @@ async def test_objectives_and_diagnosis_count_the_requests_there_were(live: Cons
     counted = page.locator("dt:has-text('Counted') + dd")
     await expect(counted).not_to_have_text("0 of 0", timeout=90_000)  # minutes are added up when they are over
     await live.expect_no_faults("objectives")
+    together = await counted.inner_text()
+    async with deployed.database() as database:
+        tenant = await database.fetchval("SELECT organization_id FROM gateway.usage_events LIMIT 1")
+    await live.go(f"/org/{tenant}/objectives?period=1h")
+    await expect(counted).to_have_text(together)  # the only one that asks
+    await live.expect_no_faults("an organization's objectives")
     await live.go("/operations/diagnosis")
-    await page.get_by_role("heading", name="The two numbers").wait_for()
+    await page.get_by_role("heading", name="TTFT and TPOT").wait_for()
     await page.get_by_role("combobox", name="Tier").select_option("chat")
     await page.wait_for_url("**tier=chat**")
 
@@ -101,7 +107,7 @@ async def test_objectives_and_diagnosis_count_the_requests_there_were(live: Cons
 async def test_every_page_of_serving_is_usable_in_light_and_dark(live: Console) -> None:
     organization = await live.page.evaluate("fetch('/admin/v1/me').then(answer => answer.json())")
     own = f"/org/{organization['organization_id']}"
-    for path in (*PAGES, *DIAGNOSES, f"{own}/prefixes", f"{own}/diagnosis"):
+    for path in (*PAGES, *DIAGNOSES, f"{own}/prefixes", f"{own}/diagnosis", f"{own}/objectives"):
         await live.go(path)
         await live.expect_no_faults(path)
 

@@ -16,6 +16,14 @@ export interface List<Row> {
   loadingMore: boolean;
   loadMore: () => void;
   reload: () => void;
+  /** Every row from the first page on, beyond what is shown. Raises AbortError once the signal says so. */
+  readEvery: (most: number, onRead: (rows: number) => void, signal: AbortSignal) => Promise<Every<Row>>;
+}
+
+export interface Every<Row> {
+  rows: Row[];
+  /** Whether there are more than were asked for. */
+  hasMore: boolean;
 }
 
 /** A list that grows as one scrolls. fetchPage: asks for one page of at most 100. */
@@ -41,7 +49,28 @@ export function useList<Row>(
     loadingMore: query.isFetchingNextPage,
     loadMore: () => void query.fetchNextPage(),
     reload: () => void query.refetch(),
+    readEvery: (most, onRead, signal) => readEvery(fetchPage, most, onRead, signal),
   };
+}
+
+/** One page after the other. */
+export async function readEvery<Row>(
+  fetchPage: (cursor: string | undefined) => Promise<ApiPage<Row>>,
+  most: number,
+  onRead: (rows: number) => void,
+  signal: AbortSignal,
+): Promise<Every<Row>> {
+  const rows: Row[] = [];
+  let cursor: string | undefined;
+  do {
+    signal.throwIfAborted();
+    const page = await fetchPage(cursor);
+    rows.push(...page.data);
+    onRead(rows.length);
+    cursor = page.next_cursor ?? undefined;
+  } while (cursor !== undefined && rows.length < most);
+  signal.throwIfAborted();
+  return { rows: rows.slice(0, most), hasMore: cursor !== undefined || rows.length > most };
 }
 
 /** Every row, for charts and sums. Raises where there are more than `most`. */

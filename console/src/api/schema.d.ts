@@ -3735,6 +3735,7 @@ export interface components {
             length: components["schemas"]["LengthClass"];
             target: number;
             tier: components["schemas"]["Tier"];
+            too_few: components["schemas"]["BurnAlert"][];
             tpot_ms: number | null;
             ttft_ms: number;
             windows: components["schemas"]["SloWindow"][];
@@ -4923,7 +4924,6 @@ export interface components {
             good_tokens: number;
             goodput: number | null;
             itl_max_ms: components["schemas"]["Percentiles"] | null;
-            itl_ms: components["schemas"]["Percentiles"] | null;
             limited: number;
             limited_share: number | null;
             model: string | null;
@@ -4936,6 +4936,7 @@ export interface components {
             shed_share: number | null;
             superseded: number;
             tier: string | null;
+            tpot_ms: components["schemas"]["Percentiles"] | null;
             ttft_ms: components["schemas"]["Percentiles"] | null;
         };
         /**
@@ -5057,6 +5058,7 @@ export interface components {
          */
         SloReport: {
             added_up_until: string | null;
+            least_bad: number;
             objectives: components["schemas"]["ObjectiveStanding"][];
             version: number;
         };

@@ -1,15 +1,10 @@
-/** Lines or stacked bars over time, drawn by uPlot on a canvas; what they show is also in the table beside them. */
+/** Lines or stacked bars over time, drawn by uPlot on a canvas; what they show is also in a table under them. */
 import { useEffect, useMemo, useRef } from "react";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 import { useTheme } from "../shell/theme";
-
-export interface Series {
-  label: string;
-  /** Aligned to `times`; null: nothing known. */
-  values: (number | null)[];
-  dashed?: boolean;
-}
+import { cellsOf, moment, type Series } from "./chart-cells";
+import { ChartTable } from "./chart-table";
 
 interface ChartProps {
   label: string;
@@ -19,9 +14,15 @@ interface ChartProps {
   kind?: "lines" | "bars";
   format: (value: number) => string;
   height?: number;
+  /** Nothing between 1 and 2: no step of the y axis is smaller. */
+  whole?: boolean;
 }
 
 const SERIES_COLOURS = 6;
+/** Steps of a y axis of whole numbers: 1, 2, 5, 10, 20, … */
+const WHOLE_STEPS = Array.from({ length: 16 }, (_, power) =>
+  [1, 2, 5].map((step) => step * 10 ** power),
+).flat();
 
 /** Sums from the first series up, so that bars stand on each other. */
 export function stack(series: Series[]): (number | null)[][] {
@@ -34,7 +35,15 @@ export function stack(series: Series[]): (number | null)[][] {
   );
 }
 
-export function Chart({ label, times, series, kind = "lines", format, height = 240 }: ChartProps) {
+export function Chart({
+  label,
+  times,
+  series,
+  kind = "lines",
+  format,
+  height = 240,
+  whole = false,
+}: ChartProps) {
   const frame = useRef<HTMLDivElement>(null);
   const theme = useTheme();
   const key = series.map((each) => `${each.label}${each.dashed ? "~" : ""}`).join("|");
@@ -85,7 +94,13 @@ export function Chart({ label, times, series, kind = "lines", format, height = 2
         series: [{}, ...order.map((place) => drawn[place] as uPlot.Series)],
         axes: [
           { ...axis, font, grid: { show: false }, values: (_, ticks) => labels(ticks) },
-          { ...axis, font, size: 74, values: (self, ticks) => amounts(self, ticks, format) },
+          {
+            ...axis,
+            font,
+            size: 74,
+            ...(whole ? { incrs: WHOLE_STEPS } : {}),
+            values: (self, ticks) => amounts(self, ticks, format),
+          },
         ],
         scales: { y: { range: (_, __, most) => [0, most > 0 ? most * 1.08 : 1] } },
         legend: { show: false },
@@ -111,7 +126,7 @@ export function Chart({ label, times, series, kind = "lines", format, height = 2
       made.destroy();
       plot.current = null;
     };
-  }, [key, kind, theme, height]);
+  }, [key, kind, theme, height, whole]);
   useEffect(() => {
     const rest = data.slice(1);
     if (kind === "bars") rest.reverse();
@@ -119,7 +134,7 @@ export function Chart({ label, times, series, kind = "lines", format, height = 2
   }, [data, kind]);
   return (
     <figure className="chart">
-      <div ref={frame} role="img" aria-label={`${label}. The numbers are in the table.`} />
+      <div ref={frame} role="img" aria-label={`${label}. Its numbers are in the table under it.`} />
       <output className="chart-readout small quiet" aria-hidden="true" />
       {series.length > 1 && (
         <ul className="legend">
@@ -131,6 +146,11 @@ export function Chart({ label, times, series, kind = "lines", format, height = 2
           ))}
         </ul>
       )}
+      <ChartTable
+        label={label}
+        headings={["From (UTC)", ...series.map((each) => each.label)]}
+        rows={() => times.map((time, at) => [moment(time), ...cellsOf(series, at, format)])}
+      />
     </figure>
   );
 }
@@ -179,9 +199,8 @@ function tell(
     output.textContent = label;
     return;
   }
-  const when = new Date(time * 1000).toISOString().slice(0, 16).replace("T", " ");
-  const values = series.map((each) => `${each.label}: ${format(each.values[at] ?? 0)}`);
-  output.textContent = `${when} UTC · ${values.join(" · ")}`;
+  const values = cellsOf(series, at, format).map((cell, place) => `${series[place]?.label}: ${cell}`);
+  output.textContent = `${moment(time)} UTC · ${values.join(" · ")}`;
 }
 
 /** The y axis'. Where everything is 0 the scale is none: only the 0 is told. */

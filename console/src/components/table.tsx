@@ -1,29 +1,27 @@
-/** Every list of the console: sorted, virtual beyond a hundred rows, with its next pages and as CSV. */
+/** Every list of the console: sorted by its address, virtual beyond a hundred rows, with its next pages and as CSV. */
 import {
   type ColumnDef,
   createSortedRowModel,
   type RowData,
   rowSortingFeature,
-  sortFn_alphanumeric,
-  sortFn_basic,
-  sortFn_datetime,
   tableFeatures,
   useTable,
 } from "@tanstack/react-table";
 import { useVirtualizer } from "@tanstack/react-virtual";
 import { type ReactNode, useEffect, useMemo, useRef } from "react";
 import type { List } from "../api/list";
-import { csv, download } from "../format/csv";
 import { count } from "../format/number";
 import { Button } from "./button";
 import { ErrorNotice, Loading } from "./notice";
+import { TableCsv } from "./table-csv";
+import { compared, useOrder, type Value } from "./table-sort";
 
 export interface Column<Row extends RowData> {
   /** Unique; also the heading in CSV. */
   id: string;
   heading: string;
   /** What is sorted by and written to CSV. */
-  value: (row: Row) => string | number | null | undefined;
+  value: (row: Row) => Value;
   /** What is shown; the value unless given. */
   cell?: (row: Row) => ReactNode;
   right?: boolean;
@@ -31,13 +29,10 @@ export interface Column<Row extends RowData> {
   actions?: boolean;
 }
 
-const features = tableFeatures({
-  rowSortingFeature,
-  sortedRowModel: createSortedRowModel(),
-  sortFns: { alphanumeric: sortFn_alphanumeric, basic: sortFn_basic, datetime: sortFn_datetime },
-});
+const features = tableFeatures({ rowSortingFeature, sortedRowModel: createSortedRowModel() });
 
 interface TableProps<Row extends RowData> {
+  /** Of its page's tables this one's alone: its order is under it in the address. */
   label: string;
   columns: Column<Row>[];
   list: List<Row> | Row[];
@@ -48,6 +43,7 @@ interface TableProps<Row extends RowData> {
   foot?: ReactNode;
 }
 
+/** Of a row of one line, until it is measured. */
 const ROW_PX = 41;
 const VIRTUAL_FROM = 100;
 
@@ -67,14 +63,30 @@ export function Table<Row extends RowData>({
       columns.map(
         (column): ColumnDef<typeof features, Row> => ({
           id: column.id,
-          accessorFn: (row) => column.value(row) ?? "",
+          accessorFn: (row) => {
+            const value = column.value(row);
+            return value === "" ? undefined : (value ?? undefined);
+          },
           enableSorting: !column.actions,
-          sortFn: "basic",
+          sortFn: (one, other, id) => compared(one.getValue(id), other.getValue(id)),
+          sortUndefined: "last",
         }),
       ),
     [columns],
   );
-  const table = useTable({ features, columns: defs, data, getRowId: rowKey });
+  const [order, choose] = useOrder(
+    label,
+    columns.filter((column) => !column.actions).map((column) => column.id),
+  );
+  const sorting = useMemo(() => (order === null ? [] : [order]), [order]);
+  const table = useTable({
+    features,
+    columns: defs,
+    data,
+    getRowId: rowKey,
+    state: { sorting },
+    onSortingChange: (change) => choose((typeof change === "function" ? change(sorting) : change)[0] ?? null),
+  });
   const rows = table.getRowModel().rows;
   const scroller = useRef<HTMLDivElement>(null);
   const virtual = useVirtualizer({
@@ -94,17 +106,23 @@ export function Table<Row extends RowData>({
   if (paged?.loading) return <Loading lines={6} />;
   if (data.length === 0) return <div className="table-frame">{empty}</div>;
 
-  const shown = items === null ? rows : items.flatMap((item) => rows[item.index] ?? []);
+  const shown =
+    items === null
+      ? rows.map((row, index) => ({ row, index }))
+      : items.flatMap(({ index }) => {
+          const row = rows[index];
+          return row === undefined ? [] : [{ row, index }];
+        });
   const above = items?.[0]?.start ?? 0;
   const below = items === null ? 0 : virtual.getTotalSize() - (items.at(-1)?.end ?? 0);
   return (
     <div className="table-frame">
       {/* biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls is scrolled with the keyboard too */}
       <section className="table-scroll" ref={scroller} aria-label={label} tabIndex={0}>
-        <table className="table" aria-rowcount={rows.length + 1}>
+        <table className="table" aria-rowcount={paged?.hasMore ? -1 : rows.length + 1}>
           <caption className="visually-hidden">{label}</caption>
           <thead>
-            <tr>
+            <tr aria-rowindex={1}>
               {columns.map((column) => {
                 const sorted = table.getColumn(column.id)?.getIsSorted() ?? false;
                 return (
@@ -131,8 +149,13 @@ export function Table<Row extends RowData>({
           </thead>
           <tbody>
             <Spacer height={above} columns={columns.length} />
-            {shown.map((row) => (
-              <tr key={row.id}>
+            {shown.map(({ row, index }) => (
+              <tr
+                key={row.id}
+                aria-rowindex={index + 2}
+                data-index={index}
+                ref={items === null ? undefined : virtual.measureElement}
+              >
                 {columns.map((column) => (
                   <td
                     key={column.id}
@@ -151,39 +174,23 @@ export function Table<Row extends RowData>({
         </table>
       </section>
       <div className="table-foot">
-        <span>
-          {foot ??
-            `${count(data.length)}${paged?.hasMore ? " loaded, more below" : data.length === 1 ? " row" : " rows"}`}
-        </span>
+        <span>{foot ?? footOf(data.length, paged?.hasMore ?? false, order !== null)}</span>
         <span className="row">
           {paged?.hasMore && (
             <Button size="small" busy={paged.loadingMore} onClick={paged.loadMore}>
               Load more
             </Button>
           )}
-          {csvName && (
-            <Button
-              size="small"
-              kind="plain"
-              icon="download"
-              onClick={() => {
-                const written = columns.filter((column) => !column.actions);
-                download(
-                  `${csvName}.csv`,
-                  csv(
-                    written.map((column) => column.id),
-                    rows.map((row) => written.map((column) => column.value(row.original))),
-                  ),
-                );
-              }}
-            >
-              CSV
-            </Button>
-          )}
+          {csvName && <TableCsv name={csvName} columns={columns} list={list} order={order} />}
         </span>
       </div>
     </div>
   );
+}
+
+function footOf(rows: number, hasMore: boolean, sorted: boolean): string {
+  if (!hasMore) return `${count(rows)} ${rows === 1 ? "row" : "rows"}`;
+  return `${count(rows)} loaded${sorted ? " and sorted" : ""}, more below`;
 }
 
 function Spacer({ height, columns }: { height: number; columns: number }) {

@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 import { csv } from "./csv";
 import { amount, microOf, money } from "./money";
 import { change, count, duration, milliseconds, percent, short, signedPercent } from "./number";
-import { relative, utcMonth } from "./time";
+import { notAhead, relative, utcMonth } from "./time";
 
 describe("numbers", () => {
   it("groups thousands and says nothing of nothing", () => {
@@ -31,6 +31,7 @@ describe("numbers", () => {
     expect(signedPercent(change(100, 125))).toBe("+25.0 %");
     expect(signedPercent(change(100, 50))).toBe("−50.0 %");
     expect(signedPercent(change(0, 50))).toBe("new");
+    expect(signedPercent(change(0, 0))).toBe("0.0 %");
     expect(percent(0.1234)).toBe("12.3 %");
   });
 });
@@ -85,4 +86,10 @@ describe("CSV", () => {
       "name\r\nacme;' =1\r\n'＝1\r\n' +1\r\na-b;c\r\n",
     );
   });
+});
+
+it("tells no moment that is to come", () => {
+  const now = new Date("2026-11-24T10:00:30Z");
+  expect(notAhead("2026-11-24T10:01:00Z", now)).toBe("2026-11-24T10:00:30.000Z");
+  expect(notAhead("2026-11-24T10:00:00Z", now)).toBe("2026-11-24T10:00:00.000Z");
 });

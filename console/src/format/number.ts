@@ -48,8 +48,10 @@ export function duration(seconds: number): string {
   return parts.slice(0, 2).join(" ");
 }
 
-/** The change from one figure to another as a share: +0.25 is a quarter more. null where there was nothing. */
+/** The change from one figure to another as a share: +0.25 is a quarter more. null where there was nothing and now is
+ * something. */
 export function change(before: number, now: number): number | null {
+  if (before === now) return 0;
   return before === 0 ? null : (now - before) / before;
 }
 

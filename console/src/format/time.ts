@@ -33,6 +33,11 @@ export function relative(at: string | Date, now: Date = new Date()): string {
   return relativeFormat.format(Math.trunc(seconds / chosen[1]), chosen[0]);
 }
 
+/** A moment that is not to come: the minute that runs is added up to its end. */
+export function notAhead(at: string, now: Date = new Date()): string {
+  return new Date(Math.min(Date.parse(at), now.getTime())).toISOString();
+}
+
 /** The UTC month of a moment, as the API's are: "2026-11". */
 export function utcMonth(at: Date): string {
   return at.toISOString().slice(0, 7);

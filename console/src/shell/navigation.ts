@@ -57,6 +57,7 @@ export const NAVIGATION: Section[] = [
     destinations: [
       { label: "Requests", icon: "request", to: "/org/$organizationId/requests", needs: "requests.read" },
       { label: "Diagnosis", icon: "diagnosis", to: "/org/$organizationId/diagnosis", needs: "requests.read" },
+      { label: "Objectives", icon: "slo", to: "/org/$organizationId/objectives", needs: "usage.read" },
       { label: "Prefix contract", icon: "prefix", to: "/org/$organizationId/prefixes", needs: "usage.read" },
       { label: "Webhooks", icon: "webhook", to: "/org/$organizationId/webhooks", needs: "webhooks.read" },
       { label: "Audit log", icon: "audit", to: "/org/$organizationId/audit", needs: "audit.read" },

@@ -23,8 +23,28 @@ export function flag(raw: Raw, name: string): boolean | undefined {
   return raw[name] === true || raw[name] === "true" ? true : raw[name] === false ? false : undefined;
 }
 
+/** How the page's tables are sorted (`components/table-sort.ts`): part of every page's address, asked of no API. */
+export interface Sorted {
+  sort: string | undefined;
+}
+
 /** A page's parameters: all may be left out. */
-export function searchOf<Read extends object>(read: (raw: Raw) => Read): (raw: Raw) => Partial<Read> {
-  return (raw) =>
-    Object.fromEntries(Object.entries(read(raw)).filter(([, value]) => value !== undefined)) as Partial<Read>;
+export function searchOf<Read extends object>(
+  read: (raw: Raw) => Read,
+): (raw: Raw) => Partial<Read & Sorted> {
+  return (raw) => {
+    const found: Raw = { sort: text(raw, "sort"), ...read(raw) };
+    // the router puts what it is given over what the address says: only a name that is given as undefined is gone
+    return Object.fromEntries(
+      [...Object.keys(raw), ...Object.keys(found)]
+        .filter((name) => name in raw || found[name] !== undefined)
+        .map((name) => [name, found[name]]),
+    ) as Partial<Read & Sorted>;
+  };
+}
+
+/** What a list is asked with: the page's parameters without its order. */
+export function filtersOf<Search extends Partial<Sorted>>(search: Search): Omit<Search, "sort"> {
+  const { sort: _, ...filters } = search;
+  return filters;
 }

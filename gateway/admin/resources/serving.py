@@ -118,9 +118,9 @@ class ServingFigures(Struct, frozen=True, kw_only=True):
     """Output tokens of good requests."""
     ttft_ms: Percentiles | None
     """From arrival to the first generated text."""
-    itl_ms: Percentiles | None
-    """Each request's mean time between two tokens, its first one left out (also called TPOT): percentiles are over
-    requests, not over tokens."""
+    tpot_ms: Percentiles | None
+    """Each request's mean time of a token behind the first, as objectives promise it: percentiles are over requests,
+    not over tokens."""
     itl_max_ms: Percentiles | None
     """Each request's longest time between two arrivals of its tokens."""
 
@@ -279,7 +279,7 @@ def _told(row: asyncpg.Record, percentiles: dict[tuple[Any, ...], Percentiles], 
         cache_hit_share=_share(row["cached_tokens"], row["prompt_tokens"]),
         completion_tokens_per_s=_share(row["completion_tokens"], seconds),
         ttft_ms=percentiles.get((*of, "ttft")),
-        itl_ms=percentiles.get((*of, "tpot")),
+        tpot_ms=percentiles.get((*of, "tpot")),
         itl_max_ms=percentiles.get((*of, "gap")),
     )
 

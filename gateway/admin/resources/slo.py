@@ -39,6 +39,7 @@ from gateway.admin.schemas import ModelName, Moment, Page, PageQuery, Query
 from gateway.db.rows import columns_of, fetch, fetchrow, fetchval, record_of
 from gateway.desired import document
 from gateway.slo.adoption import in_force
+from gateway.slo.budget import LEAST_BAD, BurnPair
 from gateway.slo.cost import MICROSECOND, MINUTE, GoodTokens, PoolCost, Rented, pool_costs, rented
 from gateway.slo.standing import LAST_RUN, Standing, counts_of, end_of, for_deployment, standings, window_counts
 from gateway.slo.tables import COUNTS
@@ -144,6 +145,8 @@ class ObjectiveStanding(Struct, frozen=True, kw_only=True):
     """Part of the error budget of 28 days that is left: 1 untouched, 0 spent, below 0 overspent."""
     burning: list[BurnAlert]
     """What an alert would say; empty when all is well."""
+    too_few: list[BurnAlert]
+    """Too fast as well, but by fewer bad requests in the long window than `least_bad`: no alert says so."""
 
 
 class SloReport(Struct, frozen=True, kw_only=True):
@@ -153,6 +156,8 @@ class SloReport(Struct, frozen=True, kw_only=True):
     """Of the objectives; 0: no worker has put any in force yet."""
     added_up_until: datetime | None
     """The end of the last minute that is in these numbers; null: none was added up yet."""
+    least_bad: int
+    """So many bad requests in its long window an alert needs."""
     objectives: list[ObjectiveStanding]
 
 
@@ -337,7 +342,10 @@ async def _report(call: AdminCall, query: SloQuery, organization_id: UUID | None
             counts = for_deployment(counts)
     wanted = [each for each in objectives if query.tier in (None, each.tier)]
     return SloReport(
-        version=version, added_up_until=until, objectives=[_told(each) for each in standings(wanted, counts)]
+        version=version,
+        added_up_until=until,
+        least_bad=LEAST_BAD,
+        objectives=[_told(each) for each in standings(wanted, counts)],
     )
 
 
@@ -362,8 +370,13 @@ def _told(standing: Standing) -> ObjectiveStanding:
             for name, count in standing.windows.items()
         ],
         budget_left=standing.budget_left,
-        burning=[BurnAlert(long=pair.long, short=pair.short, threshold=pair.threshold) for pair in standing.burning],
+        burning=[_alert(pair) for pair in standing.burning],
+        too_few=[_alert(pair) for pair in standing.too_few],
     )
+
+
+def _alert(pair: BurnPair) -> BurnAlert:
+    return BurnAlert(long=pair.long, short=pair.short, threshold=pair.threshold)
 
 
 async def _totals(

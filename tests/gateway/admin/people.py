@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import AsyncIterator
 from enum import StrEnum
 from typing import Any
 from uuid import UUID, uuid4
@@ -44,6 +46,16 @@ class Client:
 
     async def ask(self, method: str, path: str, body: object = None, **headers: str) -> Answer:
         """path: below /admin/v1. headers: with `_` for `-`."""
+        async with self.opened(method, path, body, **headers) as response:
+            raw = await response.read()
+            answered = {name.lower(): value for name, value in response.headers.items()}
+            return Answer(response.status, answered, msgspec.json.decode(raw) if raw else None)
+
+    @contextlib.asynccontextmanager
+    async def opened(
+        self, method: str, path: str, body: object = None, **headers: str
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """An answer whose end is not waited for, as of a stream."""
         sent = {**self._sends, **{name.replace("_", "-"): value for name, value in headers.items()}}
         if self.secret:
             sent["authorization"] = f"Bearer {self.secret}"
@@ -52,9 +64,7 @@ class Client:
             sent["content-type"] = "application/json"
         url = f"{self._url}/admin/v1{path}"
         async with self._session.request(method, url, data=data, headers=sent) as response:
-            raw = await response.read()
-            answered = {name.lower(): value for name, value in response.headers.items()}
-            return Answer(response.status, answered, msgspec.json.decode(raw) if raw else None)
+            yield response
 
     async def get(self, path: str, **headers: str) -> Any:
         """The body of a successful GET."""

@@ -15,6 +15,8 @@ import msgspec
 import pytest
 
 from gateway.admin.controllers import OPERATIONS
+from gateway.admin.events.route import EVENTS
+from gateway.admin.events.topics import Topic
 from gateway.admin.operation import Operation
 from gateway.tenants.roles import Role
 from tests.gateway.admin.allowed import FILE, LETTERS, Cell, Row, line_of, listed
@@ -115,7 +117,35 @@ def test_every_role_has_a_letter() -> None:
 def test_every_operation_is_listed_once_and_nothing_else_is() -> None:
     lines = [line for line in FILE.read_text().splitlines() if line.startswith("/")]
     places = [" ".join(line.partition("|")[0].split()) for line in lines]
-    assert places == sorted(f"{each.path} {each.method}" for each in OPERATIONS)
+    assert places == sorted([*(f"{each.path} {each.method}" for each in OPERATIONS), *map(events_place, Topic)])
+
+
+def events_place(topic: Topic) -> str:
+    """The stream of news stands beside the operations: what it needs is each topic's."""
+    return f"{EVENTS.path}?topics={topic.value} {EVENTS.method}"
+
+
+@pytest.mark.parametrize("organization", COLUMNS)
+async def test_who_hears_which_news_is_what_is_listed(organization: str, people: People) -> None:
+    rows, column = listed(), next(iter(COLUMNS[organization]))
+
+    async def status(client: Client, method: str, path: str) -> int:
+        async with client.opened(method, path) as response:
+            return response.status
+
+    for number, topic in enumerate(Topic):
+        path, method = events_place(topic).split()
+        credentials = list(Credential)
+        clients = [
+            await people.as_(role, organization, credentials[(number + turn) % len(credentials)])
+            for turn, role in enumerate(Role)
+        ]
+        # all roles at once: a stream's head waits until its gateway has looked for news
+        statuses = await asyncio.gather(*(status(client, method, path) for client in clients))
+        found = dict(zip(Role, statuses, strict=True))
+        assert set(statuses) <= {200, 403}, (topic, found)
+        answered = frozenset(role for role in Role if found[role] == 200)
+        assert getattr(rows[method, path], column) == Cell(answered), (topic, found)
 
 
 @pytest.mark.parametrize("organization", COLUMNS)

@@ -23,7 +23,7 @@ from tests.gateway.admin.people import People
 from tests.gateway.slo.trace_rows import Trace, naive, trace, write
 
 BY_CLASS = {(each.tier, each.length): each for each in OBJECTIVES}
-MEASURES = {"ttft_ms": "ttft_ms", "itl_ms": "tpot_ms", "itl_max_ms": "itl_max_ms"}
+MEASURES = {"ttft_ms": "ttft_ms", "tpot_ms": "tpot_ms", "itl_max_ms": "itl_max_ms"}
 SUMMED = ("requests", "good", "failed", "shed", "limited", "abandoned", "superseded", "prompt_tokens", "cached_tokens")
 DAY = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=3)
 """On which only these tests have requests: what the deployment served is nobody's own."""

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import pytest
 
-from gateway.slo.budget import BUDGET_WINDOW, PAIRS, WINDOWS, BurnPair, Count, budget_left, burn_rate, burning
+from gateway.slo.budget import BUDGET_WINDOW, PAIRS, WINDOWS, BurnPair, Count, budget_left, burn_rate, burning, too_few
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -49,6 +49,14 @@ def test_an_alert_needs_both_windows_and_more_than_a_few_bad_requests(
     long: Count, short: Count, expected: bool
 ) -> None:
     assert burning(BurnPair("1h", "5m", 14.4), {"1h": long, "5m": short}, 0.99) is expected
+
+
+def test_a_few_bad_requests_that_burn_fast_are_told_apart_from_none() -> None:
+    pair, few, many = BurnPair("1h", "5m", 14.4), Count(54, 45), Count(60, 50)
+    fast, slow = Count(6, 5), Count(100, 99)
+    assert too_few(pair, {"1h": few, "5m": fast}, 0.99)
+    assert not too_few(pair, {"1h": few, "5m": slow}, 0.99)
+    assert not too_few(pair, {"1h": many, "5m": fast}, 0.99), "that is an alert"
 
 
 def test_the_pairs_are_those_of_the_workbook() -> None:

@@ -18,6 +18,10 @@ export interface Generation {
   toolCalls: ToolCall[];
   finish: string | null;
   requestId: string | null;
+  /** What the answer's head tells of: phases until the engine began, by the gateway's clock. */
+  phasesMs: Record<string, number>;
+  /** Of this browser's clock: from sending to the answer's head. */
+  headMs: number | null;
   /** Of this browser's clock: from sending to the first text. */
   ttftMs: number | null;
   elapsedMs: number;
@@ -32,6 +36,8 @@ export const NOTHING: Generation = {
   toolCalls: [],
   finish: null,
   requestId: null,
+  phasesMs: {},
+  headMs: null,
   ttftMs: null,
   elapsedMs: 0,
   pieces: 0,
@@ -91,6 +97,18 @@ export function tokensPerSecond({ usage, pieces, ttftMs, elapsedMs }: Generation
   return ((tokens - 1) / (elapsedMs - ttftMs)) * 1000;
 }
 
+/** `auth;dur=0.4, engine;dur=12` as milliseconds by name; what is not told so is left out. */
+export function timingOf(header: string | null): Record<string, number> {
+  const found = [...(header ?? "").matchAll(/([\w-]+);dur=([\d.]+)/g)];
+  return Object.fromEntries(found.map(([, name = "", ms]) => [name, Number(ms)]));
+}
+
+/** Phases as far as they are known: the head's, and what came behind it by this browser's clock. */
+export function phasesSoFar({ phasesMs, headMs, ttftMs, elapsedMs }: Generation): Record<string, number> {
+  if (headMs === null || ttftMs === null) return phasesMs;
+  return { ...phasesMs, first_token: Math.max(0, ttftMs - headMs), decode: elapsedMs - ttftMs };
+}
+
 /** Send it and follow the stream. onChange: with every piece. Raises ApiError where it is refused. */
 export async function generate(
   path: string,
@@ -110,7 +128,13 @@ export async function generate(
   if (!response.ok || response.body === null) {
     throw ApiError.of(response, await response.json().catch(() => undefined));
   }
-  let generation: Generation = { ...NOTHING, requestId: response.headers.get("x-request-id") };
+  let generation: Generation = {
+    ...NOTHING,
+    requestId: response.headers.get("x-request-id"),
+    phasesMs: timingOf(response.headers.get("server-timing")),
+    headMs: performance.now() - began,
+  };
+  onChange(generation);
   const events = response.body
     .pipeThrough(new TextDecoderStream() as ReadableWritablePair<string, Uint8Array<ArrayBuffer>>)
     .pipeThrough(new EventSourceParserStream())

@@ -8,7 +8,7 @@ import { count, milliseconds } from "../../format/number";
 import { useMyself } from "../../shell/session";
 import { useOrganizationId } from "../../shell/shell";
 import { Waterfall } from "../tenants/waterfall";
-import { type Generation, tokensPerSecond } from "./generation";
+import { type Generation, phasesSoFar, tokensPerSecond } from "./generation";
 import { costMicro, priceNow } from "./price";
 
 const TRACE_RETRIES = 12;
@@ -61,7 +61,7 @@ export function Measured({ generation, model }: { generation: Generation; model:
           },
         ]}
       />
-      {trace.data && (
+      {trace.data ? (
         <Card title="Where the time went">
           <div className="stack-tight">
             <Waterfall phases={trace.data.phases_ms} />
@@ -76,6 +76,15 @@ export function Measured({ generation, model }: { generation: Generation; model:
             </p>
           </div>
         </Card>
+      ) : (
+        generation.headMs !== null && (
+          <Card
+            title={generation.running ? "Where the time goes" : "Where the time went"}
+            about="Until the engine begins by the gateway’s clock, from there by this browser’s."
+          >
+            <Waterfall phases={phasesSoFar(generation)} />
+          </Card>
+        )
       )}
     </div>
   );

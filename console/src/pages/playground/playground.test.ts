@@ -1,6 +1,6 @@
 import { execFileSync } from "node:child_process";
 import { describe, expect, it } from "vitest";
-import { NOTHING, taken, tokensPerSecond } from "./generation";
+import { NOTHING, phasesSoFar, taken, timingOf, tokensPerSecond } from "./generation";
 import { namesOf } from "./models";
 import { costMicro } from "./price";
 import { curl, python, pythonValue } from "./snippets";
@@ -82,5 +82,25 @@ describe("a stream", () => {
     const lost = () => taken({ ...NOTHING, requestId: "req_1" }, { error: { message: "engine lost" } }, 1);
     expect(lost).toThrow("engine lost");
     expect(lost).toThrow(expect.objectContaining({ requestId: "req_1" }));
+  });
+});
+
+describe("phases, while it runs", () => {
+  it("are those that the answer's head tells, and nothing it does not", () => {
+    expect(timingOf("auth;dur=0.4, route;dur=1.25, cache;desc=hit, engine;dur=12")).toEqual({
+      auth: 0.4,
+      route: 1.25,
+      engine: 12,
+    });
+    expect(timingOf(null)).toEqual({});
+  });
+  it("go on by this browser's clock", () => {
+    const head = { ...NOTHING, phasesMs: { engine: 12 }, headMs: 20 };
+    expect(phasesSoFar(head)).toEqual({ engine: 12 });
+    expect(phasesSoFar({ ...head, ttftMs: 25, elapsedMs: 125 })).toEqual({
+      engine: 12,
+      first_token: 5,
+      decode: 100,
+    });
   });
 });

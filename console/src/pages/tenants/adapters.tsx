@@ -12,6 +12,7 @@ import { Empty } from "../../components/notice";
 import { Page } from "../../components/page";
 import { type Column, Table } from "../../components/table";
 import { Time } from "../../components/time";
+import { filtersOf } from "../../shell/search";
 import { useMyself } from "../../shell/session";
 import { useProjects } from "./names";
 
@@ -21,7 +22,7 @@ const route = getRouteApi("/signed/org/$organizationId/adapters");
 /** LoRA adapters of the organization and of its projects. */
 export function Adapters() {
   const { organizationId } = route.useParams();
-  const search = route.useSearch();
+  const search = filtersOf(route.useSearch());
   const navigate = route.useNavigate();
   const set = (part: Partial<typeof search>) =>
     void navigate({ search: (old) => ({ ...old, ...part }), replace: true });

@@ -15,6 +15,7 @@ import { Page } from "../../components/page";
 import { type Column, Table } from "../../components/table";
 import { Time } from "../../components/time";
 import { KEY_STATES } from "../../shell/choices";
+import { filtersOf } from "../../shell/search";
 import { useMyself } from "../../shell/session";
 import { EarlierSecret } from "./earlier-secret";
 import { EndsField, endOf, NewSecret, Rotate } from "./key-form";
@@ -24,7 +25,7 @@ const route = getRouteApi("/signed/org/$organizationId/admin-keys");
 
 export function AdminKeys() {
   const { organizationId } = route.useParams();
-  const search = route.useSearch();
+  const search = filtersOf(route.useSearch());
   const navigate = route.useNavigate();
   const { can, account } = useMyself();
   const [open, setOpen] = useState<{ what: "new" } | { what: "rotate" | "revoke"; key: AdminKey } | null>(

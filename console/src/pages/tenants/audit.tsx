@@ -10,6 +10,7 @@ import { Empty } from "../../components/notice";
 import { Facts, Page } from "../../components/page";
 import { type Column, Table } from "../../components/table";
 import { FullTime, Time } from "../../components/time";
+import { filtersOf } from "../../shell/search";
 import { differences, written } from "./audit-difference";
 
 type Entry = Schemas["AuditEntry"];
@@ -18,7 +19,7 @@ const TONES = { added: "good", removed: "bad", changed: "accent" } as const;
 
 export function Audit() {
   const { organizationId } = route.useParams();
-  const search = route.useSearch();
+  const search = filtersOf(route.useSearch());
   const navigate = route.useNavigate();
   const [shown, setShown] = useState<Entry | null>(null);
   const { since, until, ...exact } = search;

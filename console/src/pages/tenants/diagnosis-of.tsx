@@ -66,12 +66,12 @@ export function DiagnosisOf({ found }: { found: Diagnosis }) {
       <NumbersOf rows={found.numbers} />
       <div className="grid-2">
         <Lines
-          title="Not it"
+          title="Ruled out"
           about="Looked for, and not there."
           lines={found.clear.map((each) => words(each))}
         />
         <Lines
-          title="Cannot be told"
+          title="Not enough data"
           about="What would have to be measured first."
           lines={found.unknown.map((each) => `${words(each.cause)}: ${each.why}`)}
         />
@@ -135,11 +135,11 @@ function NumbersOf({ rows }: { rows: Numbers[] }) {
   );
   return (
     <Card
-      title="The two numbers"
-      about="Time to first token, and time of each further one: never one without the other."
+      title="TTFT and TPOT"
+      about="Time to first token, and time per output token behind it: never one without the other."
     >
       <Table
-        label="The two numbers"
+        label="TTFT and TPOT"
         columns={[
           {
             id: "class",
@@ -158,56 +158,56 @@ function NumbersOf({ rows }: { rows: Numbers[] }) {
           },
           {
             id: "ttft_objective_ms",
-            heading: "First token: promised",
+            heading: "TTFT promised",
             right: true,
             value: (row) => row.ttft_objective_ms,
             cell: (row) => milliseconds(row.ttft_objective_ms),
           },
           {
             id: "ttft_p50_ms",
-            heading: "p50",
+            heading: "TTFT p50",
             right: true,
             value: (row) => row.ttft_p50_ms,
             cell: (row) => within(row.ttft_p50_ms, row.ttft_objective_ms),
           },
           {
             id: "ttft_p95_ms",
-            heading: "p95",
+            heading: "TTFT p95",
             right: true,
             value: (row) => row.ttft_p95_ms,
             cell: (row) => within(row.ttft_p95_ms, row.ttft_objective_ms),
           },
           {
             id: "ttft_p99_ms",
-            heading: "p99",
+            heading: "TTFT p99",
             right: true,
             value: (row) => row.ttft_p99_ms,
             cell: (row) => within(row.ttft_p99_ms, row.ttft_objective_ms),
           },
           {
             id: "tpot_objective_ms",
-            heading: "Each token: promised",
+            heading: "TPOT promised",
             right: true,
             value: (row) => row.tpot_objective_ms,
             cell: (row) => milliseconds(row.tpot_objective_ms),
           },
           {
             id: "tpot_p50_ms",
-            heading: "p50",
+            heading: "TPOT p50",
             right: true,
             value: (row) => row.tpot_p50_ms,
             cell: (row) => within(row.tpot_p50_ms, row.tpot_objective_ms),
           },
           {
             id: "tpot_p95_ms",
-            heading: "p95",
+            heading: "TPOT p95",
             right: true,
             value: (row) => row.tpot_p95_ms,
             cell: (row) => within(row.tpot_p95_ms, row.tpot_objective_ms),
           },
           {
             id: "tpot_p99_ms",
-            heading: "p99",
+            heading: "TPOT p99",
             right: true,
             value: (row) => row.tpot_p99_ms,
             cell: (row) => within(row.tpot_p99_ms, row.tpot_objective_ms),
@@ -215,7 +215,7 @@ function NumbersOf({ rows }: { rows: Numbers[] }) {
         ]}
         list={rows}
         rowKey={(row) => `${row.tier}-${row.length}`}
-        csvName="two-numbers"
+        csvName="ttft and tpot"
         empty={<Empty title="No request in this window" />}
       />
     </Card>

@@ -71,7 +71,7 @@ export function Invoices() {
           label="Month"
           type="month"
           value={month}
-          onChange={(value) => void navigate({ search: { month: value }, replace: true })}
+          onChange={(value) => void navigate({ search: (old) => ({ ...old, month: value }), replace: true })}
         />
       </Filters>
       {invoice.error ? (

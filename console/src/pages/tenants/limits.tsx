@@ -89,7 +89,7 @@ function Holds({
   ];
   return (
     <Card
-      title="What holds"
+      title="Effective limits"
       about={
         apiKey
           ? "For requests of this key."

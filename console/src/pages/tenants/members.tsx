@@ -16,6 +16,7 @@ import { ShownOnce } from "../../components/shown-once";
 import { type Column, Table } from "../../components/table";
 import { FullTime, Time } from "../../components/time";
 import { ROLES } from "../../shell/choices";
+import { filtersOf } from "../../shell/search";
 import { useMyself } from "../../shell/session";
 
 type Member = Schemas["Member"];
@@ -49,7 +50,7 @@ type Open =
 
 export function Members() {
   const { organizationId } = route.useParams();
-  const search = route.useSearch();
+  const search = filtersOf(route.useSearch());
   const navigate = route.useNavigate();
   const { can, account } = useMyself();
   const [open, setOpen] = useState<Open | null>(null);

@@ -13,13 +13,14 @@ import { Empty } from "../../components/notice";
 import { Page } from "../../components/page";
 import { type Column, Table } from "../../components/table";
 import { Time } from "../../components/time";
+import { filtersOf } from "../../shell/search";
 import { useMyself } from "../../shell/session";
 
 type Organization = Schemas["Organization"];
 const route = getRouteApi("/signed/organizations");
 
 export function Organizations() {
-  const search = route.useSearch();
+  const search = filtersOf(route.useSearch());
   const navigate = route.useNavigate();
   const { canOperate } = useMyself();
   const [making, setMaking] = useState(false);

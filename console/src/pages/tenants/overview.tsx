@@ -111,6 +111,7 @@ function Traffic({ organizationId }: { organizationId: string }) {
           times={chart.times}
           series={chart.series}
           format={count}
+          whole
         />
       </Card>
     </>
@@ -164,7 +165,7 @@ function Refused({ organizationId }: { organizationId: string }) {
           },
           {
             id: "decision",
-            heading: "Was",
+            heading: "Outcome",
             value: (row) => row.decision,
             cell: (row) => <StateBadge state={row.decision} />,
           },

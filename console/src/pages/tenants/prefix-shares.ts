@@ -1,6 +1,6 @@
 /** Rows of the prefix contract as lines of a chart, and by template. */
 import type { Schemas } from "../../api/client";
-import type { Series } from "../../components/chart";
+import type { Series } from "../../components/chart-cells";
 
 export type Share = Schemas["PrefixTotals"];
 

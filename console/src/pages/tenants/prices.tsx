@@ -15,13 +15,14 @@ import { Page } from "../../components/page";
 import { type Column, Table } from "../../components/table";
 import { Time } from "../../components/time";
 import { amount, microOf } from "../../format/money";
+import { filtersOf } from "../../shell/search";
 import { useMyself } from "../../shell/session";
 
 type Price = Schemas["ModelPrice"];
 const route = getRouteApi("/signed/prices");
 
 export function Prices() {
-  const search = route.useSearch();
+  const search = filtersOf(route.useSearch());
   const navigate = route.useNavigate();
   const { canOperate } = useMyself();
   const [open, setOpen] = useState<{ what: "new" } | { what: "remove" | "end"; price: Price } | null>(null);
@@ -125,7 +126,7 @@ export function Prices() {
         <TextFilter
           label="Model"
           value={search.model}
-          onChange={(model) => void navigate({ search: { model }, replace: true })}
+          onChange={(model) => void navigate({ search: (old) => ({ ...old, model }), replace: true })}
         />
       </Filters>
       <Table

@@ -98,7 +98,7 @@ function Holds({
   ];
   return (
     <Card
-      title="What holds"
+      title="Effective class and share"
       about={
         apiKey
           ? "For requests of this key."

@@ -14,6 +14,7 @@ import { Pending } from "../../components/pending";
 import { type Column, Table } from "../../components/table";
 import { Time } from "../../components/time";
 import { KEY_STATES } from "../../shell/choices";
+import { filtersOf } from "../../shell/search";
 import { useMyself } from "../../shell/session";
 import { EarlierSecret } from "./earlier-secret";
 import { KeyActions } from "./key-actions";
@@ -25,7 +26,7 @@ const route = getRouteApi("/signed/org/$organizationId/projects/$projectId");
 
 export function ProjectPage() {
   const { organizationId, projectId } = route.useParams();
-  const search = route.useSearch();
+  const search = filtersOf(route.useSearch());
   const navigate = route.useNavigate();
   const { can } = useMyself();
   const [open, setOpen] = useState<"none" | "key" | "edit" | "disable">("none");

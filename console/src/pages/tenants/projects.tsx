@@ -9,6 +9,7 @@ import { Empty } from "../../components/notice";
 import { Page } from "../../components/page";
 import { type Column, Table } from "../../components/table";
 import { Time } from "../../components/time";
+import { filtersOf } from "../../shell/search";
 import { useMyself } from "../../shell/session";
 import { ProjectForm } from "./project-form";
 
@@ -17,7 +18,7 @@ const route = getRouteApi("/signed/org/$organizationId/projects");
 
 export function Projects() {
   const { organizationId } = route.useParams();
-  const search = route.useSearch();
+  const search = filtersOf(route.useSearch());
   const navigate = route.useNavigate();
   const { can } = useMyself();
   const [making, setMaking] = useState(false);

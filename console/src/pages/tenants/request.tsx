@@ -85,7 +85,7 @@ export function RequestView({ requestId, crumbs, more }: RequestViewProps) {
             <Facts
               facts={[
                 [
-                  "Was",
+                  "Outcome",
                   <span key="was" className="row">
                     {found.decision && <StateBadge state={found.decision} />} {found.status ?? ""}{" "}
                     {found.error_code ?? ""}
@@ -119,12 +119,12 @@ export function RequestView({ requestId, crumbs, more }: RequestViewProps) {
               ]}
             />
           </Card>
-          <Card title="How its tokens came">
+          <Card title="Latency">
             {latency ? (
               <Facts
                 facts={[
                   ["First token", milliseconds(latency.ttft_ms)],
-                  ["Each further token", milliseconds(latency.tpot_ms)],
+                  ["Time per output token", milliseconds(latency.tpot_ms)],
                   ["Longest gap", milliseconds(latency.itl_max_ms)],
                   ["Gaps over 100 ms", count(latency.gaps_over_100ms)],
                   ["Client took no more for", milliseconds(latency.client_stall_ms)],

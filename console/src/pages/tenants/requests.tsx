@@ -62,7 +62,7 @@ export function Requests() {
     },
     {
       id: "decision",
-      heading: "Was",
+      heading: "Outcome",
       value: (row) => row.decision,
       cell: (row) => <StateBadge state={row.decision} />,
     },

@@ -14,6 +14,7 @@ import { Page } from "../../components/page";
 import { type Column, Table } from "../../components/table";
 import { Time } from "../../components/time";
 import { ROLES } from "../../shell/choices";
+import { filtersOf } from "../../shell/search";
 import { useMyself } from "../../shell/session";
 import { RoleField } from "./members";
 
@@ -22,7 +23,7 @@ const route = getRouteApi("/signed/org/$organizationId/service-accounts");
 
 export function ServiceAccounts() {
   const { organizationId } = route.useParams();
-  const search = route.useSearch();
+  const search = filtersOf(route.useSearch());
   const navigate = route.useNavigate();
   const { can } = useMyself();
   const [open, setOpen] = useState<{ account: ServiceAccount | null; what: "form" | "remove" } | null>(null);

@@ -1,6 +1,6 @@
 /** Rows of usage as lines of a chart, and as totals by group. */
 import type { Schemas } from "../../api/client";
-import type { Series } from "../../components/chart";
+import type { Series } from "../../components/chart-cells";
 import type { USAGE_FIGURES, USAGE_GROUPS } from "../../shell/choices";
 import { moments, type Period } from "./periods";
 

@@ -233,6 +233,7 @@ export function Usage() {
                   times={chart.times}
                   series={chart.series}
                   format={(value) => showShort(figure, value)}
+                  whole={figure !== "amount_micro"}
                 />
               </Card>
               <Table

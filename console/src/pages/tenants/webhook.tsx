@@ -16,6 +16,7 @@ import { type Column, Table } from "../../components/table";
 import { Time } from "../../components/time";
 import { milliseconds } from "../../format/number";
 import { DELIVERY_STATES } from "../../shell/choices";
+import { filtersOf } from "../../shell/search";
 import { useMyself } from "../../shell/session";
 import { stillOpens } from "./earlier-secret";
 import { NewSecret } from "./key-form";
@@ -27,7 +28,7 @@ const FRESH_EVERY_MS = 5000;
 
 export function WebhookPage() {
   const { organizationId, webhookId } = route.useParams();
-  const search = route.useSearch();
+  const search = filtersOf(route.useSearch());
   const navigate = route.useNavigate();
   const goTo = useNavigate();
   const { can } = useMyself();
@@ -163,7 +164,7 @@ export function WebhookPage() {
               all="All"
               options={DELIVERY_STATES}
               value={search.state}
-              onChange={(state) => void navigate({ search: { state }, replace: true })}
+              onChange={(state) => void navigate({ search: (old) => ({ ...old, state }), replace: true })}
             />
           </Filters>
           <Table

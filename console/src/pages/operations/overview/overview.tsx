@@ -13,13 +13,14 @@ import { type Column, Table } from "../../../components/table";
 import { Time } from "../../../components/time";
 import { amount } from "../../../format/money";
 import { count, milliseconds, percent, short } from "../../../format/number";
+import { notAhead } from "../../../format/time";
 import { TIERS } from "../../../shell/choices";
 import { OVERVIEW_PERIODS, type OverviewSpan, PERIOD_NAMES, spanOf } from "./choices";
 
 type Figures = Schemas["ServingFigures"];
 type Series = Schemas["ServingSeries"];
 type Objective = Schemas["ObjectiveStanding"];
-type Measure = "ttft_ms" | "itl_ms" | "itl_max_ms";
+type Measure = "ttft_ms" | "tpot_ms" | "itl_max_ms";
 const route = getRouteApi("/signed/operations");
 const MINUTE_MS = 60_000;
 
@@ -85,11 +86,6 @@ export function DeploymentOverview() {
       </div>
     </Page>
   );
-}
-
-/** The minute that runs is added up to its end, which is not there yet. */
-function notAhead(until: string): string {
-  return new Date(Math.min(Date.parse(until), Date.now())).toISOString();
 }
 
 /** Minutes since 1970, while the page is open. */
@@ -223,6 +219,7 @@ function Charts({ span, which }: { span: OverviewSpan; which: Which }) {
             kind="bars"
             times={times}
             format={count}
+            whole
             series={[
               { label: "answered or left", values: zeroed((row) => row.requests - row.failed - row.limited) },
               { label: "limited", values: zeroed((row) => row.limited) },
@@ -248,10 +245,15 @@ function Charts({ span, which }: { span: OverviewSpan; which: Which }) {
           />
         </Card>
         <Card
-          title="Inter-token latency"
-          about={`Each request’s mean time between two tokens; percentiles are over requests. ${how}`}
+          title="Time per output token"
+          about={`Of each request the mean behind its first token (TPOT); percentiles are over requests. ${how}`}
         >
-          <Chart label="Inter-token latency" times={times} format={milliseconds} series={latency("itl_ms")} />
+          <Chart
+            label="Time per output token"
+            times={times}
+            format={milliseconds}
+            series={latency("tpot_ms")}
+          />
         </Card>
         <Card title="Longest gap between tokens" about={`The worst moment of each request. ${how}`}>
           <Chart
@@ -321,9 +323,9 @@ const NUMBERS: Column<Figures>[] = [
   percentile("ttft_ms", "p50", "TTFT"),
   percentile("ttft_ms", "p95", "TTFT"),
   percentile("ttft_ms", "p99", "TTFT"),
-  percentile("itl_ms", "p50", "ITL"),
-  percentile("itl_ms", "p95", "ITL"),
-  percentile("itl_ms", "p99", "ITL"),
+  percentile("tpot_ms", "p50", "TPOT"),
+  percentile("tpot_ms", "p95", "TPOT"),
+  percentile("tpot_ms", "p99", "TPOT"),
 ];
 
 const BY_TIME: Column<Figures>[] = [
@@ -430,7 +432,7 @@ function kept(row: Objective): number | null {
 
 function Budgets({ which }: { which: Which }) {
   const report = useQuery({
-    queryKey: ["slo", "report", which],
+    queryKey: ["slo", "deployment", "report", which],
     queryFn: () => read(api.GET("/admin/v1/slo", { params: { query: which } })),
   });
   if (report.error) return <ErrorNotice error={report.error} retry={() => void report.refetch()} />;

@@ -84,7 +84,7 @@ export function DeploymentRequests() {
     },
     {
       id: "decision",
-      heading: "Was",
+      heading: "Outcome",
       value: (row) => row.decision,
       cell: (row) => (
         <>

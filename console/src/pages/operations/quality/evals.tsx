@@ -54,7 +54,7 @@ export function Evals() {
             key={each}
             className="tab"
             to="/operations/evals"
-            search={{ ...search, view: each }}
+            search={{ ...search, sort: undefined, view: each }}
             aria-current={each === view ? "page" : undefined}
           >
             {VIEWS[each]}

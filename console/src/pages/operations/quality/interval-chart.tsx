@@ -1,5 +1,7 @@
 /** Estimates with their intervals, one beside the other in time's order, and the bound they are held against. */
 import { useEffect, useRef, useState } from "react";
+import { ChartTable } from "../../../components/chart-table";
+import { absolute } from "../../../format/time";
 
 export interface Point {
   key: string;
@@ -74,7 +76,7 @@ export function IntervalChart({ label, points, bounds, format, domain }: Interva
         width={width}
         height={HEIGHT}
         role="img"
-        aria-label={`${label}. The numbers are in the table.`}
+        aria-label={`${label}. Its numbers are in the table under it.`}
       >
         {[low, (low + high) / 2, high].map((value) => (
           <g key={value}>
@@ -121,6 +123,17 @@ export function IntervalChart({ label, points, bounds, format, domain }: Interva
             </li>
           ))}
       </ul>
+      <ChartTable
+        label={label}
+        headings={["When", "Value", "Lower", "Upper", "Which"]}
+        rows={() =>
+          ordered.map((point) => [
+            absolute(point.at),
+            ...[point.value, point.lower, point.upper].map((value) => (value === null ? "–" : format(value))),
+            point.told,
+          ])
+        }
+      />
     </div>
   );
 }

@@ -86,9 +86,7 @@ export function Reconciliation() {
             <h2>By engine</h2>
             <Table
               label="By engine"
-              columns={engineColumns(
-                (replica) => void navigate({ search: { replica, drift: search.drift } }),
-              )}
+              columns={engineColumns((replica) => void navigate({ search: (old) => ({ ...old, replica }) }))}
               list={engines}
               rowKey={(row) => row.replica_id}
               csvName="drift by engine"
@@ -259,7 +257,9 @@ const WINDOWS: Column<Window>[] = [
     value: (row) => row.window_from,
     cell: (row) => (
       <span className="nowrap-cell" title={`${row.window_from} to ${row.window_until}`}>
-        {row.window_from.slice(0, 10)} {row.window_from.slice(11, 16)}–{row.window_until.slice(11, 16)} UTC
+        {row.window_from.slice(0, 10)}
+        <br />
+        {row.window_from.slice(11, 16)}–{row.window_until.slice(11, 16)} UTC
       </span>
     ),
   },
@@ -270,7 +270,8 @@ const WINDOWS: Column<Window>[] = [
     value: (row) => row.engine_prompt_tokens,
     cell: (row) => (
       <>
-        {count(row.engine_prompt_tokens)}{" "}
+        {count(row.engine_prompt_tokens)}
+        <br />
         <span className="quiet">{between(row.ledger_prompt_tokens_min, row.ledger_prompt_tokens_max)}</span>
       </>
     ),
@@ -289,7 +290,8 @@ const WINDOWS: Column<Window>[] = [
     value: (row) => row.engine_completion_tokens,
     cell: (row) => (
       <>
-        {count(row.engine_completion_tokens)}{" "}
+        {count(row.engine_completion_tokens)}
+        <br />
         <span className="quiet">
           {between(row.ledger_completion_tokens_min, row.ledger_completion_tokens_max)}
         </span>
@@ -315,13 +317,7 @@ const WINDOWS: Column<Window>[] = [
     heading: "What to do",
     value: (row) => adviceOn(row),
     cell: (row) =>
-      drifts(row) ? (
-        <span className="why-cell" title={adviceOn(row)}>
-          {adviceOn(row)}
-        </span>
-      ) : (
-        <Badge tone="good">agrees</Badge>
-      ),
+      drifts(row) ? <span className="advice-cell">{adviceOn(row)}</span> : <Badge tone="good">agrees</Badge>,
   },
   {
     id: "checked_at",

@@ -78,6 +78,7 @@ export function ReleaseEvidence({
               { label: "control", values: [0, ...chosen.control], dashed: true },
             ]}
             format={count}
+            whole
           />
         </Card>
       )}

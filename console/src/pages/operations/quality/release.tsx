@@ -100,7 +100,9 @@ export function ReleasePage() {
             evidence={evidence.data}
             began={found.moves.find((move) => move.event === "begin")?.at ?? found.created_at}
             check={search.check}
-            onCheck={(check) => void navigate({ search: { check }, replace: true, resetScroll: false })}
+            onCheck={(check) =>
+              void navigate({ search: (old) => ({ ...old, check }), replace: true, resetScroll: false })
+            }
           />
         )}
         <Judged release={found} />

@@ -10,6 +10,7 @@ import { Empty } from "../../../components/notice";
 import { Page } from "../../../components/page";
 import { type Column, Table } from "../../../components/table";
 import { Time } from "../../../components/time";
+import { filtersOf } from "../../../shell/search";
 import { useMyself } from "../../../shell/session";
 import { RELEASE_STATES } from "./choices";
 import { ReleaseForm } from "./release-form";
@@ -20,7 +21,7 @@ type Summary = Schemas["ReleaseSummary"];
 const route = getRouteApi("/signed/operations/releases");
 
 export function Releases() {
-  const search = route.useSearch();
+  const search = filtersOf(route.useSearch());
   const navigate = route.useNavigate();
   const { canOperate } = useMyself();
   const [starting, setStarting] = useState(false);

@@ -13,6 +13,7 @@ import { Card, Page } from "../../../components/page";
 import { type Column, Table } from "../../../components/table";
 import { Time } from "../../../components/time";
 import { count, percent } from "../../../format/number";
+import { filtersOf } from "../../../shell/search";
 import { Answer, Answers } from "./answers";
 import { preferenceTold, VOTES } from "./review-words";
 import "./quality.css";
@@ -23,7 +24,7 @@ const route = getRouteApi("/signed/operations/reviews");
 const KEPT = "slipstream.review-keys";
 
 export function Reviews() {
-  const search = route.useSearch();
+  const search = filtersOf(route.useSearch());
   const navigate = route.useNavigate();
   const [cast, setCast] = useState<Vote[]>([]);
   const [byKeys, setByKeys] = useState(() => localStorage.getItem(KEPT) !== "off");

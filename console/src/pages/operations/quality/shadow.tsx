@@ -9,6 +9,7 @@ import { Card, Page, Stats } from "../../../components/page";
 import { type Column, Table } from "../../../components/table";
 import { Time } from "../../../components/time";
 import { count, percent } from "../../../format/number";
+import { filtersOf } from "../../../shell/search";
 import "./quality.css";
 
 type Sums = Schemas["ShadowSums"];
@@ -38,7 +39,7 @@ const MEASURES: [Measured, string, "share" | "ratio"][] = [
 ];
 
 export function Shadow() {
-  const search = route.useSearch();
+  const search = filtersOf(route.useSearch());
   const navigate = route.useNavigate();
   const report = useQuery({
     queryKey: ["shadow", search],

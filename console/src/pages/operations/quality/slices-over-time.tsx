@@ -71,7 +71,7 @@ export function SlicesOverTime({ model, slice }: { model: string | undefined; sl
       <Table
         label="Scores"
         columns={COLUMNS}
-        list={scores.rows}
+        list={scores}
         rowKey={(row) => `${row.run_id} ${row.slice}`}
         csvName="slices over time"
         empty={null}

@@ -85,7 +85,9 @@ export function FleetVersion() {
               label="Compare with version"
               placeholder={String(Math.max(0, found.version - 1))}
               value={search.since}
-              onChange={(value) => void navigate({ search: { since: value }, replace: true })}
+              onChange={(value) =>
+                void navigate({ search: (old) => ({ ...old, since: value }), replace: true })
+              }
             />
           </Filters>
           <Differences lines={found.differences} />

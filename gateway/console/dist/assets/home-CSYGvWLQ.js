@@ -1,1 +1,0 @@
-import{S as e,_ as t,q as n}from"./index-TP8ipesP.js";import{V as r}from"./client-CKCLY0is.js";var i=r();function a(){let{canOperate:r}=e(),a=t();return r(`usage.read`)?(0,i.jsx)(n,{to:`/operations`,replace:!0}):(0,i.jsx)(n,{to:`/org/$organizationId`,params:{organizationId:a},replace:!0})}export{a as Home};

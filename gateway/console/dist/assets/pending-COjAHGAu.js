@@ -1,1 +1,0 @@
-import{V as e,c as t,s as n}from"./client-CKCLY0is.js";import{r}from"./page-D3LN8Qo2.js";var i=e();function a({title:e,query:a}){return(0,i.jsx)(r,{title:e,children:a.error?(0,i.jsx)(n,{error:a.error,retry:()=>void a.refetch()}):(0,i.jsx)(t,{})})}export{a as t};
