@@ -12,9 +12,14 @@ import aiohttp
 import asyncpg
 from playwright.async_api import Browser
 
-from infra.local.folders import APPLICATION_ROLE
+from contracts.desired_state import DesiredState, Model, Pool, Replica
+from contracts.generation import Tier
+from gateway.desired import edits
+from gateway.desired.revision import write
+from infra.local.folders import APPLICATION_ROLE, DataFolder
 from infra.local.postgres import create_database
 from tests.console.pages import Console, seen_by
+from tests.deployment import Deployment
 from tests.gateway.admin.lone_gateway import lone_gateway
 from tests.gateway.admin.people import People
 
@@ -49,6 +54,24 @@ async def administered(server: Path, template: str, valkey_url: str, name: str) 
         await people.move_in()
         yield people
         await database.close()
+
+
+@contextlib.asynccontextmanager
+async def people_of(deployed: Deployment) -> AsyncIterator[People]:
+    """Of a whole deployment, whose fleet has what the things of the admin API's tests are about."""
+    async with aiohttp.ClientSession() as session, deployed.database() as database:
+        async with database.transaction():
+            await write(database, _with_pool_of_things, actor="tests", action="put")
+        pepper = DataFolder(deployed.data).pepper_file.read_text().strip().encode()
+        people = People(session, deployed.url, database, pepper)
+        await people.move_in()
+        yield people
+
+
+def _with_pool_of_things(state: DesiredState) -> DesiredState:
+    """As `lone_gateway` has them; nobody answers there."""
+    pool = Pool("one", "sglang", (Replica("one-0", "http://127.0.0.1:9"),), 1_000, max_adapters=4)
+    return edits.put_model(edits.put_pool(state, pool), Model("narrow", Tier.AUTOCOMPLETE, "one", 4_096))
 
 
 @contextlib.asynccontextmanager

@@ -1,4 +1,4 @@
-"""A tenant's week in the ledger, and what its pages must say of it: added up here from single rows, with plain SQL."""
+"""A tenant's weeks in the ledger, and what its pages must say of it: added up here from single rows, with plain SQL."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from uuid import UUID
 
 import asyncpg
 
-ROWS = 900
-"""One each quarter of an hour, a seventh of them not billed."""
+ROWS, CLOSE = 1_400, 900
+"""One each quarter of an hour, and of those behind the first 900 one each three hours; a seventh of them not billed:
+ten weeks, so that whole ones that are over are met on whichever day it is."""
+DAYS_BACK = 75
 PROJECTS, KEYS = ("backend", "editor"), ("staging", "production")
 PRICES = """
 INSERT INTO gateway.prices (model, valid_from, input_micro, cached_input_micro, cache_write_micro, output_micro)
@@ -28,7 +30,8 @@ SELECT 'req_' || lpad(to_hex((extract(epoch FROM at) * 1000)::bigint), 12, '0') 
        CASE WHEN billed THEN floor(((prompt - cached)::numeric * input_micro + cached::numeric * cached_input_micro
                                     + completion::numeric * output_micro) / 1000000 + 0.5)::bigint ELSE 0 END,
        200, '{}', at, at, at + interval '1 second', 'of-the-test'
-  FROM (SELECT n, now() - interval '1 second' - (n - 1) * interval '15 minutes' AS at,
+  FROM (SELECT n, now() - interval '1 second' - least(n - 1, $5) * interval '15 minutes'
+                     - greatest(n - 1 - $5, 0) * interval '3 hours' AS at,
                11 + n * 7919 % 5003 AS prompt, n * 31 % 11 AS cached,
                1 + n * 104729 % 701 AS completion, n % 7 > 0 AS billed,
                CASE WHEN n % 3 = 0 THEN 'counted-wide' ELSE 'counted-narrow' END AS model,
@@ -46,6 +49,38 @@ SELECT {group} AS name, count(*) AS requests, sum(prompt_tokens) AS prompt_token
  WHERE usage_events.organization_id = $1 AND billed AND requested_at >= $2 AND requested_at < $3
  GROUP BY 1
 """
+BY_DAY = """
+SELECT date_trunc('day', requested_at, 'UTC') AS day, model, count(*) AS requests FROM gateway.usage_events
+ WHERE organization_id = $1 AND billed AND requested_at >= $2 AND requested_at < $3 GROUP BY 1, 2
+"""
+PREFIX_SAMPLES = """
+INSERT INTO gateway.prefix_samples (request_id, organization_id, project_id, model, tier, endpoint, template,
+       session_id, turn, prompt_tokens, reusable_tokens, cause, blocks)
+SELECT request_id, organization_id, project_id, model, tier, 'chat', 'template-' || md5(model), request_id, 1,
+       prompt_tokens, prompt_tokens * (1 + requests.number % 5) / 7,
+       (ARRAY['first', 'new_text'])[1 + requests.number % 2], ARRAY[prompt_tokens]::bigint[]
+  FROM (SELECT *, row_number() OVER (ORDER BY request_id) AS number FROM gateway.usage_events
+         WHERE organization_id = $1 AND requested_at >= now() - interval '5 days') AS requests
+"""
+PREFIX_SHARES = """
+SELECT model, count(*) AS requests, sum(samples.prompt_tokens) AS prompt_tokens,
+       sum(reusable_tokens) AS reusable_tokens, sum(cached_tokens) AS cached_tokens
+  FROM gateway.prefix_samples AS samples JOIN gateway.usage_events AS events USING (request_id, model)
+ WHERE samples.organization_id = $1 GROUP BY 1
+"""
+BILLED = """
+SELECT coalesce(sum(amount_micro), 0)::bigint FROM gateway.usage_events
+ WHERE billed AND requested_at >= $1 AND requested_at < $2
+"""
+APART = """
+SELECT count(*) AS windows, count(*) FILTER (WHERE prompt_drift <> 0 OR completion_drift <> 0) AS differ,
+       sum(engine_prompt_tokens + engine_completion_tokens) AS counted,
+       coalesce(sum(prompt_drift) FILTER (WHERE prompt_drift > 0), 0) AS prompt_plus,
+       coalesce(sum(prompt_drift) FILTER (WHERE prompt_drift < 0), 0) AS prompt_minus,
+       coalesce(sum(completion_drift) FILTER (WHERE completion_drift > 0), 0) AS completion_plus,
+       coalesce(sum(completion_drift) FILTER (WHERE completion_drift < 0), 0) AS completion_minus
+  FROM gateway.reconciliations WHERE $1 IN ('', replica_id)
+"""
 GROUPS = {
     "all": "'all'",
     "project": "projects.name",
@@ -57,7 +92,7 @@ GROUPS = {
 
 
 async def tenant(database: asyncpg.Connection[Any]) -> UUID:
-    """A new organization and its week; its id."""
+    """A new organization and its weeks; its id."""
     organization: UUID = await database.fetchval(
         "INSERT INTO gateway.organizations (name) VALUES ('counted') RETURNING id"
     )
@@ -80,8 +115,8 @@ async def tenant(database: asyncpg.Connection[Any]) -> UUID:
                 )
             )
     await database.execute(PRICES)
-    await database.execute(DAYS, 1 + ROWS // 96)
-    await database.execute(EVENTS, organization, projects, keys, ROWS)
+    await database.execute(DAYS, DAYS_BACK)
+    await database.execute(EVENTS, organization, projects, keys, ROWS, CLOSE)
     return organization
 
 
@@ -91,6 +126,22 @@ async def sums(
     """What was billed of requests that arrived in a period, by group."""
     rows = await database.fetch(SUMS.format(group=GROUPS[by]), organization, start, end)
     return {row["name"]: {name: int(value) for name, value in row.items() if name != "name"} for row in rows}
+
+
+def short(value: int) -> str:
+    """As the console writes counts: below ten thousand in full."""
+    if value < 10_000:
+        return f"{value:,}"
+    for size, letter in ((10**9, "B"), (10**6, "M"), (10**3, "K")):
+        if value >= size:
+            return f"{value / size:.1f}".removesuffix(".0") + letter
+    raise ValueError(value)
+
+
+def apart(plus: int, minus: int) -> str:
+    """As the console writes what engines counted beyond the ledger and what they did not."""
+    told = [f"{sign}{abs(value):,}" for sign, value in (("+", plus), ("−", minus)) if value]
+    return " ".join(told) or "0"
 
 
 def amount(micro: int) -> str:

@@ -1,6 +1,6 @@
-"""Pictures that the guide shows, from those the tests made: `python -m tests.console.gallery FOLDER`.
+"""Pictures that the guide shows, from those that test_gallery.py made: `python -m tests.console.gallery FOLDER`.
 
-The guide decides which: it names each as `pictures/console/NAME-THEME.png`.
+The guide names each as `pictures/console/PAGE-THEME.png`; PAGE is the page's address, with `one` for what it is about.
 """
 
 from __future__ import annotations
@@ -11,13 +11,20 @@ from pathlib import Path
 
 from PIL import Image
 
+from tests.console.pages import file_name
+from tests.console.routes import PARAMETER
 from tests.deployment import ROOT
 
 GUIDE = ROOT / "docs" / "guides" / "console-pages.md"
 KEPT = ROOT / "docs" / "pictures" / "console"
 LINK = re.compile(r"\.\./pictures/console/([\w-]+\.png)")
-COLOURS = 256
+COLOURS = 128
 """Of a palette: the pages are flat, and a picture is a third as large."""
+
+
+def page_name(route: str) -> str:
+    """A page's pictures begin with it."""
+    return file_name(PARAMETER.sub("one", route))
 
 
 def shown() -> list[str]:

@@ -17,9 +17,20 @@ from tests.deployment import ROOT
 
 AXE = ROOT / "console" / "node_modules" / "axe-core" / "axe.min.js"
 GUARD_S = 30
+Theme = Literal["light", "dark"]
+THEMES: tuple[Theme, ...] = ("light", "dark")
 GRAVE = ("serious", "critical")
 PICTURES = "SLIPSTREAM_TEST_PICTURES"
 """An environment variable: the folder where pictures of the pages are kept; without it there are none."""
+MAKE = """
+async ([method, path, body]) => {
+  const session = await (await fetch("/console/api/session")).json();
+  const headers = {"Content-Type": "application/json", "X-CSRF-Token": session.signed_in.csrf_token};
+  const answer = await fetch(path, {method, headers, body: JSON.stringify(body)});
+  if (!answer.ok) throw new Error(`${path}: ${answer.status} ${await answer.text()}`);
+  return await answer.json();
+}
+"""
 OPERATORS_HOME = "**/console/operations"
 ANY_HOME = re.compile(r"/console/(operations|org/[^/]+)$")
 """Where signing in leads: who runs the deployment to its page, others to their organization's."""
@@ -58,23 +69,31 @@ class Console:
 
     async def expect_no_faults(self, name: str) -> None:
         """axe finds nothing serious, in light and in dark; nothing was refused by the content security policy. A
-        picture of each is kept where PICTURES says."""
-        themes: tuple[Literal["light", "dark"], ...] = ("light", "dark")
-        for theme in themes:
+        picture of each is kept where PICTURES says, of the whole page."""
+        for theme in THEMES:
             await self._paint(theme)
-            if AXE.exists():
-                found = await self._axe()
-                assert not found, f"{name}, {theme}: {found}"
-            else:
-                assert os.environ.get("TEST_CHROMIUM") != "required", "required: make console installs axe"
+            found = await self.grave()
+            assert not found, f"{name}, {theme}: {found}"
             if (folder := os.environ.get(PICTURES)) is not None:
                 await self.page.evaluate("scrollTo(0, 0)")
-                await self.page.screenshot(path=Path(folder) / f"{file_name(name)}-{theme}.png")
+                path = Path(folder) / f"{file_name(name)}-{theme}.png"
+                await self.page.screenshot(path=path, full_page=True)
         await self._paint("light")
-        bad = [each for each in self.complaints if not each.startswith(self.expected)]
+        bad = self.bad()
         assert not bad, f"{name}: {bad}"
 
-    async def _paint(self, theme: Literal["light", "dark"]) -> None:
+    def bad(self) -> list[str]:
+        """What the page complained about and no test brought about."""
+        return [each for each in self.complaints if not each.startswith(self.expected)]
+
+    async def grave(self) -> list[str]:
+        """What axe finds serious or worse on the page as it is; nothing where it is not installed and need not be."""
+        if AXE.exists():
+            return await self._axe()
+        assert os.environ.get("TEST_CHROMIUM") != "required", "required: make console installs axe"
+        return []
+
+    async def _paint(self, theme: Theme) -> None:
         await self.page.emulate_media(color_scheme=theme)
         await self.page.wait_for_function("theme => document.documentElement.dataset.theme === theme", arg=theme)
 
@@ -90,6 +109,11 @@ class Console:
             if each["impact"] in GRAVE
             for node in each["nodes"]
         ]
+
+
+async def made(console: Console, path: str, body: object = None, method: str = "POST") -> Any:
+    """What the window's own session has made by the admin API; path: below /admin/v1."""
+    return await console.page.evaluate(MAKE, [method, f"/admin/v1{path}", body or {}])
 
 
 def file_name(name: str) -> str:

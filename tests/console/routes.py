@@ -20,8 +20,9 @@ def routes() -> list[str]:
     return [path for file in files for path in PATH.findall(file.read_text()) if path not in ENTRY]
 
 
-def address(route: str, ids: Mapping[str, str]) -> str | None:
-    """Where the page of these things is; None: not all of them are there."""
-    if any(name not in ids for name in PARAMETER.findall(route)):
-        return None
-    return PARAMETER.sub(lambda found: ids[found[1]], route)
+def addresses(ids: Mapping[str, str]) -> dict[str, str]:
+    """Where the page of every route is, of these things: none is left out."""
+    found = routes()
+    missing = {name for route in found for name in PARAMETER.findall(route)} - set(ids)
+    assert not missing, f"tests/console/administered.py ADDRESSES: what {missing} are, please"
+    return {route: PARAMETER.sub(lambda name: ids[name[1]], route) for route in found}

@@ -1,9 +1,10 @@
-"""Every action of the console, read from its source: it is an operation of the public admin API, for roles that are
-written down, and no page offers it without asking whether the role may.
+"""Every action of the console, read from its source: it is in `actions.txt`, an operation of the public admin API, for
+roles that are written down, and the file that offers it asks whether the role may.
 
-That each of these operations, asked by a session too, writes exactly one audit row with who did it and what was before
-and after is tests/gateway/admin/test_every_endpoint.py's; that exactly the roles of the list are let in,
-test_allowed.py's beside it; and of one's own account, tests/gateway/console/test_own_actions.py's.
+That each button is there for exactly the roles that may press it is test_roles.py's, in a browser; that each of these
+operations, asked by a session too, writes exactly one audit row with who did it and what was before and after is
+tests/gateway/admin/test_every_endpoint.py's; that exactly the roles of the list are let in, test_allowed.py's beside
+it; and of one's own account, tests/gateway/console/test_own_actions.py's.
 """
 
 from __future__ import annotations
@@ -13,12 +14,20 @@ from collections import defaultdict
 from pathlib import Path
 
 from gateway.admin.controllers import OPERATIONS, PREFIX
+from gateway.admin.operation import Operation
 from tests.deployment import ROOT
 from tests.gateway.admin.allowed import listed
 
 SOURCE = ROOT / "console" / "src"
+LIST = Path(__file__).parent / "actions.txt"
+"""File, method and path of each, sorted: what is added to the console or taken away is added or taken away there."""
 CALL = re.compile(r"""\.(POST|PATCH|PUT|DELETE)\(\s*["'`](/[^"'`]+)["'`]""")
+READ = re.compile(r"""\.GET\(\s*["'`](/[^"'`]+)["'`]""")
 BARE = re.compile(r"""method:\s*["'](?:POST|PATCH|PUT|DELETE)["']""")
+BLOCK = re.compile(r"^(?:export )?(?:async )?(?:function|const) (\w+)", re.MULTILINE)
+TABLE = "CALLS"
+TABLE_CALLS = {"PUT": "put", "DELETE": "remove"}
+"""Of limits and priorities, whose calls are the same for three kinds of things."""
 IMPORT = re.compile(r'(?:from|import\()\s*"(\.[^"]+)"')
 OWN_ACCOUNT = "/console/api/"
 """Signing in and one's own account: of whoever is signed in."""
@@ -44,13 +53,65 @@ def importers(texts: dict[Path, str]) -> dict[Path, set[Path]]:
     return found
 
 
+def actions(texts: dict[Path, str]) -> list[tuple[Path, str, str]]:
+    """File, method and path of each."""
+    return sorted((path, method, address) for path, text in texts.items() for method, address in CALL.findall(text))
+
+
+def blocks(text: str) -> dict[str, str]:
+    """A file's functions and constants by name, with their text."""
+    starts = [*BLOCK.finditer(text)]
+    ends = [*(each.start() for each in starts[1:]), len(text)]
+    return {each[1]: text[each.start() : end] for each, end in zip(starts, ends, strict=False)}
+
+
+def asks(text: str, operation: Operation) -> bool:
+    """Whether it asks for the operation's permission: where that is the deployment's, of whoever runs it."""
+    assert operation.permission is not None
+    can = "canOperate" if operation.operator_only else "can(?:Operate)?"
+    return re.search(rf'\b{can}\("{re.escape(operation.permission.value)}"', text) is not None
+
+
+def reads(text: str, declared: dict[tuple[str, str], Operation], permission: object) -> bool:
+    """Whether what it shows takes the same permission to read: then nobody else is shown the button."""
+    return any(declared["GET", each].permission is permission for each in READ.findall(text))
+
+
+class Guards:
+    """Which part of the source asks before an operation is offered."""
+
+    def __init__(self, texts: dict[Path, str]) -> None:
+        self._blocks = {path: blocks(text) for path, text in texts.items()}
+        self._importers = importers(texts)
+
+    def missing(
+        self, operation: Operation, path: Path, name: str, seen: frozenset[tuple[Path, str]] = frozenset()
+    ) -> list[str]:
+        """Where it is offered without: nowhere when this block asks, or each that uses it."""
+        if asks(self._blocks[path][name], operation):
+            return []
+        used = rf"\b{name}\b" if name != TABLE else rf"\b{name}\[\w+\]\.{TABLE_CALLS[operation.method]}\("
+        users = [
+            (file, block)
+            for file in (path, *sorted(self._importers[path]))
+            for block, text in self._blocks[file].items()
+            if (file, block) not in {*seen, (path, name)} and re.search(used, text)
+        ]
+        if not users:
+            return [f"{path.relative_to(SOURCE)}: {name}"]
+        return [each for user in users for each in self.missing(operation, *user, seen | {(path, name)})]
+
+
+def test_the_actions_are_those_of_the_list() -> None:
+    found = [f"{path.relative_to(SOURCE)} {method} {address}" for path, method, address in actions(sources())]
+    assert found == LIST.read_text().splitlines()
+
+
 def test_every_action_is_an_operation_of_the_admin_api_and_asked_for_only_by_who_may() -> None:
     texts = sources()
-    used_by, roles = importers(texts), listed()
+    guards, roles = Guards(texts), listed()
     declared = {(each.method, PREFIX + each.path): each for each in OPERATIONS}
-    actions = [(path, method, address) for path, text in texts.items() for method, address in CALL.findall(text)]
-    assert len(actions) > 35
-    for path, method, address in actions:
+    for path, method, address in actions(texts):
         if address.startswith(OWN_ACCOUNT):
             continue
         place = f"{path.relative_to(SOURCE)}: {method} {address}"
@@ -60,11 +121,15 @@ def test_every_action_is_an_operation_of_the_admin_api_and_asked_for_only_by_who
         row = roles[method, operation.path]
         assert row.operator_own is not None
         assert row.operator_own.answered, f"{place}: nobody may"
-        if operation.permission is not None:
-            # a page that nobody else is led to need not ask again
-            near = (path, *used_by[path], *(path.parent.glob("destinations.ts")))
-            asked = f'"{operation.permission.value}"'
-            assert any(asked in texts[each] for each in near), f"{place} is offered without asking for {asked}"
+        if operation.permission is None:
+            continue
+        if reads(texts[path], declared, operation.permission):
+            continue
+        around = [name for name, text in blocks(texts[path]).items() if f'"{address}"' in text]
+        assert around, place
+        for name in around:
+            missing = guards.missing(operation, path, name)
+            assert not missing, f"{place} is offered without asking for {operation.permission.value}: {missing}"
 
 
 def test_nothing_is_changed_past_the_client() -> None:

@@ -2,23 +2,45 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 from uuid import UUID
 
+import aiohttp
+import asyncpg
+import msgspec
 import pytest
 from playwright.async_api import Page, expect
 
+from contracts.errors import Overloaded
 from contracts.length_class import length_class
 from contracts.objectives import OBJECTIVES
+from gateway.desired import edits
+from gateway.desired.revision import write
 from gateway.metering.journal.request_id import mint
-from gateway.slo.judgement import TraceRow, judge
-from tests.console.figures import GROUPS, ROWS, amount, sums, tenant
-from tests.console.pages import Console
+from gateway.prefixes.rollup import roll_up as roll_up_prefixes
+from gateway.slo.judgement import TraceRow, failed, judge
+from tests.console.figures import (
+    APART,
+    BILLED,
+    BY_DAY,
+    GROUPS,
+    PREFIX_SAMPLES,
+    PREFIX_SHARES,
+    ROWS,
+    amount,
+    apart,
+    short,
+    sums,
+    tenant,
+)
+from tests.console.pages import Console, made
+from tests.console.quality import put_windows
 from tests.deployment import Deployment
 
 COLUMNS = ("requests", "prompt_tokens", "cached_tokens", "completion_tokens")
@@ -28,7 +50,8 @@ INSERT INTO gateway.request_traces (request_id, organization_id, status, error_c
        attempts, prompt_tokens, cached_tokens, completion_tokens, total_ms, ttft_ms, tpot_ms, itl_max_ms, service_class)
 VALUES ($1, $2, $3, $4, '{}', $5, 'fake', 'fake', 1, $6, 0, 10, $7, $8, $9, $10, $11)
 """
-NUMBER = re.compile(r"[\d,]+")
+PRICE = 3.6
+"""Of a replica-hour."""
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +84,7 @@ async def asked_period(owner: Console, path: str) -> tuple[datetime, datetime]:
     return start, end
 
 
-@pytest.mark.parametrize("period", ["7d", "30d", "month"])
+@pytest.mark.parametrize("period", ["24h", "7d", "30d", "month", "90d"])
 @pytest.mark.parametrize("by", list(GROUPS))
 async def test_usage_equals_the_ledger(
     owner: Console, deployed: Deployment, counted: UUID, by: str, period: str
@@ -153,15 +176,116 @@ async def test_a_tenants_overview_equals_the_ledger(owner: Console, deployed: De
     assert await figure(page, "From the cache").inner_text() == f"{share * 100:.1f} %"
 
 
-async def test_objectives_equal_what_each_request_kept(owner: Console, deployed: Deployment, counted: UUID) -> None:
+async def test_what_a_chart_tells_under_the_pointer_equals_the_ledger(
+    owner: Console, deployed: Deployment, counted: UUID
+) -> None:
+    page = owner.page
+    start, end = await asked_period(owner, f"/org/{counted}/usage?period=7d&by=model&figure=requests")
+    async with deployed.database() as database:
+        rows = await database.fetch(BY_DAY, counted, start, end)
+    expected: dict[str, dict[str, str]] = defaultdict(dict)
+    for row in rows:
+        expected[f"{row['day']:%Y-%m-%d}"][row["model"]] = short(row["requests"])
+    figure_of = page.locator("figure.chart")
+    area = await figure_of.locator(".u-over").bounding_box()
+    assert area is not None
+    told: dict[str, dict[str, str]] = {}
+    for step in range(1, 60):
+        await page.mouse.move(area["x"] + area["width"] * step / 60, area["y"] + area["height"] / 2)
+        when, *values = (await figure_of.locator("output").inner_text()).split(" · ")
+        told[when[:10]] = dict(each.split(": ") for each in values)
+    assert told == expected
+
+
+async def test_limits_counters_equal_the_ledger(owner: Console, deployed: Deployment) -> None:
+    organization = (await made(owner, "/organizations", {"name": "limited"}))["id"]
+    project = (await made(owner, f"/organizations/{organization}/projects", {"name": "backend"}))["id"]
+    key = await made(owner, f"/projects/{project}/keys", {"name": "staging"})
+    price = {"model": "fake", "input_micro": 2_500_000, "output_micro": 10_000_000}
+    await made(owner, "/prices", price)
+    limits = {"tokens_per_day": 1_000_000, "money_micro_per_month": 5_000_000}
+    await made(owner, f"/projects/{project}/limits/all", limits, "PUT")
+    body = {"model": "fake", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 8}
+    ids = []
+    async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {key['secret']}"}) as http:
+        for _ in range(3):
+            async with http.post(f"{deployed.url}/v1/chat/completions", json=body) as answer:
+                assert answer.status == 200, await answer.text()
+                await answer.read()
+                ids.append(answer.headers["x-request-id"])
+    rows = await deployed.ledger(*ids)
+    tokens = sum(row["prompt_tokens"] + row["completion_tokens"] for row in rows)
+    spent = sum(row["amount_micro"] for row in rows)
+    assert tokens > 0
+    assert spent > 0
+    page = owner.page
+    await owner.go(f"/org/{organization}/limits?project={project}")
+    card = page.locator("section.card", has=page.get_by_role("heading", name="Of the project"))
+    for label, used, limit in (
+        ("Tokens per day", f"{tokens:,}", "1,000,000"), ("Budget per month", amount(spent), amount(5_000_000)),
+    ):  # fmt: skip
+        await expect(card.get_by_role("listitem").filter(has_text=label)).to_contain_text(f"{used} of {limit} (")
+
+
+async def test_shares_of_prefixes_equal_each_sample(owner: Console, deployed: Deployment, counted: UUID) -> None:
+    async with deployed.database() as database:
+        await database.execute(PREFIX_SAMPLES, counted)
+        await asyncio.to_thread(roll_up_prefixes, deployed.database_url, sample_retention_days=30)
+        rows = {row["model"]: row for row in await database.fetch(PREFIX_SHARES, counted)}
+    whole = {name: sum(int(row[name]) for row in rows.values()) for name in (*COLUMNS[:3], "reusable_tokens")}
+    page = owner.page
+    await owner.go(f"/org/{counted}/prefixes")
+    assert await figure(page, "Requests").inner_text() == short(whole["requests"])
+    assert await figure(page, "Prompt tokens").inner_text() == short(whole["prompt_tokens"])
+    assert await figure(page, "Could be reused").inner_text() == share(whole["reusable_tokens"], whole["prompt_tokens"])
+    assert await figure(page, "Was reused").inner_text() == share(whole["cached_tokens"], whole["prompt_tokens"])
+    lines = page.get_by_role("table", name="Templates").locator("tbody tr")
+    await expect(lines).to_have_count(len(rows))
+    for line in await lines.all():
+        _, model, *cells = [each.strip() for each in await line.get_by_role("cell").all_inner_texts()]
+        of = rows[model]
+        assert cells[:3] == [
+            f"{of['requests']:,}", share(of["reusable_tokens"], of["prompt_tokens"]),
+            share(of["cached_tokens"], of["prompt_tokens"]),
+        ]  # fmt: skip
+
+
+async def test_reconciliation_adds_up_its_windows(owner: Console, deployed: Deployment) -> None:
+    async with deployed.database() as database:
+        await put_windows(database)
+        engines = ["old-0", "new-0"]
+        whole, *each = [await database.fetchrow(APART, name) for name in ("", *engines)]
+    page = owner.page
+    await owner.go("/operations/reconciliation")
+    assert await figure(page, "Windows that differ").inner_text() == f"{whole['differ']} of {whole['windows']}"
+    for name in ("prompt", "completion"):
+        expected = apart(whole[f"{name}_plus"], whole[f"{name}_minus"])
+        assert await figure(page, f"{name.capitalize()} tokens apart").inner_text() == expected
+    for name, of in zip(engines, each, strict=True):
+        row = page.get_by_role("table", name="By engine").get_by_role("row", name=re.compile(f"^{name}"))
+        cells = ["".join(cell.split()) for cell in await row.get_by_role("cell").all_inner_texts()]
+        assert cells[1:6] == [
+            f"{of['windows']}", f"{of['differ']}", f"{of['counted']:,}",
+            apart(of["prompt_plus"], of["prompt_minus"]).replace(" ", ""),
+            apart(of["completion_plus"], of["completion_minus"]).replace(" ", ""),
+        ]  # fmt: skip
+
+
+async def test_objectives_and_the_deployment_equal_what_became_of_each_request(
+    owner: Console, deployed: Deployment, counted: UUID
+) -> None:
     """Judged one by one by the plain rules; half an hour of requests that keep and break each promise."""
     at = datetime.now(UTC) - timedelta(minutes=45)
     kept: Counter[tuple[str, str]] = Counter()
     of: Counter[tuple[str, str]] = Counter()
+    became: Counter[str] = Counter()
+    by_hour: dict[str, Counter[str]] = defaultdict(Counter)
+    good_tokens = 0
     async with deployed.database() as database:
         await database.execute("DELETE FROM gateway.request_traces")
         for table in ("slo_minutes", "slo_hours", "serving_minutes", "serving_hours"):
             await database.execute(f"DELETE FROM gateway.{table}")
+        await price_of_pools(database, at - timedelta(minutes=15))
         for number in range(400):
             objective = OBJECTIVES[number % len(OBJECTIVES)]
             tokens = {"short": 900, "medium": 9_000, "long": 40_000}[objective.length]
@@ -169,6 +293,8 @@ async def test_objectives_equal_what_each_request_kept(owner: Console, deployed:
             tpot_ms = None if objective.tpot_ms is None else objective.tpot_ms * (0.5, 1.2, 0.8)[number // 11 % 3]
             gap_ms = None if objective.itl_max_ms is None else objective.itl_max_ms * (0.9, 0.2, 3.0)[number // 5 % 3]
             status, code = ((200, None), (200, None), (429, "rate_limit_exceeded"), (502, "engine_failed"))[number % 4]
+            if number % 20 == 3:
+                status, code = 503, Overloaded.code
             offline = "offline" if number % 13 == 0 else "standard"
             row = TraceRow(
                 status=status,
@@ -189,6 +315,14 @@ async def test_objectives_equal_what_each_request_kept(owner: Console, deployed:
             assert length_class(tokens) == objective.length
             of[objective.tier, objective.length] += judgement.counted
             kept[objective.tier, objective.length] += judgement.good
+            good_tokens += 10 * judgement.good
+            for each in (became, by_hour[f"{datetime.fromtimestamp(moment_s, UTC):%Y-%m-%d %H:00}"]):
+                each["requests"] += 1
+                each["counted"] += judgement.counted
+                each["good"] += judgement.good
+                each["failed"] += failed(row)
+                each["shed"] += code == Overloaded.code
+                each["limited"] += status == 429
     page = owner.page
     assert 0 < sum(kept.values()) < sum(of.values()) < 400
     await owner.go("/operations/slo?period=24h")
@@ -200,3 +334,83 @@ async def test_objectives_equal_what_each_request_kept(owner: Console, deployed:
         cell = line.get_by_role("cell").nth(2)
         await expect(cell).to_contain_text(f"{of[key]:,} requests", timeout=UNTIL_ADDED_UP_MS)
         assert (await cell.inner_text()).startswith(f"{kept[key] / of[key] * 100:.2f} %"), (key, kept[key], of[key])
+        left = 1 - (1 - kept[key] / of[key]) / (1 - objective.target)
+        assert (await line.get_by_role("cell").nth(3).inner_text()).split("\n")[0] == f"{left * 100:.0f} %"
+    assert await figure(page, "Goodput").inner_text() == share(became["good"], became["counted"], 2)
+    for name in ("failed by us", "shed", "limited"):
+        assert await figure(page, name.capitalize()).inner_text() == short(became[name.split()[0]])
+    await expect_cost_of_the_pool(page, at - timedelta(minutes=15), good_tokens)
+    await expect_the_deployments_page(owner, deployed, became, by_hour)
+    for objective in OBJECTIVES:
+        key = objective.tier, objective.length
+        line = page.get_by_role("table", name="Error budgets").get_by_role(
+            "row", name=re.compile(f"^{objective.tier}, {objective.length} prompts")
+        )
+        left = 1 - (1 - kept[key] / of[key]) / (1 - objective.target)
+        cells = await line.get_by_role("cell").all_inner_texts()
+        assert cells[3:5] == [share(kept[key], of[key], 2), f"{left * 100:.1f} %"], key
+
+
+async def price_of_pools(database: asyncpg.Connection, since: datetime) -> None:
+    """A price for the pool `fake`, as if it had been there since that moment."""
+    async with database.transaction():
+        await write(
+            database,
+            lambda state: edits.put_pool(
+                state, msgspec.structs.replace(edits.find_pool(state, "fake"), price_per_replica_hour=PRICE)
+            ),
+            actor="tests",
+            action="put",
+        )
+        await database.execute(
+            "DELETE FROM gateway.desired_states WHERE version < (SELECT max(version) FROM gateway.desired_states)"
+        )
+        await database.execute("UPDATE gateway.desired_states SET created_at = $1", since)
+
+
+async def expect_cost_of_the_pool(page: Page, since: datetime, good_tokens: int) -> None:
+    """One replica since that moment; the period ends when the page asked, which is between two looks at the clock."""
+    line = page.get_by_role("table", name="Cost of good tokens by pool").get_by_role("row", name=re.compile("^fake"))
+    cells = await line.get_by_role("cell").all_inner_texts()
+    most_h = (datetime.now(UTC) - since) / timedelta(hours=1)
+    hours, cost, per_million = (float(cells[place].replace(",", "")) for place in (1, 2, 4))
+    assert most_h - 0.05 < hours < most_h + 0.01
+    assert abs(cost - hours * PRICE) < PRICE / 60 + 0.01  # of whole minutes
+    assert cells[3] == short(good_tokens)
+    assert abs(per_million - cost / good_tokens * 1e6) <= 0.01 * 1e6 / good_tokens
+
+
+async def expect_the_deployments_page(
+    owner: Console, deployed: Deployment, became: Counter[str], by_hour: dict[str, Counter[str]]
+) -> None:
+    """Its figures, the hours that its charts draw, and what was billed in these hours."""
+    page = owner.page
+    await page.goto("about:blank")
+    async with page.expect_request(lambda each: "/admin/v1/usage?" in each.url) as caught:
+        await owner.go("/operations?period=24h")
+    asked = parse_qs(urlsplit((await caught.value).url).query)
+    start, end = (datetime.fromisoformat(asked[name][0]) for name in ("start", "end"))
+    begin, past = start.replace(minute=0, second=0, microsecond=0), end + timedelta(hours=1, microseconds=-1)
+    async with deployed.database() as database:
+        billed = await database.fetchval(BILLED, begin, past.replace(minute=0, second=0, microsecond=0))
+    requests = became["requests"]
+    await expect(figure(page, "Requests")).to_contain_text(short(requests), timeout=UNTIL_ADDED_UP_MS)
+    assert (await figure(page, "Billed").inner_text()).split()[0] == amount(billed)
+    goodput = share(became["good"], became["counted"], 2)
+    assert await figure(page, "Goodput").inner_text() == f"{goodput} of {short(became['counted'])}"
+    for name in ("shed", "failed", "limited"):
+        told = await figure(page, name.capitalize()).inner_text()
+        assert told == f"{share(became[name], requests, 2)} {became[name]:,}"
+    lines = page.get_by_role("table", name="Figures by hour").locator("tbody tr")
+    await expect(lines).to_have_count(len(by_hour))
+    for line in await lines.all():
+        cells = await line.get_by_role("cell").all_inner_texts()
+        each = by_hour[cells[0]]
+        assert cells[1:4] == [
+            f"{each['requests']:,}", share(each["good"], each["counted"]), share(each["shed"], each["requests"]),
+        ]  # fmt: skip
+
+
+def share(part: float, whole: float, digits: int = 1) -> str:
+    """As the console writes a part."""
+    return f"{float(part / whole) * 100:.{digits}f} %"

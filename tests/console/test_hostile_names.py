@@ -22,7 +22,7 @@ from gateway.admin.controllers import OPERATIONS
 from gateway.admin.operation import Operation
 from gateway.tenants.roles import Role
 from tests.console.administered import addressed, administered, window_of
-from tests.console.routes import address, routes
+from tests.console.routes import addresses
 from tests.gateway.admin.examples import body_for, things_of
 from tests.gateway.admin.people import Client, People
 from tests.gateway.admin.test_every_endpoint import path_of
@@ -133,9 +133,7 @@ async def test_script_in_any_name_is_text_on_every_page(browser: Browser, people
     ids, seen, wrong = addressed(things), set(), []
     async with window_of(browser, people, principal_id) as console:
         await people.database.execute("UPDATE gateway.console_sessions SET user_agent = $1", MARKUP)
-        for route in routes():
-            place = address(route, ids)
-            assert place is not None, f"tests/console/administered.py ADDRESSES: what {route} is about, please"
+        for route, place in addresses(ids).items():
             with contextlib.suppress(TimeoutError, AssertionError):  # what cannot be loaded here waits
                 await console.go(place)
             found: dict[str, Any] = await console.page.evaluate(FOUND)

@@ -14,7 +14,7 @@ from playwright.async_api import Browser, Error, Route
 
 from gateway.tenants.roles import Role
 from tests.console.administered import addressed, administered, window_of
-from tests.console.routes import address, routes
+from tests.console.routes import addresses
 from tests.gateway.admin.examples import things_of
 from tests.gateway.admin.people import People
 
@@ -62,15 +62,13 @@ async def test_no_page_and_no_request_shows_another_tenants(browser: Browser, pe
 
     async with window_of(browser, people, await people.principal("ours", Role.OWNER)) as console:
         await console.page.route(re.compile("/admin/v1/(?!events)"), pass_on)
-        for route in routes():
-            found = address(route, ids)
-            assert found is not None, f"tests/console/administered.py ADDRESSES: what {route} is about, please"
-            place = found
+        everywhere = addresses(ids)
+        for place in everywhere.values():
             await console.go(place)
             if MARK in await console.page.content():
                 leaks.append(f"{place} shows it")
         await console.page.unroute_all(behavior="wait")
-        assert len(answered) > len(routes())
+        assert len(answered) > len(everywhere)
         assert not leaks
     async with window_of(browser, people, await people.principal("theirs", Role.OWNER)) as console:
         await console.go(f"/org/{ids['organizationId']}/projects")  # and its own owner sees it

@@ -23,7 +23,11 @@ from tests.deployment import Deployment
 SECRET = re.compile(r"sk-slip-[0-9A-Za-z]{38}")
 ORGANIZATION = re.compile(r"/org/([0-9a-f-]{36})")
 MEMBERS_PASSWORD = "another four words here"
-HOSTILE = '<img src=x onerror="window.struck = true">'
+SHOWN_WITHIN_S, IN_A_ROW, TRIES = 5.0, 3, 15
+SHOWN_AT = """
+number => document.querySelector("dl").innerText.match(/Requests\\s+([\\d,]+)/)?.[1] === String(number) && Date.now()
+"""
+"""When the usage page counted so many requests."""
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +98,25 @@ async def test_what_a_key_used_shows_on_the_open_page(
     assert status == 200
     await owner.page.get_by_role("cell", name="staging").wait_for()
     assert await owner.page.locator("dt:has-text('Requests') + dd").inner_text() == "1"
+
+
+async def test_what_a_key_used_is_on_the_open_page_within_five_seconds(
+    owner: Console, deployed: Deployment, acme: str, key: str, http: aiohttp.ClientSession
+) -> None:
+    """From the end that the ledger's row tells. A machine that was busy elsewhere is given another try; a page that is
+    not told of news, or totals that come seldom, are late every other time."""
+    page = owner.page
+    await owner.go(f"/org/{acme}/usage?by=key&figure=requests")
+    number = int(await page.locator("dt:has-text('Requests') + dd").inner_text())
+    took_s: list[float] = []
+    while not (len(took_s) >= IN_A_ROW and max(took_s[-IN_A_ROW:]) <= SHOWN_WITHIN_S):
+        assert len(took_s) < TRIES, f"seconds until the page had it: {took_s}"
+        status, request_id = await asked(http, owner.url, key)
+        assert status == 200
+        number += 1
+        shown = await page.wait_for_function(SHOWN_AT, arg=number, timeout=60_000, polling=20)
+        [row] = await deployed.ledger(request_id)
+        took_s.append(await shown.json_value() / 1_000 - row["closed_at"].timestamp())
 
 
 async def test_a_limit_refuses_and_the_request_tells_why(
@@ -184,18 +207,6 @@ async def test_every_page_is_usable_in_light_and_dark(owner: Console, acme: str,
         await owner.go(path)
         assert await owner.heading()
         await owner.expect_no_faults(path)
-
-
-async def test_a_hostile_name_is_text_on_every_page_that_shows_it(owner: Console, acme: str) -> None:
-    await owner.go(f"/org/{acme}/projects")
-    await owner.page.get_by_role("button", name="New project").first.click()
-    dialog = owner.page.get_by_role("dialog")
-    await dialog.get_by_label("Name").fill(HOSTILE)
-    await dialog.get_by_role("button", name="Make project").click()
-    await owner.page.get_by_role("heading", name=HOSTILE, level=1).wait_for()
-    for path in ("projects", "audit", "limits", "usage"):
-        await owner.go(f"/org/{acme}/{path}")
-        assert await owner.page.evaluate("window.struck") is None
 
 
 async def test_a_phone_shows_the_menu_on_demand_and_scrolls_down_only(

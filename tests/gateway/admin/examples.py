@@ -11,6 +11,8 @@ import msgspec
 from contracts.cascade import Cascade
 from contracts.desired_state import DesiredState, Model, Pool, Replica
 from contracts.generation import Tier
+from evals.judge.policy import Policy
+from evals.judge.thresholds import Thresholds
 from gateway.admin.operation import Operation
 from gateway.admin.sealed import seal
 from gateway.admin.webhooks.delivery import use_of
@@ -240,8 +242,13 @@ async def _running_release(people: People) -> object:
             people.database, "tests", model=model, candidate_pool=CANDIDATE, baseline_pool="one", control_pool="",
             stages=[0.0, 0.05, 1.0], shadow_share=0.1, shadow_least=0, slices=[], margins="{}",
         )  # fmt: skip
-        policies: dict[str, Any] = {"policy": "{}", "thresholds": "{}"}
-        await releases_store.step(people.database, made, Event.BEGIN, reason="begun", actor=None, **policies)
+        policy = Policy()
+        latencies_ms = tuple(20.0 * number for number in range(1, len(policy.quantiles) + 1))
+        fixed: dict[str, Any] = {
+            "policy": msgspec.json.encode(policy).decode(),
+            "thresholds": msgspec.json.encode(Thresholds(ttft_ms=latencies_ms, itl_ms=latencies_ms)).decode(),
+        }
+        await releases_store.step(people.database, made, Event.BEGIN, reason="begun", actor=None, **fixed)
     return made.id
 
 

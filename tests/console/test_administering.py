@@ -1,0 +1,209 @@
+"""Webhooks with replay, prices, admin keys and service accounts in a real browser: what is pressed there happens, and
+leaves its rows in the audit log.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+
+import aiohttp
+import pytest
+from playwright.async_api import expect
+
+from tests.console.conftest import CHAT_TOKENIZER, TOKEN, serving
+from tests.console.pages import Console, made
+from tests.deployment import Deployment, fake_fleet
+from tests.fakes.process import fake_engine
+from tests.gateway.admin.receiver import Receiver, receiver
+
+ADMIN_SECRET = re.compile(r"sk-slip-admin-[0-9A-Za-z]{38}")
+WEBHOOK_SECRET = re.compile(r"whsec_\S+")
+GUARD_MS = 60_000
+AUDITED = """
+SELECT action FROM gateway.audit_log WHERE actor_kind = 'member' AND split_part(action, '.', 1) = ANY($1) ORDER BY id
+"""
+
+
+@pytest.fixture(scope="module")
+async def deployed(chromium: str) -> AsyncIterator[Deployment]:
+    """Whose webhooks may go to this machine."""
+    private = {"SLIPSTREAM_GATEWAY__ADMIN__WEBHOOKS__ALLOW_PRIVATE_ADDRESSES": "true"}
+    async with (
+        fake_engine(token=TOKEN) as engine,
+        serving({**fake_fleet(engine.url, tokenizer=CHAT_TOKENIZER), **private}) as running,
+    ):
+        yield running
+
+
+@pytest.fixture(scope="module")
+async def acme(owner: Console) -> str:
+    """A new organization's id."""
+    return str((await made(owner, "/organizations", {"name": "acme"}))["id"])
+
+
+@pytest.fixture
+async def customer() -> AsyncIterator[Receiver]:
+    """A customer's server."""
+    async with receiver() as listening:
+        yield listening
+
+
+async def audited(deployed: Deployment, *subjects: str) -> list[str]:
+    """What was done in the console to things of these kinds, in order."""
+    async with deployed.database() as database:
+        return [row["action"] for row in await database.fetch(AUDITED, list(subjects))]
+
+
+async def kept(owner: Console, secret: re.Pattern[str]) -> str:
+    """The secret that is shown, this once."""
+    shown = owner.page.get_by_text(secret)
+    await shown.wait_for()
+    told = await shown.inner_text()
+    await owner.page.get_by_role("button", name="I have kept it").click()
+    await shown.wait_for(state="detached")
+    return told
+
+
+async def test_a_webhook_is_made_tried_and_its_delivery_sent_again(
+    owner: Console, deployed: Deployment, acme: str, customer: Receiver
+) -> None:
+    page = owner.page
+    await owner.go(f"/org/{acme}/webhooks")
+    await page.get_by_role("button", name="New webhook").first.click()
+    dialog = page.get_by_role("dialog")
+    await dialog.get_by_label("Address").fill(customer.url)
+    await dialog.get_by_label("What for").fill("budgets")
+    await owner.expect_no_faults("the form of a webhook")
+    await dialog.get_by_role("button", name="Save").click()
+    await kept(owner, WEBHOOK_SECRET)
+    await page.get_by_role("link", name=customer.url).click()
+    await page.get_by_role("heading", name="budgets", level=1).wait_for()
+    await owner.settled()
+    await page.get_by_role("button", name="Send a test").click()
+    row = page.get_by_role("table", name="Deliveries").get_by_role("row", name=re.compile("webhook.test"))
+    await expect(row.get_by_role("cell").nth(1)).to_have_text("delivered", timeout=GUARD_MS)
+    assert len(customer.came) == 1
+    await row.get_by_role("button", name="Actions for the delivery of webhook.test").click()
+    await page.get_by_role("menuitem", name="Send again").click()
+    await expect(row.get_by_role("cell").nth(2)).to_have_text("2", timeout=GUARD_MS)
+    await expect(row.get_by_role("cell").nth(1)).to_have_text("delivered", timeout=GUARD_MS)
+    assert [each.event["type"] for each in customer.came] == ["webhook.test"] * 2
+    assert customer.came[0].event["id"] == customer.came[1].event["id"], "the same event, not another"
+    await row.get_by_role("button", name="Actions for the delivery of webhook.test").click()
+    await page.get_by_role("menuitem", name="Attempts…").click()
+    attempts = dialog.get_by_role("table", name="Attempts")
+    await expect(attempts.get_by_role("row", name=re.compile(r"\b200\b"))).to_have_count(2)
+    await owner.expect_no_faults("the attempts of a delivery")
+    await page.keyboard.press("Escape")
+    await page.get_by_role("button", name="More actions").click()
+    await page.get_by_role("menuitem", name="Remove…").click()
+    await dialog.get_by_role("button", name="Remove").click()
+    await page.get_by_role("heading", name="Webhooks", level=1).wait_for()
+    assert await audited(deployed, "webhook", "delivery") == [
+        "webhook.create", "webhook.test", "delivery.retry", "webhook.delete"
+    ]  # fmt: skip
+
+
+async def test_a_price_is_made_planned_removed_and_ended(owner: Console, deployed: Deployment) -> None:
+    page = owner.page
+    await owner.go("/prices?model=fake")
+    await page.get_by_role("button", name="New price").first.click()
+    dialog = page.get_by_role("dialog")
+    await dialog.get_by_label("Model").fill("fake")
+    await dialog.get_by_label("Input, of a million tokens", exact=True).fill("2.5")
+    await dialog.get_by_label("Output, of a million tokens").fill("a dime")
+    await dialog.get_by_text("An amount of at most six decimals.").wait_for()
+    assert await dialog.get_by_role("button", name="Make price").is_disabled()
+    await dialog.get_by_label("Output, of a million tokens").fill("10")
+    await owner.expect_no_faults("the form of a price")
+    await dialog.get_by_role("button", name="Make price").click()
+    rows = page.get_by_role("table", name="Prices").locator("tbody tr")
+    await expect(rows).to_have_count(1)
+    cells = await rows.first.get_by_role("cell").all_inner_texts()
+    assert [cell.strip() for cell in cells[1:5]] == ["2.50", "0.25", "2.50", "10.00"], "the cache's follow the input"
+    later = {
+        "model": "fake",
+        "input_micro": 1,
+        "output_micro": 1,
+        "valid_from": f"{datetime.now(UTC).year + 1}-01-01T00:00:00Z",
+    }
+    planned = (await made(owner, "/prices", later))["version"]
+    await owner.go("/prices?model=fake")
+    await page.get_by_role("button", name=f"Actions for the price of fake, version {planned}").click()
+    await page.get_by_role("menuitem", name="Remove…").click()
+    await dialog.get_by_role("button", name="Remove").click()
+    await expect(rows).to_have_count(1)
+    await page.get_by_role("button", name="Actions for the price of fake, version").click()
+    await page.get_by_role("menuitem", name="End now…").click()
+    await dialog.get_by_role("button", name="End now").click()
+    await dialog.wait_for(state="hidden")
+    await expect(rows.first.get_by_role("cell").nth(7)).not_to_have_text("further notice")
+    async with deployed.database() as database:
+        [row] = await database.fetch("SELECT * FROM gateway.prices WHERE model = 'fake'")
+    assert (row["input_micro"], row["output_micro"]) == (2_500_000, 10_000_000)
+    assert row["valid_until"] <= datetime.now(UTC)
+    assert await audited(deployed, "price") == ["price.create", "price.create", "price.delete", "price.update"]
+
+
+async def status_of(url: str, secret: str) -> int:
+    """What the admin API answers to that key."""
+    async with (
+        aiohttp.ClientSession(headers={"Authorization": f"Bearer {secret}"}) as http,
+        http.get(f"{url}/admin/v1/me") as answer,
+    ):
+        return answer.status
+
+
+async def test_a_service_account_has_admin_keys_that_are_rotated_and_revoked(
+    owner: Console, deployed: Deployment, acme: str
+) -> None:
+    page = owner.page
+    await owner.go(f"/org/{acme}/service-accounts")
+    await page.get_by_role("button", name="New service account").first.click()
+    dialog = page.get_by_role("dialog")
+    await dialog.get_by_label("Name").fill("pipeline")
+    await owner.expect_no_faults("the form of a service account")
+    await dialog.get_by_role("button", name="Save").click()
+    row = page.get_by_role("row", name=re.compile("pipeline"))
+    await expect(row).to_contain_text("viewer")
+    await row.get_by_role("button", name="Actions for pipeline").click()
+    await page.get_by_role("menuitem", name="Change…").click()
+    await dialog.get_by_label("Role").select_option("developer")
+    await dialog.get_by_role("button", name="Save").click()
+    await expect(row).to_contain_text("developer")
+
+    await owner.go(f"/org/{acme}/admin-keys")
+    await page.get_by_role("button", name="New admin key").first.click()
+    await dialog.get_by_label("Name").fill("nightly")
+    assert await dialog.get_by_role("button", name="Make key").is_disabled(), "of whom?"
+    await dialog.get_by_label("Of", exact=True).select_option("pipeline (developer)")
+    await owner.expect_no_faults("the form of an admin key")
+    await dialog.get_by_role("button", name="Make key").click()
+    first = await kept(owner, ADMIN_SECRET)
+    assert await status_of(deployed.url, first) == 200
+    await page.get_by_role("button", name="Actions for nightly").click()
+    await page.get_by_role("menuitem", name="Rotate…").click()
+    await dialog.get_by_label("The old secret ends").select_option(label="now")
+    await dialog.get_by_role("button", name="Make a new secret").click()
+    second = await kept(owner, ADMIN_SECRET)
+    assert [await status_of(deployed.url, each) for each in (first, second)] == [401, 200]
+    await page.get_by_role("button", name="Actions for nightly").click()
+    await page.get_by_role("menuitem", name="Revoke…").click()
+    await dialog.get_by_role("button", name="Revoke").click()
+    await page.get_by_role("cell", name="revoked").wait_for()
+    assert await status_of(deployed.url, second) == 401
+
+    await owner.go(f"/org/{acme}/service-accounts")
+    await row.get_by_role("button", name="Actions for pipeline").click()
+    await page.get_by_role("menuitem", name="Disable").click()
+    await expect(row).to_contain_text("disabled")
+    await row.get_by_role("button", name="Actions for pipeline").click()
+    await page.get_by_role("menuitem", name="Remove…").click()
+    await dialog.get_by_role("button", name="Remove").click()
+    await page.get_by_role("heading", name="No service accounts").wait_for()
+    assert await audited(deployed, "service_account", "admin_key") == [
+        "service_account.create", "service_account.update", "admin_key.create", "admin_key.rotate", "admin_key.revoke",
+        "service_account.update", "service_account.delete",
+    ]  # fmt: skip
