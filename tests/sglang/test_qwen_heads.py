@@ -27,7 +27,11 @@ from training.schedule import Schedule
 from training.served_target import ServedTarget
 from training.windows import Window
 
-pytestmark = [pytest.mark.sglang, pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.sglang,
+    pytest.mark.timeout(1_200),
+    pytest.mark.filterwarnings("ignore:Mismatch dtype between input and weight:UserWarning"),
+]
 SHAPE: dict[str, Any] = {
     "hidden_size": 256, "intermediate_size": 320, "num_hidden_layers": 5, "num_attention_heads": 4,
     "num_key_value_heads": 2, "head_dim": 64, "vocab_size": 2048, "max_position_embeddings": 1024, "rms_norm_eps": 1e-5,
@@ -35,7 +39,7 @@ SHAPE: dict[str, Any] = {
 }  # fmt: skip
 SCALE = 0.3
 """Of its random matrices, which are eight times as wide as those of other tests."""
-TOKENS, PROMPT, PROMPTS = 48, 12, 24
+TOKENS, PROMPT, PROMPTS = 48, 12, 12
 GUESSES = 3
 LEAST_PER_CHECK = 1.3
 """Tokens kept of one and its guesses; 1 is what a head gives that reads other layers than it was trained with."""
@@ -71,8 +75,8 @@ def with_head(folder: Path, family: str) -> Path:
     texts = [[*prompt(number), *written[str(number), 0]] for number in range(PROMPTS)]
     target, source = ServedTarget(folder), OwnWords(texts)
     head = begin(target, source, 1024, TOKENS + PROMPT - 1)
-    schedule = Schedule(steps=60, warmup=4, decay=30, lengths={TOKENS + PROMPT - 1: 1.0})
-    HeadTrainer(head, target, source, schedule, HeadSettings(windows=6), folder / "run").run()
+    schedule = Schedule(steps=24, warmup=2, decay=12, lengths={TOKENS + PROMPT - 1: 1.0})
+    HeadTrainer(head, target, source, schedule, HeadSettings(windows=4), folder / "run").run()
     checkpoint.save(head, folder / "draft", numbers_of(folder))
     return folder
 
@@ -100,7 +104,7 @@ async def guessing(model: Path) -> AsyncIterator[Client]:
 
 
 async def test_sglang_guesses_with_a_head_of_a_qwen(guessing: Client) -> None:
-    asked = [prompt(number) for number in range(0, PROMPTS, 6)]
+    asked = [prompt(number) for number in range(0, PROMPTS, 3)]
     sampling = {"temperature": 0, "max_new_tokens": TOKENS, "ignore_eos": True}
     body = msgspec.json.encode({"input_ids": asked, "sampling_params": sampling})
     status, said = await guessing.fetch(EngineRequest("POST", "/generate", body))
