@@ -28,7 +28,8 @@ test-billing: $(DEV)  ## 20,000 requests, everything killed meanwhile: the ledge
 test-sglang: $(DEV)  ## against the real SGLang, until the first failure (SGLANG_VENV=... SGLANG_SERVE=script TIMES=10)
 	for time in $$(seq $(or $(TIMES),1)); do \
 	  SLIPSTREAM_TEST_SGLANG_VENV=$(SGLANG_VENV) SLIPSTREAM_TEST_SGLANG_SERVE=$(SGLANG_SERVE) \
-	    $(BIN)/python -m pytest -m sglang --timeout 1800 tests/sglang tests/e2e/test_real_sglang.py $(ARGS) || exit 1; \
+	    $(BIN)/python -m pytest -m sglang --timeout 1800 tests/sglang tests/e2e/test_real_sglang.py tests/e2e/test_mixed_pools.py \
+	      $(ARGS) || exit 1; \
 	done
 
 test-vllm: $(DEV)  ## against the real vLLM, until the first failure (VLLM_VENV=... TIMES=3)

@@ -63,6 +63,8 @@ class Shape(msgspec.Struct, frozen=True):
     one_prompt_at_a_time: bool = False
     token_s: float = 0.02
     token_s_per_stream: float = 0.0
+    judged: bool = True
+    """Its ratios are in the last line."""
     prompt_tokens: Callable[[random.Random], int] = usual_prompt
     answer_tokens: Callable[[random.Random], int] = usual_answer
 
@@ -78,6 +80,9 @@ SHAPES = (
           lambda now: 96 if now < 240 else 32 if now < 400 else 160, clients=240),
     Shape("sinks", "as slows, but 96, after 240 s 64, after 400 s 96",
           lambda now: 64 if 240 <= now < 400 else 96, clients=240, queues=False, thrash=0.1),
+    Shape("plunges", "as slows, but 96, after 240 s 32, after 400 s 160",
+          lambda now: 96 if now < 240 else 32 if now < 400 else 160, clients=240, queues=False, thrash=0.1,
+          judged=False),
     Shape("mixed", "as prompts, a tenth of them a hundred times as long", lambda now: 64, clients=150,
           one_prompt_at_a_time=True, prompt_tokens=mixed_prompt),
     Shape("open", "as queues, at nine tenths of what it can do", lambda now: 96, requests_per_s=20.0),

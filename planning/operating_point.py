@@ -47,11 +47,6 @@ class OperatingPoint(msgspec.Struct, frozen=True):
     """In use when every stream is at its end."""
 
     @property
-    def prompt_share(self) -> float:
-        """Part of the time in which prompts are computed."""
-        return self.requests_per_s * self.prefill_s
-
-    @property
     def interference_s(self) -> float:
         """What one prompt adds to every stream beside it."""
         return self.prefill_s - self.prefill_steps * self.step_s

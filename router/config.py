@@ -56,16 +56,19 @@ class ConcurrencyConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     ceiling, and where it begins."""
 
     def __post_init__(self) -> None:
-        if not self.least <= self.initial <= self.most:
-            raise ValueError(f"must have least <= initial <= most, not {self.least}, {self.initial} and {self.most}")
+        if not self.min_limit <= self.initial <= self.max_limit:
+            raise ValueError(
+                "must have min_limit <= initial <= max_limit, not "
+                f"{self.min_limit}, {self.initial} and {self.max_limit}"
+            )
 
     learn: bool = True
     """false: such replicas are given `initial` requests at a time, or what their pool says."""
     initial: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 64
     """Where the limit begins while nothing is known. It rises with every first token that comes early."""
-    least: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 1
+    min_limit: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 1
     """It falls no further; at most `initial`."""
-    most: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 1_024
+    max_limit: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 1_024
     """It rises no further; at least `initial`. Also what a replica is given at most that reports its memory, but not
     how many requests it runs at a time."""
 

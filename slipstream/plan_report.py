@@ -19,12 +19,6 @@ NOT_MEASURED = "not measured"
 LEAST = 0.0001
 """Of what is told as a number: less is told to be less."""
 BYTES = {"bf16": "BF16", "fp8": "FP8", "nvfp4": "NVFP4, a projection"}
-LEGEND = (
-    "error: planned over real, less 1, when it was last measured. Prefill, bandwidth and rate were held against "
-    "published figures of the same card, precision and number of cards; first token and time per token against the "
-    "modelled engine, whose own error comes on top. Queueing has that of the first token it is sized by, cost that of "
-    "the replicas."
-)
 
 
 class ReportedSide(msgspec.Struct, frozen=True):
@@ -108,7 +102,26 @@ def _whole(told: ReportedPlan) -> Iterator[str]:
     yield from _split(plan)
     yield ""
     published = plan.hardware.card_per_hour == PUBLISHED.get(plan.node.gpu.name)
-    yield from textwrap.wrap(LEGEND + (f" Price: {SOURCE}." if published else ""), COLUMNS)
+    yield from textwrap.wrap(_legend(told.errors) + (f" Price: {SOURCE}." if published else ""), COLUMNS)
+
+
+def _legend(errors: MeasuredErrors) -> str:
+    own = "; ".join(
+        f"{error_of(each.error)} {of}"
+        for each, of in (
+            (errors.modelled_ttft_p50, "the median first token"),
+            (errors.modelled_ttft_p99, "its p99"),
+            (errors.modelled_time_per_token, "the time per token"),
+        )
+    )
+    fleet = errors.whole_fleet
+    return (
+        "error: planned over real, less 1, when it was last measured. Prefill, bandwidth and rate were held against "
+        "published figures of the same card, precision and number of cards; first token and time per token against the "
+        f"modelled engine, whose own error comes on top: {own}, against the embedded engine on a processor "
+        f"({errors.modelled_ttft_p50.told}). Queueing has that of the first token it is sized by, cost that of the "
+        f"replicas. A whole fleet's first token, p99: {error_of(fleet.error)} ({fleet.told})."
+    )
 
 
 def _sides(told: ReportedPlan) -> Iterator[Sequence[str]]:

@@ -33,6 +33,8 @@ AUDIT_FOLDER = "audit"
 RENAMED = {
     "router.promises": "router.slos",
     "router.metrics_port": "router.metrics.port",
+    "router.concurrency.least": "router.concurrency.min_limit",
+    "router.concurrency.most": "router.concurrency.max_limit",
     "pools[].running_usage": "pools[].continuous_usage_stats",
 }
 """Settings of earlier releases, and what they are called now."""
@@ -43,6 +45,7 @@ _KEY = (
 INSTEAD = {
     "pools[].api_key": _KEY,
     "pools[].replicas[].api_key": f"{_KEY}; both belong to the pool",
+    "pools[].launch.memory": "it is called memory_fraction now",
     "pools[].launch.role": "it is the pool's own role; TensorRT-LLM's pairs are pools[].launch.disaggregated",
     "pools[].launch.bootstrap_port": "it is bootstrap_port of each replica of the prefill pool",
     "pools[].launch.tensor_parallel": "it is the pool's own tensor_parallel",

@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import click
+import torch
 
 from contracts.errors import ConfigError
+from engines.embedded.models.config import ModelConfig
 from engines.tokenizer.tokenizer import Tokenizer
 from evals.slices.registry import SLICES
 from speculative.eagle import checkpoint
@@ -18,6 +20,8 @@ from training.options import run_options, schedule_and_settings
 from training.served_target import ServedTarget
 from training.text_source import TextSource
 from training.windows import WindowSource
+
+DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
 
 
 @click.command()
@@ -37,6 +41,13 @@ from training.windows import WindowSource
     help="Go on from this head of an earlier state of the same model, with its vocabulary.",
 )
 @click.option("--out", type=click.Path(path_type=Path), help="Default: the folder `draft` in the model's.")
+@click.option(
+    "--dtype",
+    type=click.Choice(["auto", *DTYPES]),
+    default="auto",
+    show_default=True,
+    help="The head is written in; auto: what the model's config.json says, which engines ask of a head.",
+)
 @run_options
 def command(
     model: Path,
@@ -46,6 +57,7 @@ def command(
     draft_vocabulary: int,
     from_head: Path | None,
     out: Path | None,
+    dtype: str,
     **given: Any,
 ) -> None:
     """Train a draft head: with --text for any model that the engine serves; for those that are made here with --corpus
@@ -53,7 +65,9 @@ def command(
     schedule, settings = schedule_and_settings(given)
     if text is not None and corpus is not None:
         raise click.UsageError("give --text or --corpus")
-    target: Target = _served(model) if text is not None else export.load(model).eval().requires_grad_(False)
+    device = torch.device(settings.device)
+    written = numbers_of(model) if dtype == "auto" else DTYPES[dtype]
+    target: Target = _served(model, device) if text is not None else _own(model, device)
     windows: WindowSource
     if text is not None:
         windows = TextSource(text, Tokenizer.load(model), given["seed"] + 1, text_tokens)
@@ -72,12 +86,29 @@ def command(
     trainer = HeadTrainer(head, target, windows, schedule, head_settings, given["run"], say=click.echo)
     trainer.run()
     folder = out or model / "draft"
-    checkpoint.save(head, folder)
+    checkpoint.save(trainer.head, folder, written)
     click.echo(f"{folder}: {(folder / 'model.safetensors').stat().st_size / 1e6:.1f} MB")
 
 
-def _served(model: Path) -> ServedTarget:
-    target = ServedTarget(model)
+def numbers_of(model: Path) -> torch.dtype:
+    """The number format that a head of this model is written in: an engine computes both in one, and heads of another
+    are refused. Raises ConfigError for a model in a format that no head has."""
+    dtype = ModelConfig.read(model).dtype
+    if dtype not in DTYPES:
+        raise ConfigError(
+            f"{model}: config.json says torch_dtype {dtype}; heads are written in {', '.join(DTYPES)}: choose one "
+            "with --dtype, that which the engine is started with",
+            param="dtype",
+        )
+    return DTYPES[dtype]
+
+
+def _own(model: Path, device: torch.device) -> Target:
+    return export.load(model).eval().requires_grad_(False).to(device)
+
+
+def _served(model: Path, device: torch.device) -> ServedTarget:
+    target = ServedTarget(model, device)
     tokens = Tokenizer.load(model).vocabulary_size
     if tokens > target.shape.vocab_size:
         raise ConfigError(

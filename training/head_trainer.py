@@ -37,7 +37,7 @@ class Target(Protocol):
 
     @property
     def embedding(self) -> Tensor:
-        """The table of its input, (vocab, hidden)."""
+        """The table of its input, (vocab, hidden). Where it is, everything is computed."""
         ...
 
     def hidden_and_outputs(self, ids: Tensor, wanted: tuple[int, ...]) -> tuple[Tensor, list[Tensor]]:
@@ -69,9 +69,9 @@ class HeadSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def begin(target: Target, source: WindowSource, draft_vocabulary: int, length: int) -> EagleHead:
-    """A head for this target. The tokens it can guess are the most frequent counted ones of the source's first 400
-    windows."""
-    shape = target.shape
+    """A head for this target, on its device. The tokens it can guess are the most frequent counted ones of the source's
+    first 400 windows."""
+    shape, device = target.shape, target.embedding.device
     head = EagleHead(
         HeadConfig(
             vocab_size=shape.vocab_size,
@@ -86,14 +86,14 @@ def begin(target: Target, source: WindowSource, draft_vocabulary: int, length: i
             max_position_embeddings=shape.max_position_embeddings,
             eagle_aux_hidden_state_layer_ids=default_layers(shape.num_hidden_layers),
         )
-    )
-    head.use_vocabulary(_frequent(source, head.config, length))
+    ).to(device)
+    head.use_vocabulary(_frequent(source, head.config, length).to(device))
     last = f"model.layers.{shape.num_hidden_layers - 1}"
     with torch.no_grad():
         head.lm_head.weight.copy_(target.weight("lm_head.weight")[head.t2d])
         head.norm.weight.copy_(target.weight("model.norm.weight"))
         head.fc.weight.zero_()
-        head.fc.weight[:, -shape.hidden_size :] = torch.eye(shape.hidden_size)
+        head.fc.weight[:, -shape.hidden_size :] = torch.eye(shape.hidden_size, device=device)
         own = head.midlayer.state_dict()
         own["self_attn.o_proj.weight"].zero_()
         for name in ("mlp.gate_proj", "mlp.up_proj", "mlp.down_proj", "post_attention_layernorm"):
@@ -102,7 +102,7 @@ def begin(target: Target, source: WindowSource, draft_vocabulary: int, length: i
 
 
 class HeadTrainer:
-    """One run. The target is only read."""
+    """One run, on the target's device. The target is only read."""
 
     def __init__(
         self,
@@ -114,7 +114,8 @@ class HeadTrainer:
         folder: Path,
         say: Callable[[str], None] = lambda line: None,
     ) -> None:
-        self.head = head
+        self._device = target.embedding.device
+        self.head = head.to(self._device)
         self.step = 0
         self._target = target
         self._source = source
@@ -125,7 +126,7 @@ class HeadTrainer:
         self._optimizer = Optimizer(head, settings.muon_rate, settings.adam_rate)
         folder.mkdir(parents=True, exist_ok=True)
         if (folder / CHECKPOINT).exists():
-            state = torch.load(folder / CHECKPOINT)
+            state = torch.load(folder / CHECKPOINT, map_location=self._device)
             head.load_state_dict(state["head"])
             self._optimizer.restore(state["optimizer"])
             self.step = state["step"]
@@ -164,11 +165,12 @@ class HeadTrainer:
         accuracies = []
         for number in range(self.step * settings.windows, (self.step + 1) * settings.windows):
             window = self._source.window(number, length)
-            ids, counted = torch.tensor(window.tokens), torch.tensor(window.counted)
+            ids = torch.tensor(window.tokens, device=self._device)
+            counted = torch.tensor(window.counted, device=self._device)
             if not counted[2 : len(ids) - settings.guesses].any():
                 continue
             states, scores = self._look(ids)
-            with torch.autocast("cpu", torch.bfloat16):
+            with torch.autocast(self._device.type, torch.bfloat16):
                 unrolled = unroll(
                     self.head, ids, states, scores, self._target.embedding.detach(), settings.guesses, counted
                 )
@@ -181,7 +183,7 @@ class HeadTrainer:
     @torch.no_grad()
     def _look(self, ids: Tensor) -> tuple[Tensor, Tensor]:
         """The target's features and scores after every token."""
-        with torch.autocast("cpu", torch.bfloat16):
+        with torch.autocast(self._device.type, torch.bfloat16):
             hidden, outputs = self._target.hidden_and_outputs(
                 ids[None], self.head.config.eagle_aux_hidden_state_layer_ids
             )

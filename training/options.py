@@ -31,7 +31,7 @@ def run_options(command: Command) -> Command:
         click.option("--muon-rate", default=0.02, show_default=True, help="Peak rate of matrices."),
         click.option("--adam-rate", default=0.003, show_default=True, help="Peak rate of tables and norms."),
         click.option("--seed", default=1, show_default=True),
-        click.option("--device", default="cpu", show_default=True, help="cpu or cuda."),
+        click.option("--device", default="cpu", show_default=True, help="cpu, cuda or one of several: cuda:1."),
         click.option("--compiled", is_flag=True, help="Through torch.compile; needs a C++ compiler."),
         click.option("--threads", default=1, show_default=True, help="On a CPU; two runs of one beat one of two."),
     )
@@ -41,7 +41,9 @@ def run_options(command: Command) -> Command:
 
 
 def schedule_and_settings(given: dict[str, Any]) -> tuple[Schedule, Settings]:
-    """What `run_options` were given; sets torch's threads and how this process keeps memory."""
+    """What `run_options` were given; sets torch's threads and how this process keeps memory. Raises ConfigError for a
+    device that is not there."""
+    device = device_of(given["device"])
     torch.set_num_threads(given["threads"])
     keep_freed_memory()
     schedule = Schedule(
@@ -53,13 +55,29 @@ def schedule_and_settings(given: dict[str, Any]) -> tuple[Schedule, Settings]:
     )
     settings = Settings(
         batch_tokens=given["batch_tokens"],
-        micro_tokens=2048 if given["device"] == "cpu" else 65536,
+        micro_tokens=2048 if device.type == "cpu" else 65536,
         muon_rate=given["muon_rate"],
         adam_rate=given["adam_rate"],
         device=given["device"],
         compiled=given["compiled"],
     )
     return schedule, settings
+
+
+def device_of(text: str) -> torch.device:
+    """`cpu`, `cuda` or `cuda:1`. Raises ConfigError for anything else, and where torch finds no such GPU."""
+    kind, _, number = text.partition(":")
+    if text == "cpu":
+        return torch.device(text)
+    if kind != "cuda" or (number and not number.isdecimal()):
+        raise ConfigError(f"--device: {text!r} is neither cpu nor cuda nor like cuda:1", param="device")
+    found = torch.cuda.device_count()
+    if int(number or 0) >= found:
+        raise ConfigError(
+            f"--device: {text} was asked for, and torch finds {found} CUDA devices; give cpu, or one of those",
+            param="device",
+        )
+    return torch.device(text)
 
 
 def lengths(text: str) -> dict[int, float]:

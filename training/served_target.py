@@ -14,6 +14,7 @@ from engines.embedded.models.registry import load_model
 from engines.embedded.quantization.passes import states_of
 from training.model import Shape
 
+CPU = torch.device("cpu")
 LEAST_LAYERS = 4
 """A head reads the outputs of three layers, none of them the last."""
 
@@ -21,7 +22,7 @@ LEAST_LAYERS = 4
 class ServedTarget:
     """See `training.head_trainer.Target`. It has no gradients."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, device: torch.device = CPU) -> None:
         """Raises ConfigError for a folder that the engine does not load or whose model is too shallow for a head."""
         config = ModelConfig.read(folder)
         if config.num_hidden_layers < LEAST_LAYERS:
@@ -30,7 +31,7 @@ class ServedTarget:
                 f"between layers, so {LEAST_LAYERS} are needed",
                 param="num_hidden_layers",
             )
-        self._model = load_model(folder, "auto")
+        self._model = load_model(folder, "auto", device=device)
         self._checkpoint = Checkpoint(folder)
         self._tied = config.tie_word_embeddings
         # how positions are stretched is the target's own matter: a head turns by the plain base frequency
@@ -51,17 +52,17 @@ class ServedTarget:
     def hidden_and_outputs(self, ids: Tensor, wanted: tuple[int, ...]) -> tuple[Tensor, list[Tensor]]:
         """ids: (1, tokens)."""
         # the engine's kernels round by themselves
-        with torch.autocast("cpu", enabled=False):
+        with torch.autocast(self.embedding.device.type, enabled=False):
             hidden, outputs = states_of(self._model, [ids[0].tolist()], wanted)
         return hidden[None], [output[None].float() for output in outputs]
 
     def scores(self, hidden: Tensor) -> Tensor:
         """hidden: (1, tokens, hidden)."""
-        with torch.autocast("cpu", enabled=False):
+        with torch.autocast(self.embedding.device.type, enabled=False):
             return self._model.logits(hidden[0])[None]
 
     def weight(self, name: str) -> Tensor:
-        """A tensor of the folder in float32."""
+        """A tensor of the folder in float32, on the device."""
         if self._tied and name == "lm_head.weight":
             return self.embedding
-        return self._checkpoint.stored(name).float()
+        return self._checkpoint.stored(name).to(self.embedding.device).float()

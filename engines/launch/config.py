@@ -95,7 +95,7 @@ class LaunchConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     attention: Literal["auto", "fa3", "flashinfer", "triton"] = "auto"
     """Attention kernels. auto: fa3 on Hopper, else flashinfer; TensorRT-LLM's own there."""
 
-    memory: Annotated[float, Meta(gt=0.1, le=0.98)] = 0.9
+    memory_fraction: Annotated[float, Meta(gt=0.1, le=0.98)] = 0.9
     """Part of the cards' memory for weights, draft weights, keys and values; the rest is for activations and the
     runtime."""
 

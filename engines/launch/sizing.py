@@ -111,7 +111,7 @@ def node_of(
     weights, _ = weights_of(launch, gpu, field)
     shape = weights.value.of(shape_of(launch, field))
     shape = msgspec.structs.replace(shape, kv_bytes=1.0 if kv_dtype_of(launch, weights.value).value == "fp8" else 2.0)
-    usable = launch.memory
+    usable = launch.memory_fraction
     if speculating and (share := _head_share(launch, shape, gpu, tensor_parallel)):
         # a head has a layer of keys and values of its own
         shape = msgspec.structs.replace(shape, kv_bytes=shape.kv_bytes * (1 + 1 / shape.layers))
@@ -167,7 +167,7 @@ def size(
         + (f" - {node.adapter_bytes / 1e9:.1f} GB for adapters" if max_adapters else "")
         + f" = {node.memory.kv_bytes / 1e9:.1f} GB, "
         f"{node.memory.kv_tokens:,} tokens of keys and values"
-        + (", beside a draft head" if node.usable_memory < launch.memory else ""),
+        + (", beside a draft head" if node.usable_memory < launch.memory_fraction else ""),
     )
     return Sizing(
         node=node,

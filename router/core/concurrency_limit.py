@@ -149,7 +149,7 @@ class ConcurrencyLimit:
     """One replica's. ceiling: of its pool; 0: none."""
 
     def __init__(self, config: ConcurrencyConfig, ceiling: int = 0) -> None:
-        self._least, self._most = float(config.least), float(config.most)
+        self._least, self._most = float(config.min_limit), float(config.max_limit)
         self._limit = self._initial = float(config.initial)
         self.move = Move.INITIAL
         self.moves: Counter[Move] = Counter()
@@ -173,8 +173,8 @@ class ConcurrencyLimit:
 
     def bound(self, config: ConcurrencyConfig, ceiling: int) -> None:
         """Keep between these bounds from now on. ceiling: of the pool, which is also what it begins with; 0: none."""
-        self._most = float(ceiling or config.most)
-        self._least = min(float(config.least), self._most)
+        self._most = float(ceiling or config.max_limit)
+        self._least = min(float(config.min_limit), self._most)
         self._initial = float(ceiling or config.initial)
         self._to(float(ceiling) or self._limit, Move.SET)
 

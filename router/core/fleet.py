@@ -175,4 +175,4 @@ class Fleet:
             replica.limit.bound(settings, ceiling)
         replica.ceiling = ceiling
         # what reports its memory alone is limited by that
-        replica.unreported = settings.most if settings.learn else settings.initial
+        replica.unreported = settings.max_limit if settings.learn else settings.initial

@@ -35,7 +35,7 @@ def save(head: EagleHead, folder: Path, dtype: torch.dtype = torch.bfloat16) -> 
     }
     (folder / "config.json").write_bytes(msgspec.json.format(msgspec.json.encode(config), indent=1))
     tensors = {
-        name: (tensor.to(dtype) if tensor.is_floating_point() else tensor).contiguous()
+        name: (tensor.to(dtype) if tensor.is_floating_point() else tensor).contiguous().cpu()
         for name, tensor in head.state_dict().items()
     }
     save_file(tensors, str(folder / "model.safetensors"))

@@ -42,10 +42,11 @@ class EagleHead(nn.Module):
         self.register_buffer("t2d", t2d)
 
     def use_vocabulary(self, ids: Tensor) -> None:
-        """Let the head guess these target ids. ids: (draft_vocab_size,) int64, each once, in any order."""
+        """Let the head guess these target ids. ids: (draft_vocab_size,) int64, each once, in any order, on
+        the head's device."""
         ids = ids.sort().values
-        self.d2t = ids - torch.arange(len(ids))
-        self.t2d = torch.zeros(self.config.vocab_size, dtype=torch.bool).index_fill_(0, ids, True)
+        self.d2t = ids - torch.arange(len(ids), device=ids.device)
+        self.t2d = torch.zeros(self.config.vocab_size, dtype=torch.bool, device=ids.device).index_fill_(0, ids, True)
 
     def target_ids(self, draft_ids: Tensor) -> Tensor:
         """Draft ids in the target's numbering."""

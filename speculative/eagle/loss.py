@@ -35,16 +35,17 @@ def unroll(
 
     ids: (n,); states: (n, 3 * hidden), the target's features after each token; scores: (n, vocab), the target's logits
     after each token; embedding: the target's table; steps: guesses in a row, less than n - 1; counted: (n,) bool, the
-    tokens of which a guess matters, all if left out. Raises ValueError for a sequence too short, or if none counts.
+    tokens of which a guess matters, all if left out; all on the head's device. Raises ValueError for a
+    sequence too short, or if none counts.
     """
     count = len(ids) - 1 - steps
     if count < 1:
         raise ValueError(f"{len(ids)} tokens are too few to guess {steps} in a row")
     if counted is None:
-        counted = torch.ones(len(ids), dtype=torch.bool)
+        counted = torch.ones(len(ids), dtype=torch.bool, device=ids.device)
     if not counted[2 : 2 + count].any():
         raise ValueError("no token counts")
-    loss = torch.zeros(())
+    loss = torch.zeros((), device=ids.device)
     accuracy: list[float] = []
     for step, outputs in enumerate(outputs_by_step(head, ids, states, embedding, steps)):
         # after tokens 0 .. t+1+step, of which the last `step` are the ones guessed before
@@ -71,8 +72,8 @@ def outputs_by_step(head: EagleHead, ids: Tensor, states: Tensor, embedding: Ten
     features = head.features(states[:count])
     config = head.config
     shared = config.num_attention_heads // config.num_key_value_heads
-    causal = torch.ones(count, count, dtype=torch.bool).tril()
-    at = torch.arange(count)
+    causal = torch.ones(count, count, dtype=torch.bool, device=ids.device).tril()
+    at = torch.arange(count, device=ids.device)
     keys: list[Tensor] = []
     values: list[Tensor] = []
     outputs: list[Tensor] = []

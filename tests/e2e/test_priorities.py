@@ -4,101 +4,35 @@ over the admin API, asked for by `service_tier`, told by explain and trace. Coun
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import AsyncIterator
+from typing import Any
 
-import httpx2
 import msgspec
-import openai
 import pytest
 
 from contracts.desired_state import Model, Pool, Replica
 from contracts.generation import Tier
-from infra.local.folders import DataFolder
 from tests.deployment import Deployment, deployment
-from tests.e2e.failures.processes import until
+from tests.e2e.one_place import OnePlace, Stream
 from tests.fakes.process import FakeEngineProcess, fake_engine
 
 pytestmark = pytest.mark.timeout(400)
 TOKEN = "deployment-token-of-the-tests"
-HOLDER = "the one that is served"
-Stream = openai.AsyncStream[openai.types.chat.ChatCompletionChunk]
 
 
-class Place:
-    """The platform before one engine with one place."""
+class Place(OnePlace):
+    """The engine is a fake one."""
 
     def __init__(self, platform: Deployment, engine: FakeEngineProcess) -> None:
-        self.platform = platform
+        super().__init__(platform, "hosted")
         self.engine = engine
-        self.served: list[str] = []
-        """Names of the requests, in the order in which they were answered."""
-        self.request_ids: dict[str, str] = {}
-        self.clients: dict[str, openai.AsyncOpenAI] = {}
-        self.tiers: dict[str, str | None] = {}
-        """What the answers say in `service_tier`, by name."""
 
-    def client(self, key: str) -> openai.AsyncOpenAI:
-        """One for each key."""
-        if key not in self.clients:
-            self.clients[key] = openai.AsyncOpenAI(
-                base_url=f"{self.platform.url}/v1", api_key=key, max_retries=0, timeout=120.0
-            )
-        return self.clients[key]
-
-    async def put_share(self, organization: str, share: int) -> None:
-        """Over the admin API, by the owner whom `up` made."""
-        found = re.search(r"sk-slip-admin-[0-9A-Za-z]+", self.platform.output)
-        assert found is not None, self.platform.output
-        headers = {"authorization": f"Bearer {found.group()}"}
-        async with httpx2.AsyncClient(base_url=f"{self.platform.url}/admin/v1", headers=headers) as http:
-            listed = (await http.get("/organizations")).json()["data"]
-            (id_,) = (one["id"] for one in listed if one["name"] == organization)
-            answer = await http.put(f"/organizations/{id_}/priorities/chat", json={"share": share})
-            assert answer.status_code == 200, answer.text
-
-    async def hold(self, key: str) -> Stream:
-        """Take the only place until the stream is closed."""
-        client = self.client(key)
-
-        async def answers() -> bool:
-            try:
-                await client.chat.completions.create(model="hosted", messages=[{"role": "user", "content": "Hello"}])
-            except openai.APIError:
-                return False
-            return True
-
-        await until(answers)
+    async def hold(self, key: str, **asked: Any) -> Stream:
+        """See `OnePlace.hold`; the engine says one token and then nothing."""
         await self.engine.control(hang_after_tokens=1)
-        stream = await client.chat.completions.create(
-            model="hosted", messages=[{"role": "user", "content": HOLDER}], stream=True
-        )
-        assert await anext(stream)
+        stream = await super().hold(key, **asked)
         await self.engine.control(hang_after_tokens=-1)
         return stream
-
-    async def ask(self, name: str, key: str, tier: str | None = None) -> None:
-        """One request, to its end."""
-        more = {} if tier is None else {"service_tier": tier}
-        answer = await self.client(key).chat.completions.with_raw_response.create(
-            model="hosted", messages=[{"role": "user", "content": "The same for all"}], extra_body=more
-        )
-        self.served.append(name)
-        self.request_ids[name] = answer.headers["x-request-id"]
-        self.tiers[name] = answer.parse().service_tier
-
-    async def waiting(self, count: int) -> None:
-        """Return once so many wait in the router."""
-        listed = msgspec.json.decode(DataFolder(self.platform.data).prometheus_targets.read_bytes())
-        (target,) = (one["targets"][0] for one in listed if one["labels"]["instance"] == "router")
-        async with httpx2.AsyncClient() as http:
-
-            async def holds() -> bool:
-                page = (await http.get(f"http://{target}/metrics")).text
-                queued = (line for line in page.splitlines() if line.startswith("slipstream_router_queued{"))
-                return sum(float(line.rpartition(" ")[2]) for line in queued) == count
-
-            await until(holds)
 
 
 @pytest.fixture

@@ -212,7 +212,7 @@ EVENTS = st.lists(
 def test_whatever_is_told_it_stays_between_its_bounds(
     events: list[tuple[str, float, int, int]], least: int, initial: int, most: int
 ) -> None:
-    limit = ConcurrencyLimit(ConcurrencyConfig(least=least, initial=initial, most=most))
+    limit = ConcurrencyLimit(ConcurrencyConfig(min_limit=least, initial=initial, max_limit=most))
     for kind, seconds, tokens, in_flight in events:
         if kind == "first":
             limit.first_token(seconds, tokens, in_flight)

@@ -68,7 +68,7 @@ def test_what_an_engine_reports_to_run_goes_before_what_is_learnt() -> None:
 
 
 def test_an_engine_that_reports_its_memory_is_limited_by_that() -> None:
-    one = core(initial=4, most=500)
+    one = core(initial=4, max_limit=500)
     one.polled(capacity_tokens=300)
     assert limit(one) == (500, "router.concurrency")
     assert 0 < len(fill(one, 40)) < 40
@@ -103,7 +103,9 @@ def test_another_engine_under_the_name_is_learnt_anew() -> None:
 
 
 def test_a_tenants_requests_are_served_as_they_came_even_when_all_are_late() -> None:
-    one = Core(fleet(replicas=("r1",), max_concurrency=0), concurrency=ConcurrencyConfig(learn=True, initial=1, most=1))
+    one = Core(
+        fleet(replicas=("r1",), max_concurrency=0), concurrency=ConcurrencyConfig(learn=True, initial=1, max_limit=1)
+    )
     one.learn(0.0001)
     fill(one, 1)
     order = []
@@ -128,7 +130,7 @@ def test_the_explanation_says_what_the_limit_was_and_why() -> None:
     assert (candidate.max_concurrency, candidate.limited_by) == (4, "learnt: nothing has been learnt yet")
 
 
-@pytest.mark.parametrize("bounds", [{"least": 9, "initial": 8}, {"initial": 8, "most": 7}])
+@pytest.mark.parametrize("bounds", [{"min_limit": 9, "initial": 8}, {"initial": 8, "max_limit": 7}])
 def test_bounds_that_cross_stop_the_start(bounds: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="least <= initial <= most"):
+    with pytest.raises(ValueError, match="min_limit <= initial <= max_limit"):
         RouterConfig(concurrency=ConcurrencyConfig(**bounds))

@@ -75,6 +75,16 @@ def test_each_number_in_the_table_has_an_error_beside_it_or_says_that_none_was_m
     assert "decides" in told
 
 
+def test_what_no_test_computes_anew_is_told_with_its_source_and_its_day() -> None:
+    told = " ".join(run(*CHAT, "--tensor-parallel", "4", "--ttft-ms", "2000").split())
+    assert "-1 to +6 % the median first token; -2 to +4 % its p99" in told
+    assert "(python -m benchmarks.simulator_validation, 2026-11-20, in no test)" in told
+    assert "-22 to -19 % (slipstream simulate of Mooncake's recorded conversations, 2026-11-22, in no test)" in told
+    errors = msgspec.json.decode(run(*CHAT, "--json"))["plans"][0]["errors"]
+    for name in ("modelled_ttft_p50", "modelled_ttft_p99", "modelled_time_per_token", "whole_fleet"):
+        assert errors[name].keys() == {"error", "source", "measured_on"}
+
+
 def test_json_holds_the_plan_its_sides_and_its_errors() -> None:
     told = msgspec.json.decode(run(*CHAT, *ALL, "--precision", "nvfp4", "--json"))
     assert [each["projected"] for each in told["plans"]] == [True]

@@ -147,6 +147,24 @@ def test_settings_of_earlier_releases_are_taken_under_their_new_names(tmp_path: 
     assert settings.load(file).router.slos == (SloClass(Tier.CHAT, 4_096, 0.5),)
 
 
+def test_the_learnt_limits_bounds_are_taken_under_their_new_names(tmp_path: Path) -> None:
+    file = tmp_path / "slipstream.toml"
+    file.write_text("[router.concurrency]\nleast = 2\nmost = 90\n")
+    learnt = settings.load(file).router.concurrency
+    assert (learnt.min_limit, learnt.max_limit) == (2, 90)
+
+
+def test_a_launchs_old_name_is_refused_by_its_new_one(tmp_path: Path) -> None:
+    file = tmp_path / "slipstream.toml"
+    file.write_text(
+        '[[models]]\nname = "m"\ntier = "chat"\npool = "chat"\ncontext_tokens = 4096\n'
+        '[[pools]]\nname = "chat"\ndriver = "sglang"\nlaunch = { memory = 0.8 }\n'
+        'replicas = [{ id = "a", url = "http://127.0.0.1:1" }]\n'
+    )
+    with pytest.raises(ConfigError, match=r"launch.*memory.*memory_fraction"):
+        settings.load(file)
+
+
 def test_every_new_name_is_a_setting_and_no_old_one_is() -> None:
     known = {name for name, _ in fields(Settings)} | {f"pools[].{name}" for name, _ in fields(PoolSettings)}
     assert set(settings.RENAMED.values()) <= known

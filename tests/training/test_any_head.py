@@ -4,44 +4,35 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
+import msgspec
 import pytest
 import torch
 from click.testing import CliRunner
+from safetensors import safe_open
 
 from contracts.errors import ConfigError
+from engines.launch.draft_head import HeadOfAnotherModel, require_head_of
 from engines.tokenizer.tokenizer import Tokenizer
 from speculative.config import SpeculationConfig
 from speculative.eagle import checkpoint
+from speculative.eagle.config import HeadConfig, default_layers
+from speculative.eagle.head import EagleHead
+from speculative.eagle.loss import outputs_by_step
 from tests.engines.embedded.test_eagle import ids
 from tests.engines.embedded.tiny import CONFIG, make_engine, random_weights, request, write_model
+from tests.training import families
+from tests.training.families import FAMILIES
 from training import export
 from training.__main__ import main
 from training.served_target import ServedTarget
 from training.text_source import TextSource
 
 DEEP = {**CONFIG, "num_hidden_layers": 4}
-FAMILIES: dict[str, dict[str, Any]] = {
-    "llama": {"tie_word_embeddings": False},
-    "qwen2": {"architectures": ["Qwen2ForCausalLM"]},
-    "qwen3": {"architectures": ["Qwen3ForCausalLM"], "tie_word_embeddings": False},
-}
 
 
 def model_of(folder: Path, family: str) -> Path:
-    config = {**DEEP, **FAMILIES[family]}
-    weights = random_weights(config)
-    for layer in range(4):
-        attention = f"model.layers.{layer}.self_attn"
-        if family == "qwen2":
-            weights |= {
-                f"{attention}.{name}_proj.bias": torch.full((size,), 0.1)
-                for name, size in (("q", 32), ("k", 16), ("v", 16))
-            }
-        if family == "qwen3":
-            weights |= {f"{attention}.{name}_norm.weight": torch.full((8,), 1.1) for name in "qk"}
-    return write_model(folder, config, weights)
+    return families.model_of(folder, family, DEEP)
 
 
 @pytest.fixture
@@ -52,7 +43,7 @@ def text(tmp_path: Path) -> Path:
     return path
 
 
-def train(model: Path, text: Path, run: Path, out: Path, steps: int) -> str:
+def train(model: Path, text: Path, run: Path, out: Path, steps: int, **more: object) -> str:
     given: dict[str, object] = {
         "--model": model,
         "--text": text,
@@ -62,6 +53,7 @@ def train(model: Path, text: Path, run: Path, out: Path, steps: int) -> str:
         "--warmup": 1,
     }
     given |= {"--lengths": 24, "--batch-tokens": 96, "--draft-vocabulary": 256}
+    given |= {f"--{name}": value for name, value in more.items()}
     words = ["head", *(str(word) for pair in given.items() for word in pair)]
     result = CliRunner().invoke(main, words, catch_exceptions=False)
     assert result.exit_code == 0, result.output
@@ -79,6 +71,72 @@ def test_a_head_is_trained_for_any_family_and_changes_no_answer(family: str, tex
     speculation = SpeculationConfig(method="eagle", head=str(out), governed=False)
     prompt = request("a", [5, 17, 400, 33, 9])
     assert ids(make_engine(model, speculation=speculation), prompt) == ids(make_engine(model), prompt)
+
+
+@pytest.mark.filterwarnings("ignore:Mismatch dtype between input and weight:UserWarning")
+@pytest.mark.parametrize(("numbers", "given"), [("float16", None), ("bfloat16", None), ("float32", "float16")])
+def test_a_head_is_written_in_its_targets_numbers_or_in_those_asked_for(
+    numbers: str, given: str | None, text: Path, tmp_path: Path
+) -> None:
+    config = {**DEEP, "torch_dtype": numbers}
+    model, out = write_model(tmp_path / "model", config, random_weights(config)), tmp_path / "head"
+    train(model, text, tmp_path / "run", out, 1, **({} if given is None else {"dtype": given}))
+    wanted = given or numbers
+    assert json.loads((out / "config.json").read_bytes())["torch_dtype"] == wanted
+    with safe_open(str(out / "model.safetensors"), "pt") as file:
+        assert {str(file.get_tensor(name).dtype) for name in file.keys()} == {  # noqa: SIM118
+            f"torch.{wanted}", "torch.int64", "torch.bool",
+        }  # fmt: skip
+    # what render refuses says that this command makes a head that fits
+    if given is None:
+        assert require_head_of(model, out, "eagle3", 512, "pools[0]")
+    else:
+        with pytest.raises(HeadOfAnotherModel, match=r"its numbers are float16, those of .* float32"):
+            require_head_of(model, out, "eagle3", 512, "pools[0]")
+
+
+def test_a_model_whose_numbers_no_head_has_is_refused(text: Path, tmp_path: Path) -> None:
+    config = {**DEEP, "torch_dtype": "float8_e4m3fn"}
+    model = write_model(tmp_path / "model", config, random_weights(DEEP))
+    with pytest.raises(ConfigError, match=r"torch_dtype float8_e4m3fn; .* choose one with --dtype"):
+        train(model, text, tmp_path / "run", tmp_path / "head", 1)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a CUDA GPU is there")
+@pytest.mark.parametrize(
+    ("device", "why"), [("cuda", "torch finds 0 CUDA devices; give cpu"), ("gpu", "neither cpu nor cuda")]
+)
+def test_a_device_that_is_not_there_is_refused_and_not_ignored(
+    device: str, why: str, text: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=why):
+        train(model_of(tmp_path / "llama", "llama"), text, tmp_path / "run", tmp_path / "head", 1, device=device)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU")
+@pytest.mark.filterwarnings("ignore:Mismatch dtype between input and weight:UserWarning")
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_head_is_trained_on_a_gpu(family: str, text: Path, tmp_path: Path) -> None:
+    model, out = model_of(tmp_path / family, family), tmp_path / "head"
+    train(model, text, tmp_path / "run", out, 3, device="cuda")
+    assert torch.cuda.max_memory_allocated() > 0
+    # and goes on without one
+    assert "resumed at step 3" in train(model, text, tmp_path / "run", out, 5)
+    assert checkpoint.load(out).lm_head.weight.isfinite().all()
+
+
+def test_nothing_of_a_head_is_computed_on_another_device_than_its_own(tmp_path: Path) -> None:
+    """The meta device computes shapes alone, and refuses tensors of another device beside its own."""
+    meta, count = torch.device("meta"), 12
+    of_a_head = {"draft_vocab_size": 256, "eagle_aux_hidden_state_layer_ids": default_layers(4)}
+    head = EagleHead(msgspec.convert({**DEEP, **of_a_head}, HeadConfig)).to(meta)
+    head.use_vocabulary(torch.arange(256, device=meta))
+    tokens = torch.zeros(count, dtype=torch.int64, device=meta)
+    states, table = torch.zeros(count, 96, device=meta), torch.zeros(2048, 32, device=meta)
+    found = outputs_by_step(head, tokens, states, table, 3)
+    assert [each.device.type for each in found] == ["meta"] * 3
+    assert {each.device.type for each in head.state_dict().values()} == {"meta"}
 
 
 def test_what_the_engine_computes_is_what_the_trainers_own_model_does(tmp_path: Path) -> None:

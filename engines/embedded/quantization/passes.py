@@ -27,18 +27,19 @@ def logits_of_all(model: Llama, texts: Sequence[list[int]]) -> list[Tensor]:
 @torch.no_grad()
 def states_of(model: Llama, texts: Sequence[list[int]], layers: tuple[int, ...]) -> tuple[Tensor, list[Tensor]]:
     """The normalised final states of all texts' tokens, (tokens, hidden), and what `layers` gave out."""
-    config = model.config
+    config, device = model.config, model.embedding.device
     ends = list(itertools.accumulate(map(len, texts)))
     chunks = [
         # nothing precedes a chunk, so attention reads no pages; keys and values still need a place
-        Chunk(end - len(text), end, torch.zeros(1, dtype=torch.int64), None)
+        Chunk(end - len(text), end, torch.zeros(1, dtype=torch.int64, device=device), None)
         for text, end in zip(texts, ends, strict=True)
     ]
-    ids = torch.tensor([id_ for text in texts for id_ in text])
-    positions = torch.cat([torch.arange(len(text)) for text in texts])
+    ids = torch.tensor([id_ for text in texts for id_ in text], device=device)
+    positions = torch.cat([torch.arange(len(text), device=device) for text in texts])
     shape = (config.num_hidden_layers, 1, len(ids), 2, config.num_key_value_heads, config.head_dim)
-    plan = AttentionPlan(torch.arange(len(ids)), (), tuple(chunks))
-    return model.hidden_and_outputs(ids, positions, torch.empty(shape, dtype=model.dtype), plan, layers)
+    plan = AttentionPlan(torch.arange(len(ids), device=device), (), tuple(chunks))
+    pages = torch.empty(shape, dtype=model.dtype, device=device)
+    return model.hidden_and_outputs(ids, positions, pages, plan, layers)
 
 
 def batches(texts: Iterable[Sequence[int]], most_tokens: int) -> Iterator[list[int]]:

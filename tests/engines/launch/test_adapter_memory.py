@@ -43,7 +43,7 @@ def test_fewer_requests_run_beside_them(driver: str) -> None:
 
 
 def test_more_than_the_cards_hold_is_refused_with_the_arithmetic() -> None:
-    launch = launch_of(model="/models/chat", shape="llama-70b", gpu="h100", adapter_rank=256, memory=0.88)
+    launch = launch_of(model="/models/chat", shape="llama-70b", gpu="h100", adapter_rank=256, memory_fraction=0.88)
     rendered(pool_of("sglang"), launch, cards=2)
     with pytest.raises(ConfigError, match=r"do not fit.* and \d+\.\d GB for LoRA adapters; "):
         rendered(pool_of("sglang", max_adapters=8), launch, cards=2)

@@ -81,6 +81,9 @@ def test_concurrency_of_a_node_of_eight() -> None:
     assert exact.kv_bytes == 400 * GB
     assert division(640, 140, 100, 0.3e6).concurrent(4_000) == 333
     assert exact.concurrent(4_096) == 298
+    # "a single 8k-context request eats ~2.5 GB": 2.68, so that 149 of them fit
+    assert round(8_192 * BF16_70B.kv_bytes_per_token / GB, 2) == 2.68
+    assert exact.concurrent(8_192) == 149
 
 
 def test_files_that_an_editor_keeps_warm() -> None:

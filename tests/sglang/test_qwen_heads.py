@@ -1,0 +1,122 @@
+"""Heads that were trained for Qwen folders, in the real SGLang: whose classes tell it other layers than Llama's do."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import torch
+
+from engines.drivers.base import EngineRequest
+from engines.embedded.models.registry import load_model
+from engines.http.engine_connections import EngineConnections
+from engines.http.keys import OneKey
+from speculative.eagle import checkpoint
+from tests.engines.embedded.forward import forward
+from tests.engines.embedded.test_eagle import ids
+from tests.engines.embedded.tiny import make_engine, request
+from tests.sglang.client import Client
+from tests.sglang.server import settings, sglang_server
+from tests.training.families import model_of
+from training.head_command import numbers_of
+from training.head_trainer import HeadSettings, HeadTrainer, begin
+from training.schedule import Schedule
+from training.served_target import ServedTarget
+from training.windows import Window
+
+pytestmark = [
+    pytest.mark.sglang,
+    pytest.mark.timeout(1_200),
+    pytest.mark.filterwarnings("ignore:Mismatch dtype between input and weight:UserWarning"),
+]
+SHAPE: dict[str, Any] = {
+    "hidden_size": 256, "intermediate_size": 320, "num_hidden_layers": 5, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "head_dim": 64, "vocab_size": 2048, "max_position_embeddings": 1024, "rms_norm_eps": 1e-5,
+    "rope_theta": 10_000.0, "tie_word_embeddings": True, "hidden_act": "silu", "torch_dtype": "bfloat16",
+}  # fmt: skip
+SCALE = 0.3
+"""Of its random matrices, which are eight times as wide as those of other tests."""
+TOKENS, PROMPT, PROMPTS = 48, 12, 12
+GUESSES = 3
+LEAST_PER_CHECK = 1.3
+"""Tokens kept of one and its guesses; 1 is what a head gives that reads other layers than it was trained with."""
+EPSILON = 0.2
+"""Of log probabilities: SGLang computes in bfloat16, so of two tokens that are so close either may be the likeliest."""
+
+
+class OwnWords:
+    """What a model wrote itself: the only text of which a random one knows how it goes on."""
+
+    def __init__(self, texts: list[list[int]]) -> None:
+        self._texts = texts
+
+    def window(self, number: int, length: int) -> Window:
+        text = self._texts[number % len(self._texts)][: length + 1]
+        return Window(text, [place >= PROMPT for place in range(len(text))])
+
+
+@pytest.fixture(scope="module", params=["qwen2", "qwen3"])
+def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with its head in `draft/`."""
+    return with_head(tmp_path_factory.mktemp("qwen") / str(request.param), request.param)
+
+
+def with_head(folder: Path, family: str) -> Path:
+    """A small random model, and a head that learnt how it goes on."""
+    torch.manual_seed(1)
+    model_of(folder, family, SHAPE, SCALE)
+    engine = make_engine(folder, pages=512)
+    asked = [request(str(number), prompt(number), max_tokens=TOKENS, min_tokens=TOKENS, logprobs=0)
+             for number in range(PROMPTS)]  # fmt: skip
+    written = ids(engine, *asked)
+    texts = [[*prompt(number), *written[str(number), 0]] for number in range(PROMPTS)]
+    target, source = ServedTarget(folder), OwnWords(texts)
+    head = begin(target, source, 1024, TOKENS + PROMPT - 1)
+    schedule = Schedule(steps=24, warmup=2, decay=12, lengths={TOKENS + PROMPT - 1: 1.0})
+    HeadTrainer(head, target, source, schedule, HeadSettings(windows=4), folder / "run").run()
+    checkpoint.save(head, folder / "draft", numbers_of(folder))
+    return folder
+
+
+def prompt(number: int) -> list[int]:
+    """Tokens that are neither text nor the end of one."""
+    return [16 + (number * 131 + place * 17) % 2_000 for place in range(PROMPT)]
+
+
+@pytest.fixture(scope="module")
+async def guessing(model: Path) -> AsyncIterator[Client]:
+    if settings() is None:
+        pytest.skip("SLIPSTREAM_TEST_SGLANG_VENV and SLIPSTREAM_TEST_SGLANG_SERVE are not set")
+    flags = (
+        "--speculative-algorithm", "EAGLE3", "--speculative-draft-model-path", str(model / "draft"),
+        "--speculative-num-steps", str(GUESSES), "--speculative-eagle-topk", "1",
+        "--speculative-num-draft-tokens", str(GUESSES + 1), "--disable-cuda-graph",
+    )  # fmt: skip
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPEC", "1")  # the script's: attention that can check guesses
+        async with sglang_server(model, model.name, "engine-token", *flags) as server:
+            connections = EngineConnections(OneKey(server.token))
+            yield Client(server, connections)
+            await connections.close()
+
+
+async def test_sglang_guesses_with_a_head_of_a_qwen(guessing: Client) -> None:
+    asked = [prompt(number) for number in range(0, PROMPTS, 3)]
+    sampling = {"temperature": 0, "max_new_tokens": TOKENS, "ignore_eos": True}
+    body = msgspec.json.encode({"input_ids": asked, "sampling_params": sampling})
+    status, said = await guessing.fetch(EngineRequest("POST", "/generate", body))
+    assert status == 200, said
+    answers = msgspec.json.decode(said)
+    checks = sum(answer["meta_info"]["spec_verify_ct"] for answer in answers)
+    assert sum(len(answer["output_ids"]) for answer in answers) >= LEAST_PER_CHECK * checks
+    served = load_model(guessing.server.folder, "float32")
+    for each, answer in zip(asked, answers, strict=True):
+        output = answer["output_ids"]
+        assert len(output) == TOKENS
+        # what our engine thinks of each token, given those before it
+        laws = forward(served, each + output, 512)[len(each) - 1 : -1].log_softmax(-1)
+        chosen = laws.gather(1, torch.tensor(output)[:, None])[:, 0]
+        assert (laws.amax(-1) - chosen).max() < EPSILON
