@@ -11,10 +11,13 @@ seconds twice an hour. Rivals' parameters are in `canary_rollouts/rivals.py`.
 Told per judge: rolled back (with a 95 % interval; "in the end": had nothing been promoted for the whole time), by when
 half and 95 % of all rollouts were, promoted to all traffic, and after how long in the middle. Seeds are fixed.
 
-`false_rollback`: of unchanged releases, the larger of both rates. `false_promotion`: of releases exactly at the margin
-(all of TTFT + 10 %, only its p99 + 10 %, errors + half a point), the largest. `median_minutes_1rps` and
-`p95_minutes_10rps`: until a release with TTFT + 30 % or a point of errors more was rolled back, the longer of both;
-null when not so many were. `--check` holds them against 5 %, 5 %, 20 and 10. Last line: JSON of these four.
+`false_rollback`: of unchanged releases, of clustered sessions too, the largest share. `false_promotion`: of releases
+exactly at the margin (all of TTFT + 10 %, only its p99 + 10 %, gaps + 10 %, errors + half a point, broken objectives
++ two points), the largest. `median_minutes_1rps` and `p95_minutes_10rps`: until a release with TTFT + 30 % or a point
+of errors more was rolled back, the longer of both; `tail_median_minutes_1rps` and `tail_p95_minutes_10rps`: until one
+with only its p99 of TTFT + 30 % was; null when not so many were. Before them: what no judge can do better about such a
+tail (`canary_rollouts/bound.py`). `--check` holds the first four against 5 %, 5 %, 20 and 10, and those of the tail
+against what the documentation says they are. Last line: JSON of these six.
 """
 
 from __future__ import annotations
@@ -25,17 +28,19 @@ import itertools
 import json
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.bounds import add_check, tell
+from benchmarks.canary_rollouts.bound import Bound
 from benchmarks.canary_rollouts.picture import CURVE, draw
 from benchmarks.canary_rollouts.rivals import ARGO, FLAGGER
 from benchmarks.canary_rollouts.rollout import OURS, Ending, play
 from benchmarks.canary_rollouts.summary import at_share, line, promoted, rolled_back, rolled_back_minutes
 from benchmarks.canary_rollouts.traffic import Change, Traffic
+from evals.judge import Policy
 
 FIRST_SEED = 1_000_000
 """Nothing was chosen by rollouts from here on."""
@@ -60,6 +65,8 @@ FAILING = Change("errors +1 point", errors=0.01)
 AT_MARGIN = Change("TTFT +10 %", ttft=1.1)
 TAIL_AT_MARGIN = Change("TTFT p99 alone +10 %", tail=1.1)
 ERRORS_AT_MARGIN = Change("errors +0.5 points", errors=0.005)
+GAPS_AT_MARGIN = Change("gaps +10 %", itl=1.1)
+GOODPUT_AT_MARGIN = Change("broken objectives +2 points", broken=0.02)
 TAIL = Change("TTFT p99 alone +30 %", tail=1.3)
 BETTER = Change("TTFT -30 %", ttft=0.7)
 
@@ -90,7 +97,11 @@ SCENARIOS = (
     Scenario("margin", TEN, AT_MARGIN, 300, 8),
     Scenario("margin", ONE, TAIL_AT_MARGIN, 300, 8),
     Scenario("margin", TEN, TAIL_AT_MARGIN, 300, 8),
-    Scenario("margin", TEN, ERRORS_AT_MARGIN, 300, 8),
+    *(
+        Scenario("margin", traffic, change, 300, 8)
+        for change in (ERRORS_AT_MARGIN, GAPS_AT_MARGIN, GOODPUT_AT_MARGIN)
+        for traffic in (ONE, TEN)
+    ),
     Scenario("good", TEN_LONG, UNCHANGED, 100, 4),
     Scenario("good", ONE, BETTER, 50, 4),
     Scenario("good", TEN_LONG, BETTER, 50, 4),
@@ -98,8 +109,8 @@ SCENARIOS = (
     Scenario("good", LADDER, BETTER, 50, 4),
     *(Scenario(CURVE, TEN, Change(f"TTFT x {factor}", ttft=factor), 60, 2) for factor in FACTORS),
     *(Scenario(CURVE, ONE, Change(f"TTFT x {factor}", ttft=factor), 60, 2) for factor in FACTORS),
-    Scenario("tail", ONE, TAIL, 60, 4),
-    Scenario("tail", TEN_LONG, TAIL, 60, 4),
+    Scenario("tail", ONE, TAIL, 300, 20),
+    Scenario("tail", TEN_LONG, TAIL, 300, 20),
     Scenario("clustered", ONE_CLUSTERED, UNCHANGED, 150, 4),
     Scenario("clustered", TEN_CLUSTERED, UNCHANGED, 150, 4),
     Scenario("clustered", ONE_CLUSTERED, SLOW, 60, 4),
@@ -107,33 +118,49 @@ SCENARIOS = (
     *(Scenario("stalls", traffic, UNCHANGED, 60, 4) for traffic in STALLING),
 )
 RESULT = dict[str, list[Ending]]
+BOUNDS = {
+    "false_rollback": 0.05,
+    "false_promotion": 0.05,
+    "median_minutes_1rps": 20,
+    "p95_minutes_10rps": 10,
+    # of a tail alone: what ours achieved, and a quarter more
+    "tail_median_minutes_1rps": 135,
+    "tail_p95_minutes_10rps": 40,
+}
+ASKED_OF_TAILS = ((ONE, 20, 0.5), (TEN, 10, 0.95))
+"""By which minute so many of those whose tail alone is worse were to be rolled back."""
 
 
 def figures(results: Mapping[Scenario, RESULT]) -> dict[str, float | None]:
-    """The four of the last line; None: not measured, or not so many were rolled back."""
+    """Those of the last line; None: not measured, or not so many were rolled back."""
 
-    def minutes(traffic: Traffic, share: float) -> float | None:
+    def minutes(part: str, traffic: Traffic, share: float) -> float | None:
         found = [
             at_share(rolled_back_minutes(result[OURS]), share)
             for scenario, result in results.items()
-            if scenario.part == "worse" and scenario.traffic is traffic
+            if scenario.part == part and scenario.traffic is traffic
         ]
         return max(found) if found and not math.isinf(max(found)) else None
 
-    unchanged = [rolled_back(result[OURS]) for scenario, result in results.items() if scenario.part == "unchanged"]
+    unchanged = [
+        rolled_back(result[OURS])
+        for scenario, result in results.items()
+        if scenario.part in ("unchanged", "clustered") and scenario.change is UNCHANGED
+    ]
     margin = [promoted(result[OURS]) for scenario, result in results.items() if scenario.part == "margin"]
     return {
         "false_rollback": max(unchanged, default=None),
         "false_promotion": max(margin, default=None),
-        "median_minutes_1rps": minutes(ONE, 0.5),
-        "p95_minutes_10rps": minutes(TEN, 0.95),
+        "median_minutes_1rps": minutes("worse", ONE, 0.5),
+        "p95_minutes_10rps": minutes("worse", TEN, 0.95),
+        "tail_median_minutes_1rps": minutes("tail", ONE, 0.5),
+        "tail_p95_minutes_10rps": minutes("tail", TEN_LONG, 0.95),
     }
 
 
 def missed(found: Mapping[str, float | None]) -> list[str]:
     """The promised bounds that are not kept."""
-    bounds = {"false_rollback": 0.05, "false_promotion": 0.05, "median_minutes_1rps": 20, "p95_minutes_10rps": 10}
-    values = ((name, found[name], bound) for name, bound in bounds.items())
+    values = ((name, found[name], bound) for name, bound in BOUNDS.items())
     return [
         f"{name}: {value} is not at most {bound}" for name, value, bound in values if value is None or value > bound
     ]
@@ -143,6 +170,21 @@ def _play(scenario: Scenario, seed: int) -> dict[str, Ending]:
     # rivals go up by steps of their own: what came on the ladder is not what they would have been given
     rivals = RIVALS if len(scenario.traffic.rates) == 1 else ()
     return play(scenario.traffic, scenario.change, seed, held=scenario.held, rivals=rivals)
+
+
+def tail_bounds() -> Iterator[str]:
+    """What no judge can do better where only the p99 of TTFT is 30 % worse: a sentence for each question."""
+    policy = Policy()
+    for traffic, minute, share in ASKED_OF_TAILS:
+        bound = Bound(TAIL, policy.tolerance, max(traffic.rates))
+        for name, alpha in (("all of alpha", policy.alpha), ("TTFT's part of it", policy.alpha_of("ttft"))):
+            gambler = bound.gambler(share, alpha, int(60 * traffic.hours))
+            yield (
+                f"bound, {traffic.name}, {TAIL.name}, {name} ({alpha:.2%}): any test has rolled back at most "
+                f"{bound.most_by(minute, alpha):.1%} by minute {minute}, and {share:.0%} by minute "
+                f"{bound.earliest(share, alpha)} at the earliest, if it looks then alone; a gambler who knows the "
+                f"change and looks every minute {share:.0%} by {gambler:.0f}"
+            )
 
 
 def main() -> None:
@@ -173,6 +215,8 @@ def main() -> None:
         options.plot.write_text(draw({(one.traffic.name, one.change.ttft): result for one, result in results.items()
                                       if one.part == CURVE}))  # fmt: skip
         print(f"wrote {options.plot}", file=sys.stderr)
+    if options.only in (None, "tail"):
+        print("\n".join(tail_bounds()))
     found = figures(results)
     if options.only is None:
         tell(missed(found), options.check)

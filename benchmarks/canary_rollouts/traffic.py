@@ -38,6 +38,10 @@ class Change:
     """Its p99 of them and what is beyond; below p95 nothing, between them in a straight line."""
     errors: float = 0.0
     """Share of requests that fail beside the baseline's."""
+    itl: float = 1.0
+    """All its longest gaps are so many times as long."""
+    broken: float = 0.0
+    """Share of requests that break an objective beside the baseline's, for whatever cause."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,12 +89,15 @@ def draw(traffic: Traffic, change: Change, rng: np.random.Generator) -> Stream:
     candidate = (rng.random(sessions) < 0.5)[owner]
     ttft_ms = _latencies(TTFT_MEDIAN_MS, owner, sessions, traffic.session_share, rng)
     itl_ms = _latencies(ITL_MEDIAN_MS, owner, sessions, traffic.session_share, rng)
-    ttft_ms = np.where(candidate, _changed(ttft_ms, change), ttft_ms)
+    ttft_ms = np.where(candidate, changed(ttft_ms, change), ttft_ms)
+    itl_ms = np.where(candidate, change.itl * itl_ms, itl_ms)
     failed = rng.random(len(owner)) < ERRORS + change.errors * candidate
     ttft_ms += _stalls(traffic, second, 2 * (owner % max(1, traffic.replicas)) + candidate, rng)
     good = ~failed & (ttft_ms <= PROMISED_TTFT_MS) & (itl_ms <= PROMISED_ITL_MS)
     unit = rng.integers(0, 2**63 - 1, sessions)[owner]
     level = rng.random(sessions)[owner]
+    # of those that would be good, so many that the share of all is `broken`
+    good &= ~candidate | (rng.random(len(owner)) >= change.broken / max(good.mean(), 0.5))
     second += ttft_ms / 1_000
     order = np.argsort(second, kind="stable")
     order = order[(second[order] >= 0) & (second[order] < seconds)]
@@ -108,6 +115,13 @@ def baseline(traffic: Traffic, requests: int, rng: np.random.Generator) -> tuple
         _latencies(median, owner, requests, traffic.session_share, rng) for median in (TTFT_MEDIAN_MS, ITL_MEDIAN_MS)
     ]
     return found[0], found[1]
+
+
+def changed(ttft_ms: Floats, change: Change) -> Floats:
+    """The candidate's times to first token where the baseline's are these."""
+    p95_ms, high_ms = TTFT_MEDIAN_MS * math.exp(SIGMA * _Z95), p99_ms(TTFT_MEDIAN_MS)
+    into_tail = np.clip((ttft_ms - p95_ms) / (high_ms - p95_ms), 0.0, 1.0)
+    return ttft_ms * change.ttft * (1 + (change.tail - 1) * into_tail)
 
 
 def p99_ms(median_ms: float) -> float:
@@ -130,9 +144,3 @@ def _stalls(traffic: Traffic, second: Floats, replica: npt.NDArray[np.int64], rn
         for begin in rng.uniform(0, traffic.hours * 3_600, rng.poisson(STALLS_PER_HOUR * traffic.hours)):
             added[(replica == number) & (second >= begin) & (second < begin + STALL_S)] = STALL_MS
     return added
-
-
-def _changed(ttft_ms: Floats, change: Change) -> Floats:
-    p95_ms, high_ms = TTFT_MEDIAN_MS * math.exp(SIGMA * _Z95), p99_ms(TTFT_MEDIAN_MS)
-    into_tail = np.clip((ttft_ms - p95_ms) / (high_ms - p95_ms), 0.0, 1.0)
-    return ttft_ms * change.ttft * (1 + (change.tail - 1) * into_tail)

@@ -42,10 +42,11 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     promotion_alpha: float = 0.05
     """Probability that one which is worse by a margin is ever promoted to all traffic."""
     weights: Weights = Weights()
-    quantiles: tuple[float, ...] = (0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
+    quantiles: tuple[float, ...] = (0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.995)
     """Of the baseline's latencies: the thresholds, rising."""
-    tail_quantiles: tuple[float, ...] = (0.95, 0.99)
-    """Those of `quantiles` at which a session's first exceedance is a coin."""
+    tail_quantiles: tuple[float, ...] = (0.95, 0.99, 0.995)
+    """Those of `quantiles` at which a session's first exceedance is a coin. Behind the highest there are half as many
+    as behind p99, but when the tail alone has grown the candidate's are a larger part of them."""
     promoted_quantile: float = 0.99
     """The one of `tail_quantiles` at which the candidate must be shown not to be worse by `tolerance`."""
     least_units: tuple[int, ...] = (200, 500, 1000)

@@ -10,7 +10,7 @@ import msgspec
 from evals.judge.policy import Policy
 
 _LEAST_BEYOND = 10
-"""Requests of the baseline beyond the highest threshold, below which its place is a guess."""
+"""Requests of the baseline beyond the promoted quantile, below which its place is a guess."""
 
 
 class Thresholds(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,15 +32,18 @@ def is_time(value_ms: float) -> bool:
 
 
 def least_requests(policy: Policy) -> int:
-    """How many requests of the baseline place its highest threshold."""
-    return math.ceil(_LEAST_BEYOND / (1 - policy.quantiles[-1]) - 1e-6)
+    """How many requests of the baseline place the quantile that is promoted by.
+
+    A test of harm is as valid at a threshold that is a little off, so a higher one takes no more of them.
+    """
+    return math.ceil(_LEAST_BEYOND / (1 - policy.promoted_quantile) - 1e-6)
 
 
 def thresholds_of(policy: Policy, ttft_ms: Sequence[float], itl_ms: Sequence[float]) -> Thresholds:
     """The quantiles of the baseline's last requests, each one of the values themselves.
 
     A latency that no request has is not judged; what no clock can have measured is left out.
-    Raises ValueError when there are too few to place the highest one.
+    Raises ValueError when there are too few to place the promoted one.
     """
     return Thresholds(ttft_ms=_quantiles(policy, "ttft_ms", ttft_ms), itl_ms=_quantiles(policy, "itl_ms", itl_ms))
 
@@ -52,8 +55,8 @@ def _quantiles(policy: Policy, name: str, values_ms: Sequence[float]) -> tuple[f
     needed = least_requests(policy)
     if len(values_ms) < needed:
         raise ValueError(
-            f"{name}: {len(values_ms)} requests of the baseline do not place its {policy.quantiles[-1]} quantile, "
-            f"which takes {needed}; wait for more, or start the release with lower quantiles"
+            f"{name}: {len(values_ms)} requests of the baseline do not place its {policy.promoted_quantile} quantile, "
+            f"which takes {needed}; wait for more, or start the release with a lower promoted_quantile"
         )
     ordered = sorted(values_ms)
     return tuple(ordered[min(len(ordered) - 1, math.ceil(one * len(ordered)) - 1)] for one in policy.quantiles)

@@ -90,8 +90,9 @@ def test_a_rollout_that_was_held_ends_with_what_came_first() -> None:
 def test_what_was_not_measured_is_a_missed_bound() -> None:
     assert figures({}) == {
         "false_rollback": None, "false_promotion": None, "median_minutes_1rps": None, "p95_minutes_10rps": None,
+        "tail_median_minutes_1rps": None, "tail_p95_minutes_10rps": None,
     }  # fmt: skip
-    assert len(missed(figures({}))) == 4
+    assert len(missed(figures({}))) == 6
 
 
 def test_the_picture_has_a_curve_for_each_judge() -> None:

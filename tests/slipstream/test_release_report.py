@@ -31,7 +31,7 @@ def detail(state: machine.State = machine.State.RUNNING, share: float = 0.01) ->
         share=share, stage_began_at=BEGAN, ended_at=ended_at, reason="r", waits_for="", engine_model=None,
         control_pool="", stages=STAGES, shadow_share=0.05, shadow_least=100, slices=["json"], slice_rule=SliceRule(),
         comparison_id=None, margins={}, organization_share=0.5, more_units=0,
-        policy=msgspec.to_builtins(Policy()), thresholds={"ttft_ms": [1, 2, 3, 4, 5, 6], "itl_ms": []},
+        policy=msgspec.to_builtins(Policy()), thresholds={"ttft_ms": [1, 2, 3, 4, 5, 6, 7], "itl_ms": []},
         verdict=judged, consumed=[], moves=[held],
     )  # fmt: skip
 

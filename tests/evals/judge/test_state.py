@@ -25,7 +25,7 @@ from evals.judge import (
 
 POLICY = Policy(cold_requests=3, least_units=(2, 4))
 WARM = Policy(cold_requests=0, least_units=(2, 4))
-THRESHOLDS = Thresholds(ttft_ms=(10, 20, 30, 40, 50, 60), itl_ms=(1, 2, 3, 4, 5, 6))
+THRESHOLDS = Thresholds(ttft_ms=(10, 20, 30, 40, 50, 60, 70), itl_ms=(1, 2, 3, 4, 5, 6, 7))
 LATENCY = st.none() | st.floats(0, 100)
 OBSERVATION = st.builds(
     Observation, st.sampled_from(Arm), st.integers(0, 12), LATENCY, LATENCY, st.booleans(), st.none() | st.booleans()
@@ -90,7 +90,7 @@ def test_a_session_throws_each_coin_once_in_the_whole_release() -> None:
     state = observe(State(), WARM, THRESHOLDS, 0, slow)
     state = observe(state, WARM, THRESHOLDS, 1, slow)
     assert sum(state.ttft.candidate_first) == 1
-    assert state.ttft.candidate_beyond == (1, 1)
+    assert state.ttft.candidate_beyond == (1, 1, 1)
     assert (state.errors.candidate, state.errors.first_candidate, state.errors.exposed) == (1, 1, 1)
     assert (state.goodput.candidate, state.goodput.exposed) == (1, 1)
     assert state.stage_candidate_units == 1
@@ -98,16 +98,16 @@ def test_a_session_throws_each_coin_once_in_the_whole_release() -> None:
 
 def test_a_later_request_of_a_session_may_be_its_first_exceedance() -> None:
     state = observe(State(), WARM, THRESHOLDS, 0, [request(Arm.CONTROL, 1), request(Arm.CONTROL, 1, 55.0)])
-    assert state.ttft.control_first == (1, 0, 0, 0, 0, 0, 0)
-    assert state.ttft.control_beyond == (1, 0)
+    assert state.ttft.control_first == (1, 0, 0, 0, 0, 0, 0, 0)
+    assert state.ttft.control_beyond == (1, 0, 0)
     assert state.errors.exposed == 2
 
 
 def test_a_candidate_within_the_tolerance_exceeds_nothing() -> None:
     requests = [request(Arm.CANDIDATE, 1, 65.9), request(Arm.CONTROL, 2, 60.1), request(Arm.CANDIDATE, 3, 66.1)]
     state = observe(State(), WARM, THRESHOLDS, 0, requests)
-    assert state.ttft.candidate_beyond == (2, 1)
-    assert state.ttft.control_beyond == (1, 1)
+    assert state.ttft.candidate_beyond == (2, 1, 0)
+    assert state.ttft.control_beyond == (1, 1, 0)
 
 
 def test_the_first_requests_of_every_stage_are_set_aside_on_both_arms() -> None:
@@ -152,13 +152,19 @@ def test_a_stage_that_cannot_be_is_refused(stage: int, said: str) -> None:
 
 def test_thresholds_are_the_baselines_own_values() -> None:
     found = thresholds_of(POLICY, [float(one) for one in range(2000, 0, -1)], [])
-    assert found.ttft_ms == (500, 1000, 1500, 1800, 1900, 1980)
+    assert found.ttft_ms == (500, 1000, 1500, 1800, 1900, 1980, 1990)
     assert found.itl_ms == ()
 
 
 def test_too_small_a_baseline_is_refused() -> None:
     with pytest.raises(ValueError, match="takes 1000"):
         thresholds_of(POLICY, [1.0] * 999, [])
+
+
+def test_the_quantile_that_is_promoted_by_says_how_many_requests_thresholds_take() -> None:
+    """Behind p99.5 there are then five: a test of harm is valid wherever its threshold lies, a proof is not."""
+    found = thresholds_of(POLICY, [float(at) for at in range(1, 1_001)], [])
+    assert found.ttft_ms == (250.0, 500.0, 750.0, 900.0, 950.0, 990.0, 995.0)
 
 
 @pytest.mark.parametrize(
@@ -195,12 +201,12 @@ def test_an_impossible_time_is_no_quick_one(impossible_ms: float) -> None:
 
 def test_an_endless_time_exceeds_everything() -> None:
     state = observe(State(), WARM, THRESHOLDS, 0, [request(Arm.CANDIDATE, 1, math.inf)])
-    assert state.ttft.candidate_beyond == (1, 1)
+    assert state.ttft.candidate_beyond == (1, 1, 1)
 
 
 def test_thresholds_are_times() -> None:
     found = thresholds_of(Policy(), [math.nan, -1.0, math.inf] * 50 + [1.0] * 1500, [math.inf])
-    assert found == Thresholds(ttft_ms=(1.0,) * 6)
+    assert found == Thresholds(ttft_ms=(1.0,) * 7)
     for wrong in ((math.inf,) * 6, (math.nan,) * 6, (-1.0,) * 6, (2.0, 1.0)):
         with pytest.raises(ValueError, match=r"ttft_ms: .* must be finite"):
             Thresholds(ttft_ms=wrong)

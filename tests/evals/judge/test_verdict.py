@@ -20,7 +20,7 @@ from evals.judge import (
     verdict,
 )
 
-THRESHOLDS = Thresholds(ttft_ms=(10, 20, 30, 40, 50, 60))
+THRESHOLDS = Thresholds(ttft_ms=(10, 20, 30, 40, 50, 60, 70))
 POLICY = Policy(cold_requests=0, least_units=(10, 20))
 
 
@@ -56,7 +56,7 @@ def test_errors_roll_back_in_any_stage() -> None:
 
 
 def test_latency_rolls_back() -> None:
-    told = verdict(observe(State(), POLICY, THRESHOLDS, 0, both(30, 0, candidate_ms=70.0)), POLICY)
+    told = verdict(observe(State(), POLICY, THRESHOLDS, 0, both(30, 0, candidate_ms=80.0)), POLICY)
     assert told.decision is Decision.ROLL_BACK
     assert told.decided_by == ("ttft",)
 
@@ -74,7 +74,7 @@ def test_all_traffic_needs_proof_and_not_only_the_lack_of_harm() -> None:
 @pytest.mark.parametrize("failed", [False, True])
 def test_who_answers_nothing_is_not_shown_to_be_quick(failed: bool) -> None:
     """A candidate without any latency beside a control with slow requests: no exceedance is not a proof."""
-    thresholds = msgspec.structs.replace(THRESHOLDS, itl_ms=(1, 2, 3, 4, 5, 6))
+    thresholds = msgspec.structs.replace(THRESHOLDS, itl_ms=(1, 2, 3, 4, 5, 6, 7))
     silent = [Observation(Arm.CANDIDATE, 2 * at, None, None, failed, None) for at in range(400)]
     slow = [Observation(Arm.CONTROL, 2 * at + 1, 65.0, 7.0, False, None) for at in range(400)]
     told = verdict(observe(State(), POLICY, thresholds, 1, [*silent, *slow]), POLICY)
