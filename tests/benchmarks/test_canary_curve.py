@@ -49,14 +49,16 @@ def test_releases_at_the_margin_are_not_promoted(change: Change) -> None:
 
 
 @pytest.mark.parametrize(
-    ("traffic", "change", "share", "minutes"),
+    ("traffic", "change", "count", "share", "minutes"),
     [
-        (ONE, SLOW, 0.5, 20), (ONE, FAILING, 0.5, 25), (TEN, SLOW, 1.0, 10), (TEN, FAILING, 1.0, 10),
-        (TEN, TAIL, 0.5, 20),
+        (ONE, SLOW, 41, 0.5, 20), (ONE, FAILING, 41, 0.5, 25), (TEN, SLOW, 7, 1.0, 10), (TEN, FAILING, 7, 1.0, 10),
+        (TEN, TAIL, 7, 0.5, 20),
     ],
 )  # fmt: skip
-def test_worse_ones_are_rolled_back_in_time(traffic: Traffic, change: Change, share: float, minutes: int) -> None:
-    by = at_share(rolled_back_minutes(endings(traffic, change, 7)), share)
+def test_worse_ones_are_rolled_back_in_time(
+    traffic: Traffic, change: Change, count: int, share: float, minutes: int
+) -> None:
+    by = at_share(rolled_back_minutes(endings(traffic, change, count)), share)
     assert not math.isinf(by)
     assert by <= minutes
 

@@ -117,8 +117,8 @@ async def test_a_slice_may_have_a_margin_of_its_own(shell: Shell) -> None:
     asked = ("old", "new", "--model", "chat", "--slices", "facts,json", "--margin", "json=0.03", "--margin", "0.01")
     made = msgspec.json.decode(await shell.must("evals", "compare", *asked, "--no-wait", "--json"))
     assert (made["rule"]["margin"], made["rule"]["margins"]) == (0.01, {"json": 0.03})
-    asked = ("old", "new", "--model", "chat", "--slices", "facts", "--margin", "json=0.03", "--no-wait")
-    code, said = await shell.run("evals", "compare", *asked)
+    foreign = ("old", "new", "--model", "chat", "--slices", "facts", "--margin", "json=0.03", "--no-wait")
+    code, said = await shell.run("evals", "compare", *foreign)
     assert (code, "names the slice 'json', which is not asked" in said) == (1, True)
 
 
