@@ -25,7 +25,8 @@ from gateway.shadow.tables import shadow_pairs
 _P = shadow_pairs.c
 _COMPARED = _P.outcome == Outcome.COMPARED.value
 _FAILED = _P.outcome == Outcome.FAILED.value
-_LATE = _P.outcome == Outcome.LATE.value
+_UNKNOWN = _P.outcome.in_([Outcome.LATE.value, Outcome.LONG.value])
+"""What the candidate would have answered in the end."""
 _BASELINE_FAILED = _P.baseline_error_code.is_not(None)
 _CALLED = _P.same_tool_calls.is_not(None)
 SILENT = and_(_COMPARED, ~_CALLED, _P.candidate_characters == 0, _P.baseline_characters > 0)
@@ -78,8 +79,8 @@ async def votes_cast(connection: asyncpg.Connection[Any], release: Release, stat
 async def copies(connection: asyncpg.Connection[Any], release: Release, end: int) -> tuple[Copy, ...]:
     """What became of copies of requests between the release's watermark and `end`, a horizon, as of `evidence.read`.
 
-    One that came late where the customer was answered speaks for nobody, and is left out. Where the customer's own
-    engine failed it speaks for the candidate like an answer: of two that are alike either may be the late one.
+    One that came late or grew too long where the customer was answered speaks for nobody, and is left out. Where the customer's own
+    engine failed it speaks for the candidate like an answer: of two that are alike either may be the late or long one.
     """
     worse = case(
         (_FAILED, case((_BASELINE_FAILED, 0), else_=1)), (or_(_BASELINE_FAILED, _SPOKE), -1), (SILENT, 1), else_=0
@@ -91,7 +92,7 @@ async def copies(connection: asyncpg.Connection[Any], release: Release, end: int
             _P.release == str(release.id),
             _P.transaction_id >= release.watermark,
             _P.transaction_id < end,
-            or_(not_(_LATE), _BASELINE_FAILED),
+            or_(not_(_UNKNOWN), _BASELINE_FAILED),
         )
         .order_by(_P.transaction_id, _P.id)
     )

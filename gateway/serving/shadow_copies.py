@@ -12,7 +12,7 @@ import asyncio
 import logging
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple, Protocol
 
@@ -52,6 +52,13 @@ NOBODYS = KeyRecord(Caller(NO_ID, NO_ID, NO_ID), Levels())
 count as one organization there, whose failures alone open no breaker."""
 MOST_TOKENS = 2**31 - 1
 """Whatever an engine says it counted: what the database can hold."""
+TOLD: Mapping[Outcome, CopyOutcome] = {
+    Outcome.ANSWERED: "answered",
+    Outcome.FAILED: "failed",
+    Outcome.LATE: "late",
+    Outcome.LONG: "long",
+}
+"""What is counted of copies that are not compared."""
 LISTENED = 16
 """Requests whose answers are kept for a copy at a time, for each copy that may run; one organization's, a quarter."""
 
@@ -208,20 +215,24 @@ class ShadowCopies:
                 failure = error.code
         copy, wait = self._copy_of(served), Wait()
         copy.pool = sample.canary.pool
-        copy.sample = Sample(sample.canary, sample.unit, Transcript(strict=True))
+        limit = asyncio.timeout(self._config.timeout_s)
+        transcript = Transcript(lambda: limit.reschedule(asyncio.get_running_loop().time()))
+        copy.sample = Sample(sample.canary, sample.unit, transcript)
         attempt = Attempt(copy, nobody(copy.request_id, wait), 0, idle_replica=replica_id)
         self._idle_timeouts.add(wait)
         outcome, error_code = Outcome.COMPARED, None
         try:
-            async with asyncio.timeout(self._config.timeout_s):
+            async with limit:
                 await self._compute(attempt)
-            candidate = await _read(copy.sample.transcript, attempt.transcoder.text)
+            if not transcript.whole:  # the last of it came with what was too much
+                raise TimeoutError
+            candidate = await _read(transcript, attempt.transcoder.text)
         except asyncio.CancelledError:
             if failure is not None and attempt.engine is not None:
                 self._pairs.add(self._pair(served, sample, Outcome.SUPERSEDED, None, failure), None)
             raise
         except TimeoutError:
-            outcome = Outcome.LATE
+            outcome = Outcome.LATE if transcript.whole else Outcome.LONG
         except SlipstreamError as error:
             if attempt.engine is None or not _had_it(attempt, error):
                 raise
@@ -234,7 +245,7 @@ class ShadowCopies:
         pair = self._pair(served, sample, outcome, error_code, failure)
         if baseline is None or outcome is not Outcome.COMPARED:
             self._pairs.add(pair, None)
-            return "answered" if outcome is Outcome.ANSWERED else "late" if outcome is Outcome.LATE else "failed"
+            return TOLD[outcome]
         copy.measurement = attempt.measured()
         comparison = compare(
             _served(served, baseline), _served(copy, candidate), json_asked=asks_for_json(served.generation)

@@ -7,7 +7,7 @@ from typing import Literal
 
 from prometheus_client import CollectorRegistry, Counter
 
-CopyOutcome = Literal["compared", "answered", "failed", "late", "busy", "superseded", "limited"]
+CopyOutcome = Literal["compared", "answered", "failed", "late", "long", "busy", "superseded", "limited"]
 
 
 class ShadowMetrics:
@@ -18,7 +18,7 @@ class ShadowMetrics:
             Counter(
                 "slipstream_shadow_copies",
                 "Requests that were to be copied to a candidate, by model and outcome: compared, answered (what the"
-                " customer's own engine failed at), failed (the candidate did), late (`shadow.timeout_s`), busy (no"
+                " customer's own engine failed at), failed (the candidate did), late (`shadow.timeout_s`), long (it wrote more than is compared), busy (no"
                 " replica of it was idle), superseded (a customer's request was given the replica, or the gateway"
                 " stopped), limited (`shadow.at_once`, `shadow.per_minute`).",
                 ["model", "outcome"],

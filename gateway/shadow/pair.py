@@ -27,6 +27,8 @@ class Outcome(StrEnum):
     """The candidate refused it, broke off, or wrote what cannot be read."""
     LATE = "late"
     """It took longer than `shadow.timeout_s`."""
+    LONG = "long"
+    """It wrote more than is compared. Not the candidate's failure: a customer's answer of that length is not copied."""
     ANSWERED = "answered"
     """The candidate answered what the customer's own engine had failed at."""
     SUPERSEDED = "superseded"

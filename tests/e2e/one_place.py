@@ -8,6 +8,7 @@ from typing import Any
 import httpx2
 import msgspec
 import openai
+from openai.types.chat import ChatCompletionMessageParam
 
 from infra.local.folders import DataFolder
 from tests.deployment import Deployment
@@ -54,11 +55,12 @@ class OnePlace:
 
     async def hold(self, key: str, **asked: Any) -> Stream:
         """Take the only place until the stream is closed. asked: what keeps the engine at it."""
-        client, messages = self.client(key), [{"role": "user", "content": "Hello"}]
+        client = self.client(key)
+        messages: list[ChatCompletionMessageParam] = [{"role": "user", "content": "Hello"}]
 
         async def answers() -> bool:
             try:
-                await client.chat.completions.create(model=self.model, messages=messages, max_tokens=1)  # type: ignore[arg-type]
+                await client.chat.completions.create(model=self.model, messages=messages, max_tokens=1)
             except openai.APIError:
                 return False
             return True

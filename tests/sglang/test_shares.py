@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import msgspec
 import pytest
@@ -44,7 +45,7 @@ async def test_three_shares_are_given_three_times_as_much(place: OnePlace) -> No
     limits = ("--requests-per-minute", "10000", "--tokens-per-minute", "1000000", "--max-concurrency", "100")
     small, large = [await place.platform.make_key("--organization", name, *limits) for name in ("small", "large")]
     await place.put_share("large", 300)
-    answer = {"max_tokens": TOKENS, "temperature": 0.0, "logit_bias": ENDLESS}
+    answer: dict[str, Any] = {"max_tokens": TOKENS, "temperature": 0.0, "logit_bias": ENDLESS}
     async with asyncio.timeout(3 * GUARD_S), asyncio.TaskGroup() as group:
         stream = await place.hold(place.platform.key, max_tokens=LONGEST, logit_bias=ENDLESS)
         # by turns, the small one first: by arrival each would be given half

@@ -85,7 +85,7 @@ class Shadowed:
             await done.wait()
 
     def outcomes(self) -> dict[str, float]:
-        kinds = ("compared", "answered", "failed", "late", "busy", "superseded", "limited")
+        kinds = ("compared", "answered", "failed", "late", "long", "busy", "superseded", "limited")
         found = {
             kind: self.platform.sample("slipstream_shadow_copies_total", model="m", outcome=kind) for kind in kinds
         }
@@ -321,6 +321,22 @@ async def test_one_that_hangs_is_late_and_no_fault_of_an_engine() -> None:
         [pair] = to.platform.pairs.kept
         assert (pair.outcome, pair.comparison) == (Outcome.LATE, None)
         assert not any(end.engine_fault for end in to.platform.router.ends)
+
+
+async def test_one_of_more_than_is_compared_is_stopped_and_no_failure() -> None:
+    """A customer's answer of that length is not copied, so that the candidate alone could fail by it."""
+    async with shadowed() as to:
+        to.script(tokens=60, texts=["x" * 20_000] * 60)
+        await to.serve(body(max_tokens=64))
+        await to.rests()
+        [pair] = to.platform.pairs.kept
+        assert (pair.outcome, pair.comparison, pair.error_code) == (Outcome.LONG, None, None)
+        assert to.outcomes() == {"long": 1}
+        assert not any(end.engine_fault for end in to.platform.router.ends)
+        to.live_engine.control(msgspec.json.encode({"tokens": 60, "texts": ["x" * 20_000] * 60}))
+        await to.serve(body(max_tokens=64))
+        await to.rests()
+        assert to.outcomes() == {"long": 1}
 
 
 async def test_one_that_fails_is_noted_with_its_error() -> None:
