@@ -79,8 +79,8 @@ async def votes_cast(connection: asyncpg.Connection[Any], release: Release, stat
 async def copies(connection: asyncpg.Connection[Any], release: Release, end: int) -> tuple[Copy, ...]:
     """What became of copies of requests between the release's watermark and `end`, a horizon, as of `evidence.read`.
 
-    One that came late or grew too long where the customer was answered speaks for nobody, and is left out. Where the customer's own
-    engine failed it speaks for the candidate like an answer: of two that are alike either may be the late or long one.
+    One that came late or grew too long where the customer was answered speaks for nobody, and is left out. Where the
+    customer's own engine failed it speaks for the candidate like an answer: of two that are alike either may be it.
     """
     worse = case(
         (_FAILED, case((_BASELINE_FAILED, 0), else_=1)), (or_(_BASELINE_FAILED, _SPOKE), -1), (SILENT, 1), else_=0
