@@ -94,7 +94,7 @@ def main(
     try:
         counter = FolderTokenizer(tokenizer) if tokenizer else None
         catalogue = Catalogue(folder, Sandbox(Isolation(code_isolation)), counter, lengths)
-        chosen = [catalogue.find(name) for name in (slices.split(",") if slices else catalogue.names)]
+        chosen = [catalogue.to_score(name) for name in (slices.split(",") if slices else catalogue.names)]
     except KeyError as error:
         raise click.ClickException(error.args[0]) from error
     except ConfigError as error:

@@ -30,7 +30,7 @@ def evals_runner(settings: Settings) -> Runner:
     config = settings.evals
 
     def find(name: str) -> Source:
-        return config.catalogue().find(name)
+        return config.catalogue().to_score(name)
 
     url = config.url or public_url(settings)
     return Runner(settings.database_url, url, config, EvalsKey(settings).of, find, _trusted(settings))

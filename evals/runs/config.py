@@ -32,8 +32,9 @@ class EvalsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Folder with files of questions, which become slices too: published sets and your own
     (docs/guides/add-a-slice.md). Empty: generated questions only."""
     code_isolation: Isolation = Isolation.NAMESPACES
-    """How programs that models write are run, where a file of questions has tests for them. `process` is for machines
-    that allow no namespaces: such a program can then read what the worker's account can read."""
+    """How programs that models write are run: answers of the slice `code`, and of files of questions that have tests
+    for them. `process` is for machines that allow no namespaces, where such slices are refused otherwise: such a
+    program can then read what the worker's account can read."""
     long_text_tokenizer: str = ""
     """Folder of a model by whose tokenizer long texts (RULER) are as long as `evals.long_text_lengths` says; empty:
     none are asked."""

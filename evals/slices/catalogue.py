@@ -8,6 +8,7 @@ from pathlib import Path
 
 from evals.sandbox.sandbox import Sandbox
 from evals.slices import ruler
+from evals.slices.confined import confined, is_code
 from evals.slices.files import gsm8k, humaneval_plus, ifeval, mgsm, own, xstest
 from evals.slices.files.error import SliceFileError
 from evals.slices.files.file_slice import FileSlice, Kind
@@ -29,17 +30,22 @@ class Catalogue:
         tokenizer: ruler.TokenCounter | None = None,
         lengths: Sequence[int] = (),
     ) -> None:
-        """folder: of files of questions, each read once, here. tokenizer, lengths: of long texts.
+        """folder: of files of questions, each read once, here. sandbox: in which all code of models is run; one of
+        namespaces if not given. tokenizer, lengths: of long texts.
 
         Raises SliceFileError for a file that is not what it should be, or that nothing reads; IsolationUnavailable
         where one holds code that may not be run on this machine.
         """
-        found: dict[str, Slice | FileSlice] = {one.name: one for one in SLICES}
+        self._sandbox = sandbox or Sandbox()
+        self._code = frozenset(one.name for one in SLICES if is_code(one))
+        found: dict[str, Slice | FileSlice] = {
+            one.name: confined(one, self._sandbox) if one.name in self._code else one for one in SLICES
+        }
         if tokenizer is not None:
             found |= {one.name: one for one in ruler.slices(tokenizer, lengths)}
         if folder is not None:
             for path, kind in files(folder):
-                for one in kind.read(path, sandbox or Sandbox()):
+                for one in kind.read(path, self._sandbox):
                     if one.name in found:
                         raise SliceFileError(path, 0, "", f"there is a slice {one.name} already; rename or remove it")
                     found[one.name] = one
@@ -56,6 +62,14 @@ class Catalogue:
             return self._slices[name]
         except KeyError:
             raise KeyError(f"{name}: no such slice; there are {', '.join(self._slices)}") from None
+
+    def to_score(self, name: str) -> Source:
+        """The slice of a name, by whoever scores answers. Raises KeyError, naming those that exist, and
+        IsolationUnavailable where answers are code that may not be run on this machine."""
+        found = self.find(name)
+        if name in self._code:
+            self._sandbox.require()
+        return found
 
     def left_out(self) -> dict[str, tuple[str, ...]]:
         """Questions that files hold and nobody asks, by slice: how many and why."""

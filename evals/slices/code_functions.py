@@ -150,11 +150,13 @@ _ASK = (
 _NAMELESS = (
     "write a Python function that {does}.", "show me a Python function that {does}.", "code a function that {does}.",
 )  # fmt: skip
+Returns = Callable[[str, str, list[list[Any]], list[Any]], bool]
+"""Whether the function of a name in a text of Python returns, called with each of the arguments, what is wanted."""
 _FENCE = re.compile(r"```(?:python|py)?\n(.*?)```", re.DOTALL)
 
 
-def make(draw: Draw) -> Question:
-    """One of the families; in one of five the function's name is left to the model."""
+def make(draw: Draw, returns: Returns = sandbox.returns) -> Question:
+    """One of the families; in one of five the function's name is left to the model. returns: runs the answer."""
     families = {does: family for family in FAMILIES for does in family.does}
     named = draw.chance(0.8)
     opener, core, does = draw.phrase("code", _OPENERS, _ASK if named else _NAMELESS, tuple(families))
@@ -165,20 +167,18 @@ def make(draw: Draw) -> Question:
     return Question(
         messages=(user(opened(opener, text)),),
         reference=f"def {name}({family.arguments}):\n    return {family.body.format(k=constant)}",
-        check=functools.partial(is_right, family, constant, name if named else None),
+        check=functools.partial(is_right, family, constant, name if named else None, returns=returns),
         max_tokens=120,
         cluster=family.does[0],
     )
 
 
-def is_right(family: Family, constant: int, name: str | None, answer: str) -> bool:
+def is_right(family: Family, constant: int, name: str | None, answer: str, returns: Returns) -> bool:
     """Whether the answer defines the function and it returns what its twin does. name: None allows any."""
     fenced = _FENCE.search(answer)
     code = (fenced.group(1) if fenced else answer).strip() + "\n"
     defined = re.findall(r"^def (\w+)\(", code, re.MULTILINE)
     if not defined or (name is not None and name not in defined):
         return False
-    found = sandbox.results(code, name or defined[-1], [list(call) for call in family.calls])
     wanted = [family.twin(constant, *call) for call in family.calls]
-    # == alone would take 1 for True.
-    return found is not None and [(type(one), one) for one in found] == [(type(one), one) for one in wanted]
+    return returns(code, name or defined[-1], [list(call) for call in family.calls], wanted)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from evals.slices import sandbox
@@ -32,6 +34,15 @@ def test_a_function_is_run_on_values() -> None:
         "return {1, 2}",
         "return y",
         "yield x",
+        "g = (y for y in [x])\n    return 0 if g.gi_frame else 1",
+        "g = (z.gi_code.co_consts for z in [x])\n    return 0",
+        "return x.f_back",
+        "return x.tb_frame.f_globals",
+        "return x.cr_frame or x.ag_frame",
+        "match x:\n        case int(__class__=kind):\n            return 0",
+        "match x:\n        case int(gi_frame=frame):\n            return 0\n    return 1",
+        "try:\n        return x\n    except* x as group:\n        return 0",
+        "return x.ｇi_frame",
     ],
 )
 def test_what_is_not_allowed_fails_or_hangs_has_no_results(body: str) -> None:
@@ -67,3 +78,32 @@ def test_true_is_not_one() -> None:
         if "% 2 == 0" in item.reference:
             break
     assert not item.check(item.reference.replace("x % 2 == 0", "1 - x % 2"))
+
+
+def test_a_generator_is_no_way_to_the_interpreter() -> None:
+    code = (
+        "def f(x):\n    held = []\n    walk = (one.gi_frame.f_back.f_back.f_globals for one in held)\n"
+        "    held.append(walk)\n    return [len(found) for found in walk]\n"
+    )
+    assert not sandbox.is_harmless(code)
+    assert sandbox.results("def f(x):\n    return sum(y * y for y in range(x))\n", "f", CALLS) == [1, 5]
+
+
+@pytest.mark.parametrize(
+    "attempt",
+    [
+        "posix.fork()",
+        "posix.open('/etc/passwd', 0)",
+        "posix.close(0) or posix.open('/etc/passwd', 0)",
+        "posix.close(0) or posix.dup(1)",
+        "modules['ctypes'].CDLL(None).socket(1, 1, 0) == -1 and 1 / 0",
+    ],
+)
+def test_past_the_subset_there_is_no_process_file_or_socket(attempt: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second guard by itself: without the first."""
+    monkeypatch.setattr(sandbox, "is_harmless", lambda _: True)
+    monkeypatch.setattr(sandbox, "BUILTINS", (*sandbox.BUILTINS, "__import__"))
+    got = "    from sys import modules\n    posix = modules['posix']\n"
+    assert sandbox.results(f"def f(x):\n{got}    return posix.geteuid()\n", "f", [[2]]) in ([65534], [os.geteuid()])
+    assert sandbox.results(f"def f(x):\n{got}    return posix.geteuid()\n", "f", [[2]]) != [0]
+    assert sandbox.results(f"def f(x):\n{got}    {attempt}\n    return x\n", "f", [[2]]) is None
