@@ -19,8 +19,8 @@ class ShadowMetrics:
                 "slipstream_shadow_copies",
                 "Requests that were to be copied to a candidate, by model and outcome: compared, answered (what the"
                 " customer's own engine failed at), failed (the candidate did), late (`shadow.timeout_s`), long (it"
-                " wrote more than is compared), busy (no replica of it was idle), superseded (a customer's request was given the replica, or the gateway"
-                " stopped), limited (`shadow.at_once`, `shadow.per_minute`).",
+                " wrote more than is compared), busy (no replica of it was idle), superseded (a customer's request was"
+                " given the replica, or the gateway stopped), limited (`shadow.at_once`, `shadow.per_minute`).",
                 ["model", "outcome"],
                 registry=registry,
             ).labels
