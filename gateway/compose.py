@@ -28,6 +28,7 @@ from gateway.admin.api import AdminApi
 from gateway.admin.webhooks.outbox import tell_crossing
 from gateway.auth.keyring import Keyring
 from gateway.autocomplete.event_rate import EventRate
+from gateway.autocomplete.report_window import ReportWindow
 from gateway.autocomplete.store import EventStore
 from gateway.autocomplete.text_store import TextStore
 from gateway.config import GatewayConfig
@@ -264,6 +265,7 @@ async def running_services(
             console=console,
             completion_events=completion_events,
             event_rate=EventRate(config.autocomplete.events_per_second),
+            report_window=ReportWindow(place.trace_retention_days),
             stream_audits=StreamAudits(limiter, config.stream_audit),
             metrics=metrics,
             traces=traces,

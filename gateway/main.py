@@ -57,6 +57,8 @@ class InstanceConfig(msgspec.Struct, frozen=True, kw_only=True):
     models: tuple[Model, ...] = ()
     pools: tuple[Pool, ...] = ()
     """The settings' models and pools; they seed the desired state. Empty: whatever the database holds."""
+    trace_retention_days: int
+    """How long the worker keeps the traces of requests."""
     tracing: TracingConfig = TracingConfig()
     """Of every process of the deployment."""
     logging: LoggingConfig = LoggingConfig()

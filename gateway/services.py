@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from contracts.replica_state import ReplicaState
 from gateway.admin.api import AdminApi
 from gateway.autocomplete.event_rate import EventRate
+from gateway.autocomplete.report_window import ReportWindow
 from gateway.autocomplete.store import EventStore
 from gateway.console.console import Console
 from gateway.serving.endpoint import InferenceServices
@@ -22,6 +23,7 @@ class Services(InferenceServices, kw_only=True):
     console: Console
     completion_events: EventStore
     event_rate: EventRate
+    report_window: ReportWindow
     stream_audits: StreamAudits
     checks: dict[str, Callable[[], bool]]
     """What must hold for this instance to take traffic, by name."""

@@ -27,7 +27,7 @@ OBSERVED = frozenset({
     "engine_counts", "reconciliations", "request_traces", "completion_events", "idempotency_keys", "webhook_events",
     "webhook_deliveries", "webhook_attempts", "limit_gateways", "budget_crossings", "audit_log", "slo_minutes",
     "slo_roll_up_runs", "completion_hours", "detailed_completion_days", "project_completion_weeks",
-    "completion_days", "project_completion_days", "completion_roll_up_runs",
+    "completion_days", "project_completion_days", "completion_roll_up_runs", "completion_due_hours",
     "prefix_samples", "prefix_shares", "prefix_drops", "prefix_texts",
     "completion_texts", "shadow_pairs", "reviews", "review_votes", "review_coins", "fleet_gateways",
     "model_versions", "slice_versions", "runs", "run_slices", "items", "comparisons",

@@ -5,15 +5,19 @@ Whole hours of an organization are replaced, never added to, and its days and we
 twice, late, or from two workers at once changes nothing. An hour is that in which requests arrived; a report comes
 seconds later, or hours, and every hour of an organization that has news since the last run is redone. Hours whose
 traces may already be forgotten are left as they are.
+
+What is due stands in a table of its own until it is redone, a few hours a transaction and organizations in turn: a run
+ends in seconds whatever one organization's editors report, and the next one goes on.
 """
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, date, datetime, timedelta
-from typing import NamedTuple
+from typing import NamedTuple, cast
 from uuid import UUID
 
 from contracts.generation import Tier
@@ -30,6 +34,8 @@ LOCK_ID = 0x636D706C
 OVERLAP_S = 30
 """A row's recorded_at is when its transaction began; gateways give up on one after five (serving/trace.py)."""
 HOUR, DAY, WEEK = timedelta(hours=1), timedelta(days=1), timedelta(weeks=1)
+AT_ONCE = 8
+"""Hours redone by one transaction."""
 MARGIN = HOUR
 """Between what retention forgets now and the oldest hour that is redone: request ids go by gateways' clocks."""
 UNKNOWN = "unknown"
@@ -43,15 +49,33 @@ LAST_RUN = f"""
 (SELECT coalesce(max(started_at), '-infinity') - interval '{OVERLAP_S} seconds' FROM gateway.completion_roll_up_runs)
 """  # noqa: S608
 MADE = f"tier = '{Tier.AUTOCOMPLETE}' AND status IN ({SERVED}, {ABANDONED})"
+# A report may name any id: it is news where its project has such a completion, or when that comes. Each is looked up by
+# itself (LIMIT), whatever the planner thinks of how many there are.
 TOUCHED = f"""
-SELECT DISTINCT {ARRIVED_HOUR} AS hour, organization_id
+INSERT INTO gateway.completion_due_hours (hour, organization_id, since)
+SELECT DISTINCT {ARRIVED_HOUR}, organization_id, now()
   FROM (SELECT organization_id, request_id FROM gateway.request_traces
          WHERE recorded_at >= {LAST_RUN} AND {MADE} AND request_id >= %(oldest)s AND request_id < %(past)s
          UNION ALL
-        SELECT organization_id, request_id FROM gateway.completion_events
+        SELECT organization_id, request_id FROM gateway.completion_events AS event
+         CROSS JOIN LATERAL (SELECT FROM gateway.request_traces AS trace
+                              WHERE trace.request_id = event.request_id AND {MADE}
+                                AND trace.organization_id = event.organization_id
+                                AND coalesce(trace.project_id, '{NO_PROJECT}') = event.project_id
+                              LIMIT 1) AS made
          WHERE recorded_at >= {LAST_RUN} AND request_id >= %(oldest)s AND request_id < %(past)s) AS told
- ORDER BY 1
+    ON CONFLICT DO NOTHING
 """  # noqa: S608
+TOO_OLD = "DELETE FROM gateway.completion_due_hours WHERE hour < %(hour)s"
+# No organization waits behind more than one hour of each other one for its next. What came again since it was redone
+# stands behind what was not.
+DUE = """
+SELECT hour
+  FROM (SELECT hour, since, row_number() OVER (PARTITION BY organization_id ORDER BY since, hour DESC) AS turn
+          FROM gateway.completion_due_hours) AS turns
+ GROUP BY hour ORDER BY min(turn), min(since), hour DESC
+"""
+TAKE = "DELETE FROM gateway.completion_due_hours WHERE hour = ANY(%s) RETURNING hour, organization_id"
 WHOSE = "organization_id = ANY(%(organizations)s::uuid[])"
 _NAMES = ", ".join(COUNTS)
 _SUMS = ", ".join(f"sum({name})::bigint AS {name}" for name in COUNTS)
@@ -155,41 +179,42 @@ FORGET_HOURS = "DELETE FROM gateway.completion_hours WHERE hour < %s"
 FORGET = tuple(f"DELETE FROM gateway.{cut.table} WHERE {cut.time} < %s" for cut in (DETAILED, *DAILY, WEEKLY))  # noqa: S608
 # Of a clock that was ahead: behind them no row is news until it is as late again.
 AHEAD_RUNS = "DELETE FROM gateway.completion_roll_up_runs WHERE started_at > clock_timestamp() + interval '10 seconds'"
-RAN = "INSERT INTO gateway.completion_roll_up_runs VALUES (now(), %s, %s) ON CONFLICT DO NOTHING"
+RAN = "INSERT INTO gateway.completion_roll_up_runs VALUES (%s, %s, %s) ON CONFLICT DO NOTHING"
 OLD_RUNS = "DELETE FROM gateway.completion_roll_up_runs WHERE started_at < now() - interval '7 days'"
 
 
-def roll_up(database_url: str, *, trace_retention_days: int, retention_days: int | None = None) -> int:
+def roll_up(
+    database_url: str,
+    *,
+    trace_retention_days: int,
+    retention_days: int | None = None,
+    longest_s: float | None = None,
+) -> int:
     """Bring the totals of completions up to date; returns how many hours were redone, each organization's counted.
 
     trace_retention_days: how long traces and reports are certain to be there. retention_days: of the totals, which are
-    forgotten behind it, whole weeks (UTC) at a time; None: not now. Raises psycopg.Error when the database is away;
-    nothing is written then, and the next run makes up for it.
+    forgotten behind it, whole weeks (UTC) at a time; None: not now. longest_s: after it no more hours are begun, though
+    the first ones always are, and what is left is due to the next run; None: all are redone. Raises psycopg.Error when
+    the database is away; what was redone until then stays, and the next run makes up for the rest.
     """
     began_s, now = time.monotonic(), datetime.now(UTC)
-    with connect(database_url) as connection:
-        # Taken in a statement of its own: the next one then sees what the previous holder committed.
-        connection.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK_ID,))
-        connection.execute(AHEAD_RUNS)
-        touched = _touched(connection, hour_of(now - timedelta(days=trace_retention_days) + MARGIN) + HOUR)
-        days: dict[date, set[UUID]] = defaultdict(set)
-        weeks: dict[date, set[UUID]] = defaultdict(set)
-        for hour, organizations in touched.items():
-            _redo_hour(connection, hour, organizations)
-            days[hour.date()].update(organizations)
-        for day, whose in sorted(days.items()):
-            _redo(connection, DETAILED, day, begin_of(day), begin_of(day) + DAY, whose)
-            for cut in DAILY:
-                _redo(connection, cut, day, day, day + DAY, whose)
-            weeks[week_of(day)].update(whose)
-        for week, whose in sorted(weeks.items()):
-            _redo(connection, WEEKLY, week, week, week + WEEK, whose)
-        if retention_days is not None:
-            _forget(connection, week_of((now - timedelta(days=retention_days)).date()))
-        hours = sum(map(len, touched.values()))
-        connection.execute(RAN, (time.monotonic() - began_s, hours))
-        connection.execute(OLD_RUNS)
-        return hours
+    hours = 0
+    with connect(database_url, autocommit=True) as connection:
+        with _alone(connection):
+            started_at = _find(connection, hour_of(now - timedelta(days=trace_retention_days) + MARGIN) + HOUR)
+        due = [hour for (hour,) in connection.execute(DUE)]
+        for first in range(0, len(due), AT_ONCE):
+            with _alone(connection):
+                hours += _redo_hours(connection, due[first : first + AT_ONCE])
+            if longest_s is not None and time.monotonic() - began_s >= longest_s:
+                break
+        with _alone(connection):
+            if retention_days is not None:
+                _forget(connection, week_of((now - timedelta(days=retention_days)).date()))
+            # At the end: pages look at the totals again when there is a run.
+            connection.execute(RAN, (started_at, time.monotonic() - began_s, hours))
+            connection.execute(OLD_RUNS)
+    return hours
 
 
 def hour_of(moment: datetime) -> datetime:
@@ -202,19 +227,49 @@ def begin_of(day: date) -> datetime:
     return datetime(day.year, day.month, day.day, tzinfo=UTC)
 
 
-def _touched(connection: Connection, oldest: datetime) -> dict[datetime, list[UUID]]:
-    """Hours from the oldest on that have news, in order, and whose."""
-    bounds = {"oldest": max(FIRST_DATED, first_at(oldest.timestamp())), "past": PAST_DATED}
-    found: dict[datetime, list[UUID]] = defaultdict(list)
-    for hour, organization_id in connection.execute(TOUCHED, bounds):
-        found[hour.astimezone(UTC)].append(organization_id)
-    return found
+@contextlib.contextmanager
+def _alone(connection: Connection) -> Iterator[None]:
+    """A transaction that no other run's is beside."""
+    with connection.transaction():
+        # Taken in a statement of its own: the next one then sees what the previous holder committed.
+        connection.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK_ID,))
+        yield
 
 
-def _redo_hour(connection: Connection, hour: datetime, organizations: Sequence[UUID]) -> None:
+def _find(connection: Connection, oldest: datetime) -> datetime:
+    """Hours from the oldest on that have news are due from now on. Returns since when the next run has to look."""
+    connection.execute(AHEAD_RUNS)
+    connection.execute(TOUCHED, {"oldest": max(FIRST_DATED, first_at(oldest.timestamp())), "past": PAST_DATED})
+    connection.execute(TOO_OLD, {"hour": oldest})
+    row = connection.execute("SELECT now()").fetchone()
+    assert row is not None
+    return cast(datetime, row[0])
+
+
+def _redo_hours(connection: Connection, due: Sequence[datetime]) -> int:
+    """Those that are still due, their days and their weeks. Returns how many, each organization's counted."""
+    touched: dict[datetime, set[UUID]] = defaultdict(set)
+    for hour, organization_id in connection.execute(TAKE, (due,)):
+        touched[hour.astimezone(UTC)].add(organization_id)
+    days: dict[date, set[UUID]] = defaultdict(set)
+    weeks: dict[date, set[UUID]] = defaultdict(set)
+    for hour, whose in sorted(touched.items()):
+        _redo_hour(connection, hour, whose)
+        days[hour.date()].update(whose)
+    for day, whose in sorted(days.items()):
+        _redo(connection, DETAILED, day, begin_of(day), begin_of(day) + DAY, whose)
+        for cut in DAILY:
+            _redo(connection, cut, day, day, day + DAY, whose)
+        weeks[week_of(day)].update(whose)
+    for week, whose in sorted(weeks.items()):
+        _redo(connection, WEEKLY, week, week, week + WEEK, whose)
+    return sum(map(len, touched.values()))
+
+
+def _redo_hour(connection: Connection, hour: datetime, organizations: Collection[UUID]) -> None:
     bounds = {"first": first_at(hour.timestamp()), "past": first_at((hour + HOUR).timestamp())}
     for statement in (CLEAR_HOUR, FILL_HOUR):
-        connection.execute(statement, {"hour": hour, "organizations": organizations, **bounds})
+        connection.execute(statement, {"hour": hour, "organizations": sorted(organizations), **bounds})
 
 
 def _redo(connection: Connection, cut: Cut, at: date, begin: date, end: date, organizations: Collection[UUID]) -> None:

@@ -70,6 +70,7 @@ class CompletionEventsController(Controller):
             raise NotFound(
                 f"There is no completion {completion_id[:100]!r}: send the `id` of an answer, or its x-request-id."
             )
+        services.report_window.require(request_id)
         services.event_rate.take(request.user.caller.project_id)
         told = decode(_EVENT, await _body(request), CompletionEvent)
         key = key_of(request_id, request.user.caller, told.choice_index, told.view_id, told.type)
@@ -87,6 +88,7 @@ class CompletionEventsController(Controller):
             raise InvalidField(
                 "Invalid value for 'completion_id': it must be the `id` of an answer.", param="completion_id"
             )
+        services.report_window.require(request_id)
         kind = EventType(told.type.value)
         if told.type is TabbyEventType.SELECT and request.query_params.get("select_kind") == "line":
             kind = EventType.SELECT_PART

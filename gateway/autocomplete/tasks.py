@@ -14,6 +14,8 @@ from gateway.autocomplete.config import CompletionUpkeepConfig
 from gateway.autocomplete.rollup import roll_up
 
 ROLL_UP = "completions.roll_up"
+LONGEST_S = 5.0
+"""Of one run, and a few hours more: the worker does one task after the other."""
 AT_START = (ROLL_UP,)
 """Run as soon as a worker starts."""
 
@@ -32,5 +34,10 @@ def add_tasks(app: Celery, database_url: str, config: CompletionUpkeepConfig, *,
         name=ROLL_UP, shared=False, autoretry_for=(OSError, psycopg.OperationalError), max_retries=3, retry_backoff=True
     )  # type: ignore[untyped-decorator]
     def roll_up_completions() -> None:
-        hours = roll_up(database_url, trace_retention_days=trace_retention_days, retention_days=config.retention_days)
+        hours = roll_up(
+            database_url,
+            trace_retention_days=trace_retention_days,
+            retention_days=config.retention_days,
+            longest_s=LONGEST_S,
+        )
         logger.info("completions: %d hours added up", hours)

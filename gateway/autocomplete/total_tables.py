@@ -91,6 +91,15 @@ project_completion_weeks = Table(
     Index(None, "week", "organization_id"),
 )
 
+# Hours that have news, until they are redone: what one run leaves the next one finds.
+completion_due_hours = Table(
+    "completion_due_hours",
+    metadata,
+    Column("hour", DateTime(timezone=True), primary_key=True),
+    Column("organization_id", UUID(), primary_key=True),
+    Column("since", DateTime(timezone=True), nullable=False),
+)
+
 # What was recorded before a run began, less what a transaction may take, need not be looked at again.
 completion_roll_up_runs = Table(
     "completion_roll_up_runs",

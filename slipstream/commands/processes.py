@@ -48,6 +48,7 @@ def gateway(config_file: Path | None, data: str | None, instance: str, **overrid
         pepper=settings.pepper,
         models=settings.models,
         pools=settings.desired_pools,
+        trace_retention_days=settings.worker.ledger.trace_retention_days,
         tracing=settings.tracing,
         logging=settings.logging,
     )

@@ -22,8 +22,8 @@ from gateway.admin.resources.autocomplete import (
     AutocompleteTotals,
     get_autocomplete,
 )
-from gateway.autocomplete.rollup import HOUR, begin_of, hour_of, roll_up
-from gateway.metering.journal.request_id import first_at
+from gateway.autocomplete.rollup import AT_ONCE, HOUR, begin_of, hour_of, roll_up
+from gateway.metering.journal.request_id import first_at, mint
 from gateway.metering.ledger.week import week_of
 from tests.gateway.autocomplete.editors import OWNERS, Report, completions, reports, write
 from tests.gateway.autocomplete.plain_totals import COUNTS, plain_totals
@@ -64,8 +64,8 @@ async def connection(fresh_postgres_url: str) -> AsyncIterator[asyncpg.Connectio
     await connection.close()
 
 
-async def rolled_up(url: str, **given: int) -> int:
-    return await asyncio.to_thread(roll_up, url, **{"trace_retention_days": 30, **given})
+async def rolled_up(url: str, **given: float) -> int:
+    return await asyncio.to_thread(roll_up, url, **cast(Any, {"trace_retention_days": 30, **given}))
 
 
 async def everything(connection: asyncpg.Connection[Any]) -> list[list[tuple[object, ...]]]:
@@ -157,6 +157,83 @@ async def test_totals_are_the_plain_statements(
     await connection.execute("DELETE FROM gateway.completion_roll_up_runs")
     assert await rolled_up(fresh_postgres_url) > 100
     assert await everything(connection) == before, "redone from the beginning"
+
+
+DUE = "SELECT count(*) FROM gateway.completion_due_hours"
+
+
+@pytest.mark.parametrize("seed", range(2))
+async def test_runs_that_end_early_go_on_where_they_ended(
+    seed: int, connection: asyncpg.Connection[Any], fresh_postgres_url: str
+) -> None:
+    choose, end = random.Random(seed), hour_of(datetime.now(UTC))
+    begin = end - 4 * DAY
+    made = completions(choose, begin, end, 300)
+    told = reports(choose, made, 400)
+    choose.shuffle(made)
+    for some_made, some_told in ((made[:200], told[:100]), (made[200:], told[100:300]), ((), told[300:])):
+        await write(connection, some_made, some_told)
+        assert 0 < await rolled_up(fresh_postgres_url, longest_s=0) <= AT_ONCE * len(OWNERS)
+        assert await connection.fetchval(DUE) > 0
+    for table in ("request_traces", "completion_events"):  # nothing but what is due is left to tell them
+        await connection.execute(f"UPDATE gateway.{table} SET recorded_at = recorded_at - interval '10 minutes'")
+    while await connection.fetchval(DUE):
+        assert 0 < await rolled_up(fresh_postgres_url, longest_s=0) <= AT_ONCE * len(OWNERS)
+    for groups in EVERY_GROUPING:
+        await expect_plain(connection, begin, end, groups)
+    before = await everything(connection)
+    await connection.execute("DELETE FROM gateway.completion_roll_up_runs")
+    assert await rolled_up(fresh_postgres_url) > 50
+    assert await everything(connection) == before
+
+
+async def test_no_transaction_redoes_many_hours(connection: asyncpg.Connection[Any], fresh_postgres_url: str) -> None:
+    end = datetime.now(UTC)
+    await write(connection, completions(random.Random(11), end - 4 * DAY, end, 500))
+    assert await rolled_up(fresh_postgres_url) > 5 * AT_ONCE
+    hours = "SELECT count(DISTINCT hour) AS hours FROM gateway.completion_hours GROUP BY xmin::text"
+    assert {row["hours"] for row in await connection.fetch(hours)} <= set(range(AT_ONCE + 1))
+
+
+async def test_reports_about_made_up_completions_are_no_work(
+    connection: asyncpg.Connection[Any], fresh_postgres_url: str
+) -> None:
+    choose, end = random.Random(12), datetime.now(UTC)
+    made = [each._replace(tier="autocomplete", status=200) for each in completions(choose, end - DAY, end, 20)]
+    await write(connection, made)
+    assert await rolled_up(fresh_postgres_url) > 0
+    for table in ("request_traces", "completion_events"):
+        await connection.execute(f"UPDATE gateway.{table} SET recorded_at = recorded_at - interval '10 minutes'")
+    whose = {each.request_id: each.organization_id for each in made}
+    named = [mint((end + days * DAY).timestamp()) for days in range(-20, 20_000, 100)]
+    project_id = OWNERS[ACME][0]
+    named += [each.request_id for each in made if each.project_id != project_id]
+    await write(connection, told=[Report(one, project_id, 0, "", "view", ACME, None, None) for one in sorted(named)])
+    assert OTHER in whose.values()
+    assert await rolled_up(fresh_postgres_url) == 0
+    late = completions(choose, end - 3 * HOUR, end, 1)[0]
+    late = late._replace(organization_id=ACME, project_id=project_id, tier="autocomplete", status=200)
+    await write(connection, told=[Report(late.request_id, project_id, 0, "", "view", ACME, None, None)])
+    assert await rolled_up(fresh_postgres_url) == 0
+    await write(connection, [late])
+    assert await rolled_up(fresh_postgres_url) == 1, "a trace that comes after its report"
+    await expect_plain(connection, end - 2 * DAY, end, (AutocompleteGroup.PROJECT,))
+
+
+async def test_an_organization_does_not_wait_behind_many_hours_of_another(
+    connection: asyncpg.Connection[Any], fresh_postgres_url: str
+) -> None:
+    choose, end = random.Random(13), datetime.now(UTC)
+    many = [each for each in completions(choose, end - 5 * DAY, end - 2 * DAY, 300) if each.organization_id == ACME]
+    await write(connection, many)
+    await rolled_up(fresh_postgres_url, longest_s=0)
+    (one,) = completions(choose, end - 9 * DAY, end - 8 * DAY, 1)
+    one = one._replace(organization_id=OTHER, project_id=OWNERS[OTHER][0], tier="autocomplete", status=200)
+    await write(connection, [one])
+    await rolled_up(fresh_postgres_url, longest_s=0)
+    assert await connection.fetchval(DUE) > AT_ONCE
+    whose = "SELECT count(*) FROM gateway.completion_hours WHERE organization_id = $1"
+    assert await connection.fetchval(whose, OTHER) == 1
 
 
 async def test_rows_that_come_after_a_clock_was_set_back_are_added_up(

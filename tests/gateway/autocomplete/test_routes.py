@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import msgspec
 import pytest
 
 from gateway.auth.keys import ADMIN_PREFIX, mint
+from gateway.metering.journal.request_id import DAY_S
 from gateway.metering.journal.request_id import mint as mint_request_id
 from tests.gateway.slow_platform import SlowPlatform
 
@@ -102,6 +104,18 @@ async def test_an_id_that_can_be_none_is_not_found_and_a_large_body_is_not_read(
     assert b"x-request-id" in answer
     path = f"/v1/completions/{mint_request_id()}/events"
     assert (await call(platform, "POST", path, {"type": "view", "view_id": "v" * 20_000}))[0] == 413
+
+
+@pytest.mark.parametrize("days", [2, 365 * 60, -32])
+async def test_an_id_of_another_time_is_refused_by_name(platform: SlowPlatform, days: int) -> None:
+    request_id = mint_request_id(time.time() + days * DAY_S)
+    for path, body in (
+        (f"/v1/completions/{request_id}/events", {"type": "view"}),
+        ("/v1/events", {"type": "view", "completion_id": request_id, "choice_index": 0}),
+    ):
+        status, answer = await call(platform, "POST", path, body)
+        assert (status, msgspec.json.decode(answer)["error"]["param"]) == (400, "completion_id"), path
+    assert await platform.events(request_id, 0) == []
 
 
 ROUTES = (
