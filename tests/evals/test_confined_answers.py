@@ -79,7 +79,9 @@ def test_who_gets_past_the_subset_is_shut_in(sandbox: Sandbox, monkeypatch: pyte
     attempts = ["posix.fork()"]
     if sandbox.isolation is Isolation.NAMESPACES:
         attempts += [
-            "posix.listdir('/etc')", f"posix.open({str(ROOT / 'pyproject.toml')!r}, 0)", "__import__('socket').socket()",
+            "posix.listdir('/etc')",
+            f"posix.open({str(ROOT / 'pyproject.toml')!r}, 0)",
+            "__import__('socket').socket()",
         ]  # fmt: skip
     for attempt in attempts:
         code = f"def f(x):\n    import posix\n    {attempt}\n    return x\n"
