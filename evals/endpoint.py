@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import http
 from collections.abc import Sequence
 
 import aiohttp
 
 from evals.slices.item import Item, Message
+
+TRIES = 6
+"""Of one question, where the answer is to come later."""
+LATER = (http.HTTPStatus.TOO_MANY_REQUESTS, http.HTTPStatus.SERVICE_UNAVAILABLE)
+LONGEST_PAUSE_S = 60.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,7 +33,8 @@ class Endpoint:
 async def answer_all(endpoint: Endpoint, items: Sequence[Item]) -> list[str]:
     """The greedy answers, in the order of the items.
 
-    Raises aiohttp.ClientError when an answer cannot be had: a table with holes is no table.
+    What is refused for now (429, 503) is asked again after the Retry-After. Raises aiohttp.ClientError when an answer
+    cannot be had: a table with holes is no table.
     """
     places = asyncio.Semaphore(endpoint.at_once)
     async with _session(endpoint) as session:
@@ -59,9 +66,19 @@ def _session(endpoint: Endpoint) -> aiohttp.ClientSession:
 
 async def _ask(endpoint: Endpoint, session: aiohttp.ClientSession, messages: Sequence[Message], max_tokens: int) -> str:
     body = {"model": endpoint.model, "messages": list(messages), "temperature": 0, "max_tokens": max_tokens}
-    async with session.post(f"{endpoint.url}/chat/completions", json=body) as response:
-        if response.status != 200:
-            said = (await response.text())[:500]
-            raise aiohttp.ClientError(f"{endpoint.url}: HTTP {response.status}: {said}")
-        answer = await response.json()
-    return str(answer["choices"][0]["message"]["content"] or "")
+    for left in reversed(range(TRIES)):
+        async with session.post(f"{endpoint.url}/chat/completions", json=body) as response:
+            if response.status == 200:
+                answer = await response.json()
+                return str(answer["choices"][0]["message"]["content"] or "")
+            if response.status not in LATER or not left:
+                said = (await response.text())[:500]
+                raise aiohttp.ClientError(f"{endpoint.url}: HTTP {response.status}: {said}")
+            pause_s = _pause_s(response.headers.get("retry-after", ""))
+        await asyncio.sleep(pause_s)
+    raise AssertionError("the last try returns or raises")
+
+
+def _pause_s(retry_after: str) -> float:
+    """As the header says in seconds; a second where it says none."""
+    return min(float(retry_after), LONGEST_PAUSE_S) if retry_after.isdecimal() else 1.0

@@ -11,6 +11,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+import aiohttp
 import click
 
 from contracts.errors import ConfigError
@@ -102,7 +103,10 @@ def main(
     for name, reasons in catalogue.left_out().items():
         click.echo(f"{name}: left out {', '.join(reasons)}", err=True)
     endpoint = Endpoint(url.rstrip("/"), key, model, at_once)
-    scores = asyncio.run(measure(endpoint, chosen, items, wrong, RESERVED_FROM_SEED if reserved else 0))
+    try:
+        scores = asyncio.run(measure(endpoint, chosen, items, wrong, RESERVED_FROM_SEED if reserved else 0))
+    except aiohttp.ClientError as error:
+        raise click.ClickException(str(error)) from error
     click.echo(table(scores))
     click.echo(json.dumps({score.slice: [score.right, score.items] for score in scores}))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -24,12 +25,16 @@ ITEMS = 8
 
 @pytest.fixture
 async def endpoint() -> AsyncIterator[Endpoint]:
-    """Knows the references of the facts, says "no" to everything else, and refuses the model "missing"."""
+    """Knows the references of the facts, says "no" to everything else; refuses the model "missing", and each question to "busy" the first time."""
     items = [find("facts").item(seed, Split.HELD_OUT) for seed in range(ITEMS)]
+    turned_away: set[str] = set()
     known = {json.dumps(item.messages): item.reference for item in items[1:]}
 
     async def answer(request: web.Request) -> web.Response:
         body = await request.json()
+        if body["model"] == "busy" and (key := json.dumps(body["messages"])) not in turned_away:
+            turned_away.add(key)
+            return web.json_response({"error": {"message": "full"}}, status=503, headers={"Retry-After": "0"})
         if body["model"] == "missing":
             return web.json_response({"error": {"message": "no such model"}}, status=404)
         assert request.headers["authorization"] == "Bearer key"
@@ -62,6 +67,19 @@ async def test_an_endpoint_that_fails_makes_no_table(endpoint: Endpoint) -> None
     missing = Endpoint(endpoint.url, "key", "missing")
     with pytest.raises(aiohttp.ClientError, match=r"404.*no such model"):
         await measure(missing, [find("facts")], ITEMS)
+
+
+async def test_what_is_full_for_now_is_asked_again(endpoint: Endpoint) -> None:
+    (facts,) = await measure(Endpoint(endpoint.url, "key", "busy"), [find("facts")], ITEMS)
+    assert (facts.right, facts.items) == (ITEMS - 1, ITEMS)
+
+
+async def test_a_wrong_model_is_told_in_a_line(endpoint: Endpoint) -> None:
+    command = [endpoint.url, "--model", "missing", "--slices", "facts", "--items", "1"]
+    said = await asyncio.to_thread(CliRunner().invoke, main, command)
+    assert said.exit_code == 1
+    assert said.output.startswith("Error: ")
+    assert "404" in said.output
 
 
 async def test_reserved_items_are_others_and_their_wrong_answers_are_not_kept(
