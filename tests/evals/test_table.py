@@ -25,7 +25,8 @@ ITEMS = 8
 
 @pytest.fixture
 async def endpoint() -> AsyncIterator[Endpoint]:
-    """Knows the references of the facts, says "no" to everything else; refuses the model "missing", and each question to "busy" the first time."""
+    """Knows the references of the facts, says "no" to everything else; refuses the model "missing", and each question
+    to "busy" the first time."""
     items = [find("facts").item(seed, Split.HELD_OUT) for seed in range(ITEMS)]
     turned_away: set[str] = set()
     known = {json.dumps(item.messages): item.reference for item in items[1:]}
