@@ -23,7 +23,7 @@ from gateway.db.rows import fetch
 from gateway.db.tables import request_traces
 from gateway.metering.journal.request_id import first_at
 from gateway.releases.release import Release
-from gateway.slo.judged import judged, newest_version
+from gateway.slo.judged import REFUSED_LATER, judged, newest_version
 from gateway.slo.judgement import CLIENT_GONE
 from rollout.shares import Sessions, ceiling, chosen, parts_of, share_of
 
@@ -34,7 +34,10 @@ OF_A_SESSION = 50
 """The first so many requests of a session that one step takes: it throws one coin for each test, and a flood of
 requests must not take the others' place."""
 _T = request_traces.c
-EXTRA = (_T.request_id, _T.organization_id, _T.side, _T.unit, _T.status, _T.total_ms, _T.transaction_id)
+EXTRA = (
+    _T.request_id, _T.organization_id, _T.side, _T.unit, _T.status, _T.total_ms, _T.transaction_id,
+    REFUSED_LATER.label("is_refused_later"),
+)  # fmt: skip
 _REFUSED = and_(_T.status >= 400, _T.status < 500, func.coalesce(_T.error_code, "") != CLIENT_GONE)
 _BY_NOBODY = and_(_T.pool.is_(None), func.coalesce(_T.error_code, "") != ContextTooLong.code)
 UNPLACED: ColumnElement[bool] = and_(_REFUSED, or_(_BY_NOBODY, _T.status == 429))
@@ -172,7 +175,7 @@ async def _read(
     of = each.c
     left = or_(of.is_abandoned, of.is_superseded)
     # customers' own bad requests are refused on both arms alike; a candidate that refuses more of them is a worse one
-    refused = and_(of.status >= 400, of.status < 500, ~left)
+    refused = or_(and_(of.status >= 400, of.status < 500, ~left), of.is_refused_later)
     silent = and_(of.status < 300, ~left, of.ttft_ms.is_(None))
     failed = or_(of.is_failed, refused, silent)
     # who left before the first text, or typed on, has waited at least so long; an end without a text came then

@@ -6,14 +6,14 @@ from __future__ import annotations
 
 from contracts.service_class import ServiceClass
 from diagnosis.evidence import FAIR_SHARE
-from gateway.slo.judgement import CLIENT_GONE, SUPERSEDED
+from gateway.slo.judgement import CLIENT_GONE, REFUSED, SUPERSEDED
 
 LIMIT_CODES = ("rate_limit_exceeded", "insufficient_quota", "request_exceeds_limit", "too_many_connections")
 WAITED_FOR = f"service_class IS DISTINCT FROM '{ServiceClass.OFFLINE}'"
 """Somebody waits for it. What is offline waits on purpose, and is neither slow nor refused for that."""
 LIMITED = "error_code IN ({})".format(", ".join(f"'{code}'" for code in LIMIT_CODES))
-FAILED = f"""(status >= 500 OR
-    status < 300 AND coalesce(error_code, '{CLIENT_GONE}') NOT IN ('{CLIENT_GONE}', '{SUPERSEDED}'))"""
+_NO_FAULT = ", ".join(f"'{code}'" for code in (CLIENT_GONE, SUPERSEDED, *REFUSED))
+FAILED = f"(status >= 500 OR status < 300 AND coalesce(error_code, '{CLIENT_GONE}') NOT IN ({_NO_FAULT}))"
 """As `gateway.slo.judgement.failed`: streams that broke off behind their status too."""
 RETRIED = f"coalesce(attempts > 1 AND NOT {FAILED}, false)"
 """Another engine was needed, and had."""

@@ -14,9 +14,11 @@ LEAST_UNITS = (200, 500, 1_000)
 
 PROMOTION_ALPHA = 0.05
 """The judge's own, where nobody said."""
-QUANTILES = (0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
+QUANTILES = (0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.995)
 """Likewise: of the baseline's latencies, those that the candidate's are compared at."""
-TAILS = 2
+PROMOTED = 0.99
+"""Likewise: the one that is promoted by."""
+TAILS = 3
 """So many of the highest are tested by themselves, and the promoted one."""
 MOST_UNITS = 10_000_000
 """Of a budget of evidence, and of what one grant adds to it."""
@@ -30,10 +32,11 @@ class Margins(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     candidate must be shown not to be worse. alpha: probability that a release which is no worse is rolled back.
     promotion_alpha: that one which is worse by a margin goes to all traffic. least_units: sessions of each arm a stage
     needs, one for each stage between shadow and all traffic. quantiles: of the baseline's latencies, rising, by which
-    the candidate's are compared; the highest needs ten of the baseline's requests beyond it before the release begins.
-    promoted_quantile: the one of them at which the candidate must be shown not to be slower by the tolerance; the
-    highest unless given. cold_requests: a stage's first requests, which count for nothing. most_units: sessions after
-    which an undecided release is held. least_votes: decisive votes of reviewers it needs."""
+    the candidate's are compared. promoted_quantile: the one of them at which the candidate must be shown not to be
+    slower by the tolerance, which needs ten of the baseline's requests beyond it before the release begins; unless
+    given 0.99 where that is one of them, else the highest. cold_requests: a stage's first requests, which count for
+    nothing. most_units: sessions after which an undecided release is held. least_votes: decisive votes of reviewers it
+    needs."""
 
     tolerance: Annotated[float, Meta(ge=0, le=0.5)] | None = None
     error_margin: Annotated[float, Meta(ge=1e-6, le=0.5)] | None = None
@@ -52,7 +55,7 @@ class Margins(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         found = {name: value for name, value in msgspec.structs.asdict(self).items() if value is not None}
         if self.quantiles is not None or self.promoted_quantile is not None:
             quantiles = tuple(self.quantiles or QUANTILES)
-            promoted = self.promoted_quantile or quantiles[-1]
+            promoted = self.promoted_quantile or (PROMOTED if PROMOTED in quantiles else quantiles[-1])
             tails = tuple(sorted({*quantiles[-TAILS:], promoted}))
             found |= {"quantiles": quantiles, "tail_quantiles": tails, "promoted_quantile": promoted}
         return found

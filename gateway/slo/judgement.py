@@ -2,7 +2,8 @@
 
 Counted are requests that were answered and those that failed by our fault. Not counted, for they say nothing of us:
 
-- refusals the client can act on: every 4xx, limits of its own (429) and a gateway's `engine_refused` among them;
+- refusals the client can act on: every 4xx, limits of its own (429) among them, and what an engine refuses behind a
+  status that said it was served;
 - requests superseded by a newer keystroke, and those whose client left before the first text;
 - what is offline, which was promised nothing;
 - answers of which nothing was measured: those that read another request's generation and got no text of it.
@@ -17,11 +18,15 @@ from __future__ import annotations
 
 import msgspec
 
+from contracts.errors import ContextTooLong, EngineRefused
 from contracts.objectives import Objective
 from contracts.service_class import ServiceClass
 
 CLIENT_GONE = "client_gone"
 SUPERSEDED = "superseded"
+REFUSED = (EngineRefused.code, ContextTooLong.code)
+"""By an engine, of the request itself. A stream's may come behind its status, as when a grammar that a client sent
+grows beyond its limits."""
 
 
 class TraceRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,7 +61,7 @@ class Judgement(msgspec.Struct, frozen=True):
 
 def failed(row: TraceRow) -> bool:
     """By our fault: a 5xx, shed requests (503) among them, or a stream that broke off behind its status."""
-    broke_off = row.status < 300 and row.error_code not in (None, CLIENT_GONE, SUPERSEDED)
+    broke_off = row.status < 300 and row.error_code not in (None, CLIENT_GONE, SUPERSEDED, *REFUSED)
     return row.status >= 500 or broke_off
 
 

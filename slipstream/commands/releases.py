@@ -70,8 +70,10 @@ def releases() -> None:
 @click.option("--goodput-margin", type=float, help="Part that may miss objectives more.  [default: 0.02]")
 @click.option("--alpha", type=float, help="How often one that is no worse may be rolled back.  [default: 0.05]")
 @click.option("--promotion-alpha", type=float, help="How often one worse by a margin may be promoted.  [default: 0.05]")
-@click.option("--quantiles", help="Latencies compared at, of the baseline's.  [default: 0.25,0.5,0.75,0.9,0.95,0.99]")
-@click.option("--promoted-quantile", type=float, help="The one of them that is proven.  [default: the highest]")
+@click.option("--quantiles", help="Latencies compared at, of the baseline's.  [default: 0.25,0.5, … 0.99,0.995]")
+@click.option(
+    "--promoted-quantile", type=float, help="The one of them that is proven.  [default: 0.99, else the highest]"
+)
 @click.option("--cold-requests", type=int, help="The first of each stage, which do not count.  [default: 50]")
 @click.option("--max-sessions", "most_units", type=int, help="After which one undecided is held.  [default: 200000]")
 @click.option("--min-votes", "least_votes", type=int, help="Reviewers' decisive votes it needs.  [default: 0]")

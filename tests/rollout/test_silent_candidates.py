@@ -24,8 +24,8 @@ __all__ = ["database"]
 @pytest.mark.parametrize(
     ("instead", "part"),
     [
-        (traffic.REFUSED, 1.0), (traffic.REFUSED, 0.3), (traffic.TOO_LONG, 0.3), (traffic.EMPTY, 1.0),
-        (traffic.ENDED, 1.0),
+        (traffic.REFUSED, 1.0), (traffic.REFUSED, 0.3), (traffic.REFUSED_LATER, 0.3), (traffic.TOO_LONG, 0.3),
+        (traffic.EMPTY, 1.0), (traffic.ENDED, 1.0),
     ],
 )  # fmt: skip
 async def test_a_candidate_that_answers_nothing_is_rolled_back(

@@ -26,6 +26,7 @@ REFUSED = {
     "status": 400, "error_code": "engine_refused", "ttft_ms": None, "itl_max_ms": None, "completion_tokens": None
 }  # fmt: skip
 TOO_LONG = {**REFUSED, "error_code": "context_length_exceeded"}
+REFUSED_LATER = {"error_code": "engine_refused", "completion_tokens": 3}
 LIMITED = {**REFUSED, "status": 429, "error_code": "rate_limit_exceeded"}
 UNPLACED = {**REFUSED, "error_code": "invalid_request", "pool": None}
 EMPTY = {"ttft_ms": None, "itl_max_ms": None, "completion_tokens": 0}

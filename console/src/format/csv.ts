@@ -1,8 +1,8 @@
 /** Tables as CSV (RFC 4180), for spreadsheets. */
 
 /** What a spreadsheet would take for a formula is led by an apostrophe: names are other people's text. Where the comma is
- * the decimal mark, cells are cut at semicolons; full-width signs begin formulas too. */
-const FORMULA = /(^|[;\t\r\n])( *)(?=[=+\-@\uFF1D\uFF0B\uFF0D\uFF20\t\r])/g;
+ * the decimal mark, cells are cut at semicolons, also before a quote; full-width signs begin formulas too. */
+const FORMULA = /(^|[;\t\r\n])([ "]*)(?=[=+\-@\uFF1D\uFF0B\uFF0D\uFF20\t\r])/g;
 
 function cell(value: unknown): string {
   const text = value == null ? "" : typeof value === "object" ? JSON.stringify(value) : String(value);

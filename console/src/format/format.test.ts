@@ -85,6 +85,7 @@ describe("CSV", () => {
     expect(csv(["name"], [["acme; =1"], ["＝1"], [" +1"], ["a-b;c"]])).toBe(
       "name\r\nacme;' =1\r\n'＝1\r\n' +1\r\na-b;c\r\n",
     );
+    expect(csv(["name"], [['a;"=1;']])).toBe(`name\r\n"a;'""=1;"\r\n`);
   });
 });
 

@@ -19,7 +19,7 @@ from evals.statistics.looks import levels, looks
 from evals.statistics.sizes import least_margin
 from gateway.evals.startable import SliceRule, require_asked
 from gateway.evals.store import Rule
-from gateway.releases.margins import PROMOTION_ALPHA, QUANTILES, TAILS, Margins
+from gateway.releases.margins import PROMOTED, PROMOTION_ALPHA, QUANTILES, TAILS, Margins
 
 
 @pytest.mark.parametrize("name", ["json", "arithmetic", "facts", "instructions"])
@@ -80,10 +80,11 @@ def test_a_margin_of_one_slice_is_its_own_and_of_no_other() -> None:
 def test_quantiles_are_the_judges_own_where_nobody_said_and_make_a_policy() -> None:
     assert Policy().quantiles == QUANTILES
     assert QUANTILES[-TAILS:] == Policy().tail_quantiles
-    assert QUANTILES[-1] == Policy().promoted_quantile
+    assert Policy().promoted_quantile == PROMOTED
     for given, tails, promoted in (
-        (Margins(quantiles=[0.5, 0.8, 0.9]), (0.8, 0.9), 0.9),
-        (Margins(promoted_quantile=0.9), (0.9, 0.95, 0.99), 0.9),
+        (Margins(quantiles=[0.5, 0.8, 0.9]), (0.5, 0.8, 0.9), 0.9),
+        (Margins(quantiles=[0.5, 0.9, 0.99, 0.999]), (0.9, 0.99, 0.999), 0.99),
+        (Margins(promoted_quantile=0.9), (0.9, 0.95, 0.99, 0.995), 0.9),
         (Margins(quantiles=[0.5]), (0.5,), 0.5),
     ):
         given.require_quantiles()

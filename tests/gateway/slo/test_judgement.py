@@ -68,6 +68,8 @@ def test_what_an_organization_asks_for_beyond_its_share_is_told_apart() -> None:
         {"status": 499, "error_code": "client_gone"},
         {"status": 200, "error_code": "client_gone", "ttft_ms": None},
         {"status": 200, "error_code": "superseded"},
+        {"status": 200, "error_code": "engine_refused"},
+        {"status": 200, "error_code": "context_length_exceeded"},
         {"status": 200, "ttft_ms": None},
     ],
 )

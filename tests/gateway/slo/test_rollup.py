@@ -120,9 +120,10 @@ async def test_minutes_whose_traces_may_be_forgotten_are_left_alone(
     await adopt(connection, PROMISED)
     rows = some(5, 100, minutes=2 * 24 * 60)
     await write(connection, rows)
+    began = datetime.now(UTC).replace(second=0, microsecond=0)
     await rolled_up(fresh_postgres_url, trace_retention_days=1)
     since = min(group[0] for group in await stored(connection))
-    assert datetime.now(UTC) - timedelta(hours=23) <= since
+    assert began - timedelta(hours=23) <= since
     assert await stored(connection) == naive([each for each in rows if each.arrived_at >= since], BY_CLASS)
 
 

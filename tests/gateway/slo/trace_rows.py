@@ -26,6 +26,7 @@ ENDINGS = (
     (200, "client_gone"),
     (499, "client_gone"),
     (200, "engine_failed"),
+    (200, "engine_refused"),
     (400, "invalid_value"),
     (429, "rate_limit_exceeded"),
     (500, "internal_error"),
