@@ -50,7 +50,7 @@ LAST_RUN = f"""
 """  # noqa: S608
 MADE = f"tier = '{Tier.AUTOCOMPLETE}' AND status IN ({SERVED}, {ABANDONED})"
 # A report may name any id: it is news where its project has such a completion, or when that comes. Each is looked up by
-# itself (LIMIT), whatever the planner thinks of how many there are.
+# itself (LIMIT), whatever the planner thinks of how many there are, by the traces' own collation: else by no index.
 TOUCHED = f"""
 INSERT INTO gateway.completion_due_hours (hour, organization_id, since)
 SELECT DISTINCT {ARRIVED_HOUR}, organization_id, now()
@@ -59,7 +59,7 @@ SELECT DISTINCT {ARRIVED_HOUR}, organization_id, now()
          UNION ALL
         SELECT organization_id, request_id FROM gateway.completion_events AS event
          CROSS JOIN LATERAL (SELECT FROM gateway.request_traces AS trace
-                              WHERE trace.request_id = event.request_id AND {MADE}
+                              WHERE trace.request_id = event.request_id COLLATE "default" AND {MADE}
                                 AND trace.organization_id = event.organization_id
                                 AND coalesce(trace.project_id, '{NO_PROJECT}') = event.project_id
                               LIMIT 1) AS made
