@@ -26,28 +26,21 @@ from contracts.generation import Tier
 from evals.quantization.defects import scales_of_wrong_axis
 from tests.deployment import ROOT, Deployment, deployment
 from tests.e2e.failures.processes import kill_called
+from tests.e2e.release_traffic import GUARD_S, require_left
 from tests.rollout.traffic import row, write
 
 pytestmark = pytest.mark.nightly
 SOUND = ROOT / "models" / "slipstream-chat"
 SLICE = "translation"
-"""One of the shortest answers, and one that this defect breaks nearly wholly."""
+"""One of the shortest answers, and one that this defect breaks: of 97 right ones in a hundred 22 are left."""
+LAYER = "model.layers.0"
+"""The one that matters: in any other the same defect moves this slice by two points at most."""
 FIRST_LOOK = 200
 AT_ONCE = 2
-LEAVES_S = 5.0
-GUARD_S = 420.0
-SERVED_AFTER = 20
-"""Requests of customers that begin when no traffic may go to the candidate any more."""
 RELEASE = """
 SELECT id::text, state, stage, reason, comparison_id, ended_at,
        (SELECT document::text FROM gateway.desired_states ORDER BY version DESC LIMIT 1) AS document
   FROM gateway.releases
-"""
-BEGAN_AFTER = """
-SELECT pool, count(*) AS requests FROM gateway.request_traces
- WHERE status = 200
-   AND recorded_at - make_interval(secs => total_ms / 1000) > $1::timestamptz + make_interval(secs => $2::float8)
- GROUP BY pool
 """
 ITEMS = """
 SELECT runs.arm, items.seed, items.answer, items.score, items.request_id
@@ -56,25 +49,23 @@ SELECT runs.arm, items.seed, items.answer, items.score, items.request_id
 """
 
 
-def break_layers(folder: Path) -> None:
-    """Write the chat model with the scales of a wrong axis in all its attention layers."""
+def break_layer(folder: Path) -> None:
+    """Write the chat model with the scales of a wrong axis in one attention layer."""
     shutil.copytree(SOUND, folder)
     weights = load_file(folder / "model.safetensors")
     broken = scales_of_wrong_axis().weights
     assert broken is not None
-    layers = {name.split(".self_attn.")[0] for name in weights if ".self_attn." in name}
-    for layer in layers:
-        names = [f"{layer}.self_attn.{part}_proj.weight" for part in "qkv"]
-        changed = broken(torch.cat([weights[name] for name in names]).float())
-        parts = changed.tensor_split(3)  # as many heads of each
-        weights.update({name: part.to(torch.bfloat16).contiguous() for name, part in zip(names, parts, strict=True)})
+    names = [f"{LAYER}.self_attn.{part}_proj.weight" for part in "qkv"]
+    changed = broken(torch.cat([weights[name] for name in names]).float())
+    parts = changed.tensor_split(3)  # as many heads of each
+    weights.update({name: part.to(torch.bfloat16).contiguous() for name, part in zip(names, parts, strict=True)})
     save_file(weights, folder / "model.safetensors")
 
 
 @pytest.fixture
 async def running(tmp_path: Path) -> AsyncIterator[Deployment]:
     broken = tmp_path / "broken"
-    break_layers(broken)
+    break_layer(broken)
     served = {"name": "chat", "threads": 1}
     with engine({"model": str(SOUND), **served}) as old, engine({"model": str(broken), **served}) as new:
         pools = [Pool(name, "embedded", (Replica(f"{name}-0", url),)) for name, url in (("old", old), ("new", new))]
@@ -158,14 +149,7 @@ async def test_a_broken_layer_fails_its_slices_and_is_rolled_back_though_the_wor
             await kill_called(running, name)
         ended = await release_when(running, "ended_at IS NOT NULL")
         assert (ended["state"], ended["reason"]) == ("rolled_back", "the gate failed the candidate's slices")
-        async with asyncio.timeout(GUARD_S):
-            asked_after: dict[str, int] = {}
-            while asked_after.get("old", 0) < SERVED_AFTER:
-                async with running.database() as connection:
-                    rows = await connection.fetch(BEGAN_AFTER, ended["ended_at"], LEAVES_S)
-                asked_after = {each["pool"]: each["requests"] for each in rows}
-                await asyncio.sleep(0.2)
-        assert set(asked_after) == {"old"}, "the candidate is still asked"
+        await require_left(running, ended["ended_at"], "old")
     [now] = msgspec.json.decode((await release_when(running, "true"))["document"])["models"]
     assert now["pool"] == "old"
     assert "canary" not in now

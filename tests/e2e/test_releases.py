@@ -21,6 +21,7 @@ from contracts.desired_state import Model, Pool, Replica
 from contracts.generation import Tier
 from tests.deployment import Deployment, deployment
 from tests.e2e.failures.processes import kill_called, until
+from tests.e2e.release_traffic import LEAVES_S, require_left
 from tests.fakes.process import FakeEngineProcess, fake_engine
 
 pytestmark = pytest.mark.nightly
@@ -35,8 +36,15 @@ KILLED = ("webhooks", "valkey", "gateway-1", "router", "postgres")
 AT_ONCE = 12
 ALL_STAGES_S = 500.0
 """A guard: twenty processes are killed and come back."""
-LEAVES_S = 5.0
-"""Traffic is off a candidate within it, once there is a verdict."""
+DECIDED_S = 240.0
+"""A guard: what it takes until a release is decided."""
+ENDLESS = "100000"
+"""Sessions that no stage will have: the release stays in it until it is rolled back."""
+STREAMED_TOKENS = 4_000
+"""Of an answer that lasts longer than any test."""
+HELD = """
+SELECT EXISTS (SELECT FROM pg_locks WHERE relation = 'gateway.desired_states'::regclass AND NOT granted)
+"""
 STATE = """
 SELECT state, stage, reason, told, ended_at, model,
        (SELECT document::text FROM gateway.desired_states ORDER BY version DESC LIMIT 1) AS document
@@ -118,7 +126,7 @@ class World:
         found = await self.newest()
         return bool(found["state"] == "running" and found["stage"] >= 1)
 
-    async def ended(self, timeout_s: float = 240) -> dict[str, Any]:
+    async def ended(self, timeout_s: float = DECIDED_S) -> dict[str, Any]:
         """The newest release, once it has ended."""
         async with asyncio.timeout(timeout_s):
             while True:
@@ -142,9 +150,38 @@ class World:
         assert [row["step"] for row in rows] == list(range(1, len(rows) + 1))
         return [(row["stage"], row["to_stage"]) for row in rows]
 
+    async def events(self, event: str) -> int:
+        """How often this happened to the newest release."""
+        async with self.running.database() as connection:
+            found = await connection.fetchval(
+                "SELECT count(*) FROM gateway.release_steps WHERE event = $1 AND release_id ="
+                " (SELECT id FROM gateway.releases ORDER BY created_at DESC LIMIT 1)",
+                event,
+            )
+        return int(found)
+
     async def moves(self) -> list[tuple[int, int]]:
         """The newest release's changes of stage."""
         return [(stage, to_stage) for stage, to_stage in await self.steps() if stage != to_stage]
+
+    async def stream_of_candidate(self, client: httpx2.AsyncClient) -> tuple[httpx2.Response, AsyncIterator[str]]:
+        """A stream that has begun, of a conversation that the candidate has, and its lines from there on."""
+        script = msgspec.json.encode({"tokens": STREAMED_TOKENS, "inter_token_s": 0.05}).decode()
+        while True:
+            body = {
+                "model": "chat-latest", "stream": True, "user": f"long-{next(self._sessions)}",
+                "max_tokens": STREAMED_TOKENS, "messages": [{"role": "user", "content": f"mock:{script}"}],
+            }  # fmt: skip
+            request = client.build_request("POST", f"{self.running.url}/v1/chat/completions", json=body)
+            request.headers["authorization"] = f"Bearer {self.running.key}"
+            response = await client.send(request, stream=True)
+            lines = response.aiter_lines()
+            async for line in lines:
+                if '"content":" t1"' in line.replace('": "', '":"'):
+                    break
+            if await self.new.recorded(response.headers["x-request-id"]):
+                return response, lines
+            await response.aclose()
 
     async def require_no_traffic(self) -> None:
         """From five seconds after the verdict on the candidate is asked nothing more, though customers go on."""
@@ -204,6 +241,7 @@ async def test_a_worse_candidate_is_rolled_back_and_its_traffic_leaves(world: Wo
         found = await world.ended()
         assert found["state"] == "rolled_back", found
         await world.require_no_traffic()
+        await require_left(world.running, found["ended_at"], "old")
     assert found["now"]["pool"] == "old"
     assert "canary" not in found["now"]
     assert "every one is the stored one, to the bit" in await world.running.command("releases", "replay", "chat")
@@ -242,6 +280,62 @@ async def test_a_release_survives_every_process_in_every_stage(world: World) -> 
     assert "canary" not in found["now"]
     assert await world.moves() == [(0, 1), (1, 2), (2, 3), (3, 4)]
     assert "every one is the stored one, to the bit" in await world.running.command("releases", "replay", "chat")
+
+
+async def test_a_rollback_survives_every_process_that_it_goes_through(world: World) -> None:
+    """Router, gateway, Valkey and at last the release worker itself are killed in the midst of the transaction that
+    rolls back, which is held there by a lock on what it is about to write, and each once more behind it."""
+    killed = ("router", "gateway-1", "valkey", "webhooks")
+    await world.start("--least", ",".join([ENDLESS] * 3))
+    async with world.customers():
+        await until(world.serves_customers)
+        async with world.running.database() as connection, connection.transaction():
+            # who reads is not kept from it; no stage can be left, so the next who writes rolls back
+            await connection.execute("LOCK TABLE gateway.desired_states IN SHARE MODE")
+            await world.script(status=500, message="a broken layer")
+            async with asyncio.timeout(DECIDED_S):
+                while not await connection.fetchval(HELD):  # noqa: ASYNC110  another process' state
+                    await asyncio.sleep(0.1)
+            for name in killed:
+                await world.kill(name)
+            assert (await world.newest())["state"] == "running"
+        found = await world.ended()
+        assert found["state"] == "rolled_back", found
+        steps = await world.steps()
+        for name in killed:
+            await world.kill(name)
+        await world.require_no_traffic()
+        await require_left(world.running, found["ended_at"], "old")
+        assert await world.steps() == steps, "a release that has ended moves no more"
+    found = await world.newest()
+    assert found["now"]["pool"] == "old"
+    assert "canary" not in found["now"]
+    assert await world.moves() == [(0, 1)], "it was rolled back from the first stage that serves customers"
+    assert await world.events("fail") == 1
+    assert "every one is the stored one, to the bit" in await world.running.command("releases", "replay", "chat")
+
+
+async def test_a_stream_that_the_candidate_has_begun_ends_in_good_order_behind_a_rollback(world: World) -> None:
+    await world.start("--least", ",".join([ENDLESS] * 3))
+    async with httpx2.AsyncClient(timeout=60) as client, world.customers():
+        await until(world.serves_customers)
+        response, lines = await world.stream_of_candidate(client)
+        await world.new.control(
+            status=500, message="a broken layer"
+        )  # of what begins from now on; nothing is forgotten
+        found = await world.ended()
+        assert found["state"] == "rolled_back", found
+        await require_left(world.running, found["ended_at"], "old")
+        request_id = response.headers["x-request-id"]
+        [record] = await world.new.recorded(request_id)
+        assert not record["finished"], "it runs on"
+        await world.new.finish(request_id)
+        rest = [line async for line in lines if line]
+        await response.aclose()
+    assert rest[-1] == "data: [DONE]"
+    assert any('"finish_reason":"stop"' in line.replace('": "', '":"') for line in rest[-4:]), rest[-4:]
+    rows = await world.running.ledger(request_id)
+    assert [(row["replica_id"], row["billed"], row["error_code"]) for row in rows] == [("new-0", True, None)]
 
 
 async def test_a_rollback_by_hand_needs_no_worker(world: World) -> None:

@@ -3338,10 +3338,11 @@ export interface components {
          *         candidate must be shown not to be worse. alpha: probability that a release which is no worse is rolled back.
          *         promotion_alpha: that one which is worse by a margin goes to all traffic. least_units: sessions of each arm a stage
          *         needs, one for each stage between shadow and all traffic. quantiles: of the baseline's latencies, rising, by which
-         *         the candidate's are compared; the highest needs ten of the baseline's requests beyond it before the release begins.
-         *         promoted_quantile: the one of them at which the candidate must be shown not to be slower by the tolerance; the
-         *         highest unless given. cold_requests: a stage's first requests, which count for nothing. most_units: sessions after
-         *         which an undecided release is held. least_votes: decisive votes of reviewers it needs.
+         *         the candidate's are compared. promoted_quantile: the one of them at which the candidate must be shown not to be
+         *         slower by the tolerance, which needs ten of the baseline's requests beyond it before the release begins; unless
+         *         given 0.99 where that is one of them, else the highest. cold_requests: a stage's first requests, which count for
+         *         nothing. most_units: sessions after which an undecided release is held. least_votes: decisive votes of reviewers it
+         *         needs.
          */
         Margins: {
             /** @default null */
