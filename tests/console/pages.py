@@ -55,7 +55,7 @@ class Console:
     async def settled(self) -> None:
         """Until the page has a heading and no skeleton."""
         await self.page.get_by_role("heading", level=1).wait_for()
-        await expect(self.page.locator(".skeleton")).to_have_count(0)
+        await expect(self.page.locator(".skeleton")).to_have_count(0, timeout=1_000 * GUARD_S)
 
     async def until(self, predicate: str, argument: object) -> None:
         """Until an asynchronous function holds. `wait_for_function` takes any promise for true."""
