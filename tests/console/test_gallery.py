@@ -59,7 +59,7 @@ VIEWS = {
     f"{ORGANIZATION}/webhooks/$webhookId": View(("budget.exhausted", "delivered")),
     f"{ORGANIZATION}/audit": View(("limits.put", "webhook.create")),
     f"{ORGANIZATION}/prefixes": View(("Could be reused", "template-")),
-    f"{ORGANIZATION}/diagnosis": View(("The two numbers",)),
+    f"{ORGANIZATION}/diagnosis": View(("TTFT and TPOT",)),
     "/prices": View(("counted-wide", "fake-chat")),
     "/playground/chat": View(("Ended by",)),
     "/playground/autocomplete": View((REST,)),
@@ -81,7 +81,7 @@ VIEWS = {
     "/operations/fleet/versions": View(("put",)),
     "/operations/fleet/versions/$version": View(("fake-chat", "Go back to it")),
     "/operations/slo": View(("chat, short prompts", "Goodput")),
-    "/operations/diagnosis": View(("The two numbers", "etraction")),
+    "/operations/diagnosis": View(("TTFT and TPOT", "etraction")),
 }
 
 
