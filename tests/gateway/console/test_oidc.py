@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import shutil
+import signal
 from collections.abc import AsyncIterator
 from http.cookies import SimpleCookie
 from pathlib import Path
@@ -74,7 +75,7 @@ async def provider_for(redirect_uri: str, port: int = 0) -> AsyncIterator[str]:
     """Its issuer."""
     process = await asyncio.create_subprocess_exec(
         require_node(), "provider.mjs", redirect_uri, str(port), msgspec.json.encode(PEOPLE).decode(),
-        cwd=PROVIDER, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
+        cwd=PROVIDER, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL, start_new_session=True,
     )  # fmt: skip
     assert process.stdout is not None
     try:
@@ -83,8 +84,9 @@ async def provider_for(redirect_uri: str, port: int = 0) -> AsyncIterator[str]:
         assert issuer, "the provider ended"
         yield issuer
     finally:
+        # the wheel's `node` is a Python program with the real one as its child, which would keep the pipe open
         with contextlib.suppress(ProcessLookupError):
-            process.kill()
+            os.killpg(process.pid, signal.SIGKILL)
         await process.wait()
 
 
