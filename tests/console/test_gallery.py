@@ -60,6 +60,7 @@ VIEWS = {
     f"{ORGANIZATION}/audit": View(("limits.put", "webhook.create")),
     f"{ORGANIZATION}/prefixes": View(("Could be reused", "template-")),
     f"{ORGANIZATION}/diagnosis": View(("TTFT and TPOT",)),
+    f"{ORGANIZATION}/objectives": View(("chat, short prompts", "Goodput")),
     "/prices": View(("counted-wide", "fake-chat")),
     "/playground/chat": View(("Ended by",)),
     "/playground/autocomplete": View((REST,)),
