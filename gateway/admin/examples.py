@@ -216,6 +216,8 @@ ABSENT = frozenset(
 )
 """Fields that may be null, and are in these examples: nothing has ended, and all went well."""
 OF_STRUCT: dict[tuple[str, str], Any] = {
+    ("Rule", "margins"): {"json": 0.03},
+    ("SliceRule", "margins"): {"json": 0.03},
     ("Adapter", "name"): "support",
     ("ConsoleLink", "url"): "https://slipstream.example.com/console/#/welcome?token=Jx1vM0c9s3lqk7TfYw2b5dRzN8hPaEuG",
     ("Methods", "password"): True,

@@ -27,13 +27,23 @@ async def engine_record(platform: SlowPlatform, request_id: str) -> dict[str, An
 
 def sides(ids: list[int]) -> tuple[str, str]:
     """A laid-out gap's prefix and suffix: what stands behind the middle token is the end of the prefix."""
-    by_mark: dict[str, list[int]] = {}
+    texts = _texts(ids)
+    return texts["prefix"] + texts["middle"], texts["suffix"]
+
+
+def other_files(ids: list[int]) -> str:
+    """What stands before a laid-out gap's marks."""
+    return _texts(ids)[""]
+
+
+def _texts(ids: list[int]) -> dict[str, str]:
+    """By the mark that they stand behind."""
     current: list[int] = []
+    by_mark = {"": current}
     for id_ in ids:
         mark = MARKS.get(tokenizer().token_text(id_))
         if mark is None:
             current.append(id_)
         else:
             current = by_mark.setdefault(mark, [])
-    texts = {mark: tokenizer().decode(held) for mark, held in by_mark.items()}
-    return texts["prefix"] + texts["middle"], texts["suffix"]
+    return {mark: tokenizer().decode(held) for mark, held in by_mark.items()}

@@ -4,6 +4,7 @@ evals, reviews, reconciliation, changes. Each action leaves one row in the audit
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator
 from uuid import UUID
@@ -257,16 +258,19 @@ async def test_of_hundreds_of_items_only_those_in_sight_are_rows(
     await owner.go(f"/operations/evals/runs/{run}")
     table = page.get_by_role("table", name="Items", exact=True)
     more = page.locator(".table-frame", has=table).get_by_role("button", name="Load more")
-    loaded = 100
-    while loaded < total:
-        await expect(table).to_have_attribute("aria-rowcount", str(loaded + 1))  # and the heading
+    region = page.get_by_role("region", name="Items", exact=True)
+    for _ in range(100, total, 100):
+        await expect(table).to_have_attribute("aria-rowcount", "-1")  # nobody knows yet how many there are
+        height = await region.evaluate("each => each.scrollHeight")
         await more.click()
-        loaded += 100
+        async with asyncio.timeout(60):
+            while await region.evaluate("each => each.scrollHeight") <= height:
+                await asyncio.sleep(0.02)
     await expect(table).to_have_attribute("aria-rowcount", str(total + 1))
     rows = table.locator("tbody tr:not(.table-spacer)")
     assert 0 < await rows.count() < total // 2
     first = await rows.first.inner_text()
-    await page.get_by_role("region", name="Items", exact=True).evaluate("each => each.scrollTo(0, each.scrollHeight)")
+    await region.evaluate("each => each.scrollTo(0, each.scrollHeight)")
     await expect(rows.first).not_to_have_text(first)
     assert 0 < await rows.count() < total // 2
 
