@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
 
 import pytest
 from playwright.async_api import Browser, async_playwright
@@ -77,3 +78,10 @@ async def owner(browser: Browser, deployed: Deployment) -> AsyncIterator[Console
         await page.get_by_role("button", name="Begin").click()
         await page.wait_for_url(OPERATORS_HOME)
         yield console
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A browser, a deployment and axe on a busy machine take longer than other tests: what hangs is ended later."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(400))

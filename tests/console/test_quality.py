@@ -4,7 +4,6 @@ evals, reviews, reconciliation, changes. Each action leaves one row in the audit
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import AsyncIterator
 from uuid import UUID
@@ -249,6 +248,10 @@ async def test_a_comparison_shows_what_moved_and_slices_their_bounds(owner: Cons
     await owner.expect_no_faults("a run")
 
 
+LONGER = """async height => [...document.querySelectorAll("section[aria-label]")].some(
+    each => each.getAttribute("aria-label") === "Items" && each.scrollHeight > height)"""
+
+
 async def test_of_hundreds_of_items_only_those_in_sight_are_rows(
     owner: Console, database: asyncpg.Connection, comparisons: list[UUID]
 ) -> None:
@@ -263,9 +266,7 @@ async def test_of_hundreds_of_items_only_those_in_sight_are_rows(
         await expect(table).to_have_attribute("aria-rowcount", "-1")  # nobody knows yet how many there are
         height = await region.evaluate("each => each.scrollHeight")
         await more.click()
-        async with asyncio.timeout(60):
-            while await region.evaluate("each => each.scrollHeight") <= height:
-                await asyncio.sleep(0.02)
+        await owner.until(LONGER, height)
     await expect(table).to_have_attribute("aria-rowcount", str(total + 1))
     rows = table.locator("tbody tr:not(.table-spacer)")
     assert 0 < await rows.count() < total // 2
