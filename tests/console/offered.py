@@ -59,7 +59,7 @@ OFFERED: dict[str, dict[str, Needs]] = {
         "Send a test": WEBHOOKS, "Change": WEBHOOKS, "Send again": WEBHOOKS, "Enable": WEBHOOKS,
         "New signing secret…": WEBHOOKS, "Remove…": WEBHOOKS,
     },
-    "/prices": {"New price": PRICES, "End now…": PRICES, "Remove…": PRICES},
+    "/prices": {"New price": PRICES, "End…": PRICES, "Remove…": PRICES},
     "/playground/chat": {"Make a key": KEYS},
     "/playground/autocomplete": {"Make a key": KEYS},
     "/operations/releases": {"Start a release": RELEASES},

@@ -39,10 +39,10 @@ export function Prices() {
       read(
         api.PATCH("/admin/v1/prices/{price_version}", {
           params: { path: { price_version } },
-          body: { valid_until: new Date().toISOString() },
+          body: { valid_until: new Date(Date.now() + NOTICE_MS).toISOString() },
         }),
       ),
-    { done: "The price ends now.", then: () => setOpen(null) },
+    { done: "The price ends in two minutes.", then: () => setOpen(null) },
   );
   const part = (
     id: "input_micro" | "cached_input_micro" | "cache_write_micro" | "output_micro",
@@ -95,7 +95,7 @@ export function Prices() {
             label={`Actions for the price of ${row.model}, version ${row.version}`}
             actions={[
               ...(row.valid_until === null
-                ? [{ label: "End now…", onSelect: () => setOpen({ what: "end", price: row }) }]
+                ? [{ label: "End…", onSelect: () => setOpen({ what: "end", price: row }) }]
                 : []),
               ...(new Date(row.valid_from) > new Date()
                 ? [
@@ -156,17 +156,20 @@ export function Prices() {
       {open?.what === "end" && (
         <Confirm
           title={`End the price of ${open.price.model}?`}
-          action="End now"
+          action="End"
           busy={end.isPending}
           onConfirm={() => end.mutate(String(open.price.version))}
           onClose={() => setOpen(null)}
         >
-          Requests that arrive from now on cost nothing, unless another price is valid.
+          Requests that arrive in two minutes or later cost nothing, unless another price is valid.
         </Confirm>
       )}
     </Page>
   );
 }
+
+/** The API wants a minute, and this clock may not be the gateway's. */
+const NOTICE_MS = 120_000;
 
 const PARTS = [
   ["input_micro", "Input", true],
