@@ -16,6 +16,7 @@ import msgspec
 from prometheus_client import CollectorRegistry
 
 from contracts.desired_state import KvObjective, Model
+from contracts.fill_in_the_middle import FillInTheMiddle
 from contracts.generation import Caller, Tier
 from contracts.lease import Engine
 from contracts.replica_state import ReplicaState
@@ -23,6 +24,8 @@ from engines.drivers import registry as drivers
 from engines.drivers.base import Driver
 from engines.http.engine_connections import EngineConnections
 from engines.http.keys import OneKey
+from engines.tokenizer.off_loop import OffLoopTokenizer
+from engines.tokenizer.tokenizer import Tokenizer
 from gateway.auth.key_record import KeyRecord
 from gateway.config import GatewayConfig
 from gateway.http.response import ResponseWriter
@@ -72,9 +75,11 @@ PRICE = Price(1, "m", 0.0, None, 1_000_000, 1_000_000, 1_000_000, 1_000_000)
 """A token costs one micro-unit."""
 
 
-def target(driver: str) -> Target:
-    """One chat model without a tokenizer."""
-    return Target(Model("m", Tier.CHAT, "pool", 4_096), drivers.get(driver).capabilities, None)
+def target(driver: str, tokenizer: Tokenizer | None = None) -> Target:
+    """One chat model; its tokenizer, where it has one, heals no prompt."""
+    model = Model("m", Tier.CHAT, "pool", 4_096, fim=FillInTheMiddle(healing=tokenizer is None))
+    off_loop = None if tokenizer is None else OffLoopTokenizer(tokenizer)
+    return Target(model, drivers.get(driver).capabilities, off_loop)
 
 
 def body(**fields: Any) -> bytes:
@@ -94,6 +99,7 @@ class Harness:
         self.places = places
         self.faults = Faults()
         self.state: RateState | None = settings.pop("state", None)
+        self.tokenizer: Tokenizer | None = settings.pop("tokenizer", None)
         self.limiter = FakeLimiter(self.faults, self.state)
         self.journal = FakeJournal(self.faults)
         self.router = FakeRouter(self.faults, places)
@@ -159,7 +165,7 @@ class Harness:
         key: KeyRecord = KEY,
     ) -> InferenceRequest:
         """A request as the endpoint hands it over. agent: the client's `User-Agent`."""
-        arrival, model = Arrival(wire_format, {b"user-agent": agent}), target(self._driver)
+        arrival, model = Arrival(wire_format, {b"user-agent": agent}), target(self._driver, self.tokenizer)
         decoded = wire_format.decode(asked if asked is not None else body(stream=True))
         prepared = await wire_format.prepare(decoded, arrival.request_id, key.caller, "salt", model)
         return InferenceRequest(arrival, key, model, in_class(prepared, key.priorities.for_tier(model.model.tier)))
@@ -208,7 +214,8 @@ class Harness:
 
 @contextlib.asynccontextmanager
 async def harness(engines: int = 2, driver: str = "sglang", **settings: Any) -> AsyncIterator[Harness]:
-    """settings: of `GatewayConfig` that are not the default; `state`: what reservations tell of their counters."""
+    """settings: of `GatewayConfig` that are not the default; `state`: what reservations tell of their counters;
+    `tokenizer`: the model's."""
     loop = asyncio.get_running_loop()
     fakes = tuple(FakeEngine("", "fake") for _ in range(engines))
     servers = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -15,6 +16,7 @@ from contracts.adapter import Adapter
 from contracts.errors import InternalError
 from contracts.fill_in_the_middle import FillInTheMiddle
 from contracts.usage import Finish, Outcome
+from engines.tokenizer.tokenizer import Tokenizer
 from gateway.auth.key_record import KeyRecord
 from gateway.http.response import ResponseWriter
 from gateway.limits.cost import Cost
@@ -32,6 +34,7 @@ from tests.gateway.serving.harness import EDITOR, GUARD_S, KEY, Harness, harness
 from tests.gateway.supersession.test_other_gateways import gateways, settled
 
 CONFIG = RequestConfig()
+CODE = Tokenizer.load(Path(__file__).parents[3] / "models" / "slipstream-code")
 BEFORE, TYPED, BEHIND = "def add(a, b):\n    ret", "ry", "\n\nprint(add(1, 2))\n"
 
 
@@ -45,6 +48,11 @@ class Shape:
 
     agent = EDITOR
     warm_up = False
+
+    @property
+    def tokenizer(self) -> Tokenizer | None:
+        """A prompt that the client laid out is a gap only for a model that is known to fill gaps."""
+        return CODE if self.wire_format.name == "llama_completion" else None
 
     def body(self, prefix: str, suffix: str = BEHIND) -> bytes:
         asked: dict[str, Any] = {"stream": True} if self.stream else {}
@@ -132,7 +140,7 @@ def stages(platform: Harness) -> dict[str, float]:
 
 @shapes
 async def test_while_text_comes_it_ends_with_what_has_come_and_pays_for_it(shape: Shape) -> None:
-    async with harness(engines=1, driver="embedded") as platform:
+    async with harness(engines=1, driver="embedded", tokenizer=shape.tokenizer) as platform:
         platform.script(tokens=50, prompt_tokens=7, hang_after_tokens=6, texts=["or", "d ", "a", " + ", "b", "\n"])
         older = Client()
         waiting = asyncio.create_task(asked(platform, shape, BEFORE, older))
@@ -169,7 +177,7 @@ async def _first_text(platform: Harness) -> None:
 
 @shapes
 async def test_while_the_prompt_is_computed_the_engine_is_stopped_and_the_answer_is_empty(shape: Shape) -> None:
-    async with harness(engines=1, driver="embedded") as platform:
+    async with harness(engines=1, driver="embedded", tokenizer=shape.tokenizer) as platform:
         platform.script(hang=True, prompt_tokens=7)
         older = Client()
         waiting = asyncio.create_task(asked(platform, shape, BEFORE, older))
@@ -187,7 +195,7 @@ async def test_while_the_prompt_is_computed_the_engine_is_stopped_and_the_answer
 
 @shapes
 async def test_what_has_no_engine_yet_gets_an_empty_answer_and_everything_back(shape: Shape) -> None:
-    async with harness(engines=1, driver="embedded") as platform:
+    async with harness(engines=1, driver="embedded", tokenizer=shape.tokenizer) as platform:
         older, newer = Client(), Client()
         started = asyncio.Event()
         held = platform.router.acquire
