@@ -14,7 +14,7 @@ is found in the one does not hide the other, which is told as second.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 
 import msgspec
@@ -162,7 +162,7 @@ def diagnose(
         blind = evidence.now.requests < LEAST or any(each.cause in NEEDED for each in unknown)
         outcome = Outcome.NOT_ENOUGH_EVIDENCE if blind else Outcome.NOTHING_FOUND
         return Diagnosis(outcome=outcome, clear=clear, unknown=unknown)
-    explains = explanations(evidence, {each.cause for each in findings})
+    explains = explanations(evidence, findings)
     primary = first_of(findings, explains)
     explained = explains.get(primary.cause, frozenset())
     rest = [each for each in _ordered(findings) if each is not primary]
@@ -177,18 +177,21 @@ def diagnose(
     )
 
 
-def explanations(evidence: Evidence, found: Set[Cause]) -> Explains:
+def explanations(evidence: Evidence, findings: Sequence[Finding]) -> Explains:
     """What else each cause makes look ill, under this load and beside what else was found.
 
     A queue that grows with the load slows all that runs, in larger batches. Where no more was asked for, engines do
     less than they did, and the queue is what forms behind it. Where prefill is slow and tokens come in jerks, they are
-    slow because they wait for others' prompts.
+    slow because they wait for others' prompts. Where a part of the platform was away, all who waited for it come to
+    engines at once when it is back; what engines were before is not of that.
     """
     before = evidence.before
     if before is None:
         return EXPLAINS
     explains = {**EXPLAINS}
-    if Cause.CHOPPY_DECODE in found:
+    burst = {each.cause for each in findings if each.new} & (_ENGINE_PHASES | {Cause.SLOW_DECODE})
+    explains[Cause.PLATFORM_FAILURES] = EXPLAINS[Cause.PLATFORM_FAILURES] | burst
+    if any(each.cause is Cause.CHOPPY_DECODE for each in findings):
         explains[Cause.SLOW_PREFILL] = EXPLAINS[Cause.SLOW_PREFILL] | {Cause.SLOW_DECODE}
     slower = frozenset({Cause.SLOW_DECODE, Cause.SLOW_PREFILL, Cause.CHOPPY_DECODE})
     if evidence.now.rate >= MORE_LOAD * before.rate:

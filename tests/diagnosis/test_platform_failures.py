@@ -74,3 +74,13 @@ def test_it_stands_before_what_it_makes_slow() -> None:
     assert found.primary is not None
     assert found.primary.cause is Cause.PLATFORM_FAILURES
     assert [each.cause for each in found.explained] == [Cause.SLOW_ROUTER]
+
+
+def test_it_explains_what_engines_were_not_before_and_nothing_that_they_were() -> None:
+    slow = evidence(4, Cause.CHOPPY_DECODE)
+    both = msgspec.structs.replace(slow.now, failures=(Failure("limiter_unavailable", slow.now.requests // 4),))
+    burst = diagnose(msgspec.structs.replace(slow, now=both))
+    assert [each.cause for each in burst.explained] == [Cause.CHOPPY_DECODE]
+    assert burst.second == ()
+    always = diagnose(msgspec.structs.replace(slow, now=both, before=None))
+    assert Cause.CHOPPY_DECODE not in {each.cause for each in always.explained}
