@@ -19,8 +19,9 @@ from speculative.config import SpeculationConfig
 @pytest.mark.parametrize(
     ("own", "of_all", "methods"),
     [
-        (LocalConfig(), "off", {"chat": "off", "autocomplete": "ngram"}),
-        (LocalConfig(code_speculation="off"), "off", {"chat": "off", "autocomplete": "off"}),
+        (LocalConfig(), "auto", {"chat": "off", "autocomplete": "ngram"}),
+        (LocalConfig(code_speculation="off"), "auto", {"chat": "off", "autocomplete": "off"}),
+        (LocalConfig(), "off", {"chat": "off", "autocomplete": "off"}),
         (LocalConfig(code_speculation="off"), "ngram", {"chat": "ngram", "autocomplete": "ngram"}),
         (LocalConfig(), "eagle", {"chat": "eagle", "autocomplete": "eagle"}),
     ],
