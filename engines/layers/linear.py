@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 MOST_WIDE_ELEMENTS = 2**23
 """Larger matrices get no second copy for float32 inputs: reading them takes the time, whatever the kernel."""
 LARGEST_FLOAT16 = 65504.0
+AVX2_ROWS = 3
+"""FBGEMM's AVX2 kernels sum the last one or two of some numbers of rows in another order than three to six rows; no
+multiple of three leaves so few over. Those of AVX-512 do not differ."""
 
 
 class Projection(Protocol):
@@ -53,6 +56,7 @@ class Linear:
         self._packed: Tensor | None = None
         self._wide: Tensor | None = None
         self._wide_bias = None if bias is None else bias.float()
+        self._multiple = 1 if torch.backends.cpu.get_cpu_capability().startswith("AVX512") else AVX2_ROWS
         self.panels: Panels | None = None
         """The weight as our own kernels read it."""
         bfloat16 = weight.dtype is torch.bfloat16 and weight.device.type == "cpu"
@@ -81,9 +85,9 @@ class Linear:
             return (out if self._wide_bias is None else out + self._wide_bias).to(x.dtype)
         if self._wide is not None:
             wide: Tensor = torch.ops.aten.fbgemm_linear_fp16_weight_fp32_activation(
-                x.float(), self._wide, self._wide_bias
+                functional.pad(x.float(), (0, 0, 0, -len(x) % self._multiple)), self._wide, self._wide_bias
             )
-            return wide.to(x.dtype)
+            return wide[: len(x)].to(x.dtype)
         return self._plain(x.to(self._dtype)).to(x.dtype)
 
     def _plain(self, x: Tensor) -> Tensor:

@@ -98,8 +98,8 @@ def test_a_row_has_the_same_bits_alone_and_among_others(dtype: torch.dtype) -> N
     layer = Linear(weight, bias, wide=True)
     x = torch.randn(70, 256).to(dtype)
     whole = layer(x)
-    for rows in (1, 2, 3, 5, 8, 31, 64):
-        assert torch.equal(layer(x[:rows]), whole[:rows])
+    for rows in range(1, 65):
+        assert torch.equal(layer(x[:rows]), whole[:rows]), rows
     expected = x.float() @ weight.float().T + bias.float()
     tolerance = 1e-3 if dtype is torch.float32 else 0.3
     torch.testing.assert_close(whole.float(), expected, atol=tolerance, rtol=1e-2)
