@@ -168,6 +168,9 @@ def _tenants(ids: Mapping[str, str], now: datetime) -> dict[str, list[View]]:
             )
             for query in states({}, {"model": "wide"})
         ],
+        f"{base}/objectives": [
+            of(*_objectives(own, length, now), search=f"period={name}") for name, length in OBJECTIVE_PERIODS.items()
+        ],
         f"{base}/diagnosis": [
             of(ask(f"{own}/diagnosis", start=_iso(now - length), end=_iso(now)), search=f"look={look}")
             for look, length in LOOKS.items()
@@ -182,7 +185,19 @@ def _tenants(ids: Mapping[str, str], now: datetime) -> dict[str, list[View]]:
 
 
 CAUSES = ["template", "model", "cause", "part"]
+OBJECTIVE_PERIODS = {"1h": HOUR, "24h": DAY, "7d": 7 * DAY, "28d": 28 * DAY}
 LOOKS = {"15m": HOUR / 4, "1h": HOUR, "6h": 6 * HOUR, "24h": DAY, "7d": 7 * DAY}
+
+
+def _last(length: timedelta, now: datetime) -> dict[str, Any]:
+    return {"start": _iso(now - length), "end": _iso(now)}
+
+
+def _objectives(of: str, length: timedelta, now: datetime) -> tuple[Ask, Ask]:
+    """What the page of objectives asks. of: the organization's path; empty: the deployment's."""
+    bucket = "minute" if length <= HOUR else "hour" if length < 28 * DAY else "day"
+    goodput = ask(f"{of}/slo/goodput", every_page=True, limit=100, bucket=bucket, **_last(length, now))
+    return ask(f"{of}/slo"), goodput
 
 
 def _usage(own: str, ids: Mapping[str, str], now: datetime, shell: Ask, projects: Ask) -> list[View]:
@@ -290,20 +305,8 @@ def _operations(ids: Mapping[str, str], now: datetime) -> dict[str, list[View]]:
         "/operations/fleet/versions": [listed("/fleet/versions")],
         "/operations/fleet/versions/$version": [of(ask("/fleet/versions/1"), ask("/fleet"))],
         "/operations/slo": [
-            of(
-                ask("/slo"),
-                ask(
-                    "/slo/goodput",
-                    every_page=True,
-                    limit=100,
-                    bucket="minute" if name == "1h" else "day" if name == "28d" else "hour",
-                    start=_iso(now - length),
-                    end=_iso(now),
-                ),
-                ask("/slo/pools", start=_iso(now - length), end=_iso(now)),
-                search=f"period={name}",
-            )
-            for name, length in {"1h": HOUR, "24h": DAY, "7d": 7 * DAY, "28d": 28 * DAY}.items()
+            of(*_objectives("", length, now), ask("/slo/pools", **_last(length, now)), search=f"period={name}")
+            for name, length in OBJECTIVE_PERIODS.items()
         ],
         "/operations/diagnosis": [
             of(ask("/diagnosis", start=_iso(now - length), end=_iso(now)), search=f"look={look}")
