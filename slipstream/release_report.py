@@ -21,9 +21,9 @@ EVIDENCE = ("test of", "what", "counted", "candidate", "control", "evidence", "d
 LEGEND = (
     "harm: that the candidate is worse than tolerated; one that reaches 100 % rolls the release back, in any stage. "
     "proof: that it is not worse by the margin; all must reach 100 % before it is given all traffic, and none is "
-    "needed for the stages before. candidate, control: the sessions that count against each, where the candidate's latencies "
-    "are divided by 1 + the tolerance first (of first requests every session counts, and how slow they were is "
-    "compared). evidence: it decides at the power of ten beside it; at 10^0 and less nothing speaks for it."
+    "needed for the stages before. candidate, control: the sessions that count against each, where the candidate's "
+    "latencies are divided by 1 + the tolerance first (of first requests every session counts, and how slow they were "
+    "is compared). evidence: it decides at the power of ten beside it; at 10^0 and less nothing speaks for it."
 )
 COPIES = re.compile(r"(\d+) more copies of requests")
 """What the controller says in the shadow stage."""

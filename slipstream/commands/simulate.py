@@ -85,7 +85,7 @@ PEAK_HOURS = (20.5, 21.5)
     "objectives",
     multiple=True,
     metavar="TOKENS:TTFT:TPOT",
-    help="What goodput is measured by, in ms, for prompts of up to so many tokens; several times, the shortest first; "
+    help="What goodput, per replica, is measured by, in ms, for prompts of up to so many tokens; several times, the shortest first; "
     "without TOKENS for all longer ones. TPOT 0: none.  [default: the router's]",
 )
 @click.option(
@@ -145,6 +145,9 @@ def simulate(
     else:
         click.echo(table(rows))
         click.echo(LEGEND, err=True)
+        click.echo(
+            f"the fleet of {replicas} replicas: {replicas} times the load and the goodput of the table", err=True
+        )
     if plot is not None:
         title = f"{replicas} × {node}" + (f", a day at 1/{day:g}" if day is not None else "")
         picture = chart(title, rows) if day is None else day_chart(title, rows, hours[0])
