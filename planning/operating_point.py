@@ -159,11 +159,13 @@ def _broken(point: OperatingPoint, roofline: Roofline, workload: Workload, promi
 
 
 def _out_of_reach(point: OperatingPoint, workload: Workload, promise: Promise, broken: str) -> PromiseOutOfReach:
+    first_token_s = point.ttft_p99_s(workload, 1, 0.0)
     return PromiseOutOfReach(
         f"no number of replicas keeps the promise: one stream alone breaks the {broken}. The prefill of "
         f"{workload.new_tokens:,.0f} new tokens takes {point.prefill_s * 1e3:,.0f} ms and its p99 "
-        f"{point.ttft_p99_s(workload, 1, 0.0) * 1e3:,.0f} ms of {promise.ttft_s * 1e3:,.0f}, a token "
+        f"{first_token_s * 1e3:,.0f} ms of {promise.ttft_s * 1e3:,.0f}, a token "
         f"{point.tpot_s * 1e3:.1f} ms of {promise.tpot_s * 1e3:.1f}; more cards a replica, a smaller model or fewer "
         "bytes per weight shorten both, a prefix cache or prompts of like lengths the first",
         param=PROMISED.get(broken, "promise"),
+        least_s={PER_TOKEN: point.tpot_s, FIRST_TOKEN: first_token_s}.get(broken, 0.0),
     )

@@ -18,7 +18,7 @@ from planning.ideal import Ideal, ideal
 from planning.operating_point import Knee, knee
 from planning.replicas import Replicas, replicas
 from planning.split import Split, split
-from planning.workload import Promise, Workload
+from planning.workload import Promise, PromiseOutOfReach, Workload
 
 TENSOR_PARALLEL = (1, 2, 4, 8)
 
@@ -87,14 +87,15 @@ def plan(model: ModelShape, hardware: Hardware, workload: Workload, promise: Pro
 
 def cheapest(model: ModelShape, kinds: Iterable[Hardware], workload: Workload, promise: Promise) -> Plan:
     """Of those that can do it at all. Raises the refusal of the last kind where none can: the largest, if they are in
-    order."""
+    order; of the last that a promise alone is too much for, if there is one."""
     best: Plan | None = None
     refused: ConfigError | None = None
     for hardware in kinds:
         try:
             made = plan(model, hardware, workload, promise)
         except ConfigError as error:
-            refused = error
+            if not isinstance(refused, PromiseOutOfReach) or isinstance(error, PromiseOutOfReach):
+                refused = error
             continue
         if best is None or made.cost.per_hour < best.cost.per_hour:
             best = made

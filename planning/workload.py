@@ -52,7 +52,12 @@ class Promise(msgspec.Struct, frozen=True):
 
 
 class PromiseOutOfReach(ConfigError):
-    """No number of replicas keeps the promise, because one idle replica does not."""
+    """No number of replicas keeps the promise, because one idle replica does not. least_s: the shortest promise
+    that one would keep, of what `param` names; 0: not known."""
+
+    def __init__(self, message: str, *, param: str | None = None, least_s: float = 0.0) -> None:
+        super().__init__(message, param=param)
+        self.least_s = least_s
 
 
 def live_requests(workload: Workload, promise: Promise) -> float:

@@ -6,6 +6,8 @@ command takes the same thing without an option nor what another one does beside 
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Sequence
 from difflib import SequenceMatcher
 from types import MappingProxyType
 from typing import Any
@@ -16,10 +18,22 @@ ALIKE = 0.75
 LIMITS = "Classes and shares are set beside limits: slipstream limits set --class … --share …"
 ELSEWHERE = MappingProxyType(dict.fromkeys(("priorities", "priority", "shares", "share", "classes", "class"), LIMITS))
 """Words of the docs that are looked for as commands, and where what they name is done."""
+DEPLOYMENT = ("--data", "--config")
+"""Options by which most commands are told which deployment they are for."""
+WORDS = "slipstream.words"
+"""Under which the context keeps what was typed behind the program's name."""
 
 
 class CommandLine(click.Group):
     """Passes every refusal of an option through `corrected`, and knows words that are no commands."""
+
+    def parse_args(self, context: click.Context, words: list[str]) -> list[str]:
+        """Raises NoSuchOption, corrected."""
+        context.meta[WORDS] = tuple(words)
+        try:
+            return super().parse_args(context, words)
+        except click.NoSuchOption as error:
+            raise corrected(error) from None
 
     def invoke(self, context: click.Context) -> Any:
         """Raises NoSuchOption, corrected."""
@@ -41,6 +55,9 @@ def corrected(error: click.NoSuchOption) -> click.NoSuchOption:
     """The error to tell, with only what is nearly the same name; for the name of an argument, how that is given."""
     name = error.option_name.lstrip("-")
     if error.ctx is not None:
+        hint = _placed(error.ctx, error.option_name)
+        if hint:
+            return click.NoSuchOption(error.option_name, f"{error.message} {hint}", ctx=error.ctx)
         for argument in error.ctx.command.params:
             if isinstance(argument, click.Argument) and argument.name == name.replace("-", "_"):
                 metavar = argument.make_metavar(error.ctx)
@@ -52,3 +69,46 @@ def corrected(error: click.NoSuchOption) -> click.NoSuchOption:
         if SequenceMatcher(None, name, option.lstrip("-")).ratio() >= ALIKE
     ]
     return click.NoSuchOption(error.option_name, error.message, alike, error.ctx)
+
+
+def _placed(context: click.Context, option: str) -> str:
+    """Where an option that stands in the wrong place is given; empty: it is known nowhere near."""
+    command, root = context.command, context.find_root()
+    if isinstance(command, click.Group):
+        turned = _behind(root, option)
+        return f"It belongs behind the command: {turned}" if turned else ""
+    if option in _options(root.command):
+        return f"It belongs before the command: {root.info_name} {option}"
+    if option in DEPLOYMENT:
+        return f"{context.command_path} is about no deployment: leave it out."
+    return ""
+
+
+def _behind(root: click.Context, option: str) -> str:
+    """What was typed, with the option behind the command that has it; empty where it has not."""
+    words: Sequence[str] = root.meta.get(WORDS, ())
+    at = next((at for at, word in enumerate(words) if word.partition("=")[0] == option), len(words))
+    for taken in (1, 2) if "=" not in "".join(words[at : at + 1]) else (1,):
+        rest = (*words[:at], *words[at + taken :])
+        found, context = root.command, root
+        for word in rest:
+            if not isinstance(found, click.Group):
+                break
+            inner = found.get_command(context, word)
+            if inner is None:
+                break
+            found = inner
+        known = _options(found).get(option)
+        if known is None or isinstance(found, click.Group) or (known.is_flag or "=" in words[at]) != (taken == 1):
+            continue
+        return shlex.join((str(root.info_name), *rest, *words[at : at + taken]))
+    return ""
+
+
+def _options(command: click.Command) -> dict[str, click.Option]:
+    return {
+        name: param
+        for param in command.params
+        if isinstance(param, click.Option)
+        for name in (*param.opts, *param.secondary_opts)
+    }

@@ -23,19 +23,22 @@ from planning.plan import TENSOR_PARALLEL
 from planning.workload import Promise, PromiseOutOfReach, Workload
 from slipstream.pool_settings import PoolSettings
 from slipstream.served_names import served_names
-from slipstream.settings import Settings
+from slipstream.settings import DEFAULT_FILE, Settings
 
 VARIANTS = {"on": (True,), "off": (False,), "both": (False, True)}
 PROMISES = {"promise.ttft_s": "workload.ttft_ms", "promise.tpot_s": "workload.tpot_ms"}
 """The planner's promises as settings of a launch."""
 
 
-def launches(settings: Settings, pool_name: str, replica_id: str, speculation: str) -> list[LaunchSpec]:
+def launches(
+    settings: Settings, pool_name: str, replica_id: str, speculation: str, source: str = ""
+) -> list[LaunchSpec]:
     """The commands of a pool's replicas, or of one.
 
-    speculation: `on`, `off` or `both`; empty: of each replica as it says. Raises ConfigError.
+    speculation: `on`, `off` or `both`; empty: of each replica as it says. source: the file that the settings are of,
+    for messages. Raises ConfigError.
     """
-    pool = _pool(settings, pool_name)
+    pool = _pool(settings, pool_name, source)
     pool.check_role()
     check_options(pool)
     launch = _launch(pool)
@@ -66,12 +69,17 @@ def _of_replica(
     return [*(render(role, role.replicas[0], launch, served, speculation) for role in engines), front]
 
 
-def _pool(settings: Settings, name: str) -> PoolSettings:
+def _pool(settings: Settings, name: str, source: str) -> PoolSettings:
     for pool in settings.pools:
         if pool.name == name:
             return pool
     known = ", ".join(pool.name for pool in settings.pools) or "none"
-    raise ConfigError(f"there is no pool {name!r} in the settings; pools: {known}")
+    where = f"in {source}" if source else f"in the settings (no file was read: there is no {DEFAULT_FILE} here)"
+    raise ConfigError(
+        f"pool: there is no {name!r} {where}; its pools: {known}. Name one of them, or the file "
+        "that has it with --config",
+        param="pool",
+    )
 
 
 def _require_pair(settings: Settings, pool: PoolSettings) -> None:

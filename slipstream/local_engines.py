@@ -33,6 +33,9 @@ class Engine(msgspec.Struct, frozen=True):
     folder: ModelFolder
     config: EngineConfig
     """All of its settings; the ports are chosen by `placed`."""
+    promised: bool = True
+    """A model that the settings name is served there, so that its context is what the model promises or more. Else its
+    replica tells its own: a release that would try it on a model is refused where it is too short."""
 
     @property
     def url(self) -> str:
@@ -47,6 +50,7 @@ class Engine(msgspec.Struct, frozen=True):
         return Replica(
             id=self.name,
             url=self.url,
+            context_tokens=0 if self.promised else self.config.context_tokens,
             kv_events=_reachable_endpoint(events.endpoint),
             kv_events_replay=_reachable_endpoint(events.replay_endpoint),
         )
@@ -123,7 +127,7 @@ def _of_pool(settings: Settings, pool: PoolSettings, trail: str) -> Iterator[Eng
         speculation=fleet.pool_drafting(config.speculation, models),
     )
     for number in range(1, pool.local_replicas + 1):
-        yield Engine(f"engine-{pool.name}-{number}", pool.name, trail, folder, config)
+        yield Engine(f"engine-{pool.name}-{number}", pool.name, trail, folder, config, bool(models))
 
 
 def _require_ours(pool: PoolSettings, trail: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import textwrap
 from collections.abc import Iterator
@@ -12,15 +13,20 @@ from contracts.printable import printable
 from slipstream.table import table
 
 if TYPE_CHECKING:
+    from evals.judge.evidence import Evidence
     from gateway.admin.resources.releases import ReleaseDetail, ReleaseSummary
 
 HEAD = ("id", "model", "candidate", "baseline", "state", "share", "since or ended (UTC)", "why it is there")
-EVIDENCE = ("test", "metric", "what is counted", "candidate", "control", "evidence", "needed", "")
+EVIDENCE = ("test of", "what", "counted", "candidate", "control", "evidence", "decides at", "so far")
 LEGEND = (
-    "candidate, control: sessions that count against each. evidence, needed: powers of ten; at 0 or less nothing "
-    "speaks for it. One harm that reaches what is needed rolls the release back; before 100 % of the sessions every "
-    "proof must reach it."
+    "harm: that the candidate is worse than tolerated; one that reaches 100 % rolls the release back, in any stage. "
+    "proof: that it is not worse by the margin; all must reach 100 % before it is given all traffic, and none is "
+    "needed for the stages before. candidate, control: the sessions that count against each, where the candidate's "
+    "latencies are divided by 1 + the tolerance first (of first requests every session counts, and how slow they were "
+    "is compared). evidence: it decides at the power of ten beside it; at 10^0 and less nothing speaks for it."
 )
+COPIES = re.compile(r"(\d+) more copies of requests")
+"""What the controller says in the shadow stage."""
 LABEL_COLUMNS = 11
 MOST_COLUMNS = 120
 
@@ -39,25 +45,37 @@ def stage_name(stages: list[float], stage: int) -> str:
 def lines_of(found: ReleaseDetail, now: datetime) -> Iterator[str]:
     """All that is known of one. now: with a time zone."""
     yield f"release    {found.id}"
-    yield f"model      {found.model}: {found.baseline_pool} -> {found.candidate_pool}"
-    yield f"stages     {', '.join('shadow' if share == 0 else percent(share) for share in found.stages)}"
+    pools = f"from the pool {found.baseline_pool} (baseline) to {found.candidate_pool} (candidate)"
+    yield f"model      {found.model}: {pools}"
+    stages = ", ".join("shadow" if share == 0 else percent(share) for share in found.stages)
+    yield f"stages     {stages} of the sessions"
     if found.slices:
         rule = found.slice_rule
-        own = "".join(f", {name} {100 * margin:g}" for name, margin in rule.margins.items())
-        asked = f"by at most {100 * rule.margin:g} points lower{own}, of at most {rule.budget_items:,} items each"
+        own = ", ".join(f"{name} {100 * margin:g}" for name, margin in rule.margins.items())
+        asked = (
+            f"the candidate's share of right answers may be {100 * rule.margin:g} points lower"
+            f"{f' ({own})' if own else ''}; at most {rule.budget_items:,} items of each are asked"
+        )
         yield from _wrapped("slices", f"{', '.join(found.slices)}: {asked}")
+    for warning in found.warnings:
+        yield from _wrapped("warning", warning)
     yield f"state      {_state(found)}"
     for move in found.moves:
         yield from _wrapped("history", f"{_utc(move.at)}  {move.event.value} by {move.actor}: {move.reason}")
-    if found.waits_for:
+    judged = _Judged(found, now) if found.verdict is not None and found.policy is not None else None
+    missing = list(judged.missing()) if judged is not None else []
+    if found.waits_for and not (missing and judged is not None and found.waits_for == judged.verdict.reason):
         yield from _wrapped("now", found.waits_for)
     for each in found.consumed:
         if each.requests:
             at = stage_name(found.stages, each.stage)
-            yield f"evidence   {at}: {each.requests:,} requests in {each.steps:,} steps"
+            yield f"evidence   {at}: {each.requests:,} requests of both arms, in {each.steps:,} looks"
     yield from _thresholds(found)
-    if found.verdict is not None:
-        yield from _judged(found, found.verdict, now)
+    if judged is not None:
+        yield from judged.tests()
+        yield from judged.nearest()
+    for line in missing:
+        yield from _wrapped("missing", line)
     yield from _next(found)
 
 
@@ -86,42 +104,86 @@ def _state(found: ReleaseDetail) -> str:
 
 def _thresholds(found: ReleaseDetail) -> Iterator[str]:
     quantiles = (found.policy or {}).get("quantiles", ())
-    for field, name in (("ttft_ms", "first token"), ("itl_ms", "longest gap")):
+    for field, name in (("ttft_ms", "time to first token"), ("itl_ms", "longest gap between tokens")):
         values = (found.thresholds or {}).get(field, ())
         if values:
             placed = ", ".join(f"p{100 * q:g} {ms:,.1f}" for q, ms in zip(quantiles, values, strict=False))
-            yield from _wrapped("threshold", f"{name}, ms, of the baseline: {placed}")
+            yield from _wrapped("threshold", f"{name} of the baseline, ms: {placed}")
 
 
-def _judged(found: ReleaseDetail, verdict: dict[str, Any], now: datetime) -> Iterator[str]:
-    import msgspec
+class _Judged:
+    """The judge's last verdict on a release."""
 
-    from evals.judge import Policy, Verdict
-    from rollout.outlook import needed_log10, outlook
+    def __init__(self, found: ReleaseDetail, now: datetime) -> None:
+        import msgspec
 
-    judged, policy = msgspec.convert(verdict, Verdict), msgspec.convert(found.policy or {}, Policy)
-    rows = [
-        (
-            kind,
-            one.metric,
-            one.test,
-            f"{one.candidate:,}",
-            f"{one.control:,}",
-            f"{one.log10_e:.1f}",
-            f"{needed_log10(one):.1f}",
-            "reached" if one.is_enough else "",
-        )
-        for kind, every in (("harm", judged.harms), ("proof", judged.proofs))
-        for one in every
-    ]
-    if rows:
-        yield ""
-        yield from table(EVIDENCE, rows)
-        yield from textwrap.wrap(LEGEND, _columns())
-        yield ""
-    if not found.state.ended and judged.stage + (found.stages[0] == 0) == found.stage:
-        for line in outlook(judged, policy, (now - found.stage_began_at).total_seconds()):
-            yield from _wrapped("missing", line)
+        from evals.judge import Policy, Verdict
+
+        self._found = found
+        self.verdict = msgspec.convert(found.verdict, Verdict)
+        self._policy = msgspec.convert(found.policy, Policy)
+        self._elapsed_s = (now - found.stage_began_at).total_seconds()
+
+    def tests(self) -> Iterator[str]:
+        """A line for each test, under what the columns mean."""
+        from rollout.outlook import METRIC_NAMES, needed_log10, towards
+
+        rows = [
+            (
+                kind,
+                METRIC_NAMES.get(one.metric, one.metric),
+                self._counted(one),
+                f"{one.candidate:,}",
+                f"{one.control:,}",
+                f"10^{round(one.log10_e, 1) + 0.0:.1f}",
+                f"10^{needed_log10(one):.1f}" if one.alpha else "never",
+                "reached" if one.is_enough else f"{100 * towards(one):.0f} %",
+            )
+            for kind, every in (("harm", self.verdict.harms), ("proof", self.verdict.proofs))
+            for one in every
+        ]
+        if rows:
+            yield ""
+            yield from table(EVIDENCE, rows)
+            yield from textwrap.wrap(LEGEND, _columns())
+            yield ""
+
+    def nearest(self) -> Iterator[str]:
+        """Which test is nearest to rolling it back, or did."""
+        from rollout.outlook import METRIC_NAMES, towards
+
+        if not self.verdict.harms:
+            return
+        one = max(self.verdict.harms, key=towards)
+        name = f"{METRIC_NAMES.get(one.metric, one.metric)}, {self._counted(one)}"
+        if one.is_enough:
+            text = f"{name}: it has what rolls the release back"
+        elif towards(one) > 0:
+            text = f"{name}: at {100 * towards(one):.0f} % of what would roll the release back"
+        else:
+            text = "no test of harm: nothing speaks against the candidate"
+        yield from _wrapped("nearest", text)
+
+    def missing(self) -> Iterator[str]:
+        """What its stage still needs, with the time that takes; of one that has ended nothing."""
+        from rollout.outlook import copies_outlook, outlook
+
+        found = self._found
+        if found.state.ended:
+            return
+        copies = COPIES.search(found.waits_for) if found.stages[found.stage] == 0 else None
+        if copies is not None:
+            yield copies_outlook(int(copies[1]), found.shadow_least, self._elapsed_s)
+        if self.verdict.stage + (found.stages[0] == 0) == found.stage:
+            yield from outlook(self.verdict, self._policy, self._elapsed_s)
+
+    def _counted(self, one: Evidence) -> str:
+        """With the milliseconds that a quantile of the baseline is."""
+        thresholds: dict[str, Any] = self._found.thresholds or {}
+        for quantile, ms in zip(self._policy.quantiles, thresholds.get(f"{one.metric}_ms", ()), strict=False):
+            if one.test == f"sessions beyond p{100 * quantile:g}":
+                return f"{one.test} ({ms:,.1f} ms)"
+        return one.test
 
 
 def _next(found: ReleaseDetail) -> Iterator[str]:
@@ -130,6 +192,39 @@ def _next(found: ReleaseDetail) -> Iterator[str]:
         yield from _wrapped("next", text)
     elif found.state.value == "held":
         yield from _wrapped("next", f"slipstream releases resume, promote or rollback {found.model} --reason WHY")
+    elif found.state.value == "waiting":
+        text = f"{_place(found, found.stage)}, when {found.baseline_pool} has answered enough to be compared with"
+        yield from _wrapped("next", f"{text}; until then nothing is split")
+    elif found.state.value == "running":
+        yield from _wrapped("next", f"{_place(found, found.stage + 1)}, when {_condition(found)}")
+
+
+def _place(found: ReleaseDetail, stage: int) -> str:
+    """`stage 2 of 5 (1 %)`; the last is the end."""
+    name = stage_name(found.stages, stage)
+    return f"{name}: {found.candidate_pool} serves {found.model}" if found.stages[stage] == 1 else name
+
+
+def _condition(found: ReleaseDetail) -> str:
+    """What takes it on from the stage where it is."""
+    policy, shadow = found.policy or {}, found.stages[0] == 0
+    needs = []
+    if found.stages[found.stage] == 0:
+        if found.shadow_least:
+            needs.append(f"both sides have answered {found.shadow_least:,} copies of requests")
+        if found.slices:
+            needs.append(f"the slices {', '.join(found.slices)} have passed")
+    else:
+        least = policy.get("least_units", [])[found.stage - shadow]
+        needs.append(f"each arm has had {least:,} sessions in this stage")
+        if found.stage == len(found.stages) - 2:
+            needs.append("every test of proof is reached")
+            if policy.get("needs_slices"):
+                needs.append(f"the slices {', '.join(found.slices)} have passed")
+            if votes := policy.get("least_votes"):
+                needs.append(f"reviewers have cast {votes:,} decisive votes")
+    needs.append("no test of harm is reached")
+    return f"{', '.join(needs[:-1])} and {needs[-1]}" if len(needs) > 1 else needs[0]
 
 
 def _utc(at: datetime) -> str:

@@ -20,6 +20,10 @@ ARCHITECTURES = {"eagle3": "Eagle3", "eagle": "Eagle"}
 LEAST_LAYERS = 7
 """Of a model whose head does not say which of its layers it reads: engines then take the second, the one before the
 middle and the last but three, which of fewer layers are not three."""
+VOCABULARY_MAPS = ("d2t", "t2d")
+"""Tensors of an EAGLE-3 head that lead from its vocabulary to the model's and back."""
+MOST_HEADER_BYTES = 100_000_000
+"""What the format allows."""
 TRAIN = "docs/guides/train-the-models.md"
 
 
@@ -94,6 +98,34 @@ def require_layers_for_vllm(folder: Path, field: str) -> None:
         f"head` does ({TRAIN})",
         param=f"{field}.draft_model",
     )
+
+
+def require_no_map_for_vllm(folder: Path, field: str) -> None:
+    """Refuse a head of the model's whole vocabulary whose file maps one to the other all the same: vLLM has no place
+    for that and does not start. Raises ConfigError."""
+    head, file = _read(folder), folder / "model.safetensors"
+    if head is None or head.draft_vocab_size != head.vocab_size or not file.is_file():
+        return
+    found = [name for name in VOCABULARY_MAPS if name in _tensors(file)]
+    if found:
+        raise ConfigError(
+            f"{field}.draft_model: {folder} guesses among all {head.vocab_size:,} tokens of its model, and {file.name} "
+            f"has {' and '.join(found)}, for which vLLM has no place there, so that it would not start; leave them out "
+            f"of the file, as `python -m training head` does ({TRAIN})",
+            param=f"{field}.draft_model",
+        )
+
+
+def _tensors(file: Path) -> dict[str, msgspec.Raw]:
+    """What a safetensors file says of itself: eight bytes that say how long the JSON behind them is."""
+    try:
+        with file.open("rb") as opened:
+            length = int.from_bytes(opened.read(8), "little")
+            if length > MOST_HEADER_BYTES:
+                raise ConfigError(f"{file}: is no safetensors file", param="draft_model")
+            return msgspec.json.decode(opened.read(length), type=dict[str, msgspec.Raw])
+    except (OSError, msgspec.DecodeError) as error:
+        raise ConfigError(f"{file}: cannot be read: {error}", param="draft_model") from error
 
 
 def require_head_of(model: Path, head: Path, algorithm: str, context_tokens: int, field: str) -> bool:

@@ -172,6 +172,7 @@ VALUES: dict[str, Any] = {
     "url": "https://example.com/hooks/slipstream",
     "version": 7,
     "waits_for": "",
+    "warnings": ["Requests with a LoRA adapter are refused on the candidate's side: pools.two.max_adapters is 0."],
     "window": "1h",
     "adapter": "",
     "waited_for": "",

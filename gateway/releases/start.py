@@ -115,6 +115,7 @@ def _pool(state: DesiredState, name: str, param: str) -> Pool:
 def _require_serves(state: DesiredState, model: Model, pool: Pool, param: str) -> None:
     """That the pool takes the longest request the model promises, and can do what its own pool can: what a model is
     promised shrinks to the weakest of its pools the moment a release begins."""
+    _require_context(model, pool, param)
     try:
         check_served(model, pool)
     except ConfigError as error:
@@ -133,6 +134,21 @@ def _require_serves(state: DesiredState, model: Model, pool: Pool, param: str) -
             f"The engines of the pool {pool.name!r} share prefix caches between tenants, which those of "
             f"{model.pool!r} keep apart: set cache_salt = true, if they keep them apart by `cache_salt` (vLLM), or "
             "name another pool.",
+            param=param,
+        )
+
+
+def _require_context(model: Model, pool: Pool, param: str) -> None:
+    """Of the replicas that take load: sessions of this arm have no other pool to fall back on."""
+    taken = {each.id: each.context_tokens or model.context_tokens for each in pool.replicas if each.weight > 0}
+    longest = max(taken, key=lambda replica: taken[replica])
+    promised, most = model.context_tokens, taken[longest]
+    if most < promised:
+        raise InvalidField(
+            f"Invalid value for {param!r}: {pool.name!r}. Its replicas take {most:,} tokens at most ({longest!r}) and "
+            f"models.{model.name}.context_tokens promises {promised:,}: {promised - most:,} too few. A pool with a "
+            f"replica of {promised:,} or more can be released: start an engine with so long a context and set its "
+            f"replica's context_tokens, name another pool, or promise {most:,} at most.",
             param=param,
         )
 

@@ -15,7 +15,7 @@ import msgspec
 
 from contracts.backoff import Backoff
 from contracts.errors import ConfigError
-from infra.local.config import LocalConfig
+from infra.local.config import MOST_SECONDS, LocalConfig
 from infra.local.log_file import SUPERVISOR, last_line, rotate
 from infra.local.private import free_space
 from infra.local.spawn import Launch, spawn
@@ -124,7 +124,8 @@ class Child:
         if self.state is State.FAILED:
             line = last_line(self.log) or f"it wrote nothing ({free_space(self.log)} free for its log)"
             if self._was_late:
-                line = f"not ready after {self._config.ready_timeout_s:g} s, its last line: {line}"
+                limit = f"not ready within local.ready_timeout_s = {self._config.ready_timeout_s:g}"
+                line = f"{limit} (seconds, up to {MOST_SECONDS:,}; more where it starts slowly), its last line: {line}"
             raise ConfigError(f"{self.spec.name} did not start: {line} (log: {self.log})")
 
     async def stop(self) -> None:
@@ -185,7 +186,7 @@ class Child:
         while not await self.spec.probe():
             if time.monotonic() > deadline:
                 self._was_late = True
-                self._note(f"was not ready after {self._config.ready_timeout_s:g} s; killed")
+                self._note(f"was not ready within local.ready_timeout_s = {self._config.ready_timeout_s:g}; killed")
                 _kill_group(process.pid)
                 return
             await asyncio.sleep(PROBE_INTERVAL_S)

@@ -8,7 +8,8 @@ import msgspec
 
 from contracts.fill_in_the_middle import FillInTheMiddle
 
-Seconds = Annotated[float, msgspec.Meta(gt=0, le=3600)]
+MOST_SECONDS = 3_600
+Seconds = Annotated[float, msgspec.Meta(gt=0, le=MOST_SECONDS)]
 
 
 class LocalConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

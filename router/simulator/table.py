@@ -11,7 +11,8 @@ HEAD = (
     f"{'TPOT p50':>8} {'TPOT p99':>8} {'shed':>6} {'late':>6} {'imbalance':>9} {'kept':>6} {'input':>6} {'output':>6}"
 )
 LEGEND = (
-    "load, goodput: requests/s and replica, goodput those with both promises kept, ± its 95 % interval over the seeds\n"
+    "load, goodput: requests/s per replica, not of the fleet; goodput those with both promises kept, ± its 95 %\n"
+    "interval over the seeds\n"
     "hit rate: cached part of the prompt tokens served; TTFT: time to the first token, TPOT: per further token, in ms\n"
     "shed: refused; late: served with a promise broken; imbalance: the busiest replica's computing time over the mean\n"
     "kept: requests with both promises kept of all that came; input, output: their part of all prompt tokens and of\n"

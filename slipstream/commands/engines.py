@@ -49,21 +49,24 @@ def render(
 ) -> None:
     """Print the exact command, files and environment of each replica of POOL, from its [pools.launch].
 
-    Each number comes with its arithmetic. What cannot work is refused with the reason. Nothing is started, nobody is
-    asked, and no key is read: the commands say where the engines read theirs.
+    The pool is that of the settings file: slipstream.toml here, or the one that --config names. Each number comes with
+    its arithmetic. What cannot work is refused with the reason. Nothing is started, nobody is asked, and no key is
+    read: the commands say where the engines read theirs.
 
     \b
     Examples:
       slipstream engines render autocomplete
+      slipstream engines render chat --config docs/guides/launch-engines.toml
       slipstream engines render chat --replica chat-0 --speculation both
       slipstream engines render chat --format shell --output launch/
     """
     from slipstream.commands.options import load_settings
     from slipstream.engine_launch import launches
+    from slipstream.settings import read_file
 
-    specs = launches(
-        load_settings(deployment.config_file, local__data=deployment.data), pool, replica, speculation or ""
-    )
+    settings = load_settings(deployment.config_file, local__data=deployment.data)
+    source = read_file(deployment.config_file)
+    specs = launches(settings, pool, replica, speculation or "", "" if source is None else str(source.absolute()))
     if output is not None:
         _write(output, specs)
     elif form == "json":

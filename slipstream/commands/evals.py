@@ -13,6 +13,7 @@ import msgspec
 
 from contracts.errors import ConfigError, NotFound
 from slipstream.commands.options import Deployment, deployment_options
+from slipstream.eval_progress import plan_of, progress_of
 from slipstream.exit_codes import EXIT
 from slipstream.hints import command
 from slipstream.slice_names import all_slice_names, slice_margins, slice_names
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
     from gateway.evals.store import Comparison, Run, SliceProgress
 
 LISTED = ("slice", "goal", "items", "asks")
-RUNS = ("queued (UTC)", "what", "model", "pools", "status", "answered", "id")
-SLICES = ("slice", "what", "right", "95 % interval", "answered", "goal")
+RUNS = ("queued (UTC)", "what", "model", "pools", "status", "items answered", "id")
+SLICES = ("slice", "what", "right", "95 % interval", "items answered", "goal")
 VERDICTS = ("slice", "decision", "difference", "between", "margin", "items", "why")
 LOOK_S = 0.5
 FoundT = TypeVar("FoundT", "RunInFull", "Comparison")
@@ -285,18 +286,19 @@ def _follow(deployment: Deployment, read: Callable[[AdminCall, UUID], Any], whic
     from gateway.evals.tables import ENDED
     from slipstream.administration import administer
 
-    async def look(call: AdminCall) -> tuple[Any, list[Run]]:
+    async def look(call: AdminCall) -> tuple[Any, list[RunInFull]]:
         found = await read(call, which)
         ids = [found.run.id] if hasattr(found, "run") else [found.baseline_run, found.candidate_run]
-        return found, [(await get_eval_run(call, each)).run for each in ids]
+        return found, [await get_eval_run(call, each) for each in ids]
 
     said, began_s = "", time.monotonic()
     try:
         while True:
             found, runs = administer(deployment, look)
             status = getattr(found, "run", found).status
-            answered, items = sum(each.answered for each in runs), sum(each.items for each in runs)
-            told = f"{status.value}: {answered:,} of {items:,} items answered"
+            if not said:
+                print(f"  {plan_of(found, runs)}", file=sys.stderr, flush=True)
+            told = progress_of(found, runs)
             if told != said:
                 print(f"  {told}  ({time.monotonic() - began_s:,.0f} s)", file=sys.stderr, flush=True)
                 said = told

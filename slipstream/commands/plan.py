@@ -128,6 +128,7 @@ def plan(
     """
     from planning.plan import cheapest
     from planning.workload import Promise
+    from slipstream.no_fleet import no_fleet
     from slipstream.plan_report import Refusal, comparison, reported, text_of
 
     given = {
@@ -144,14 +145,23 @@ def plan(
     promise = Promise(ttft_ms / 1e3, tpot_ms / 1e3, (gap_ms or 0.0) / 1e3)
     shape = _shape(model)
     kinds = _kinds(gpus or ("h100",), precisions, tensor_parallel, prices, transfer_gb_s)
-    plans, refusals = [], []
+    plans, refused = [], {}
     for name, hardware in kinds.items():
         try:
             plans.append(cheapest(shape, hardware, workload, promise))
         except ConfigError as error:
-            if len(kinds) == 1:
-                raise
-            refusals.append(Refusal(name, error.message))
+            refused[name] = error
+    if not plans:
+        options = {
+            "--ttft-ms": f"{ttft_ms:g}",
+            "--tpot-ms": f"{tpot_ms:g}",
+            "--gap-ms": "none" if gap_ms is None else f"{gap_ms:g}",
+            "--precision": ", ".join(precisions) or "the card's usual",
+            "--tensor-parallel": str(tensor_parallel or "1, 2, 4 or 8"),
+            "--context-tokens": f"{workload.context_tokens:,}",
+        }
+        raise no_fleet(refused, options)
+    refusals = [Refusal(name, error.message) for name, error in refused.items()]
     if as_json:
         told = {"plans": [reported(each) for each in plans], "refused": refusals}
         click.echo(msgspec.json.encode(told).decode())

@@ -145,6 +145,9 @@ def simulate(
     else:
         click.echo(table(rows))
         click.echo(LEGEND, err=True)
+        click.echo(
+            f"the fleet of {replicas} replicas: {replicas} times the load and the goodput of the table", err=True
+        )
     if plot is not None:
         title = f"{replicas} × {node}" + (f", a day at 1/{day:g}" if day is not None else "")
         picture = chart(title, rows) if day is None else day_chart(title, rows, hours[0])

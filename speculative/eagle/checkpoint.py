@@ -12,9 +12,13 @@ from contracts.errors import ConfigError
 from speculative.eagle.config import ARCHITECTURE, HeadConfig
 from speculative.eagle.head import EagleHead
 
+MAPS = ("d2t", "t2d")
+"""Tensors that lead from the draft's vocabulary to the target's and back."""
+
 
 def save(head: EagleHead, folder: Path, dtype: torch.dtype = torch.bfloat16) -> None:
-    """Write config.json and model.safetensors. d2t and t2d keep their own types."""
+    """Write config.json and model.safetensors. d2t and t2d keep their own types; a head that can guess every token of
+    the target has neither."""
     folder.mkdir(parents=True, exist_ok=True)
     shape = msgspec.to_builtins(head.config)
     layers = shape.pop("eagle_aux_hidden_state_layer_ids")
@@ -37,6 +41,8 @@ def save(head: EagleHead, folder: Path, dtype: torch.dtype = torch.bfloat16) -> 
     tensors = {
         name: (tensor.to(dtype) if tensor.is_floating_point() else tensor).contiguous().cpu()
         for name, tensor in head.state_dict().items()
+        # vLLM has a map for a smaller vocabulary only, and refuses one that it has no place for
+        if name not in MAPS or not head.config.guesses_all
     }
     save_file(tensors, str(folder / "model.safetensors"))
 
@@ -52,7 +58,10 @@ def load(folder: Path, dtype: torch.dtype = torch.float32) -> EagleHead:
     config = _read_config(folder)
     head = EagleHead(config)
     tensors = load_file(str(folder / "model.safetensors"))
-    expected = {name: tuple(tensor.shape) for name, tensor in head.state_dict().items()}
+    state = head.state_dict()
+    if config.guesses_all:
+        tensors = {name: state[name] for name in MAPS} | tensors
+    expected = {name: tuple(tensor.shape) for name, tensor in state.items()}
     for name, shape in expected.items():
         # SGLang would leave a missing one at random and skip an unknown one in silence
         if name not in tensors:

@@ -27,6 +27,11 @@ class HeadConfig(msgspec.Struct, frozen=True, kw_only=True):
     eagle_aux_hidden_state_layer_ids: tuple[int, int, int]
     """Target layers (from 0) whose outputs are the features, in ascending order."""
 
+    @property
+    def guesses_all(self) -> bool:
+        """Its vocabulary is the target's, so that nothing maps one to the other."""
+        return self.draft_vocab_size == self.vocab_size
+
 
 def default_layers(layers: int) -> tuple[int, int, int]:
     """Early, middle and late layer of a target with that many. Raises ValueError below 4 layers.

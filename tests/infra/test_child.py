@@ -96,8 +96,12 @@ async def test_a_child_that_never_gets_ready_is_not_waited_for_for_ever(tmp_path
         _spec("slow", program, probe=_never), tmp_path / "slow.log", msgspec.structs.replace(QUICK, ready_timeout_s=0.5)
     )
     child.start()
-    with pytest.raises(ConfigError, match=r"slow did not start: not ready after 0\.5 s"):
+    with pytest.raises(
+        ConfigError, match=r"slow did not start: not ready within local\.ready_timeout_s = 0\.5 \("
+    ) as late:
         await child.ready()
+    assert "up to 3,600" in late.value.message
+    assert "its last line: thinking" in late.value.message or "killed" in late.value.message
     assert child.pid is None
     await child.stop()
 

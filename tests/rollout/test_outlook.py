@@ -10,7 +10,7 @@ import pytest
 from evals.judge import Decision, Policy, Verdict
 from evals.judge.evidence import Evidence
 from evals.judge.wealth import inverse, wealth
-from rollout.outlook import least_coins, outlook
+from rollout.outlook import least_coins, least_good, outlook
 
 POLICY = Policy(least_units=(100, 200))
 FIRST = Evidence(
@@ -33,22 +33,46 @@ def verdict(stage: int, candidate: int, control: int, *proofs: Evidence) -> Verd
 
 def test_sessions_that_a_stage_lacks_are_told_with_the_time_they_take() -> None:
     assert list(outlook(verdict(0, 40, 100, proof(0, 0, 0)), POLICY, 60)) == [
-        "candidate: 40 of 100 sessions, 60 more; 2 min at the pace so far"
+        "60 more sessions of the candidate (40 of 100 in this stage): 2 min at this stage's pace so far"
     ]
-    assert list(outlook(verdict(0, 0, 100), POLICY, 60)) == ["candidate: 0 of 100 sessions, 100 more; none came so far"]
+    [said] = outlook(verdict(0, 0, 100), POLICY, 60)
+    assert said == "100 more sessions of the candidate (0 of 100 in this stage): none came so far"
 
 
 def test_a_proof_that_grows_is_told_by_how_it_grew() -> None:
     """Half of the powers of ten are there after 600 sessions, and two sessions come a second."""
     [said] = outlook(verdict(1, 300, 300, proof(3, 30, 1.30103 / 2, "errors")), POLICY, 300)
-    assert said.startswith("proof of errors: as it went so far, about 600 more sessions")
-    assert said.endswith("5 min at the pace so far")
+    assert said.startswith("proof of failures (t): about 600 more sessions of both arms, if it goes on as so far")
+    assert said.endswith("5 min at this stage's pace so far")
 
 
-def test_a_proof_that_does_not_grow_says_what_it_takes() -> None:
+def test_a_proof_of_latency_that_does_not_grow_says_what_it_takes() -> None:
+    """20 of the control's among 600 sessions of both arms were slow: each takes 30 sessions, and two come a second."""
     one = proof(20, 20, -1.0)
     [said] = outlook(verdict(1, 300, 300, one), POLICY, 300)
-    assert f"it takes {least_coins(one)} more slow sessions of the control" in said
+    coins = least_coins(one)
+    assert f"{coins} more slow sessions of the control" in said
+    assert f"about {30 * coins:,} more sessions of both arms; {30 * coins / 2 / 60:.0f} min at this stage's" in said
+    [unknown] = outlook(verdict(1, 300, 300, proof(0, 0, 0.0)), POLICY, 300)
+    assert "the control had none so far" in unknown
+
+
+def test_a_proof_of_failures_that_does_not_grow_says_how_many_good_sessions_it_takes() -> None:
+    one = proof(6, 4, -0.2, "errors")
+    [said] = outlook(verdict(1, 300, 300, one), POLICY, 300)
+    assert f"about {least_good(one, 600, POLICY.error_margin):,} more sessions of both arms, if no first" in said
+
+
+def test_the_least_good_sessions_are_the_least() -> None:
+    one = proof(2, 1, 0, "errors")
+
+    def enough(more: int) -> bool:
+        fair = Decimal("0.01")
+        return wealth(((-1 + fair, 2), (1 + fair, 1), (fair, 97 + more))) >= inverse(0.05)
+
+    found = least_good(one, 100, 0.02)
+    assert enough(found)
+    assert not enough(found - 1)
 
 
 @pytest.mark.parametrize(("candidate", "control"), [(0, 0), (5, 0), (20, 25)])

@@ -20,10 +20,29 @@ from slipstream.command_line import LIMITS
             "No such option '--email'. EMAIL is given without an option's name.",
         ),
         ("projects create --name web", "No such option '--name'. NAME is given without an option's name."),
+        (
+            "--data /srv/x status",
+            "No such option '--data'. It belongs behind the command: slipstream status --data /srv/x",
+        ),
+        (
+            "--config=own.toml releases show chat",
+            "No such option '--config'. It belongs behind the command: slipstream releases show chat --config=own.toml",
+        ),
+        (
+            "releases --data x show chat",
+            "No such option '--data'. It belongs behind the command: slipstream releases show chat --data x",
+        ),
+        (
+            "releases --json list",
+            "No such option '--json'. It belongs behind the command: slipstream releases list --json",
+        ),
+        ("--data x plan", "No such option '--data'."),
+        ("plan --data x", "No such option '--data'. slipstream plan is about no deployment: leave it out."),
+        ("status --version", "No such option '--version'. It belongs before the command: slipstream --version"),
     ],
 )
 def test_an_option_that_there_is_not(line: str, said: str) -> None:
-    answer = CliRunner().invoke(cli, line.split())
+    answer = CliRunner().invoke(cli, line.split(), prog_name="slipstream")
     assert answer.exit_code == 2
     assert answer.stderr.splitlines()[-1] == f"Error: {said}"
 

@@ -71,8 +71,10 @@ def test_the_page_shows_what_is_printed(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_the_other_commands_of_the_page_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Where the page says: in the repository's root, without a settings file of one's own."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "slipstream.toml").write_text(EXAMPLE.read_text())
+    (tmp_path / "docs" / "guides").mkdir(parents=True)
+    (tmp_path / "docs" / "guides" / EXAMPLE.name).write_text(EXAMPLE.read_text())
     (block,) = (each for each in re.findall(r"^```sh\n(.*?)^```$", PAGE.read_text(), re.M | re.S) if "--format" in each)
     for line in block.splitlines():
         result = CliRunner().invoke(cli, line.partition("#")[0].split()[1:], catch_exceptions=False)
@@ -132,7 +134,13 @@ def test_a_batch_beyond_the_knee_says_what_breaks() -> None:
 
 def test_names_that_are_not_there_and_what_is_missing_are_said() -> None:
     settings = load(EXAMPLE)
-    with pytest.raises(ConfigError, match="there is no pool 'code' in the settings; pools: autocomplete, chat"):
+    answer = CliRunner().invoke(cli, ["engines", "render", "code", "--config", str(EXAMPLE)])
+    assert isinstance(answer.exception, ConfigError)
+    assert answer.exception.message == (
+        f"pool: there is no 'code' in {EXAMPLE}; its pools: autocomplete, chat. Name one of them, or the file that has "
+        "it with --config"
+    )
+    with pytest.raises(ConfigError, match=r"no file was read: there is no slipstream\.toml here"):
         launches(settings, "code", "", "")
     with pytest.raises(ConfigError, match="pool 'chat' has no replica 'chat-9'; replicas: chat-0"):
         launches(settings, "chat", "chat-9", "")

@@ -81,6 +81,7 @@ async def test_who_waits_for_a_run_that_ends_otherwise_is_told_by_the_exit_code(
     await store.cancel_run(connection, run_id)
     await connection.close()
     code, said = await waiting
+    assert said.splitlines()[0] == "100 items of the slice facts; all are asked, it does not end early"
     assert (code, said.splitlines()[-1]) == (1, f"chat, as routed: cancelled, 0 of 100 items answered, run {run_id}")
 
 

@@ -60,6 +60,13 @@ def test_two_pools_engines_have_different_settings_and_other_pools_start_none() 
     assert [model.tokenizer for model in served.models] == [str(SHIPPED / CHAT), str(SHIPPED / CODE), None]
 
 
+def test_engines_that_no_model_names_yet_tell_how_long_a_request_they_take() -> None:
+    """A release refuses them by it; a model's own engines take what it promises, or the start is refused."""
+    pools = _pool(), _pool("candidate", context_tokens=256)
+    _, engines = local_engines.planned(_settings(*pools, models=(_model("m", "own"),)))
+    assert [(engine.pool, engine.replica.context_tokens) for engine in engines] == [("own", 0), ("candidate", 256)]
+
+
 @pytest.mark.parametrize(
     ("tiers", "said", "drafted"),
     [

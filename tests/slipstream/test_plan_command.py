@@ -12,12 +12,12 @@ from click.testing import CliRunner
 
 from contracts.errors import ConfigError
 from engines.performance.catalog import GPUS, MODELS
-from engines.performance.fit import TensorParallelAcrossNodes
 from engines.performance.precision import Precision
 from planning.prices import PUBLISHED, SOURCE
 from router.simulator.trace import read_trace
 from slipstream.commands import plan as command
 from slipstream.commands.plan import plan
+from slipstream.no_fleet import NoFleetFits
 from slipstream.printed_page import SHOWN, with_output
 from slipstream.trace_workload import trace_workload
 from tests.deployment import ROOT
@@ -150,8 +150,46 @@ def test_what_is_missing_or_impossible_is_said() -> None:
         run("--requests-per-s", "5")
     with pytest.raises(ConfigError, match="--model llama-9000: neither a folder nor one of llama-70b"):
         run(*CHAT, "--model", "llama-9000")
-    with pytest.raises(TensorParallelAcrossNodes):
-        run(*CHAT, "--tensor-parallel", "16")
+
+
+@pytest.mark.parametrize(
+    ("words", "option", "said"),
+    [
+        (
+            ("--ttft-ms", "5"),
+            "--ttft-ms",
+            r"^--ttft-ms: 5; no fleet is large enough\. With H100 fp8 .*--ttft-ms \d+ or mo",
+        ),
+        (("--tpot-ms", "0.5"), "--tpot-ms", r"^--tpot-ms: 0\.5; .*There --tpot-ms 7 or more would do"),
+        (("--tensor-parallel", "16"), "--tensor-parallel", r"^--tensor-parallel: 16; .*use at most 8"),
+        (
+            ("--context-tokens", "90000000"),
+            "--context-tokens",
+            r"^--context-tokens: 90,000,000; .*at most 3,084,716 tok",
+        ),
+        (("--precision", "nvfp4"), "--precision", r"^--precision: nvfp4; .*choose bf16 or fp8"),
+        (
+            ("--tensor-parallel", "1", "--precision", "bf16"),
+            "--tensor-parallel",
+            r"^--tensor-parallel: 1; .*2 cards would hold them",
+        ),
+    ],
+)
+def test_where_no_fleet_fits_the_option_its_value_and_what_would_do_are_said(
+    words: tuple[str, ...], option: str, said: str
+) -> None:
+    for more in ((), ("--json",)):
+        with pytest.raises(NoFleetFits, match=said) as refused:
+            run(*CHAT, *words, *more)
+        assert refused.value.param == option
+
+
+def test_of_several_kinds_none_of_which_fits_the_nearest_is_told() -> None:
+    with pytest.raises(NoFleetFits, match="With H100 fp8, the nearest of A100 bf16, H100 fp8, no number") as refused:
+        run(*CHAT, "--gpu", "a100", "--gpu", "h100", "--ttft-ms", "5")
+    least = re.search(r"--ttft-ms (\d+) or more", refused.value.message)
+    assert least is not None
+    assert "fleet" in run(*CHAT, "--ttft-ms", least[1])
 
 
 @pytest.mark.parametrize("wrong", ["nan", "inf", "0", "2e6"])

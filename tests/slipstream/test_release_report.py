@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from uuid import UUID
 
 import msgspec
 import pytest
 
 from evals.judge import Policy, State, verdict
+from evals.judge.state import LatencyCounts, RateCounts
 from gateway.admin.resources.releases import ReleaseDetail, ReleaseStep
 from gateway.evals.startable import SliceRule
 from gateway.releases import machine
@@ -32,7 +35,7 @@ def detail(state: machine.State = machine.State.RUNNING, share: float = 0.01) ->
         control_pool="", stages=STAGES, shadow_share=0.05, shadow_least=100, slices=["json"], slice_rule=SliceRule(),
         comparison_id=None, margins={}, organization_share=0.5, more_units=0,
         policy=msgspec.to_builtins(Policy()), thresholds={"ttft_ms": [1, 2, 3, 4, 5, 6, 7], "itl_ms": []},
-        verdict=judged, consumed=[], moves=[held],
+        verdict=judged, consumed=[], moves=[held], warnings=[],
     )  # fmt: skip
 
 
@@ -51,11 +54,91 @@ def test_shares_are_percents_and_stages_are_counted_from_one() -> None:
 
 def test_why_it_was_held_what_it_is_judged_by_and_what_is_missing_are_told() -> None:
     said = list(lines_of(detail(), BEGAN + timedelta(minutes=1)))
-    assert "stages     shadow, 1 %, 12.5 %, 100 %" in said
+    assert "stages     shadow, 1 %, 12.5 %, 100 % of the sessions" in said
     assert "history    2026-11-22 21:00:00 UTC  hold by ada: the demo" in said
-    assert any(line.startswith("threshold  first token, ms") and "p99 6.0" in line for line in said)
-    assert "missing    candidate: 0 of 200 sessions, 200 more; none came so far" in said
-    assert any(line.startswith("candidate, control: sessions that count against each") for line in said)
+    assert any(line.startswith("threshold  time to first token of the baseline, ms:") for line in said)
+    assert "p99 6.0" in " ".join(said)
+    assert "missing    200 more sessions of the candidate (0 of 200 in this stage): none came so far" in said
+    assert any(line.startswith("harm: that the candidate is worse than tolerated") for line in said)
+    assert (
+        "next       stage 3 of 4 (12.5 %), when each arm has had 200 sessions in this stage and no test of harm is "
+        "reached" in said
+    )
+
+
+def row(said: list[str], *begin: str) -> list[str]:
+    """The cells of a test's row, by its first ones."""
+    cells = [re.split(r"\s{2,}", line) for line in said]
+    [found] = [each for each in cells if each[: len(begin)] == list(begin)]
+    return found
+
+
+def judged(**counts: Any) -> ReleaseDetail:
+    return msgspec.structs.replace(detail(), verdict=msgspec.to_builtins(verdict(State(stage=0, **counts), Policy())))
+
+
+def test_a_test_tells_its_limit_in_milliseconds_and_how_far_it_is() -> None:
+    ttft = LatencyCounts((0,) * 7 + (40,), (40,) + (0,) * 7, (40, 4, 0), (0, 4, 0))
+    said = list(lines_of(judged(ttft=ttft), BEGAN + timedelta(minutes=1)))
+    assert row(said, "harm", "time to first token", "sessions beyond p95 (5.0 ms)")[3:5] == ["40", "0"]
+    assert row(said, "harm", "time to first token", "sessions beyond p95 (5.0 ms)")[-1] == "reached"
+    assert row(said, "harm", "time to first token", "sessions beyond p99 (6.0 ms)")[-1] == "0 %"
+    assert row(said, "harm", "failures", "sessions with a fault")[-2:] == ["10^1.7", "0 %"]
+    assert any(line.startswith("nearest    time to first token, ") and "it has what rolls" in line for line in said)
+
+
+def test_the_harm_that_is_nearest_to_a_rollback_is_named_with_its_part() -> None:
+    errors = RateCounts(exposed=400, candidate=6, control=1)
+    said = list(lines_of(judged(errors=errors), BEGAN + timedelta(minutes=1)))
+    [nearest] = [line for line in said if line.startswith("nearest")]
+    part = row(said, "harm", "failures", "sessions with a fault")[-1]
+    assert part not in ("0 %", "reached")
+    assert nearest == f"nearest    failures, sessions with a fault: at {part} of what would roll the release back"
+
+
+def test_what_is_only_repeated_by_what_is_missing_is_not_told_twice() -> None:
+    found = detail()
+    assert found.verdict is not None
+    once = msgspec.structs.replace(found, waits_for=found.verdict["reason"])
+    assert not any(line.startswith("now") for line in lines_of(once, BEGAN))
+    other = msgspec.structs.replace(found, waits_for="it is held")
+    assert "now        it is held" in list(lines_of(other, BEGAN))
+
+
+def test_the_shadow_stage_tells_what_it_waits_for_and_how_long_that_takes() -> None:
+    found = msgspec.structs.replace(
+        detail(), stage=0, share=0.0, waits_for="missing: 75 more copies of requests that both sides answered",
+        verdict=msgspec.to_builtins(verdict(State(), Policy())),
+    )  # fmt: skip
+    said = list(lines_of(found, BEGAN + timedelta(minutes=2)))
+    assert (
+        "missing    75 more copies of requests that both sides answer (25 of 100): 6 min at this stage's pace so far"
+        in said
+    )
+    assert any(
+        line.startswith("next       stage 2 of 4 (1 %), when both sides have answered 100 copies") for line in said
+    )
+
+
+def test_before_all_traffic_every_proof_is_needed() -> None:
+    policy = Policy(least_units=(200, 500), needs_slices=True, least_votes=3)
+    found = msgspec.structs.replace(
+        detail(), stage=2, policy=msgspec.to_builtins(policy),
+        verdict=msgspec.to_builtins(verdict(State(stage=1), policy)),
+    )  # fmt: skip
+    said = " ".join(" ".join(lines_of(found, BEGAN + timedelta(minutes=2))).split())
+    assert (
+        "next stage 4 of 4 (100 %): new serves m, when each arm has had 500 sessions in this stage, every test of "
+        "proof is reached, the slices json have passed, reviewers have cast 3 decisive votes and no test of harm is "
+        "reached" in said
+    )
+    assert "missing a pass of the slices (now: none)" in said
+    assert "missing 3 more decisive votes of reviewers (0 of 3): none came so far" in said
+
+
+def test_what_should_be_known_before_its_evidence_is_believed_is_told() -> None:
+    told = msgspec.structs.replace(detail(), warnings=["the engines are others"])
+    assert "warning    the engines are others" in list(lines_of(told, BEGAN))
 
 
 def test_one_that_has_ended_tells_when_and_sends_nothing() -> None:

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from gateway.releases.margins import Margins
-from tests.gateway.releases.fleets import put_fleet
+from tests.gateway.releases.fleets import FLEET, put_fleet
 from tests.slipstream.shell import Shell
 
 GIVEN = {
@@ -49,7 +49,7 @@ async def test_every_margin_has_an_option(shell: Shell, fresh_postgres_url: str)
         "correlation": 0.05,
     }
     shown = await shell.must("releases", "show", "m")
-    assert "by at most 2.5 points lower, json 3, of at most 1,600 items each" in " ".join(shown.split())
+    assert "may be 2.5 points lower (json 3); at most 1,600 items of each" in " ".join(shown.split())
 
 
 @pytest.mark.parametrize(
@@ -69,3 +69,15 @@ async def test_a_margin_that_cannot_be_is_refused_by_name(
     await connection.close()
     code, refusal = await shell.run("releases", "start", "--model", "m", "--candidate", "new", *options)
     assert (code, said in refusal) == (1, True), refusal
+
+
+async def test_a_candidate_on_another_kind_of_engine_is_started_and_told(shell: Shell, fresh_postgres_url: str) -> None:
+    connection = await asyncpg.connect(fresh_postgres_url)
+    other = tuple(msgspec.structs.replace(pool, driver="vllm") if pool.name == "new" else pool for pool in FLEET.pools)
+    await put_fleet(connection, msgspec.structs.replace(FLEET, pools=other))
+    await connection.close()
+    started = await shell.must("releases", "start", "--model", "m", "--candidate", "new")
+    shown = await shell.must("releases", "show", "m")
+    for said in (started, shown):
+        told = "warning The candidate's engines are of another kind (new: vllm) than the baseline's"
+        assert told in " ".join(said.split())

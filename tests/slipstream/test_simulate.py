@@ -44,6 +44,13 @@ def test_a_trace_gives_a_table_with_a_line_per_policy_and_load_and_a_picture(tra
     assert len(curves) == len(set(curves)) == 4 * 2
 
 
+def test_whether_the_figures_are_a_replicas_or_the_fleets_is_said_below_the_table(trace: Path) -> None:
+    given = ["--trace", str(trace), "--replicas", "3", "--load", "1", "--policy", "smg"]
+    result = CliRunner().invoke(simulate, given, catch_exceptions=False)
+    assert "load, goodput: requests/s per replica, not of the fleet" in result.stderr
+    assert "the fleet of 3 replicas: 3 times the load and the goodput of the table" in result.stderr
+
+
 def test_json_holds_every_run(trace: Path) -> None:
     rows = msgspec.json.decode(
         run("--trace", str(trace), "--replicas", "2", "--load", "2", "--seeds", "2", "--policy", "dynamo", "--json")

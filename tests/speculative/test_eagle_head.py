@@ -119,6 +119,38 @@ def test_an_exported_head_comes_back_the_same(tmp_path: Path) -> None:
     assert again.config == CONFIG
 
 
+def whole() -> EagleHead:
+    """One that guesses among all of the target's tokens."""
+    torch.manual_seed(0)
+    head = EagleHead(msgspec.structs.replace(CONFIG, draft_vocab_size=CONFIG.vocab_size))
+    head.use_vocabulary(torch.randperm(CONFIG.vocab_size))
+    return head
+
+
+def test_a_head_of_the_whole_vocabulary_is_written_without_a_map_of_it(tmp_path: Path) -> None:
+    """vLLM has no place for one there, and ends."""
+    head = whole()
+    save(head, tmp_path, torch.float32)
+    written = load_file(str(tmp_path / "model.safetensors"))
+    assert {"d2t", "t2d"}.isdisjoint(written)
+    again = load(tmp_path)
+    assert {name: tensor.tolist() for name, tensor in again.state_dict().items()} == {
+        name: tensor.tolist() for name, tensor in head.state_dict().items()
+    }
+    save_file({**written, "d2t": head.d2t, "t2d": head.t2d}, str(tmp_path / "model.safetensors"))
+    assert torch.equal(load(tmp_path).d2t, head.d2t)  # as heads were written before
+
+
+@pytest.mark.parametrize("name", ["d2t", "t2d"])
+def test_a_head_of_fewer_tokens_needs_its_map(tmp_path: Path, name: str) -> None:
+    save(made(), tmp_path)
+    tensors = load_file(str(tmp_path / "model.safetensors"))
+    del tensors[name]
+    save_file(tensors, str(tmp_path / "model.safetensors"))
+    with pytest.raises(ConfigError, match=f"{name} is missing"):
+        load(tmp_path)
+
+
 def test_the_layout_is_the_one_other_engines_read(tmp_path: Path) -> None:
     save(made(), tmp_path)
     tensors = load_file(str(tmp_path / "model.safetensors"))

@@ -9,7 +9,6 @@ from pathlib import Path
 import msgspec
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 
 from contracts.generation import TextPrompt
 from engines.drivers.base import EngineRequest
@@ -41,11 +40,11 @@ class Guessing(msgspec.Struct):
 
 
 @pytest.fixture(scope="module", params=["slipstream-chat", "slipstream-code"])
-async def guessing(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Guessing]:
+async def guessing(request: pytest.FixtureRequest) -> AsyncIterator[Guessing]:
     if venv() is None:
         pytest.skip("SLIPSTREAM_TEST_VLLM_VENV is not set")
     folder: Path = MODELS / request.param
-    head = {"method": "eagle3", "model": str(head_of(folder, tmp_path_factory)), "num_speculative_tokens": GUESSES}
+    head = {"method": "eagle3", "model": str(folder / "draft"), "num_speculative_tokens": GUESSES}
     flags = (
         "--speculative-config",
         json.dumps(head),
@@ -58,21 +57,6 @@ async def guessing(request: pytest.FixtureRequest, tmp_path_factory: pytest.Temp
         connections = EngineConnections(OneKey(TOKEN))
         yield Guessing(RealEngine(VLLMDriver(), process.server.url, process.server.model, connections), folder)
         await connections.close()
-
-
-def head_of(folder: Path, temporary: pytest.TempPathFactory) -> Path:
-    """The model's head; where it guesses among all of the model's tokens, a copy without the map of the two
-    vocabularies. With it vLLM 0.32.0 ends: "ValueError: There is no module or parameter named 'draft_id_to_target_id'
-    in Eagle3LlamaForCausalLM."."""
-    draft = folder / "draft"
-    config = json.loads((draft / "config.json").read_text())
-    if config["draft_vocab_size"] != json.loads((folder / "config.json").read_text())["vocab_size"]:
-        return draft
-    copy = temporary.mktemp("draft")
-    (copy / "config.json").write_text(json.dumps(config))
-    kept = {name: one for name, one in load_file(draft / "model.safetensors").items() if name not in ("d2t", "t2d")}
-    save_file(kept, copy / "model.safetensors")
-    return copy
 
 
 def prompts(folder: Path) -> list[tuple[int, ...]]:

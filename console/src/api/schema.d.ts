@@ -1813,7 +1813,8 @@ export interface paths {
         put?: never;
         /**
          * Start a release. It begins when the model's pool has answered enough requests to be compared with.
-         * @description 409 where the model is released or split already.
+         * @description `warnings` says what is allowed and should be known, such as a candidate on another kind of engine. 409 where the
+         *     model is released or split already.
          *
          *     Needs `releases.write`. Only for the operating organization.
          */
@@ -4558,7 +4559,8 @@ export interface components {
          * @description A release with what it is judged by and what was found so far. verdict: the judge's last; null before its first.
          *         more_units: sessions granted beyond its budget of evidence. policy, thresholds, organization_share (the part of the
          *         sessions that one organization may have): fixed when it began; null before. moves: the last steps that were more
-         *         than evidence, in order.
+         *         than evidence, in order. warnings: what should be known of its pools before its evidence is believed, such as that
+         *         the candidate runs another kind of engine.
          */
         ReleaseDetail: {
             baseline_pool: string;
@@ -4590,6 +4592,7 @@ export interface components {
             thresholds: Record<string, never> | null;
             verdict: Record<string, never> | null;
             waits_for: string;
+            warnings: string[];
         };
         /**
          * ReleaseEvidence

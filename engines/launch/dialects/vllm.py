@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from contracts.errors import ConfigError
-from engines.launch.draft_head import require_layers_for_vllm
+from engines.launch.draft_head import require_layers_for_vllm, require_no_map_for_vllm
 from engines.launch.key import read_key, source
 from engines.launch.matrix import further_options
 from engines.launch.options.known import known_options
@@ -33,7 +33,9 @@ def render(target: Target) -> LaunchSpec:
         )
     drafts = target.sizing.drafts
     if drafts is not None and drafts.config.algorithm == "eagle3":
-        require_layers_for_vllm(Path(drafts.config.draft_model), f"{target.field}.speculation")
+        folder, of_drafts = Path(drafts.config.draft_model), f"{target.field}.speculation"
+        require_layers_for_vllm(folder, of_drafts)
+        require_no_map_for_vllm(folder, of_drafts)
     arguments = tuple(_arguments(target))
     options.require_once((each.name for each in arguments), further_options(target.launch), field)
     extra = tuple(Argument(word) for word in target.launch.extra_arguments)

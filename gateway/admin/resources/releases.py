@@ -27,6 +27,7 @@ from gateway.releases.margins import MOST_UNITS, PROMOTION_ALPHA, Margins
 from gateway.releases.release import Release
 from gateway.releases.start import Wanted, require_startable
 from gateway.releases.tables import release_steps, releases
+from gateway.releases.warnings import warnings_of
 
 UNDECIDED = "inconclusive"
 """What the judge says of a release whose budget of evidence is spent."""
@@ -84,7 +85,8 @@ class ReleaseDetail(ReleaseSummary, frozen=True, kw_only=True):
     """A release with what it is judged by and what was found so far. verdict: the judge's last; null before its first.
     more_units: sessions granted beyond its budget of evidence. policy, thresholds, organization_share (the part of the
     sessions that one organization may have): fixed when it began; null before. moves: the last steps that were more
-    than evidence, in order."""
+    than evidence, in order. warnings: what should be known of its pools before its evidence is believed, such as that
+    the candidate runs another kind of engine."""
 
     engine_model: str | None
     control_pool: str
@@ -102,6 +104,7 @@ class ReleaseDetail(ReleaseSummary, frozen=True, kw_only=True):
     verdict: dict[str, Any] | None
     consumed: list[StageEvidence]
     moves: list[ReleaseStep]
+    warnings: list[str]
 
 
 class NewRelease(Body, frozen=True, kw_only=True):
@@ -166,7 +169,8 @@ async def list_releases(call: AdminCall, query: ReleaseQuery) -> Page[ReleaseSum
 async def start_release(call: AdminCall, body: NewRelease) -> ReleaseDetail:
     """Start a release. It begins when the model's pool has answered enough requests to be compared with.
 
-    409 where the model is released or split already.
+    `warnings` says what is allowed and should be known, such as a candidate on another kind of engine. 409 where the
+    model is released or split already.
     """
     slices = list(dict.fromkeys(body.slices))
     wanted = Wanted(
@@ -297,6 +301,7 @@ async def _detail(call: AdminCall, release: Release) -> ReleaseDetail:
         verdict=_json(await call.value(_last_verdict(release.id))),
         consumed=[msgspec.convert(dict(row), StageEvidence) for row in await fetch(call.connection, stages)],
         moves=[record_of(ReleaseStep, row) for row in reversed(await fetch(call.connection, moves))],
+        warnings=warnings_of(await store.fleet(call.connection), release),
     )
 
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import msgspec
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from contracts.desired_state import Replica
 from contracts.errors import ConfigError
@@ -146,6 +148,25 @@ def test_vllm_is_told_layers_in_its_own_way_or_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"\[0, 2, 4\].*\"eagle_aux_hidden_state_layer_ids\": \[1, 3, 5\]"):
         drafting(older, driver="vllm")
     drafting(older)
+
+
+def test_a_map_of_the_whole_vocabulary_is_refused_for_vllm_alone(tmp_path: Path) -> None:
+    """It has no place for one, and would end as it starts."""
+    chat = ours(tmp_path, "slipstream-chat")
+    file = chat / "draft" / "model.safetensors"
+    maps = {"d2t": torch.zeros(2_048, dtype=torch.int64), "t2d": torch.ones(2_048, dtype=torch.bool)}
+    save_file(maps, file)
+    drafting(chat)
+    with pytest.raises(ConfigError, match=r"all 2,048 tokens.*model\.safetensors has d2t and t2d.*leave them out"):
+        drafting(chat, driver="vllm")
+    save_file({"norm.weight": torch.zeros(4)}, file)
+    drafting(chat, driver="vllm")
+    code = ours(tmp_path, "slipstream-code")
+    save_file(maps, code / "draft" / "model.safetensors")  # half of the vocabulary: there the map is needed
+    drafting(code, driver="vllm")
+    file.write_bytes(b"no safetensors at all")
+    with pytest.raises(ConfigError, match="is no safetensors file"):
+        drafting(chat, driver="vllm")
 
 
 @pytest.mark.parametrize(

@@ -90,10 +90,24 @@ def test_a_control_arm_among_engines_that_share_their_cache_is_refused_and_fresh
 
 @pytest.mark.parametrize("arm", ["candidate_pool", "control_pool"])
 def test_an_arm_too_small_for_the_model_is_refused(arm: str) -> None:
-    small = Pool("small", "sglang", (Replica("small-0", "http://small", context_tokens=1_024),))
-    with pytest.raises(InvalidField, match=r"4,096, and no replica of pools\.small takes more than 1,024") as refused:
+    """A replica that is drained takes no request, however long its context is."""
+    small = Pool(
+        "small",
+        "sglang",
+        (
+            Replica("small-0", "http://small", context_tokens=1_024),
+            Replica("small-1", "http://small-1", context_tokens=512),
+            Replica("drained", "http://drained", weight=0),
+        ),
+    )
+    with pytest.raises(
+        InvalidField, match=r"take 1,024 tokens at most \('small-0'\).* 4,096: 3,072 too few"
+    ) as refused:
         require_startable(with_pools(small), wanted(**{arm: "small"}))
     assert refused.value.param == arm
+    enough = Replica("small-2", "http://small-2", context_tokens=4_096)
+    large = msgspec.structs.replace(small, replicas=(*small.replicas, enough))
+    require_startable(with_pools(large), wanted(**{arm: "small"}))
 
 
 @pytest.mark.parametrize("arm", ["candidate_pool", "control_pool"])

@@ -4,7 +4,17 @@ import { adviceOn, apartTold, byEngine, type Window } from "./drift";
 import { type EvalItem, movedItems, points } from "./eval-words";
 import { rangeOf } from "./interval-chart";
 import { leastOf, shareOf, stagesOf, wholeOf } from "./release-input";
-import { leftOut, placesOf, type Release, stageName, stepsByHand, strongest, towards } from "./release-words";
+import {
+  deciding,
+  leftOut,
+  placesOf,
+  type Release,
+  stageName,
+  stepsByHand,
+  strongest,
+  type Test,
+  towards,
+} from "./release-words";
 import { preferenceTold } from "./review-words";
 
 describe("a release’s form", () => {
@@ -163,5 +173,45 @@ describe("a vote", () => {
     const vote = { review_id: "1", choice: "left", candidate: "right" } as const;
     expect(preferenceTold(vote)).toMatch(/right answer.*you preferred the baseline/);
     expect(preferenceTold({ ...vote, candidate: "left" })).toMatch(/preferred the candidate/);
+  });
+});
+
+describe("the test that a release’s page opens on", () => {
+  const test = (kind: Test["kind"], metric: string, log10e: number, counted = 0, name = "t"): Test => ({
+    kind,
+    metric,
+    test: name,
+    needed_log10: 2,
+    candidate: [counted],
+    control: [counted],
+    log10_e: [log10e],
+  });
+  const running = { ...RELEASE, state: "running", stage: 1 } as Release;
+  const last = { ...RELEASE, state: "running", stage: 2 } as Release;
+  const found = (tests: Test[], release: Release) => {
+    const one = deciding(tests, release);
+    return one && `${one.kind} ${one.metric}`;
+  };
+  it("is the harm nearest to its limit, not the one that has counted most", () => {
+    const tests = [test("harm", "itl", -1, 90), test("harm", "errors", 0.4, 3), test("proof", "ttft", 1.5)];
+    expect(found(tests, running)).toBe("harm errors");
+  });
+  it("is the one that stopped it", () => {
+    const tests = [test("harm", "ttft", 1.2), test("harm", "errors", 2.3), test("proof", "itl", 1.9)];
+    expect(found(tests, { ...last, state: "rolled_back" })).toBe("harm errors");
+    expect(found(tests, last)).toBe("harm errors");
+  });
+  it("is before all traffic the weakest proof, where that is nearer than any harm", () => {
+    const tests = [test("harm", "errors", 0.2), test("proof", "ttft", 1.1), test("proof", "itl", 1.8)];
+    expect(found(tests, last)).toBe("proof ttft");
+    expect(found(tests, running)).toBe("harm errors");
+    expect(found(tests, { ...last, state: "promoted" })).toBe("proof ttft");
+  });
+  it("is the harm that has counted most while nothing speaks against it", () => {
+    const all = test("harm", "ttft", -2, 100, "first requests");
+    expect(found([all, test("harm", "itl", -1, 5), test("harm", "errors", 0, 9)], running)).toBe(
+      "harm errors",
+    );
+    expect(found([], running)).toBeUndefined();
   });
 });

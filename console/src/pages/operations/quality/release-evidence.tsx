@@ -7,7 +7,16 @@ import { Empty } from "../../../components/notice";
 import { Card } from "../../../components/page";
 import { type Column, Table } from "../../../components/table";
 import { count } from "../../../format/number";
-import { checkOf, type Evidence, metricName, strongest, type Test, towards } from "./release-words";
+import {
+  checkOf,
+  deciding,
+  type Evidence,
+  metricName,
+  type Release,
+  strongest,
+  type Test,
+  towards,
+} from "./release-words";
 
 const whole = (share: number) => `${Math.round(100 * share)} %`;
 const KINDS = {
@@ -25,11 +34,13 @@ const KINDS = {
 } as const;
 
 export function ReleaseEvidence({
+  release,
   evidence,
   began,
   check,
   onCheck,
 }: {
+  release: Release;
   evidence: Evidence;
   /** When nothing was counted yet. */
   began: string;
@@ -49,7 +60,7 @@ export function ReleaseEvidence({
         </Empty>
       </Card>
     );
-  const chosen = evidence.tests.find((test) => checkOf(test) === check) ?? firstOf(evidence.tests);
+  const chosen = evidence.tests.find((test) => checkOf(test) === check) ?? deciding(evidence.tests, release);
   return (
     <>
       {chosen && (
@@ -104,13 +115,6 @@ export function ReleaseEvidence({
       />
     </>
   );
-}
-
-/** The test of harm that has counted most; all sessions count in that of first requests, which tells nothing. */
-function firstOf(tests: Test[]): Test | undefined {
-  const counted = (test: Test) => (last(test.candidate) ?? 0) + (last(test.control) ?? 0);
-  const telling = tests.filter((test) => test.kind === "harm" && test.test !== "first requests");
-  return telling.sort((one, other) => counted(other) - counted(one))[0] ?? tests[0];
 }
 
 function Towards({ kind, evidence, times }: { kind: Test["kind"]; evidence: Evidence; times: number[] }) {

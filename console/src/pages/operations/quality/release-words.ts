@@ -117,6 +117,28 @@ export function strongest(tests: Test[], kind: Test["kind"], looks: number) {
   });
 }
 
+/** The test that decides now: the harm that stopped it, else the one nearest to its limit; of proofs, which count before
+ * all traffic only, the weakest, for all must be there. Where nothing speaks yet, the harm that has counted most. */
+export function deciding(
+  tests: Test[],
+  release: Pick<Release, "state" | "stage" | "stages">,
+): Test | undefined {
+  const part = (test: Test) => towards(test.log10_e.at(-1), test.needed_log10) ?? 0;
+  const nearest = (kind: Test["kind"]) =>
+    tests.filter((test) => test.kind === kind).sort((one, other) => part(other) - part(one));
+  const harm = nearest("harm")[0];
+  const isLast = release.stage + 2 >= release.stages.length;
+  const proof = isLast ? nearest("proof").at(-1) : undefined;
+  if (release.state === "promoted") return proof ?? harm;
+  if (harm && part(harm) > 0 && (release.state === "rolled_back" || part(harm) >= 1)) return harm;
+  if (proof && part(proof) > (harm ? part(harm) : 0)) return proof;
+  if (harm && part(harm) > 0) return harm;
+  const counted = (test: Test) => (test.candidate.at(-1) ?? 0) + (test.control.at(-1) ?? 0);
+  // all sessions count in that of first requests, which tells nothing
+  const telling = tests.filter((test) => test.kind === "harm" && test.test !== "first requests");
+  return telling.sort((one, other) => counted(other) - counted(one))[0] ?? tests[0];
+}
+
 export const checkOf = (test: Test) => `${test.kind}.${test.metric}.${test.test}`;
 
 export interface Step {

@@ -70,6 +70,13 @@ export function ReleasePage() {
     >
       <div className="stack">
         <Standing release={found} />
+        {found.warnings.length > 0 && (
+          <Notice tone="warn" title="Before its evidence is believed">
+            {found.warnings.map((each) => (
+              <p key={each}>{each}</p>
+            ))}
+          </Notice>
+        )}
         <StageTrack release={found} />
         <Stats
           figures={[
@@ -97,6 +104,7 @@ export function ReleasePage() {
           <Loading lines={4} />
         ) : (
           <ReleaseEvidence
+            release={found}
             evidence={evidence.data}
             began={found.moves.find((move) => move.event === "begin")?.at ?? found.created_at}
             check={search.check}

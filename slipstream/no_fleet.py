@@ -1,0 +1,48 @@
+"""What `slipstream plan` says where no fleet does what is asked: which option is too much, and what would do."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from contracts.errors import ConfigError
+from planning.workload import PromiseOutOfReach
+
+OPTIONS = MappingProxyType(
+    {
+        "promise.ttft_s": "--ttft-ms",
+        "promise.tpot_s": "--tpot-ms",
+        "promise": "--gap-ms",
+        "precision": "--precision",
+        "tensor_parallel": "--tensor-parallel",
+        "context_tokens": "--context-tokens",
+    }
+)
+"""By the field that a refusal is about."""
+
+
+class NoFleetFits(ConfigError):
+    """None of the kinds of replica that may be used can serve the workload as promised, however many there are."""
+
+
+def no_fleet(refused: Mapping[str, ConfigError], given: Mapping[str, str]) -> NoFleetFits:
+    """refused: by kind of replica. given: the value of each option, as it was given or is by default."""
+    kind, nearest = min(refused.items(), key=lambda each: _distance(each[1]))
+    option = OPTIONS.get(nearest.param or "", "--gpu")
+    would_do = ""
+    if isinstance(nearest, PromiseOutOfReach) and nearest.least_s:
+        would_do = (
+            f" There {option} {math.ceil(nearest.least_s * 1e3):,} or more would do, if nothing else is too much."
+        )
+    others = f", the nearest of {', '.join(refused)}," if len(refused) > 1 else ""
+    return NoFleetFits(
+        f"{option}: {given.get(option, 'as it is')}; no fleet is large enough. With {kind}{others} "
+        f"{nearest.message.rstrip('.')}.{would_do} Give another {option}, or other cards with --gpu and --precision.",
+        param=option,
+    )
+
+
+def _distance(refused: ConfigError) -> float:
+    """A promise that is nearly kept comes before one that is not, and both before what cannot be launched."""
+    return refused.least_s or math.inf if isinstance(refused, PromiseOutOfReach) else math.inf
