@@ -182,12 +182,15 @@ def explanations(evidence: Evidence, found: Set[Cause]) -> Explains:
 
     A queue that grows with the load slows all that runs, in larger batches. Where no more was asked for, engines do
     less than they did, and the queue is what forms behind it. Where prefill is slow and tokens come in jerks, they are
-    slow because they wait for others' prompts.
+    slow because they wait for others' prompts. Where only one organization's excess is refused, there would have been
+    no queue without it.
     """
+    explains = {**EXPLAINS}
+    if limits.floods(evidence.now) and queue.told_shed(evidence) is None:
+        explains[Cause.LIMITS] = frozenset({Cause.QUEUE})
     before = evidence.before
     if before is None:
-        return EXPLAINS
-    explains = {**EXPLAINS}
+        return explains
     if Cause.CHOPPY_DECODE in found:
         explains[Cause.SLOW_PREFILL] = EXPLAINS[Cause.SLOW_PREFILL] | {Cause.SLOW_DECODE}
     slower = frozenset({Cause.SLOW_DECODE, Cause.SLOW_PREFILL, Cause.CHOPPY_DECODE})
