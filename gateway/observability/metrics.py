@@ -32,8 +32,8 @@ class GatewayMetrics:
         self._requests = functools.cache(
             counter(
                 "slipstream_requests",
-                "Requests answered, by tier, endpoint, HTTP status and error code (none when it went well); over_share is"
-                " true of those refused for lack of room because their organization asked for more than its share.",
+                "Requests answered, by tier, endpoint, HTTP status and error code (none when it went well); over_share"
+                " is true of those refused for lack of room because their organization asked for more than its share.",
                 ["tier", "endpoint", "status", "code", "over_share"],
             ).labels
         )
