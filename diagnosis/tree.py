@@ -29,6 +29,7 @@ from diagnosis.rules import (
     cold_cache,
     engine_failures,
     engine_link,
+    grammar,
     limits,
     long_prompts,
     lost_cache,
@@ -67,6 +68,7 @@ RULES: dict[Cause, Rule] = {
     Cause.QUEUE: queue.judge,
     Cause.SLOW_PREFILL: slow_prefill.judge,
     Cause.QUEUE_OR_PREFILL: queue_or_prefill.judge,
+    Cause.GRAMMAR: grammar.judge,
     Cause.ENGINE_LINK: engine_link.judge,
     Cause.SLOW_FIRST_TOKEN: slow_first_token.judge,
     Cause.SLOW_DECODE: slow_decode.judge,
@@ -77,7 +79,7 @@ RULES: dict[Cause, Rule] = {
 }
 FIRST = (Cause.PLATFORM_FAILURES, Cause.RETRACTIONS, Cause.ENGINE_FAILURES, Cause.LIMITS)
 """Whatever else speaks."""
-TENANTS = (Cause.LIMITS, Cause.BROKEN_PREFIX, Cause.LONG_PROMPTS, Cause.NETWORK, Cause.SLOW_CLIENT)
+TENANTS = (Cause.LIMITS, Cause.BROKEN_PREFIX, Cause.LONG_PROMPTS, Cause.GRAMMAR, Cause.NETWORK, Cause.SLOW_CLIENT)
 """What a tenant can mend, and its own requests tell. The rest is the operator's."""
 _ENGINE_PHASES = frozenset(
     {

@@ -70,8 +70,10 @@ MEASURED: Mapping[Measure, str] = {
     Measure.WAIT: f"{_phase('queue')} + coalesce(engine_queue_ms, 0)",
     Measure.PREFILL: "engine_prefill_ms",
     Measure.ENGINE_UNSPLIT: f"CASE WHEN NOT ({_TOLD}) THEN {_phase('engine')} END",
+    Measure.GRAMMAR: "engine_grammar_ms",
     Measure.ENGINE_LINK: (
-        f"CASE WHEN {_TOLD} THEN greatest({_phase('engine')} - engine_queue_ms - engine_prefill_ms, 0) END"
+        f"CASE WHEN {_TOLD} THEN greatest({_phase('engine')} - engine_queue_ms - engine_prefill_ms"
+        " - coalesce(engine_grammar_ms, 0), 0) END"
     ),
     Measure.FIRST_TOKEN: _phase("first_token"),
     Measure.STREAM: _phase("stream"),

@@ -59,6 +59,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     client_stall_ms: float | None = None
     engine_queue_ms: float | None = None
     engine_prefill_ms: float | None = None
+    engine_grammar_ms: float | None = None
     retractions: int | None = None
 
 
@@ -138,7 +139,8 @@ def measures_of(row: Row) -> dict[Measure, float | None]:
         Measure.WAIT: None if "queue" not in phases else phases["queue"] + (waited or 0.0),
         Measure.PREFILL: prefill,
         Measure.ENGINE_UNSPLIT: None if split else engine,
-        Measure.ENGINE_LINK: max(engine - waited - prefill, 0.0)
+        Measure.GRAMMAR: row.engine_grammar_ms,
+        Measure.ENGINE_LINK: max(engine - waited - prefill - (row.engine_grammar_ms or 0.0), 0.0)
         if engine is not None and waited is not None and prefill is not None
         else None,
         Measure.FIRST_TOKEN: phases.get("first_token"),

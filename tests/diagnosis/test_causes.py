@@ -63,6 +63,24 @@ def test_a_way_to_the_engine_is_told_from_its_queue_and_prefill() -> None:
     assert found.primary.cause is Cause.ENGINE_LINK
 
 
+def test_a_schema_that_compiles_slowly_is_no_way_to_the_engine() -> None:
+    """Nor is it one where all is compiled quickly; both are told beside what is known of the other."""
+    found = diagnose(evidence(3, Cause.GRAMMAR))
+    assert found.primary is not None
+    assert (found.primary.cause, found.primary.fixes[0]) == (Cause.GRAMMAR, Fix.SAME_SCHEMA)
+    assert found.second == ()
+    assert Cause.ENGINE_LINK in found.clear
+    assert Fix.REPAIR_ENGINE_LINK in {each.fix for each in found.primary.would_not_help}
+    assert Cause.GRAMMAR in diagnose(evidence(3, None)).clear
+
+
+def test_an_engine_that_does_not_tell_of_its_grammars_is_not_cleared_of_them() -> None:
+    source = random.Random(3)
+    untold = [msgspec.structs.replace(row, engine_grammar_ms=None) for row in rows(source, BEGAN)]
+    found = diagnose(Evidence(now=window_of(untold, BEGAN, BEGAN + WINDOW), audit=Audit()))
+    assert Cause.GRAMMAR in {each.cause for each in found.unknown}
+
+
 def test_few_requests_are_not_enough_evidence() -> None:
     source = random.Random(3)
     few = list(rows(source, BEGAN))[:20]

@@ -48,7 +48,7 @@ def flooding(part: float) -> Callable[[random.Random, Row], Row]:
     return lambda source, row: turned_away(row) if row.organization == "bolt" and source.random() < part else row
 
 
-@pytest.mark.parametrize("part", [0.15, 0.3, 0.5])
+@pytest.mark.parametrize("part", [0.2, 0.3, 0.5])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_flood_that_is_a_small_part_of_all_requests_is_named_by_its_organization(seed: int, part: float) -> None:
     found = diagnosed(seed, flooding(part))
