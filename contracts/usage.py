@@ -37,6 +37,8 @@ class EngineTiming(msgspec.Struct, frozen=True):
     """From there to the end of its prompt."""
     retractions: int
     """How often its memory was taken back for others, to be computed again."""
+    grammar_s: float | None = None
+    """Before it waited: until the grammar that its output must keep was compiled; None: the engine does not tell."""
 
 
 class Purpose(StrEnum):

@@ -43,6 +43,7 @@ NAMES = {
     Measure.WAIT: "waiting in the router's and the engine's queues",
     Measure.PREFILL: "prefill",
     Measure.ENGINE_UNSPLIT: "the engine's queue and prefill, which it does not tell apart,",
+    Measure.GRAMMAR: "compiling the grammar that the output must keep",
     Measure.ENGINE_LINK: "the way to the engine and back, without its queue and prefill,",
     Measure.FIRST_TOKEN: "the time from the engine's first event to text",
     Measure.STREAM: "the time from the engine's end to the client's last byte",

@@ -11,6 +11,8 @@ from contracts.generation import Tier
 from contracts.length_class import LengthClass
 from diagnosis.measure import Measure
 
+WAITED_MS = 100.0
+"""A wait from here on is felt."""
 TAILS = ((500, "p99"), (100, "p95"), (50, "p90"))
 """A quantile is judged where at least five requests lie beyond it: with fewer it is one request's story."""
 
@@ -48,6 +50,8 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True):
     """Requests that miss what their class is promised of it."""
     late_ms: dict[Measure, float] = {}
     """Of the requests that miss their time to first token, the mean of each phase before it."""
+    waited: int = 0
+    """Requests that waited `WAITED_MS` or longer before anything was computed for them."""
     prompt_tokens: int = 0
     """Sums, of requests whose engine told what it had cached."""
     cached_tokens: int = 0
@@ -115,6 +119,14 @@ class Refused(msgspec.Struct, frozen=True):
         return self.organization if self.key is None else f"{self.organization} with key {self.key}"
 
 
+class OverShare(msgspec.Struct, frozen=True):
+    """An organization of whose requests some were refused beyond its share. requests: all of them."""
+
+    organization: str
+    requests: int
+    refused: int
+
+
 class Failure(msgspec.Struct, frozen=True):
     """Requests that ended with a 5xx, or broke off behind their status, by error code; none that are a `Refusal`."""
 
@@ -150,6 +162,8 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
     """Variance of the arrivals in a second over their mean: 1 for a Poisson process, more for bursts."""
     refusals: tuple[Refusal, ...] = ()
     refused: tuple[Refused, ...] = ()
+    """The most refused first."""
+    over_shares: tuple[OverShare, ...] = ()
     """The most refused first."""
     failures: tuple[Failure, ...] = ()
     tiers: tuple[Slice, ...] = ()

@@ -26,6 +26,8 @@ class Fix(StrEnum):
     MORE_KV_MEMORY = "more_kv_memory"
     DRAIN_REPLICA = "drain_replica"
     REPAIR_ENGINE = "repair_engine"
+    SAME_SCHEMA = "same_schema"
+    MORE_COMPILERS = "more_compilers"
     REPAIR_ENGINE_LINK = "repair_engine_link"
     REPAIR_COUNTERS = "repair_counters"
     REPAIR_ROUTER = "repair_router"
@@ -88,6 +90,14 @@ _TOLD = {
     Fix.MORE_KV_MEMORY: "Give the KV cache more memory, or requests less context, so that what runs fits.",
     Fix.DRAIN_REPLICA: "Drain that replica (`slipstream fleet drain`), look at its machine, and bring it back.",
     Fix.REPAIR_ENGINE: "Read the engine's log: out of memory, crashes, restarts. Mend that before anything is tuned.",
+    Fix.SAME_SCHEMA: (
+        "Send the same schema with every request, letter for letter (it is compiled once and kept), and a simpler one: "
+        "fewer alternatives, no patterns or long bounds, small enumerations."
+    ),
+    Fix.MORE_COMPILERS: (
+        "Let the engine compile more schemas at a time and keep more of them (engine.grammar.compile_processes, "
+        "engine.grammar.kept)."
+    ),
     Fix.REPAIR_ENGINE_LINK: "Look at the way to the engine: its network, its HTTP front end's CPU, its tokenizer.",
     Fix.REPAIR_COUNTERS: (
         "Look at Valkey (latency from the gateway's host, CPU, swapping, slow commands) and at the disk of the "

@@ -23,8 +23,10 @@ class Measure(StrEnum):
     """As the engine tells it."""
     ENGINE_UNSPLIT = "engine_unsplit"
     """Until the engine's first event, where it tells neither its queue nor its prefill."""
+    GRAMMAR = "grammar"
+    """Until the grammar that the output must keep was compiled, as the engine tells it; 0 of requests without one."""
     ENGINE_LINK = "engine_link"
-    """The same less the engine's own queue and prefill: the way there and back, and its front end."""
+    """The same less the engine's own queue, prefill and grammar: the way there and back, and its front end."""
     FIRST_TOKEN = "first_token"
     STREAM = "stream"
     CLIENT_STALL = "client_stall"
@@ -40,6 +42,7 @@ BEFORE_FIRST_TOKEN = (
     Measure.WAIT,
     Measure.PREFILL,
     Measure.ENGINE_UNSPLIT,
+    Measure.GRAMMAR,
     Measure.ENGINE_LINK,
     Measure.FIRST_TOKEN,
 )

@@ -29,6 +29,7 @@ from diagnosis.rules import (
     cold_cache,
     engine_failures,
     engine_link,
+    grammar,
     limits,
     long_prompts,
     lost_cache,
@@ -67,6 +68,7 @@ RULES: dict[Cause, Rule] = {
     Cause.QUEUE: queue.judge,
     Cause.SLOW_PREFILL: slow_prefill.judge,
     Cause.QUEUE_OR_PREFILL: queue_or_prefill.judge,
+    Cause.GRAMMAR: grammar.judge,
     Cause.ENGINE_LINK: engine_link.judge,
     Cause.SLOW_FIRST_TOKEN: slow_first_token.judge,
     Cause.SLOW_DECODE: slow_decode.judge,
@@ -77,7 +79,7 @@ RULES: dict[Cause, Rule] = {
 }
 FIRST = (Cause.PLATFORM_FAILURES, Cause.RETRACTIONS, Cause.ENGINE_FAILURES, Cause.LIMITS)
 """Whatever else speaks."""
-TENANTS = (Cause.LIMITS, Cause.BROKEN_PREFIX, Cause.LONG_PROMPTS, Cause.NETWORK, Cause.SLOW_CLIENT)
+TENANTS = (Cause.LIMITS, Cause.BROKEN_PREFIX, Cause.LONG_PROMPTS, Cause.GRAMMAR, Cause.NETWORK, Cause.SLOW_CLIENT)
 """What a tenant can mend, and its own requests tell. The rest is the operator's."""
 _ENGINE_PHASES = frozenset(
     {
@@ -183,12 +185,15 @@ def explanations(evidence: Evidence, findings: Sequence[Finding]) -> Explains:
     A queue that grows with the load slows all that runs, in larger batches. Where no more was asked for, engines do
     less than they did, and the queue is what forms behind it. Where prefill is slow and tokens come in jerks, they are
     slow because they wait for others' prompts. Where a part of the platform was away, all who waited for it come to
-    engines at once when it is back; what engines were before is not of that.
+    engines at once when it is back; what engines were before is not of that. Where only one organization's excess is
+    refused, there would have been no queue without it.
     """
+    explains = {**EXPLAINS}
+    if limits.floods(evidence.now) and queue.told_shed(evidence) is None:
+        explains[Cause.LIMITS] = frozenset({Cause.QUEUE})
     before = evidence.before
     if before is None:
-        return EXPLAINS
-    explains = {**EXPLAINS}
+        return explains
     burst = {each.cause for each in findings if each.new} & (_ENGINE_PHASES | {Cause.SLOW_DECODE})
     explains[Cause.PLATFORM_FAILURES] = EXPLAINS[Cause.PLATFORM_FAILURES] | burst
     if any(each.cause is Cause.CHOPPY_DECODE for each in findings):

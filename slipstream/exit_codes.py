@@ -1,6 +1,8 @@
-"""What a command that asked for a decision ends with: 2 is a wrong option's, and 1 that of an error too."""
+"""What a command that asked for a decision or a diagnosis ends with: 2 is a wrong option's, and 1 an error's too."""
 
 from __future__ import annotations
 
 EXIT = {"pass": 0, "fail": 1, "inconclusive": 3}
 """By the decision of the eval gate, or of the quantization gate."""
+DIAGNOSIS = {"nothing_found": 0, "found": 4, "not_enough_evidence": 2}
+"""By the outcome: a finding has a code that no error has, so that a script can tell the two apart."""

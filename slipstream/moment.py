@@ -15,18 +15,18 @@ LONGEST = timedelta(days=3_650)
 _SPAN = re.compile(r"([0-9]{1,9})([smhd])")
 
 
-def span(text: str) -> timedelta:
-    """Raises BadParameter for what is none, is nothing or is longer than `LONGEST`."""
-    found = _span(text)
+def span(text: str, longest: timedelta = LONGEST) -> timedelta:
+    """Raises BadParameter for what is none, is nothing or is longer than that."""
+    found = _span(text, longest)
     if not found:
         raise click.BadParameter(f"{text!r} is no span of time; write one such as {SPAN}")
     return found
 
 
-def moment(text: str) -> datetime:
-    """In UTC, unless an offset is given. Raises BadParameter for what is none, or is further away than `LONGEST`."""
+def moment(text: str, longest: timedelta = LONGEST) -> datetime:
+    """In UTC, unless an offset is given. Raises BadParameter for what is none, or is further away than `longest`."""
     now = datetime.now(UTC)
-    ago = _span(text)
+    ago = _span(text, longest)
     if ago is not None:
         return now - ago
     try:
@@ -35,17 +35,17 @@ def moment(text: str) -> datetime:
         raise click.BadParameter(f"{text!r} is no moment; write {MOMENT}") from None
     if given.tzinfo is None:
         given = given.replace(tzinfo=UTC)
-    if abs(given - now) > LONGEST:
-        raise click.BadParameter(f"{text!r} is more than {LONGEST.days:,} days away; write {MOMENT}")
+    if abs(given - now) > longest:
+        raise click.BadParameter(f"{text!r} is more than {longest.days:,} days away; write {MOMENT}")
     return given.astimezone(UTC)
 
 
-def _span(text: str) -> timedelta | None:
+def _span(text: str, longest: timedelta) -> timedelta | None:
     """None: it is no span."""
     found = _SPAN.fullmatch(text)
     if found is None:
         return None
     length = timedelta(**{UNITS[found[2]]: int(found[1])}) if int(found[1]) <= LONGEST.total_seconds() else None
-    if length is None or length > LONGEST:
-        raise click.BadParameter(f"{text!r} is too long: {LONGEST.days:,}d at most")
+    if length is None or length > longest:
+        raise click.BadParameter(f"{text!r} is too long: {longest.days:,}d at most")
     return length

@@ -1,13 +1,15 @@
 """Requests wait before anything is computed for them.
 
 The anatomy's tree, branch "queue-bound": bursts want admission control, steady load replicas, long outputs that block
-the batch a smaller one. The program: "queue time is not a kernel problem, it is a scheduling problem."
+the batch a smaller one. The program: "queue time is not a kernel problem, it is a scheduling problem." Where nearly all
+that waits is one organization's, that one is named: it is to be paced before anything is added.
 """
 
 from __future__ import annotations
 
 from diagnosis.comparison import Excess, dominating, grown, lacking
-from diagnosis.evidence import Evidence, Slice
+from diagnosis.concentration import refused_beyond_shares, waiting
+from diagnosis.evidence import WAITED_MS, Evidence, Slice
 from diagnosis.finding import Cause, Clear, Finding, NotEnough, Phase, Verdict, WouldNotHelp
 from diagnosis.fix import Fix
 from diagnosis.measure import Measure
@@ -31,15 +33,19 @@ WOULD_NOT_HELP = (
 def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
     """By the router's queue and the engine's, and by what was shed for lack of room."""
     waited = grown(evidence, Measure.WAIT, objectives, Number.TTFT) or dominating(evidence, Measure.WAIT, objectives)
-    shed = _shed(evidence)
+    shed = told_shed(evidence)
     if waited is None and shed is None:
         why = lacking(evidence, Measure.WAIT, "no waits were measured")
         return Clear(Cause.QUEUE) if why is None else NotEnough(Cause.QUEUE, why)
+    whose = waiting(evidence.now)
+    named = whose.told(f"waited {WAITED_MS:.0f} ms and longer") if waited and whose and whose.clear else None
     kind, fixes = _kind(evidence)
+    if named is not None:
+        fixes = (Fix.PACE_REQUESTS, *fixes)
     return Finding(
         cause=Cause.QUEUE,
         phase=Phase.QUEUE,
-        evidence=tuple(each for each in (waited and waited.told, shed, kind) if each),
+        evidence=tuple(each for each in (waited and waited.told, named, shed, kind) if each),
         fixes=fixes,
         would_not_help=WOULD_NOT_HELP,
         new=waited is None or waited.before is not None,
@@ -52,14 +58,19 @@ def _score(waited: Excess | None) -> float:
     return 2.0 if waited is None else waited.score
 
 
-def _shed(evidence: Evidence) -> str | None:
+def told_shed(evidence: Evidence) -> str | None:
+    """What was refused for lack of room, beyond shares too where that is nobody's flood; None: hardly anything."""
     now = evidence.now
     over_share = 0 if floods(now) else now.over_share
     count = over_share + sum(failure.count for failure in now.failures if failure.code in SHED)
     if count < SHED_LEAST or count < SHED_SHARE * now.requests:
         return None
     told = f"{count:,} of {now.requests:,} requests were shed for lack of room"
-    return f"{told}, {over_share:,} of them beyond their organization's share." if over_share else f"{told}."
+    if not over_share:
+        return f"{told}."
+    most = refused_beyond_shares(now)
+    whose = f" (most: {most.organization}, {most.count:,})" if most else ""
+    return f"{told}, {over_share:,} of them beyond their organization's share{whose}."
 
 
 def _kind(evidence: Evidence) -> tuple[str, tuple[Fix, ...]]:

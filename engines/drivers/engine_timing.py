@@ -25,10 +25,11 @@ def timing_of(extension: Any) -> EngineTiming | None:
     try:
         queue_s, prefill_s = float(queue_ms) / 1e3, float(prefill_ms) / 1e3
         retractions = int(told.get("retractions", 0))
+        grammar_s = float(told["grammar_ms"]) / 1e3 if "grammar_ms" in told else None
     except (OverflowError, TypeError, ValueError):
         return None
-    if not all(math.isfinite(value) and value >= 0 for value in (queue_s, prefill_s)):
+    if not all(math.isfinite(value) and value >= 0 for value in (queue_s, prefill_s, grammar_s or 0.0)):
         return None
     if not 0 <= retractions <= MOST_RETRACTIONS:
         return None
-    return EngineTiming(queue_s, prefill_s, retractions)
+    return EngineTiming(queue_s, prefill_s, retractions, grammar_s)

@@ -46,6 +46,7 @@ class RequestUsage(msgspec.Struct, frozen=True):
             told["request_timing"] = {
                 "queue_ms": round(first.queue_s * 1e3, 3),
                 "prefill_ms": round(first.prefill_s * 1e3, 3),
+                "grammar_ms": round(first.grammar_s * 1e3, 3),
                 "retractions": sum(one.retractions for one in self.timings),
             }
         return told or None

@@ -43,6 +43,8 @@ class Timing(msgspec.Struct, frozen=True):
     """From there to the end of its prompt."""
     retractions: int
     """How often it was sent back to the queue."""
+    grammar_s: float = 0.0
+    """Before its arrival: waiting for the grammar's compiler, and compiling. 0 without a grammar."""
 
 
 class Delta(msgspec.Struct, frozen=True):

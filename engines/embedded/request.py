@@ -50,6 +50,8 @@ class Request(msgspec.Struct, frozen=True):
     """Prompts with different salts never share cached keys and values."""
     guide: Guide | None = None
     """The form that the output must have."""
+    grammar_s: float = 0.0
+    """How long that took to be made ready."""
     opening: Opening | None = None
     """A text that the output must begin with; it counts as generated and is not told. Not together with `guide`."""
     speculate: bool = True

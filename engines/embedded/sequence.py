@@ -257,7 +257,12 @@ class Sequence:
         """Where its time went before its first token; None: its prompt has not been computed."""
         if self.admitted_s is None or self.prompt_ended_s is None:
             return None
-        return Timing(self.admitted_s - self.arrived_s, self.prompt_ended_s - self.admitted_s, self.preemptions)
+        return Timing(
+            self.admitted_s - self.arrived_s,
+            self.prompt_ended_s - self.admitted_s,
+            self.preemptions,
+            self.request.grammar_s,
+        )
 
     def may_end(self, ahead: int) -> bool:
         """Whether an end id may be picked behind the first `ahead` drafts."""

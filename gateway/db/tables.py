@@ -236,6 +236,7 @@ request_traces = Table(
     # Parts of the phase `engine`; null where the engine does not tell.
     Column("engine_queue_ms", Double),
     Column("engine_prefill_ms", Double),
+    Column("engine_grammar_ms", Double),
     # How often the engine took the request's memory back and began again; null where it does not tell.
     Column("retractions", SmallInteger),
     # OpenTelemetry's, 32 hexadecimal digits; null where nobody has spans of it.

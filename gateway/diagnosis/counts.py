@@ -13,6 +13,7 @@ import asyncpg
 import msgspec
 
 from contracts.generation import Tier
+from diagnosis.evidence import FAIR_SHARE
 from gateway.db.rows import fetchval
 from gateway.diagnosis.asked import FAILED, LIMITED, RETRIED, RULE, WAITED_FOR
 from gateway.diagnosis.rollup import EVERY_TIER, EVERYBODY, HOUR, NO_KEY
@@ -28,8 +29,9 @@ ASKED = f"""
      AND ($4::text IS NULL OR tier = $4) AND {WAITED_FOR}
 """
 TOTALS = f"""
-SELECT count(*) AS requests, count(*) FILTER (WHERE {RETRIED}) AS retried,
-       count(*) FILTER (WHERE status = 200) AS answered {ASKED}
+SELECT organization_id, count(*) AS requests, count(*) FILTER (WHERE {RETRIED}) AS retried,
+       count(*) FILTER (WHERE status = 200) AS answered, count(*) FILTER (WHERE over_share) AS over_share
+  {ASKED} GROUP BY 1
 """
 SECONDS = f"""
 SELECT coalesce(sum(n * n), 0)::bigint FROM (SELECT count(*) AS n {ASKED} GROUP BY ({ARRIVED_MS} - $5) / 1000) AS each
@@ -58,6 +60,14 @@ REFUSED_OF_HOURS = f"""
 SELECT organization_id, nullif(key_id, '{NO_KEY}') AS key_id, sum(requests)::bigint AS requests
   FROM gateway.refused_key_hours WHERE {_OF} GROUP BY 1, 2 ORDER BY 3 DESC, 1, 2 LIMIT {2 * MOST_REFUSED}
 """  # noqa: S608
+OVER_SHARE_OF_HOURS = f"""
+SELECT organization_id, sum(requests)::bigint AS requests
+  FROM gateway.request_error_hours WHERE {_OF} AND rule = '{FAIR_SHARE}' GROUP BY 1
+"""  # noqa: S608
+REQUESTS_OF_HOURS = f"""
+SELECT organization_id, sum(requests)::bigint AS requests
+  FROM gateway.request_hours WHERE {HOURS} AND organization_id = ANY($3) AND tier = $4 GROUP BY 1
+"""  # noqa: S608
 KEYS = "SELECT id, name FROM gateway.api_keys WHERE id = ANY($1)"
 
 
@@ -81,6 +91,10 @@ class Counts(msgspec.Struct):
     """By error code and what refused; failures have an empty one."""
     refused_of: Counter[tuple[UUID, UUID | None]] = msgspec.field(default_factory=Counter)
     """By organization and key."""
+    requests_of: Counter[UUID] = msgspec.field(default_factory=Counter)
+    """By organization: of those in `over_share_of` all, of others perhaps a part."""
+    over_share_of: Counter[UUID] = msgspec.field(default_factory=Counter)
+    """By organization, what was refused beyond its share."""
     refused: list[RefusedOf] = msgspec.field(default_factory=list)
     """Those with most of them."""
 
@@ -114,6 +128,7 @@ async def counts_of(
         await _add_traces(connection, counts, began, since, organization_id, tier)
         await _add_hours(connection, counts, since, until, organization_id, tier)
         await _add_traces(connection, counts, until, ended, organization_id, tier)
+        await _add_requests_of_hours(connection, counts, since, until, tier)
     counts.refused = await _named(connection, counts.refused_of.most_common(MOST_REFUSED))
     return counts
 
@@ -129,10 +144,13 @@ async def _add_traces(
     if began >= ended:
         return
     which = (first_at(began.timestamp()), first_at(ended.timestamp()), organization_id, tier)
-    totals = await connection.fetchrow(TOTALS, *which)
-    counts.requests += totals["requests"]
-    counts.retried += totals["retried"]
-    counts.answered += totals["answered"]
+    for row in await connection.fetch(TOTALS, *which):
+        counts.requests += row["requests"]
+        counts.retried += row["retried"]
+        counts.answered += row["answered"]
+        counts.requests_of[row["organization_id"]] += row["requests"]
+        if row["over_share"]:
+            counts.over_share_of[row["organization_id"]] += row["over_share"]
     counts.squares += await connection.fetchval(SECONDS, *which, int(began.timestamp() * 1000))
     for row in await connection.fetch(CODES, *which):
         counts.codes[row["error_code"], row["rule"]] += row["requests"]
@@ -158,6 +176,17 @@ async def _add_hours(
         counts.codes[row["error_code"], row["rule"]] += row["requests"]
     for row in await connection.fetch(REFUSED_OF_HOURS, *which):
         counts.refused_of[row["organization_id"], row["key_id"]] += row["requests"]
+    for row in await connection.fetch(OVER_SHARE_OF_HOURS, *which):
+        counts.over_share_of[row["organization_id"]] += row["requests"]
+
+
+async def _add_requests_of_hours(
+    connection: asyncpg.Connection[Any], counts: Counts, began: datetime, ended: datetime, tier: Tier | None
+) -> None:
+    """Only theirs of whom something was refused: there may be many organizations, and many hours."""
+    whose = list(counts.over_share_of)
+    for row in await connection.fetch(REQUESTS_OF_HOURS, began, ended, whose, tier or EVERY_TIER):
+        counts.requests_of[row["organization_id"]] += row["requests"]
 
 
 async def _named(

@@ -17,10 +17,22 @@ import asyncpg
 
 from contracts.generation import Tier
 from contracts.length_class import LONG_TOKENS, MEDIUM_TOKENS, LengthClass
-from diagnosis.evidence import PARTS, EnginePage, Failure, Part, Quantiles, Refusal, Refused, Slice, Window
+from diagnosis.evidence import (
+    PARTS,
+    WAITED_MS,
+    EnginePage,
+    Failure,
+    OverShare,
+    Part,
+    Quantiles,
+    Refusal,
+    Refused,
+    Slice,
+    Window,
+)
 from diagnosis.measure import BEFORE_FIRST_TOKEN, Measure
 from diagnosis.objectives import Objectives
-from gateway.diagnosis.counts import ARRIVED_MS, ASKED, RefusedOf, counts_of
+from gateway.diagnosis.counts import ARRIVED_MS, ASKED, Counts, RefusedOf, counts_of
 from gateway.metering.journal.request_id import first_at
 
 MOST = 5_000
@@ -58,8 +70,10 @@ MEASURED: Mapping[Measure, str] = {
     Measure.WAIT: f"{_phase('queue')} + coalesce(engine_queue_ms, 0)",
     Measure.PREFILL: "engine_prefill_ms",
     Measure.ENGINE_UNSPLIT: f"CASE WHEN NOT ({_TOLD}) THEN {_phase('engine')} END",
+    Measure.GRAMMAR: "engine_grammar_ms",
     Measure.ENGINE_LINK: (
-        f"CASE WHEN {_TOLD} THEN greatest({_phase('engine')} - engine_queue_ms - engine_prefill_ms, 0) END"
+        f"CASE WHEN {_TOLD} THEN greatest({_phase('engine')} - engine_queue_ms - engine_prefill_ms"
+        " - coalesce(engine_grammar_ms, 0), 0) END"
     ),
     Measure.FIRST_TOKEN: _phase("first_token"),
     Measure.STREAM: _phase("stream"),
@@ -127,6 +141,7 @@ judged AS (
                   AS objective (of_tier, of_length, {", ".join(f"promised_{measure}" for measure in PROMISED)})
              ON of_tier = tier AND of_length = coalesce(length, 'short'))
 SELECT grouping({", ".join(GROUPED)}) AS absent, {", ".join(GROUPED)}, count(*) AS requests,
+       count(*) FILTER (WHERE value_{Measure.WAIT} >= {WAITED_MS}) AS waited,
        coalesce(sum(prompt_tokens) FILTER (WHERE {_KNOWN}), 0) AS prompt_tokens_sum,
        coalesce(sum(cached_tokens) FILTER (WHERE {_KNOWN}), 0) AS cached_tokens_sum,
        count(retractions) AS retractions_known, count(*) FILTER (WHERE retractions > 0) AS retracted, {_COMPUTED},
@@ -163,7 +178,9 @@ async def read_window(
     pages = await connection.fetch(PAGES, began, ended) if organization_id is None else []
     names = await _names(
         connection,
-        {row["organization_id"] for row in [*slices, *parts]} | {each.organization_id for each in counted.refused},
+        {row["organization_id"] for row in [*slices, *parts]}
+        | {each.organization_id for each in counted.refused}
+        | set(counted.over_share_of),
     )
     return Window(
         began=began,
@@ -173,6 +190,7 @@ async def read_window(
         dispersion=_dispersion(counted.requests, counted.squares, span_ms // 1000),
         refusals=tuple(Refusal(*key, count) for key, count in sorted(counted.refusals.items())),
         refused=_refused(counted.refused, names),
+        over_shares=_over_shares(counted, names),
         failures=tuple(Failure(*each) for each in sorted(counted.failures.items())),
         parts=tuple(Part(names[row[0]], *list(row)[1:]) for row in parts),
         pages=tuple(EnginePage(**row) for row in pages),
@@ -183,6 +201,11 @@ async def read_window(
 def _refused(refused: Iterable[RefusedOf], names: Mapping[UUID, str]) -> tuple[Refused, ...]:
     found = [Refused(names[each.organization_id], each.key, each.requests) for each in refused]
     return tuple(sorted(found, key=lambda each: (-each.count, each.label)))
+
+
+def _over_shares(counted: Counts, names: Mapping[UUID, str]) -> tuple[OverShare, ...]:
+    found = [OverShare(names[id_], counted.requests_of[id_], count) for id_, count in counted.over_share_of.items()]
+    return tuple(sorted(found, key=lambda each: (-each.refused, each.organization)))
 
 
 def drawn(statement: str, below: str) -> str:
@@ -233,6 +256,7 @@ def _slice(row: asyncpg.Record, names: Mapping[UUID, str], reusable: Mapping[UUI
         measures={measure: Quantiles(row[f"n_{measure}"], *row[measure]) for measure in Measure if row[measure]},
         beyond={measure: row[f"beyond_{measure}"] for measure in PROMISED},
         late_ms={phase: row[f"late_{phase}"] for phase in BEFORE_FIRST_TOKEN if row[f"late_{phase}"] is not None},
+        waited=row["waited"],
         prompt_tokens=row["prompt_tokens_sum"],
         cached_tokens=row["cached_tokens_sum"],
         sampled_tokens=0 if compared is None else compared["sampled_tokens"],

@@ -34,4 +34,5 @@ class Measurement(msgspec.Struct, frozen=True, gc=False):
     client_stall_ms: float | None = None
     engine_queue_ms: float | None = None
     engine_prefill_ms: float | None = None
+    engine_grammar_ms: float | None = None
     retractions: int | None = None

@@ -32,8 +32,9 @@ class GatewayMetrics:
         self._requests = functools.cache(
             counter(
                 "slipstream_requests",
-                "Requests answered, by tier, endpoint, HTTP status and error code (none when it went well).",
-                ["tier", "endpoint", "status", "code"],
+                "Requests answered, by tier, endpoint, HTTP status and error code (none when it went well); over_share"
+                " is true of those refused for lack of room because their organization asked for more than its share.",
+                ["tier", "endpoint", "status", "code", "over_share"],
             ).labels
         )
         self._tokens = functools.cache(
@@ -156,14 +157,15 @@ class GatewayMetrics:
         """A request is being served."""
         self._active(tier).inc()
 
-    def ended(self, tier: str, endpoint: str, status: int, code: str) -> None:
+    def ended(self, tier: str, endpoint: str, status: int, code: str, *, over_share: bool = False) -> None:
         """It no longer is."""
         self._active(tier).dec()
-        self.answered(tier, endpoint, status, code)
+        self.answered(tier, endpoint, status, code, over_share=over_share)
 
-    def answered(self, tier: str, endpoint: str, status: int, code: str) -> None:
-        """A request has its answer. status: 499 when nobody waited for it."""
-        self._requests(tier, endpoint, status, code).inc()
+    def answered(self, tier: str, endpoint: str, status: int, code: str, *, over_share: bool = False) -> None:
+        """A request has its answer. status: 499 when nobody waited for it; over_share: its organization asked for more
+        than its share, and was refused for that."""
+        self._requests(tier, endpoint, status, code, "true" if over_share else "false").inc()
 
     def asked_by_us(self, purpose: Purpose, status: int, code: str) -> None:
         """A request of the deployment itself has its answer."""

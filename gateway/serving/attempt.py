@@ -335,6 +335,7 @@ class Attempt:
             gaps_over_100ms=timing.gaps_over_100ms if gaps_seen else None,
             engine_queue_ms=None if told is None else _ms(told.queue_s),
             engine_prefill_ms=None if told is None else _ms(told.prefill_s),
+            engine_grammar_ms=None if told is None or told.grammar_s is None else _ms(told.grammar_s),
             retractions=None if told is None else told.retractions,
         )
 

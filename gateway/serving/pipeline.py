@@ -534,7 +534,9 @@ class RequestPipeline:
             response.error = None
             self._metrics.asked_by_us(request.purpose, status, code)
             return
-        self._metrics.ended(request.tier, request.endpoint, status, code)
+        error = response.error
+        over_share = isinstance(error, Overloaded) and error.over_share
+        self._metrics.ended(request.tier, request.endpoint, status, code, over_share=over_share)
         if not yields(request.generation.priority):  # promises are read from these, and none counts it
             self._metrics.observe_phases(request.tier, request.clock.durations_s)
             self._metrics.latency.observe(request.tier, request.model, request.measurement, request.timing)

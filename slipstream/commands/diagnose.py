@@ -14,12 +14,32 @@ import msgspec
 
 from contracts.errors import ConfigError
 from slipstream.commands.options import Deployment, deployment_options
+from slipstream.exit_codes import DIAGNOSIS
 from slipstream.moment import MOMENT, SPAN, moment, span
 
 if TYPE_CHECKING:
     from diagnosis.evidence import Audit
     from gateway.admin.call import AdminCall
     from gateway.admin.resources.diagnosis import DiagnosisOf
+
+
+def _since(text: str) -> datetime:
+    """As `moment`, of as long ago as may be judged at once. Raises BadParameter."""
+    from gateway.admin.resources.diagnosis import LEAST, MOST
+
+    found = moment(text, MOST)
+    if datetime.now(UTC) - found < LEAST:
+        raise click.BadParameter(
+            f"{text!r} is not in the past; from {LEAST.seconds}s to {MOST.days}d ago can be judged"
+        )
+    return found
+
+
+def _before(text: str) -> timedelta:
+    """As `span`, as long as may be compared with. Raises BadParameter."""
+    from gateway.admin.resources.diagnosis import MOST
+
+    return span(text, MOST)
 
 
 @click.command()
@@ -34,17 +54,17 @@ if TYPE_CHECKING:
 @click.option("--tier", type=click.Choice(["chat", "autocomplete"]), help="Only this tier's.")
 @click.option(
     "--since",
-    type=moment,
+    type=_since,
     default="1h",
     show_default=True,
     metavar="MOMENT",
-    help=f"Judged is what arrived from then until now: {MOMENT}.",
+    help=f"Judged is what arrived from then until now: {MOMENT}. At most seven days ago.",
 )
 @click.option(
     "--before",
-    type=span,
+    type=_before,
     metavar="SPAN",
-    help=f"How long a time before that it is compared with: {SPAN}. Default: as long.",
+    help=f"How long a time before that it is compared with: {SPAN}; seven days at most. Default: as long.",
 )
 @click.option("--url", help="Also measure what lies between this machine and the gateway at this URL, as audit-stream.")
 @click.option(
@@ -75,7 +95,8 @@ def diagnose(
     """Say which phase makes requests slow, by which evidence, what to change, and what would not help.
 
     What was measured of the requests is compared with the time before and with their objectives. Ends with 0 when
-    nothing is found, 1 when something is, 2 when there is not enough evidence.
+    nothing is found, 4 when something is, 2 when there is not enough evidence (and for a wrong option or setting), 1
+    for any other error.
 
     \b
     Examples:
@@ -83,14 +104,14 @@ def diagnose(
       slipstream diagnose --tenant acme --tier chat --since 2h --before 1d
       SLIPSTREAM_API_KEY=sk-slip-... slipstream diagnose --url https://models.example.com
     """
-    from diagnosis.tree import Outcome
-    from gateway.admin.resources.diagnosis import DiagnosisQuery, diagnosed
+    from gateway.admin.resources.diagnosis import MOST, DiagnosisQuery, diagnosed
     from slipstream.administration import administer, converted
     from slipstream.diagnosis_report import text_of
     from slipstream.tenants import organization_named
 
     audit = None if url is None else asyncio.run(_audited(url, key_file, ca_file))
     end = datetime.now(UTC)
+    since = max(since, end - MOST)  # what came between the two moments is a part of a second, or the audit's time
     asked: dict[str, object] = {
         "start": since,
         "end": end,
@@ -104,7 +125,7 @@ def diagnose(
 
     found = administer(deployment, work)
     print(msgspec.json.encode(found).decode() if as_json else text_of(found))
-    sys.exit({Outcome.NOTHING_FOUND: 0, Outcome.FOUND: 1, Outcome.NOT_ENOUGH_EVIDENCE: 2}[found.outcome])
+    sys.exit(DIAGNOSIS[found.outcome])
 
 
 async def _audited(url: str, key_file: Path | None, ca_file: str | None) -> Audit:

@@ -24,7 +24,7 @@ TRACE = """
 SELECT request_id, client_request_id, status, error_code, reason, rule::text AS rule, total_ms,
        phases_ms::text AS phases_ms, served_from, pool, replica_id, canary, side, release, stream, attempts,
        prompt_tokens, cached_tokens, completion_tokens, ttft_ms, tpot_ms, itl_max_ms, gaps_over_100ms, client_stall_ms,
-       engine_queue_ms, engine_prefill_ms, retractions, trace_id, over_share, service_class
+       engine_queue_ms, engine_prefill_ms, engine_grammar_ms, retractions, trace_id, over_share, service_class
   FROM gateway.request_traces WHERE request_id = $1
 """
 ATTEMPTS = """
@@ -176,8 +176,10 @@ def _print_latency(trace: dict[str, Any]) -> None:
         said.append(f"the client took nothing for {trace['client_stall_ms']:,.1f} ms")
     print(f"  {'; '.join(said)}")
     if trace["engine_queue_ms"] is not None:
+        compiled_ms = trace["engine_grammar_ms"]
+        grammar = f"{compiled_ms:,.1f} ms until its grammar was compiled, " if compiled_ms else ""
         print(
-            f"  its engine says: {trace['engine_queue_ms']:,.1f} ms in its queue, "
+            f"  its engine says: {grammar}{trace['engine_queue_ms']:,.1f} ms in its queue, "
             f"{trace['engine_prefill_ms']:,.1f} ms of prefill, retracted {trace['retractions']} times"
         )
 

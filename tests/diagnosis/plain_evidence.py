@@ -12,7 +12,19 @@ import msgspec
 
 from contracts.generation import Tier
 from contracts.length_class import length_class
-from diagnosis.evidence import FAIR_SHARE, PARTS, Failure, Part, Quantiles, Refusal, Refused, Slice, Window
+from diagnosis.evidence import (
+    FAIR_SHARE,
+    PARTS,
+    WAITED_MS,
+    Failure,
+    OverShare,
+    Part,
+    Quantiles,
+    Refusal,
+    Refused,
+    Slice,
+    Window,
+)
 from diagnosis.measure import BEFORE_FIRST_TOKEN as PHASES
 from diagnosis.measure import Measure
 from diagnosis.objectives import Number, Objectives
@@ -47,6 +59,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     client_stall_ms: float | None = None
     engine_queue_ms: float | None = None
     engine_prefill_ms: float | None = None
+    engine_grammar_ms: float | None = None
     retractions: int | None = None
 
 
@@ -74,6 +87,13 @@ def window_of(rows: Iterable[Row], began: datetime, ended: datetime, objectives:
             Refused(name, None, count)
             for name, count in sorted(
                 Counter(row.organization for row in limited).items(),
+                key=lambda item: (-item[1], item[0]),
+            )
+        ),
+        over_shares=tuple(
+            OverShare(name, sum(row.organization == name for row in all_rows), count)
+            for name, count in sorted(
+                Counter(row.organization for row in all_rows if row.over_share).items(),
                 key=lambda item: (-item[1], item[0]),
             )
         ),
@@ -119,7 +139,8 @@ def measures_of(row: Row) -> dict[Measure, float | None]:
         Measure.WAIT: None if "queue" not in phases else phases["queue"] + (waited or 0.0),
         Measure.PREFILL: prefill,
         Measure.ENGINE_UNSPLIT: None if split else engine,
-        Measure.ENGINE_LINK: max(engine - waited - prefill, 0.0)
+        Measure.GRAMMAR: row.engine_grammar_ms,
+        Measure.ENGINE_LINK: max(engine - waited - prefill - (row.engine_grammar_ms or 0.0), 0.0)
         if engine is not None and waited is not None and prefill is not None
         else None,
         Measure.FIRST_TOKEN: phases.get("first_token"),
@@ -179,6 +200,7 @@ def _slice(by: Objectives, rows: list[Row], **labels: Any) -> Slice:
         measures={measure: quantiles_of(values[measure]) for measure in Measure if values[measure]},
         beyond={measure: sum(_beyond(by, row, measure) for row in rows) for measure in NUMBERS},
         late_ms={phase: mean(found) for phase, found in phases.items() if found},
+        waited=sum((measures_of(row)[Measure.WAIT] or 0.0) >= WAITED_MS for row in rows),
         prompt_tokens=sum(row.prompt_tokens or 0 for row in told),
         cached_tokens=sum(row.cached_tokens or 0 for row in told),
         retractions_known=sum(row.retractions is not None for row in rows),

@@ -13,7 +13,6 @@ from diagnosis.finding import Cause, Finding
 from diagnosis.fix import Fix
 from diagnosis.measure import Measure
 from diagnosis.objectives import Objectives
-from diagnosis.rules.limits import FLOOD
 from diagnosis.tree import RULES, Outcome, diagnose
 from tests.diagnosis.plain_evidence import window_of
 from tests.diagnosis.traffic import BEGAN, CHANGES, WINDOW, evidence, rows
@@ -62,6 +61,24 @@ def test_a_way_to_the_engine_is_told_from_its_queue_and_prefill() -> None:
     found = diagnose(msgspec.structs.replace(healthy, now=window_of(slow, BEGAN + WINDOW, BEGAN + 2 * WINDOW)))
     assert found.primary is not None
     assert found.primary.cause is Cause.ENGINE_LINK
+
+
+def test_a_schema_that_compiles_slowly_is_no_way_to_the_engine() -> None:
+    """Nor is it one where all is compiled quickly; both are told beside what is known of the other."""
+    found = diagnose(evidence(3, Cause.GRAMMAR))
+    assert found.primary is not None
+    assert (found.primary.cause, found.primary.fixes[0]) == (Cause.GRAMMAR, Fix.SAME_SCHEMA)
+    assert found.second == ()
+    assert Cause.ENGINE_LINK in found.clear
+    assert Fix.REPAIR_ENGINE_LINK in {each.fix for each in found.primary.would_not_help}
+    assert Cause.GRAMMAR in diagnose(evidence(3, None)).clear
+
+
+def test_an_engine_that_does_not_tell_of_its_grammars_is_not_cleared_of_them() -> None:
+    source = random.Random(3)
+    untold = [msgspec.structs.replace(row, engine_grammar_ms=None) for row in rows(source, BEGAN)]
+    found = diagnose(Evidence(now=window_of(untold, BEGAN, BEGAN + WINDOW), audit=Audit()))
+    assert Cause.GRAMMAR in {each.cause for each in found.unknown}
 
 
 def test_few_requests_are_not_enough_evidence() -> None:
@@ -153,24 +170,6 @@ def test_what_limits_refused_names_whose_it_was() -> None:
     assert found is not None
     most, count = Counter(row.organization for row in refused if row.status == 429).most_common(1)[0]
     assert found.evidence[1].startswith(f"Refused most: {most}: {count:,}")
-
-
-def test_a_little_that_was_shed_beyond_a_share_is_the_queues() -> None:
-    source = random.Random(4)
-    shed = [
-        msgspec.structs.replace(row, status=503, error_code="overloaded", over_share=True, ttft_ms=None)
-        if row.organization == "bolt" and source.random() < 0.3
-        else row
-        for row in rows(source, BEGAN)
-    ]
-    found = diagnose(Evidence(now=window_of(shed, BEGAN, BEGAN + WINDOW), audit=Audit()))
-    assert found.primary is not None
-    assert found.primary.cause is Cause.QUEUE
-    count = sum(row.over_share is True for row in shed)
-    assert 5 <= count < FLOOD * len(shed)
-    told = f"{count:,} of {len(shed):,} requests were shed for lack of room, {count:,} of them beyond"
-    assert f"{told} their organization's share." in found.primary.evidence
-    assert Cause.LIMITS in found.clear
 
 
 def test_whose_flood_the_router_shed_is_named_and_not_taken_for_a_queue() -> None:

@@ -57,6 +57,7 @@ def a_row(source: random.Random, at: datetime, organization: str, prompt_tokens:
         client_stall_ms=0.0,
         engine_queue_ms=noisy(5.0, 0.6),
         engine_prefill_ms=noisy(20.0 + PREFILL_MS * (prompt_tokens - cached_tokens)),
+        engine_grammar_ms=0.0,
         retractions=0,
     )
     return summed(row)
@@ -64,7 +65,7 @@ def a_row(source: random.Random, at: datetime, organization: str, prompt_tokens:
 
 def summed(row: Row) -> Row:
     """With the phase `engine` and the time to first token that follow from the parts."""
-    engine_ms = (row.engine_queue_ms or 0.0) + (row.engine_prefill_ms or 0.0) + 3.0
+    engine_ms = (row.engine_queue_ms or 0.0) + (row.engine_prefill_ms or 0.0) + (row.engine_grammar_ms or 0.0) + 3.0
     phases_ms = {**row.phases_ms, "engine": engine_ms}
     before_text = ("auth", "limit", "queue", "route", "engine", "first_token")
     return msgspec.structs.replace(row, phases_ms=phases_ms, ttft_ms=sum(phases_ms[name] for name in before_text))
@@ -96,7 +97,7 @@ def _long_prompts(source: random.Random, row: Row) -> Row:
 
 def _unsplit(source: random.Random, row: Row) -> Row:
     slow = changed(row, engine_queue_ms=source.expovariate(1 / 600))
-    return msgspec.structs.replace(slow, engine_queue_ms=None, engine_prefill_ms=None)
+    return msgspec.structs.replace(slow, engine_queue_ms=None, engine_prefill_ms=None, engine_grammar_ms=None)
 
 
 def _decode(source: random.Random, row: Row) -> Row:
@@ -160,6 +161,10 @@ def _slow_client(source: random.Random, row: Row) -> Row:
     return changed(row, client_stall_ms=source.uniform(500, 3_000), stream=source.uniform(300, 900))
 
 
+def _grammar(source: random.Random, row: Row) -> Row:
+    return changed(row, engine_grammar_ms=600.0 * source.lognormvariate(0, 0.3)) if source.random() < 0.3 else row
+
+
 def _phase(name: str, slower_ms: float) -> Change:
     def change(source: random.Random, row: Row) -> Row:
         return changed(row, **{name: slower_ms * source.lognormvariate(0, 0.3)})
@@ -187,6 +192,7 @@ CHANGES: dict[Cause, Change] = {
     Cause.QUEUE: _queue,
     Cause.SLOW_PREFILL: _prefill,
     Cause.QUEUE_OR_PREFILL: _unsplit,
+    Cause.GRAMMAR: _grammar,
     Cause.SLOW_FIRST_TOKEN: _phase("first_token", 400.0),
     Cause.SLOW_DECODE: _decode,
     Cause.CHOPPY_DECODE: _choppy,

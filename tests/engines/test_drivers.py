@@ -202,10 +202,12 @@ def test_an_engines_own_time_is_read_or_nothing_is() -> None:
     told = {"queue_ms": 12.5, "prefill_ms": 250, "retractions": 1}
     assert timing_of({"request_timing": told}) == EngineTiming(0.0125, 0.25, 1)
     assert timing_of({"request_timing": told, "spec_tokens_details": {}}) == EngineTiming(0.0125, 0.25, 1)
+    compiled = {**told, "grammar_ms": 40}
+    assert timing_of({"request_timing": compiled}) == EngineTiming(0.0125, 0.25, 1, 0.04)
     unread: list[Any] = [None, 3, {}, {"request_timing": None}, {"request_timing": [told]}, {"spec_tokens_details": {}}]
     unread += [
-        {"request_timing": {**told, name: value}}
-        for name in told
+        {"request_timing": {**compiled, name: value}}
+        for name in compiled
         for value in (None, "x", -1, float("inf"), float("nan"))
     ]
     assert [timing_of(one) for one in unread] == [None] * len(unread)

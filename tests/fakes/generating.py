@@ -232,6 +232,7 @@ def _extension(script: Script, choices: int) -> dict[str, object]:
         told["request_timing"] = {
             "queue_ms": script.engine_queue_ms,
             "prefill_ms": script.engine_prefill_ms,
+            "grammar_ms": script.engine_grammar_ms,
             "retractions": script.retractions,
         }
     return told

@@ -33,6 +33,7 @@ class Script(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     engine_queue_ms: float = -1.0
     """Waited in the engine's queue, told at the end as the embedded engine does; -1: it tells nothing of its time."""
     engine_prefill_ms: float = 0.0
+    engine_grammar_ms: float = 0.0
     retractions: int = 0
     split: str = "event"
     """How the answer is written: one `event` each, one `byte` each, or everything `joined` at the end."""

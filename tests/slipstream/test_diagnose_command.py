@@ -7,7 +7,7 @@ import random
 import re
 import ssl
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import asyncpg
@@ -17,7 +17,9 @@ import pytest
 
 from diagnosis.finding import Cause
 from diagnosis.fix import Fix
+from diagnosis.tree import Outcome
 from slipstream.__main__ import cli
+from slipstream.exit_codes import DIAGNOSIS
 from tests.certificates import write_certificate
 from tests.deployment import ROOT
 from tests.diagnosis.traffic import CHANGES, WINDOW, rows
@@ -49,14 +51,14 @@ async def test_a_cause_is_told_with_what_to_change_and_what_would_not_help(
     shell = Shell(fresh_postgres_url, data_folder)
     await traffic(database, Cause.SLOW_PREFILL)
     code, said = await shell.run(*SINCE)
-    assert code == 1, said
+    assert code == 4, said
     assert "FOUND  phase prefill: slow_prefill" in said
     assert "fix 1  check_placement" in said
     assert "would not help: speculative_decoding" in said
     assert "chat, short" in said
     code, said = await shell.run(*SINCE, "--tenant", "acme", "--json")
     found = msgspec.json.decode(said)
-    assert (code, found["primary"]["cause"]) == (1, "slow_prefill")
+    assert (code, found["primary"]["cause"]) == (4, "slow_prefill")
     assert 0 < found["requests"] < 200
     code, said = await shell.run(*SINCE, "--tier", "autocomplete")
     assert (code, "not enough evidence" in said) == (2, True)
@@ -89,7 +91,7 @@ async def test_a_certificate_that_is_not_accepted_is_found_and_its_authority_can
         asked = (*SINCE, "--organization", "acme", "--url", url, "--api-key-file", str(tmp_path / "api_key"), "--json")
         code, said = await Shell(fresh_postgres_url, data_folder).run(*asked)
         found = msgspec.json.decode(said)
-        assert (code, found["primary"]["cause"]) == (1, "network")
+        assert (code, found["primary"]["cause"]) == (4, "network")
         assert found["primary"]["evidence"][0].startswith("certificate_untrusted: Not accepted")
         code, said = await Shell(fresh_postgres_url, data_folder).run(*asked, "--ca-file", str(certificate))
         found = msgspec.json.decode(said)
@@ -102,9 +104,13 @@ async def test_a_certificate_that_is_not_accepted_is_found_and_its_authority_can
     ("arguments", "told"),
     [
         (("diagnose", "--since", "soon"), "'soon' is no moment"),
-        (("diagnose", "--since", "999999d"), "'999999d' is too long: 3,650d at most"),
         (("diagnose", "--tenant", "nobody"), "nobody"),
-        (("diagnose", "--since", "30d"), "7 days"),
+        (("diagnose", "--since", "9d"), "Invalid value for '--since': '9d' is too long: 7d at most"),
+        (("diagnose", "--since", "999999d"), "Invalid value for '--since': '999999d' is too long: 7d at most"),
+        (("diagnose", "--since", "2020-01-01"), "for '--since': '2020-01-01' is more than 7 days away; write 90s, 30m"),
+        (("diagnose", "--since", "0s"), "for '--since': '0s' is not in the past; from 1s to 7d ago can be judged"),
+        (("diagnose", "--since", f"{datetime.now(UTC) + timedelta(days=2):%Y-%m-%d}"), "is not in the past; from 1s"),
+        (("diagnose", "--before", "8d"), "Invalid value for '--before': '8d' is too long: 7d at most"),
         (("diagnose", "--url", "http://127.0.0.1:1"), "no API key"),
         (("changes", "measure", "x"), "is no change's id"),
     ],
@@ -115,6 +121,21 @@ async def test_what_cannot_be_asked_is_said(
     code, said = await Shell(fresh_postgres_url, data_folder).run(*arguments)
     assert code in (1, 2)
     assert told in said, said
+
+
+async def test_as_much_as_may_be_judged_at_once_is(
+    database: asyncpg.Connection, fresh_postgres_url: str, data_folder: Path
+) -> None:
+    code, said = await Shell(fresh_postgres_url, data_folder).run("diagnose", "--since", "7d", "--before", "7d")
+    assert (code, "not enough evidence" in said) == (2, True), said
+
+
+def test_a_finding_ends_with_a_code_that_no_error_has() -> None:
+    assert set(DIAGNOSIS) == set(Outcome)
+    assert DIAGNOSIS[Outcome.FOUND] not in (0, 1, 2)
+    told = cli.commands["diagnose"].help or ""
+    assert f"{DIAGNOSIS[Outcome.FOUND]} when something is" in told
+    assert f"{DIAGNOSIS[Outcome.NOT_ENOUGH_EVIDENCE]} when there is not enough evidence" in told
 
 
 async def test_the_ledger_is_printed_with_what_was_measured(

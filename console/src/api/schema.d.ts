@@ -1058,8 +1058,8 @@ export interface paths {
         };
         /**
          * Say what makes an organization's requests slow, and what to change; or that too little was measured to say so.
-         * @description A principal of the organization is told of what it can mend itself: limits, prompts and clients. The way to them is
-         *     measured where they are, by `slipstream audit-stream`.
+         * @description A principal of the organization is told of what it can mend itself: limits, prompts, schemas and clients. The way to
+         *     them is measured where they are, by `slipstream audit-stream`.
          *
          *     Needs `requests.read`.
          */
@@ -2946,7 +2946,7 @@ export interface components {
          * @description A change. Whether it helps depends on the phase: that is a rule's to say.
          * @enum {unknown}
          */
-        Fix: "admission_control" | "await_budgets" | "bigger_batch" | "cache_aware_routing" | "cascade" | "check_placement" | "chunked_prefill" | "drain_replica" | "faster_attention" | "kv_quantization" | "less_before_text" | "more_connections" | "more_gateways" | "more_kv_memory" | "more_replicas" | "pace_requests" | "prefix_caching" | "prompt_budget" | "raise_limit" | "read_faster" | "repair_adapter" | "repair_counters" | "repair_engine" | "repair_engine_link" | "repair_journal" | "repair_key_lookup" | "repair_path" | "repair_router" | "report_defect" | "restore_counters" | "restore_database" | "restore_journal" | "restore_router" | "roll_gateways" | "smaller_batch" | "speculative_decoding" | "stable_prefix" | "warm_up" | "weight_quantization";
+        Fix: "admission_control" | "await_budgets" | "bigger_batch" | "cache_aware_routing" | "cascade" | "check_placement" | "chunked_prefill" | "drain_replica" | "faster_attention" | "kv_quantization" | "less_before_text" | "more_compilers" | "more_connections" | "more_gateways" | "more_kv_memory" | "more_replicas" | "pace_requests" | "prefix_caching" | "prompt_budget" | "raise_limit" | "read_faster" | "repair_adapter" | "repair_counters" | "repair_engine" | "repair_engine_link" | "repair_journal" | "repair_key_lookup" | "repair_path" | "repair_router" | "report_defect" | "restore_counters" | "restore_database" | "restore_journal" | "restore_router" | "roll_gateways" | "same_schema" | "smaller_batch" | "speculative_decoding" | "stable_prefix" | "warm_up" | "weight_quantization";
         /**
          * FleetDocument
          * @description A version whole. differences: from the version before, or the one asked for, a line each.
@@ -3196,7 +3196,8 @@ export interface components {
          *         ttft_ms: from arrival to the first generated text. tpot_ms: mean time of a token behind the first one, of an answer
          *         that the engine ended. itl_max_ms: the longest time between two arrivals of the engine's tokens; gaps_over_100ms:
          *         how many were longer than that. client_stall_ms: while the client's connection took no more.
-         *         engine_queue_ms, engine_prefill_ms: parts of the phase `engine`, as the engine tells them. retractions: how often it
+         *         engine_queue_ms, engine_prefill_ms, engine_grammar_ms: parts of the phase `engine`, as the engine tells them; the
+         *         last until the grammar that the output must keep was compiled. retractions: how often it
          *         took the request's memory back and began again.
          */
         Latency: {
@@ -3205,6 +3206,7 @@ export interface components {
             canary: boolean | null;
             client_stall_ms: number | null;
             completion_tokens: number | null;
+            engine_grammar_ms: number | null;
             engine_prefill_ms: number | null;
             engine_queue_ms: number | null;
             gaps_over_100ms: number | null;
@@ -4255,7 +4257,7 @@ export interface components {
          * @description Where a request's time is lost.
          * @enum {unknown}
          */
-        Phase: "arrival" | "client" | "decode" | "engine" | "first_token" | "gateway" | "limit" | "network" | "prefill" | "queue" | "queue_or_prefill" | "route" | "stream";
+        Phase: "arrival" | "client" | "decode" | "engine" | "first_token" | "gateway" | "grammar" | "limit" | "network" | "prefill" | "queue" | "queue_or_prefill" | "route" | "stream";
         /**
          * Placement
          * @description One decision. Null: not known yet, or never.
@@ -5311,7 +5313,7 @@ export interface components {
          * @description What a rule can find; each is the name of a file in `rules`.
          * @enum {unknown}
          */
-        "diagnosis.finding.Cause": "broken_prefix" | "choppy_decode" | "cold_cache" | "engine_failures" | "engine_link" | "limits" | "long_prompts" | "lost_cache" | "network" | "platform_failures" | "queue" | "queue_or_prefill" | "retractions" | "slow_arrival" | "slow_client" | "slow_decode" | "slow_finish" | "slow_first_token" | "slow_limiter" | "slow_prefill" | "slow_replica" | "slow_router";
+        "diagnosis.finding.Cause": "broken_prefix" | "choppy_decode" | "cold_cache" | "engine_failures" | "engine_link" | "grammar" | "limits" | "long_prompts" | "lost_cache" | "network" | "platform_failures" | "queue" | "queue_or_prefill" | "retractions" | "slow_arrival" | "slow_client" | "slow_decode" | "slow_finish" | "slow_first_token" | "slow_limiter" | "slow_prefill" | "slow_replica" | "slow_router";
         /**
          * Decision
          * @description What became of a request.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from typing import Any
 
@@ -32,6 +33,7 @@ class _Asked(msgspec.Struct, frozen=True):
     logprobs: int | None
     choices: int
     guide: Guide | None
+    grammar_s: float
     score_prompt: bool = False
     opening: Opening | None = None
 
@@ -66,11 +68,13 @@ class Decoder:
         ids = await self._tokenizer.chat_ids(
             messages, use.tools if use else None, self._service.context_tokens, body.cache_salt or ""
         )
+        guide, grammar_s = await self._guide(use.grammar if use else form, body)
         sampling = _Asked(
             max_tokens=body.max_completion_tokens or body.max_tokens,
             logprobs=(body.top_logprobs or 0) if body.logprobs else None,
             choices=body.n or 1,
-            guide=await self._guide(use.grammar if use else form, body),
+            guide=guide,
+            grammar_s=grammar_s,
         )
         return self._request(body, (tuple(ids),), sampling, "messages"), use
 
@@ -97,18 +101,25 @@ class Decoder:
                 f"begins_with and {form.field} cannot be combined: a form says how an output begins.",
                 param="begins_with",
             )
+        guide, grammar_s = await self._guide(form, body)
         asked = _Asked(
             max_tokens=DEFAULT_COMPLETION_TOKENS if body.max_tokens is None else body.max_tokens,
             logprobs=logprobs,
             choices=tried,
-            guide=await self._guide(form, body),
+            guide=guide,
+            grammar_s=grammar_s,
             score_prompt=bool(body.echo) and body.logprobs is not None,
             opening=None if body.begins_with is None else self._service.tokenizer.opening(body.begins_with),
         )
         return self._request(body, await self._prompts(body), asked, "prompt")
 
-    async def _guide(self, form: GrammarSpec | None, body: SamplingFields) -> Guide | None:
-        return None if form is None else await self._service.grammars.compile(form, body.cache_salt or "")
+    async def _guide(self, form: GrammarSpec | None, body: SamplingFields) -> tuple[Guide | None, float]:
+        """And how many seconds it took, the wait for a compiler among them."""
+        if form is None:
+            return None, 0.0
+        began_s = time.monotonic()
+        guide = await self._service.grammars.compile(form, body.cache_salt or "")
+        return guide, time.monotonic() - began_s
 
     async def _prompts(self, body: CompletionBody) -> tuple[tuple[int, ...], ...]:
         if body.suffix is not None:
@@ -167,6 +178,7 @@ class Decoder:
             speculate=body.speculation is not False and adapter is None,
             adapter=adapter,
             guide=asked.guide,
+            grammar_s=asked.grammar_s,
             opening=asked.opening,
         )
 

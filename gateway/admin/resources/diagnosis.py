@@ -1,7 +1,8 @@
 """What makes requests slow: the evidence is read, judged by `diagnosis`, and told with what to change.
 
-A tenant's own answer rests on its own requests alone, and is about what it can mend: its limits, its prompts and its
-clients; of the way to them it says by which command they measure it. The operator's is about everything.
+A tenant's own answer rests on its own requests alone, and is about what it can mend: its limits, its prompts, its
+schemas and its clients; of the way to them it says by which command they measure it. The operator's is about
+everything.
 """
 
 from __future__ import annotations
@@ -31,7 +32,15 @@ LAST = timedelta(hours=1)
 MOST = timedelta(days=7)
 LEAST = timedelta(seconds=1)
 TENANTS_FIXES = frozenset(
-    {Fix.PACE_REQUESTS, Fix.RAISE_LIMIT, Fix.STABLE_PREFIX, Fix.PROMPT_BUDGET, Fix.READ_FASTER, Fix.REPAIR_PATH}
+    {
+        Fix.PACE_REQUESTS,
+        Fix.RAISE_LIMIT,
+        Fix.STABLE_PREFIX,
+        Fix.PROMPT_BUDGET,
+        Fix.READ_FASTER,
+        Fix.REPAIR_PATH,
+        Fix.SAME_SCHEMA,
+    }
 )
 
 
@@ -141,8 +150,8 @@ class DiagnosisQuery(Query, frozen=True, kw_only=True):
 async def get_diagnosis(call: AdminCall, organization_id: UUID, query: DiagnosisQuery) -> DiagnosisOf:
     """Say what makes an organization's requests slow, and what to change; or that too little was measured to say so.
 
-    A principal of the organization is told of what it can mend itself: limits, prompts and clients. The way to them is
-    measured where they are, by `slipstream audit-stream`.
+    A principal of the organization is told of what it can mend itself: limits, prompts, schemas and clients. The way to
+    them is measured where they are, by `slipstream audit-stream`.
     """
     await call.require_organization(organization_id)
     return await diagnosed(call, query, organization_id)

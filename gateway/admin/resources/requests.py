@@ -108,7 +108,8 @@ class Latency(msgspec.Struct, frozen=True, kw_only=True):
     ttft_ms: from arrival to the first generated text. tpot_ms: mean time of a token behind the first one, of an answer
     that the engine ended. itl_max_ms: the longest time between two arrivals of the engine's tokens; gaps_over_100ms:
     how many were longer than that. client_stall_ms: while the client's connection took no more.
-    engine_queue_ms, engine_prefill_ms: parts of the phase `engine`, as the engine tells them. retractions: how often it
+    engine_queue_ms, engine_prefill_ms, engine_grammar_ms: parts of the phase `engine`, as the engine tells them; the
+    last until the grammar that the output must keep was compiled. retractions: how often it
     took the request's memory back and began again.
     """
 
@@ -130,6 +131,7 @@ class Latency(msgspec.Struct, frozen=True, kw_only=True):
     client_stall_ms: float | None
     engine_queue_ms: float | None
     engine_prefill_ms: float | None
+    engine_grammar_ms: float | None
     retractions: int | None
 
 

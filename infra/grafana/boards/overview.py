@@ -48,12 +48,13 @@ BOARD = Board(
         ),
         Panel(
             title="Server errors",
-            description="Part of the answers that are a 5xx, by tier.",
+            description="Part of the answers that are a 5xx, by tier, without what organizations asked for beyond their"
+            " share.",
             unit="percentunit",
             queries=(
                 share(
-                    'slipstream_requests_total{status=~"5.."}',
-                    "slipstream_requests_total",
+                    'slipstream_requests_total{status=~"5..",over_share!="true"}',
+                    'slipstream_requests_total{over_share!="true"}',
                     "tier",
                     quiet="no request failed",
                 ),

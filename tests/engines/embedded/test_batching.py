@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from contracts.generation import BACKGROUND_PRIORITY
@@ -108,6 +109,7 @@ def test_each_request_is_told_where_its_time_went(tiny_model: Path) -> None:
     engine = make_engine(tiny_model, max_running=1, max_batch_tokens=8)
     engine._clock = engine.scheduler._clock = clock
     first, second = request("first", range(5, 25), max_tokens=4), request("second", range(5, 9), max_tokens=4)
+    first = msgspec.structs.replace(first, grammar_s=0.04)
     news = finish(engine, first, second)
     told = {}
     for one in (first, second):
@@ -123,6 +125,7 @@ def test_each_request_is_told_where_its_time_went(tiny_model: Path) -> None:
         ended[rid] = last.timing
         assert told[rid] == {
             "queue_ms": last.timing.queue_s * 1e3, "prefill_ms": last.timing.prefill_s * 1e3, "retractions": 0,
+            "grammar_ms": {"first": 40.0, "second": 0.0}[rid],
         }  # fmt: skip
     assert ended["second"].queue_s > ended["first"].queue_s + ended["first"].prefill_s, "it waited for the whole first"
     assert ended["first"].prefill_s > ended["second"].prefill_s, "three pieces take longer than one"

@@ -24,6 +24,24 @@ async def test_an_abort_ends_the_stream_with_the_exact_count(
     assert found["sglext"]["request_timing"]["prefill_ms"] > 0
 
 
+async def test_how_long_a_schema_took_to_be_compiled_is_told_with_the_answer(
+    chat_engine: Process, session: aiohttp.ClientSession
+) -> None:
+    """Once for a schema: the second request finds it compiled. One without a schema has none."""
+    await healthy(chat_engine)
+    names = [f"name_{number:03d}" for number in range(150)]
+    schema = {"type": "object", "properties": {"city": {"type": "string", "enum": names}}, "required": ["city"]}
+    form = {"type": "json_schema", "json_schema": {"name": "c", "schema": schema, "strict": True}}
+    told = {}
+    for rid, change in (("new", {"response_format": form}), ("kept", {"response_format": form}), ("none", {})):
+        answer = await stream_of(session, chat_engine.url, rid, max_tokens=20, ignore_eos=False, **change)
+        await events(answer)
+        _, found = await usage_of(session, chat_engine.url, rid)
+        told[rid] = found["sglext"]["request_timing"]["grammar_ms"]
+    assert told["new"] > told["kept"] >= 0, told
+    assert told["none"] == 0
+
+
 async def test_a_request_that_comes_behind_its_own_abort_uses_nothing(
     chat_engine: Process, session: aiohttp.ClientSession
 ) -> None:

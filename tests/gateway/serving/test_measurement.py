@@ -108,9 +108,12 @@ async def test_of_an_attempt_that_found_no_engine_the_one_before_says_where_it_r
 
 async def test_what_an_engine_tells_of_its_own_time_is_kept() -> None:
     async with harness(driver="embedded") as platform:
-        platform.script(tokens=3, drafts=4, engine_queue_ms=12.5, engine_prefill_ms=250.0, retractions=2)
+        platform.script(
+            tokens=3, drafts=4, engine_queue_ms=12.5, engine_prefill_ms=250.0, engine_grammar_ms=31.5, retractions=2
+        )
         found = await measured(platform)
         assert (found.engine_queue_ms, found.engine_prefill_ms, found.retractions) == (12.5, 250.0, 2)
+        assert found.engine_grammar_ms == 31.5
         assert platform.journal.records[-1].usage.draft_tokens == 4
         for name, total_s in (("queue", 0.0125), ("prefill", 0.25)):
             assert platform.sample(f"slipstream_engine_{name}_seconds_sum", pool="pool") == pytest.approx(total_s)

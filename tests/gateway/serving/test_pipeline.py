@@ -156,6 +156,21 @@ async def test_a_refusal_takes_nothing(
             assert (cost, refunded) == (Cost(), True), "nothing ran: the request itself is given back"
 
 
+@pytest.mark.parametrize("over_share", [True, False])
+async def test_whose_doing_a_refusal_was_is_counted(over_share: bool) -> None:
+    error = Overloaded("shed", retry_after_s=2)
+    error.over_share = over_share
+    async with harness() as platform:
+        platform.faults.raises["acquire"] = error
+        await served(platform)
+        labels = {"tier": "chat", "endpoint": "chat", "status": "503", "code": "overloaded"}
+        counted = {
+            value: platform.sample("slipstream_requests_total", **labels, over_share=value)
+            for value in ("true", "false")
+        }
+        assert counted == ({"true": 1.0, "false": None} if over_share else {"true": None, "false": 1.0})
+
+
 async def test_a_model_without_engines_is_refused() -> None:
     async with harness(engines=0) as platform:
         client = await served(platform)

@@ -33,7 +33,7 @@ async def test_what_was_measured_is_in_the_row_as_it_was(fresh_postgres_url: str
         pool="p", replica_id="p-0", canary=True, side=Side.CANDIDATE, release=ID, unit=2**63 - 1, stream=True,
         attempts=2, prompt_tokens=5_000, cached_tokens=4_096, completion_tokens=7, ttft_ms=81.25, tpot_ms=9.5,
         itl_max_ms=140.125, gaps_over_100ms=1, client_stall_ms=3.5, engine_queue_ms=11.0, engine_prefill_ms=60.5,
-        retractions=1,
+        engine_grammar_ms=2.25, retractions=1,
     )  # fmt: skip
     async with harness() as platform:
         request = await platform.request()

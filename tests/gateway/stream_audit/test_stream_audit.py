@@ -165,7 +165,8 @@ async def test_it_is_counted_by_its_own_name(platform: SlowPlatform) -> None:
         await response.read()
     async with platform.session.get(f"{platform.metrics_url}/metrics") as response:
         told = await response.text()
-    assert 'slipstream_requests_total{code="none",endpoint="stream_audit",status="200",tier="none"}' in told
+    labels = 'code="none",endpoint="stream_audit",over_share="false",status="200",tier="none"'
+    assert f"slipstream_requests_total{{{labels}}}" in told
 
 
 async def test_it_is_documented(platform: SlowPlatform) -> None:
