@@ -192,8 +192,8 @@ async def test_a_viewer_sees_these_pages_and_changes_nothing(
         await page.get_by_role("button", name="Begin").click()
         await page.get_by_role("heading", name="beta", level=1).wait_for()
         names = await page.get_by_role("navigation", name="Main").get_by_role("link").all_inner_texts()
-        assert {"Priorities", "Adapters", "Settings", "Completions"} <= set(names)
-        assert not {"Fleet", "Objectives"} & set(names), "the deployment's affair"
+        assert {"Priorities", "Adapters", "Settings", "Completions", "Objectives"} <= set(names)
+        assert not {"Fleet", "Organizations"} & set(names), "the deployment's affair"
         for path in PAGES:
             await console.go(f"/org/{beta}/{path}")
             offered = await page.locator("main").get_by_role("button").all_inner_texts()
