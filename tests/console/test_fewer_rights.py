@@ -1,5 +1,5 @@
-"""What the console tells an administrator and a viewer of a tenant, in a real browser: what limits them and where that is
-set, whose key a request came with, and nothing as missing or as theirs to make that is not.
+"""What the console tells an administrator and a viewer of a tenant, in a real browser: what limits them and where that
+is set, whose key a request came with, and nothing as missing or as theirs to make that is not.
 """
 
 from __future__ import annotations

@@ -69,8 +69,10 @@ async def test_everything_that_is_limited_within_an_organization_is_in_one_list(
                 break
             cursor = f"&cursor={page['next_cursor']}"
         told = [
-            (rule["level"], rule["name"], rule["subject_id"], rule["project_id"], rule["tier"])
-            + tuple(value for value in rule["limits"].values() if value is not None)
+            (
+                *(rule[field] for field in ("level", "name", "subject_id", "project_id", "tier")),
+                *(value for value in rule["limits"].values() if value is not None),
+            )
             for rule in listed
         ]
         name = (await client.get(ours))["name"]
