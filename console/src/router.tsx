@@ -51,7 +51,11 @@ const overview = createRoute({
 const projects = createRoute({
   getParentRoute: () => signedRoute,
   path: "/org/$organizationId/projects",
-  validateSearch: searchOf((raw) => ({ name: text(raw, "name"), disabled: flag(raw, "disabled") })),
+  validateSearch: searchOf((raw) => ({
+    name: text(raw, "name"),
+    disabled: flag(raw, "disabled"),
+    make: flag(raw, "make"),
+  })),
   component: lazyRouteComponent(() => import("./pages/tenants/projects"), "Projects"),
 });
 const projectPage = createRoute({

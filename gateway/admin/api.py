@@ -136,6 +136,11 @@ class AdminApi:
         """Largest body a request may have."""
         return self._config.max_body_bytes
 
+    @property
+    def currency(self) -> str:
+        """What all amounts of the deployment are in."""
+        return self._config.currency
+
     async def admit(self, operation: Operation, secret: str) -> Principal:
         """Whose key it is: the one time in a request that this is looked up, before a body is waited for.
 

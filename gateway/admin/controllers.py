@@ -26,6 +26,7 @@ from gateway.admin.resources import (
     fleet,
     keys,
     limits,
+    limits_within,
     me,
     members,
     models,
@@ -152,6 +153,9 @@ CONTROLLERS = (
         "/adapters/{adapter_id}",
         get(adapters.get_adapter, Can.PROJECTS_READ),
         delete(adapters.delete_adapter, Can.FLEET_WRITE, operator_only=True),
+    ),
+    controller(
+        "/organizations/{organization_id}/limits/within", get(limits_within.list_limits_within, Can.LIMITS_READ)
     ),
     limits_at("/organizations/{organization_id}/limits", Level.ORGANIZATION, "an organization's", operator_only=True),
     limits_at("/projects/{project_id}/limits", Level.PROJECT, "a project's"),

@@ -133,6 +133,7 @@ VALUES: dict[str, Any] = {
     "remaining": 360,
     "replica_id": "one-0",
     "request_id": "req_019aa1b2c3d4e5f60718293a4b5c6d7e",
+    "rule_name": f"project:{ID}:*",
     "right": "The capital of France is Paris.",
     "rounding_micro": "0.4",
     "looks_in_all": 41,

@@ -89,7 +89,8 @@ class OwnSession(msgspec.Struct, frozen=True, kw_only=True):
 class SignedIn(msgspec.Struct, frozen=True, kw_only=True):
     """Somebody, their role and what it allows, and the token that every request but GET must send back.
 
-    operator: of the operating organization: the role holds in every organization.
+    operator: of the operating organization: the role holds in every organization. currency: what all amounts of the
+    deployment are in.
     """
 
     account: ConsoleAccount
@@ -97,6 +98,7 @@ class SignedIn(msgspec.Struct, frozen=True, kw_only=True):
     operator: bool
     role: Role
     permissions: list[Permission]
+    currency: str
     session: OwnSession
     csrf_token: str
 

@@ -226,6 +226,7 @@ async def show(call: ConsoleCall, account: Account | None) -> ConsoleSession:
             operator=now.operator,
             role=now.role,
             permissions=sorted(principal.permissions),
+            currency=call.console.admin.currency,
             session=current,
             csrf_token=token.csrf,
         ),

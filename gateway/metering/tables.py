@@ -249,6 +249,8 @@ prices = Table(
     Column("model", Text, nullable=False),
     Column("valid_from", DateTime(timezone=True), nullable=False),
     Column("valid_until", DateTime(timezone=True)),
+    # Whether the next price's making gave it that end, and nobody set it since.
+    Column("ended_by_next", Boolean, nullable=False, server_default=text("false")),
     Column("input_micro", BigInteger, nullable=False),
     Column("cached_input_micro", BigInteger, nullable=False),
     Column("cache_write_micro", BigInteger, nullable=False),

@@ -109,7 +109,7 @@ def set_command(deployment: Deployment, model: str, **given: int | datetime | No
 @click.option("--at", type=MOMENT, metavar="DATE", help="UTC. Default: in a minute, the earliest there is.")
 @click.argument("which")
 def end(deployment: Deployment, at: datetime | None, which: str) -> None:
-    """End the price WHICH, a model or a version; one that has not begun is taken back."""
+    """End the price WHICH, a model or a version; one that has not begun is taken back, and the one before goes on."""
     from gateway.admin.resources.prices import NOTICE, PriceChanges, delete_price, update_price
     from slipstream.administration import administer
 

@@ -144,8 +144,13 @@ def apart(plus: int, minus: int) -> str:
     return " ".join(told) or "0"
 
 
+def money(micro: int) -> str:
+    """As the console writes money: on one line."""
+    return f"{amount(micro)}\xa0USD"
+
+
 def amount(micro: int) -> str:
-    """As the console writes money."""
+    """Without its currency."""
     digits = 2 if micro >= 100_000 else 6
     whole, _, part = f"{micro / 1_000_000:.{digits}f}".partition(".")
     return f"{int(whole):,}.{part if digits == 2 else part.rstrip('0').ljust(2, '0')}"

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import aiohttp
 import pytest
@@ -122,7 +122,8 @@ async def test_a_price_is_made_and_one_that_has_not_begun_is_removed(owner: Cons
     rows = page.get_by_role("table", name="Prices").locator("tbody tr")
     await expect(rows).to_have_count(1)
     cells = await rows.first.get_by_role("cell").all_inner_texts()
-    assert [cell.strip() for cell in cells[1:5]] == ["2.50", "0.25", "2.50", "10.00"], "the cache's follow the input"
+    told = [cell.strip().replace("\xa0", " ") for cell in cells[1:5]]
+    assert told == ["2.50 USD", "0.25 USD", "2.50 USD", "10.00 USD"], "the cache's follow the input"
     year = datetime.now(UTC).year + 1
     later = {"model": "fake", "input_micro": 1, "output_micro": 1, "valid_from": f"{year}-01-01T00:00:00Z"}
     planned = (await made(owner, "/prices", later))["version"]
@@ -134,7 +135,9 @@ async def test_a_price_is_made_and_one_that_has_not_begun_is_removed(owner: Cons
     async with deployed.database() as database:
         [row] = await database.fetch("SELECT * FROM gateway.prices WHERE model = 'fake'")
     assert (row["input_micro"], row["output_micro"]) == (2_500_000, 10_000_000)
-    assert await audited(deployed, "price") == ["price.create", "price.create", "price.delete"]
+    assert row["valid_until"] is None, "it goes on"
+    await expect(rows.first.get_by_role("cell").nth(6)).to_have_text("further notice")
+    assert await audited(deployed, "price") == ["price.create", "price.create", "price.delete", "price.update"]
 
 
 async def test_a_price_is_ended(owner: Console, deployed: Deployment) -> None:
@@ -150,6 +153,28 @@ async def test_a_price_is_ended(owner: Console, deployed: Deployment) -> None:
         ends = await database.fetchval("SELECT valid_until FROM gateway.prices WHERE model = 'ended'")
     assert ends > datetime.now(UTC), "gateways know of it before it ends"
     assert (await audited(deployed, "price"))[-1] == "price.update"
+
+
+async def test_a_price_with_a_successor_is_ended_before_that_one_begins(owner: Console, deployed: Deployment) -> None:
+    page = owner.page
+    rates = {"model": "followed", "input_micro": 1, "output_micro": 1}
+    first = (await made(owner, "/prices", rates))["version"]
+    year = datetime.now(UTC).year + 1
+    planned = (await made(owner, "/prices", {**rates, "valid_from": f"{year}-12-31T00:00:00Z"}))["version"]
+    await owner.go("/prices?model=followed")
+    await page.get_by_role("button", name=f"Actions for the price of followed, version {planned}").click()
+    await expect(page.get_by_role("menuitem")).to_have_text(["Remove…"])
+    await page.keyboard.press("Escape")
+    await page.get_by_role("button", name=f"Actions for the price of followed, version {first}").click()
+    await expect(page.get_by_role("menuitem")).to_have_text(["End…"])
+    await page.get_by_role("menuitem", name="End…").click()
+    dialog = page.get_by_role("dialog")
+    await expect(dialog).to_contain_text("until another price begins. Without this it ends ")
+    await dialog.get_by_role("button", name="End", exact=True).click()
+    await dialog.wait_for(state="hidden")
+    async with deployed.database() as database:
+        ends = await database.fetchval("SELECT valid_until FROM gateway.prices WHERE version = $1", first)
+    assert datetime.now(UTC) < ends < datetime.now(UTC) + timedelta(minutes=5)
 
 
 async def status_of(url: str, secret: str) -> int:

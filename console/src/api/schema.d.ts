@@ -1135,6 +1135,29 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/admin/v1/organizations/{organization_id}/limits/within": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the limits of an organization, of its projects and of their keys, those set last first.
+         * @description A request has to pass every rule that concerns it: of its key, its project and its organization, for its tier and
+         *     for all tiers. Rules of keys that are revoked or have expired hold nobody and are left out.
+         *
+         *     Needs `limits.read`.
+         */
+        get: operations["list_limits_within"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/admin/v1/organizations/{organization_id}/limits/{tier_name}": {
         parameters: {
             query?: never;
@@ -1607,7 +1630,10 @@ export interface paths {
         post?: never;
         /**
          * Take back a price that has not begun; returns what it would have been.
-         * @description Needs `prices.write`. Only for the operating organization.
+         * @description The price that ended where this one was to begin goes on, to the next one after it if there is one, as if this one
+         *     had never been; an end that somebody set stays.
+         *
+         *     Needs `prices.write`. Only for the operating organization.
          */
         delete: operations["delete_price"];
         options?: never;
@@ -3268,6 +3294,23 @@ export interface components {
             data: components["schemas"]["LimitRule"][];
         };
         /**
+         * LimitWithin
+         * @description One rule, and what it is set for. rule_name: unique within the organization. project_id, project_name: of a
+         *         project or a key; null for the organization's own. tier: null for all tiers together.
+         */
+        LimitWithin: {
+            level: components["schemas"]["Level"];
+            limits: components["schemas"]["Limits"];
+            name: string;
+            project_id: string | null;
+            project_name: string | null;
+            rule_name: string;
+            /** Format: uuid */
+            subject_id: string;
+            tier: components["schemas"]["Tier"] | null;
+            updated_at: string;
+        };
+        /**
          * Limits
          * @description What one rule allows. None: not limited. A key that may do nothing is revoked, not given a limit of 0.
          */
@@ -3374,8 +3417,10 @@ export interface components {
         /**
          * Me
          * @description Who asks, and what they may do. key_id: of the admin key that asks; session_id: of the console's session.
+         *         currency: what all amounts of the deployment are in.
          */
         Me: {
+            currency: string;
             email: string | null;
             /** Format: uuid */
             id: string;
@@ -3950,6 +3995,20 @@ export interface components {
          */
         Page_Key_: {
             data: components["schemas"]["Key"][];
+            has_more: boolean;
+            next_cursor: string | null;
+            /**
+             * @default list
+             * @enum {unknown}
+             */
+            object?: "list";
+        };
+        /**
+         * Page[LimitWithin]
+         * @description Part of a list, newest first.
+         */
+        Page_LimitWithin_: {
+            data: components["schemas"]["LimitWithin"][];
             has_more: boolean;
             next_cursor: string | null;
             /**
@@ -7032,6 +7091,32 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Counters"];
+                };
+            };
+        };
+    };
+    list_limits_within: {
+        parameters: {
+            query?: {
+                limit?: number;
+                cursor?: string;
+                project_id?: string;
+            };
+            header?: never;
+            path: {
+                organization_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Page_LimitWithin_"];
                 };
             };
         };

@@ -32,6 +32,8 @@ export interface SignedIn {
   operator: boolean;
   role: Schemas["Role"];
   permissions: Schemas["Permission"][];
+  /** What all amounts of the deployment are in. */
+  currency: string;
   session: OwnSession;
   csrf_token: string;
 }

@@ -27,6 +27,8 @@ export interface Column<Row extends RowData> {
   right?: boolean;
   /** Only the cell: no heading, no order, not in CSV. */
   actions?: boolean;
+  /** Not shown: what cells say in another way, such as a currency. */
+  csvOnly?: boolean;
 }
 
 const features = tableFeatures({ rowSortingFeature, sortedRowModel: createSortedRowModel() });
@@ -49,13 +51,14 @@ const VIRTUAL_FROM = 100;
 
 export function Table<Row extends RowData>({
   label,
-  columns,
+  columns: every,
   list,
   rowKey,
   empty,
   csvName,
   foot,
 }: TableProps<Row>) {
+  const columns = useMemo(() => every.filter((column) => !column.csvOnly), [every]);
   const paged = Array.isArray(list) ? null : list;
   const data = Array.isArray(list) ? list : list.rows;
   const defs = useMemo(
@@ -181,7 +184,7 @@ export function Table<Row extends RowData>({
               Load more
             </Button>
           )}
-          {csvName && <TableCsv name={csvName} columns={columns} list={list} order={order} />}
+          {csvName && <TableCsv name={csvName} columns={every} list={list} order={order} />}
         </span>
       </div>
     </div>

@@ -45,7 +45,12 @@ describe("money", () => {
     [1_234_567_890_000, "1,234,567.89"],
     [-2_500_000, "−2.50"],
   ])("%s millionths are %s", (micro, text) => expect(amount(micro)).toBe(text));
-  it("names the currency", () => expect(money(2_500_000, "EUR")).toBe("2.50 EUR"));
+  it("names the currency, on the same line", () => {
+    expect(money(2_500_000, "EUR")).toBe("2.50\u00a0EUR");
+    expect(money(0, "USD")).toBe("0.00\u00a0USD");
+    expect(money(-1_234, "USD")).toBe("−0.001234\u00a0USD");
+  });
+  it("says nothing of nothing", () => expect(money(null, "EUR")).toBe("–"));
   it("reads what it writes, to the millionth", () => {
     expect(microOf("12.5")).toBe(12_500_000);
     expect(microOf("0.000001")).toBe(1);
@@ -62,6 +67,16 @@ describe("times", () => {
     ["2026-11-23T03:57:00Z", "3 minutes ago"],
     ["2026-11-22T04:00:00Z", "yesterday"],
     ["2026-11-25T04:00:00Z", "in 2 days"],
+    ["2026-11-26T03:59:00Z", "in 3 days"],
+    ["2026-11-25T15:00:00Z", "in 2 days"],
+    ["2026-11-20T04:00:30Z", "3 days ago"],
+    ["2026-11-23T04:00:59.700Z", "in 1 minute"],
+    ["2026-11-23T04:00:50Z", "in 50 seconds"],
+    ["2026-11-23T04:59:40Z", "in 1 hour"],
+    ["2026-11-23T05:29:00Z", "in 1 hour"],
+    ["2026-11-24T03:45:00Z", "tomorrow"],
+    ["2026-12-23T16:30:00Z", "next month"],
+    ["2027-11-22T04:00:00Z", "next year"],
   ])("%s is %s", (at, text) => expect(relative(at, now)).toBe(text));
   it("cuts months in UTC", () => {
     expect(utcMonth(new Date("2026-11-30T23:59:59Z"))).toBe("2026-11");

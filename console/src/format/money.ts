@@ -1,13 +1,11 @@
 /** Money is counted in millionths of the deployment's currency; nothing is rounded away before it is shown. */
 
 /** 1_234_567 → "1.23 USD"; a part of a cent keeps its digits: 1_234 → "0.001234 USD". */
-export function money(micro: number | null | undefined, currency = ""): string {
-  if (micro == null) return "–";
-  const unit = currency === "" ? "" : ` ${currency}`;
-  return `${amount(micro)}${unit}`;
+export function money(micro: number | null | undefined, currency: string): string {
+  return micro == null ? "–" : `${amount(micro)}\u00a0${currency}`;
 }
 
-/** Without its currency. */
+/** Without its currency: for fields, and where it stands beside. */
 export function amount(micro: number): string {
   const sign = micro < 0 ? "−" : "";
   const size = Math.abs(micro);

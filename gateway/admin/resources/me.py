@@ -11,7 +11,8 @@ from gateway.tenants.roles import Permission, PrincipalKind, Role
 
 
 class Me(msgspec.Struct, frozen=True, kw_only=True):
-    """Who asks, and what they may do. key_id: of the admin key that asks; session_id: of the console's session."""
+    """Who asks, and what they may do. key_id: of the admin key that asks; session_id: of the console's session.
+    currency: what all amounts of the deployment are in."""
 
     id: UUID
     key_id: UUID | None
@@ -23,6 +24,7 @@ class Me(msgspec.Struct, frozen=True, kw_only=True):
     role: Role
     operator: bool
     permissions: list[Permission]
+    currency: str
 
 
 async def get_me(call: AdminCall) -> Me:
@@ -30,4 +32,4 @@ async def get_me(call: AdminCall) -> Me:
     principal = call.principal
     told = msgspec.structs.asdict(principal)
     del told["secret_hash"]
-    return Me(**told, permissions=sorted(principal.permissions))
+    return Me(**told, permissions=sorted(principal.permissions), currency=call.currency)

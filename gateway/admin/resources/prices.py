@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import asyncpg
 import msgspec
-from sqlalchemy import ARRAY, ColumnElement, Text, any_, delete, exists, insert, literal, select, update
+from sqlalchemy import ARRAY, ColumnElement, Text, any_, delete, exists, func, insert, literal, select, update
 
 from contracts.errors import Conflict, InvalidField
 from gateway.admin.call import AdminCall
@@ -91,8 +91,7 @@ async def create_price(call: AdminCall, body: NewPrice) -> CreatedPrice:
 
     A model that is not served is answered 201 too, with a `warning`.
     """
-    # One at a time: what is in force at the beginning is read before it is ended.
-    await call.connection.execute("SELECT pg_advisory_xact_lock(hashtextextended($1, 1886546275))", body.model)
+    await _one_at_a_time(call, body.model)
     now = datetime.now(UTC)
     first = not await call.value(select(exists().where(prices.c.model == body.model)))
     earliest = now if first else now + NOTICE
@@ -106,7 +105,7 @@ async def create_price(call: AdminCall, body: NewPrice) -> CreatedPrice:
         call.connection,
         update(prices)
         .where(prices.c.model == body.model, prices.c.valid_until.is_(None), prices.c.valid_from < valid_from)
-        .values(valid_until=valid_from)
+        .values(valid_until=valid_from, ended_by_next=True)
         .returning(*_columns(call)),
     )
     try:
@@ -147,7 +146,7 @@ async def update_price(call: AdminCall, price_version: str, body: PriceChanges) 
             ModelPrice,
             update(prices)
             .where(prices.c.version == before.version)
-            .values(valid_until=valid_until)
+            .values(valid_until=valid_until, ended_by_next=False)
             .returning(*_columns(call)),
         )
     except asyncpg.ExclusionViolationError:
@@ -159,14 +158,42 @@ async def update_price(call: AdminCall, price_version: str, body: PriceChanges) 
 
 
 async def delete_price(call: AdminCall, price_version: str) -> ModelPrice:
-    """Take back a price that has not begun; returns what it would have been."""
+    """Take back a price that has not begun; returns what it would have been.
+
+    The price that ended where this one was to begin goes on, to the next one after it if there is one, as if this one
+    had never been; an end that somebody set stays.
+    """
+    model = (await find_price(call, price_version, for_update=False)).model
+    await _one_at_a_time(call, model)
     before = await find_price(call, price_version)
     try:
         await call.value(delete(prices).where(prices.c.version == before.version))
     except asyncpg.RestrictViolationError:
         raise Conflict(f"The price {before.version} has begun and stays; end it instead.") from None
     call.audit("price.delete", before.version, organization_id=None, before=before)
+    later = prices.alias("later").c
+    following = (
+        select(func.min(later.valid_from))
+        .where(later.model == model, later.valid_from > before.valid_from)
+        .scalar_subquery()
+    )
+    goes_on = await fetchrow(
+        call.connection,
+        update(prices)
+        .where(prices.c.model == model, prices.c.valid_until == before.valid_from, prices.c.ended_by_next)
+        .values(valid_until=following, ended_by_next=following.is_not(None))
+        .returning(*_columns(call)),
+    )
+    if goes_on is not None:
+        after = record_of(ModelPrice, goes_on)
+        until = msgspec.structs.replace(after, valid_until=before.valid_from)
+        call.audit("price.update", after.version, organization_id=None, before=until, after=after)
     return before
+
+
+async def _one_at_a_time(call: AdminCall, model: str) -> None:
+    """What a price ends, or lets go on, is read before it is changed; so until the transaction ends nobody else may."""
+    await call.connection.execute("SELECT pg_advisory_xact_lock(hashtextextended($1, 1886546275))", model)
 
 
 def _columns(call: AdminCall) -> list[ColumnElement[Any]]:
@@ -191,8 +218,10 @@ def _require_notice(at: datetime, field: str) -> None:
         )
 
 
-async def find_price(call: AdminCall, version: str) -> ModelPrice:
-    """Locked until the transaction ends. Raises NotFound."""
+async def find_price(call: AdminCall, version: str, *, for_update: bool = True) -> ModelPrice:
+    """for_update: locked until the transaction ends. Raises NotFound."""
     number = int(version) if version.isascii() and version.isdigit() and len(version) < 19 else 0
-    statement = select(*_columns(call)).where(prices.c.version == number).with_for_update()
+    statement = select(*_columns(call)).where(prices.c.version == number)
+    if for_update:
+        statement = statement.with_for_update()
     return await call.find(ModelPrice, statement, "price", version[:20])

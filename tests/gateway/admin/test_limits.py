@@ -46,6 +46,52 @@ async def test_limits_are_put_read_and_deleted_at_each_level_and_tier(people: Pe
         assert (await client.get(f"{path}/limits"))["data"] == []
 
 
+async def test_everything_that_is_limited_within_an_organization_is_in_one_list(people: People) -> None:
+    keys = [(await made_key(people))["key"] for _ in range(2)]
+    theirs = (await made_key(people, "theirs"))["key"]
+    ours = f"/organizations/{people.organizations['ours']}"
+    owner, operator = await people.as_(Role.OWNER), await people.as_(Role.OWNER, "operator")
+    for client, path, limits in (
+        (operator, f"{ours}/limits/all", {"max_concurrency": 1}),
+        (owner, f"/projects/{keys[0]['project_id']}/limits/chat", {"tokens_per_day": 2}),
+        (owner, f"/keys/{keys[0]['id']}/limits/all", {"money_micro_per_month": 3}),
+        (owner, f"/keys/{keys[1]['id']}/limits/autocomplete", {"requests_per_minute": 4}),
+        (operator, f"/keys/{theirs['id']}/limits/all", {"requests_per_minute": 5}),
+    ):
+        assert (await client.ask("PUT", path, limits)).status == 200
+    for role in (Role.ADMIN, Role.VIEWER):
+        client = await people.as_(role)
+        listed, cursor = [], ""
+        while True:
+            page = await client.get(f"{ours}/limits/within?limit=1{cursor}")
+            listed += page["data"]
+            if not page["has_more"]:
+                break
+            cursor = f"&cursor={page['next_cursor']}"
+        told = [
+            (
+                *(rule[field] for field in ("level", "name", "subject_id", "project_id", "tier")),
+                *(value for value in rule["limits"].values() if value is not None),
+            )
+            for rule in listed
+        ]
+        name = (await client.get(ours))["name"]
+        project = await client.get(f"/projects/{keys[0]['project_id']}")
+        assert told == [
+            ("key", "k", keys[1]["id"], keys[1]["project_id"], "autocomplete", 4),
+            ("key", "k", keys[0]["id"], project["id"], None, 3),
+            ("project", project["name"], project["id"], project["id"], "chat", 2),
+            ("organization", name, str(people.organizations["ours"]), None, None, 1),
+        ]
+        assert [rule["project_name"] for rule in listed[1:]] == [project["name"], project["name"], None]
+        of_one = await client.get(f"{ours}/limits/within?project_id={project['id']}")
+        assert [rule["level"] for rule in of_one["data"]] == ["key", "project"]
+    assert (await owner.ask("POST", f"/keys/{keys[1]['id']}/revoke")).status == 200
+    left = (await owner.get(f"{ours}/limits/within"))["data"]
+    assert keys[1]["id"] not in {rule["subject_id"] for rule in left}, "it opens nothing any more"
+    assert (await operator.ask("DELETE", f"{ours}/limits/all")).status == 200
+
+
 async def test_an_organization_does_not_lift_its_own_limits(people: People) -> None:
     owner = await people.as_(Role.OWNER)
     path = f"/organizations/{people.organizations['ours']}/limits/all"

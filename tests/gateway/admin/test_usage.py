@@ -282,8 +282,8 @@ async def test_prices_follow_each_other(people: People) -> None:
     assert listed[1]["valid_until"] == second["valid_from"]
     assert (await operator.ask("DELETE", f"/prices/{first['version']}")).status == 409
     assert (await operator.ask("DELETE", f"/prices/{second['version']}")).status == 200
-    reopened = await operator.change(f"/prices/{first['version']}", {"valid_until": None})
-    assert reopened["valid_until"] is None
+    [goes_on] = (await operator.get(f"/prices?model={model.replace(' ', '%20')}"))["data"]
+    assert (goes_on["version"], goes_on["valid_until"]) == (first["version"], None)
     # The ledger would know of the end at once, gateways with their limits in money seconds later.
     soon = (datetime.now(UTC) + timedelta(seconds=30)).isoformat()
     answer = await operator.ask("PATCH", f"/prices/{first['version']}", {"valid_until": soon})
@@ -293,6 +293,50 @@ async def test_prices_follow_each_other(people: People) -> None:
     answer = await operator.ask("PATCH", f"/prices/{first['version']}", {"valid_until": "2026-02-01T00:00:00Z"})
     assert answer.status == 400
     assert (await operator.ask("PATCH", "/prices/nothing", {"valid_until": None})).status == 404
+
+
+async def test_a_price_that_is_taken_back_leaves_those_around_it_as_if_it_had_never_been(people: People) -> None:
+    operator = await people.operator()
+    model = f"m-{uuid4()}"
+
+    async def make(begin: str, **until: str) -> dict[str, Any]:
+        body = {"model": model, "input_micro": 1, "output_micro": 1, "valid_from": f"{begin}-01-01T00:00:00Z", **until}
+        made: dict[str, Any] = await operator.make("/prices", body)
+        return made
+
+    async def remove(price: dict[str, Any]) -> None:
+        assert (await operator.ask("DELETE", f"/prices/{price['version']}")).status == 200
+
+    async def ends() -> dict[int, str | None]:
+        listed = (await operator.get(f"/prices?model={model}"))["data"]
+        return {price["version"]: price["valid_until"] and price["valid_until"][:10] for price in listed}
+
+    first, second, third = [await make(begin) for begin in ("2026", "2090", "2095")]
+    await remove(second)
+    assert await ends() == {first["version"]: "2095-01-01", third["version"]: None}, (
+        "the one before goes on to the next"
+    )
+    await remove(third)
+    assert await ends() == {first["version"]: None}, "and that one's end was not set by hand either"
+    rows = await people.database.fetch(
+        "SELECT action, before ->> 'valid_until' AS before, after ->> 'valid_until' AS after FROM gateway.audit_log"
+        " WHERE subject_id = $1 AND subject_kind = 'price' ORDER BY id",
+        str(first["version"]),
+    )
+    assert [(row["action"], (row["before"] or "")[:4], (row["after"] or "")[:4]) for row in rows[-2:]] == [
+        ("price.update", "2090", "2095"), ("price.update", "2095", "")
+    ]  # fmt: skip
+
+    bounded = await make("2090", valid_until="2091-01-01T00:00:00Z")
+    after_a_gap = await make("2095")
+    await remove(bounded)
+    assert await ends() == {first["version"]: "2095-01-01", after_a_gap["version"]: None}, "it cannot go on for ever"
+    await operator.change(f"/prices/{first['version']}", {"valid_until": "2095-01-01T00:00:00Z"})
+    await remove(after_a_gap)
+    assert await ends() == {first["version"]: "2095-01-01"}, "somebody has said so since"
+    right_behind = await make("2095")
+    await remove(right_behind)
+    assert await ends() == {first["version"]: "2095-01-01"}, "and it was no price that ended it"
 
 
 async def test_a_request_without_a_trace_is_told_from_its_attempts(books: AttemptRecord) -> None:

@@ -26,6 +26,7 @@ async def test_who_signs_in_is_told_who_they_are_and_what_they_may(town: Town) -
         assert signed_in["organization"] == {"id": str(town.organizations["ours"]), "name": "ours"}
         assert (signed_in["role"], signed_in["operator"]) == ("developer", False)
         assert set(signed_in["permissions"]) == set(PERMISSIONS[Role.DEVELOPER])
+        assert signed_in["currency"] == (await browser.ask("GET", "/admin/v1/me")).body["currency"] == "USD"
         assert signed_in["session"]["network"] == browser.address
         again = await browser.ask("GET", "/console/api/session")
         assert again.signed_in["csrf_token"] == signed_in["csrf_token"]

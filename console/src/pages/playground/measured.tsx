@@ -15,7 +15,7 @@ const TRACE_RETRIES = 12;
 const TRACE_RETRY_MS = 700;
 
 export function Measured({ generation, model }: { generation: Generation; model: string }) {
-  const { can } = useMyself();
+  const { can, currency } = useMyself();
   const organizationId = useOrganizationId();
   const prices = useQuery({
     queryKey: ["prices", "playground", model],
@@ -56,8 +56,8 @@ export function Measured({ generation, model }: { generation: Generation; model:
           },
           {
             name: "Price",
-            value: price ? money(Math.round(costMicro(price, generation))) : "–",
-            note: price ? (usage ? price.currency : `${price.currency}, output so far`) : "no price",
+            value: price ? money(Math.round(costMicro(price, generation)), price.currency) : "–",
+            note: price ? (usage ? undefined : "output so far") : "no price",
           },
         ]}
       />
@@ -66,7 +66,8 @@ export function Measured({ generation, model }: { generation: Generation; model:
           <div className="stack-tight">
             <Waterfall phases={trace.data.phases_ms} />
             <p className="small quiet">
-              {trace.data.attempts.length > 0 && `Billed ${money(trace.data.amount_micro)} · `}request{" "}
+              {trace.data.attempts.length > 0 && `Billed ${money(trace.data.amount_micro, currency)} · `}
+              request{" "}
               <Link
                 to="/org/$organizationId/requests/$requestId"
                 params={{ organizationId, requestId: trace.data.request_id }}

@@ -36,6 +36,7 @@ export function Invoices() {
     value: (row: Line) => row[id],
     cell: (row: Line) => count(row[id]),
   });
+  const currency = invoice.data?.currency ?? "";
   const columns: Column<Line>[] = [
     { id: "project", heading: "Project", value: (row) => row.project ?? row.project_id },
     { id: "key", heading: "Key", value: (row) => row.key ?? row.key_id },
@@ -51,15 +52,18 @@ export function Invoices() {
       right: true,
       value: (row) => row.price_version,
       cell: (row) =>
-        row.input_micro === null ? "none" : `${amount(row.input_micro)} / ${amount(row.output_micro ?? 0)}`,
+        row.input_micro === null
+          ? "none"
+          : `${amount(row.input_micro)} / ${money(row.output_micro ?? 0, currency)}`,
     },
     {
       id: "amount",
       heading: "Amount",
       right: true,
       value: (row) => row.amount_micro / 1_000_000,
-      cell: (row) => amount(row.amount_micro),
+      cell: (row) => money(row.amount_micro, currency),
     },
+    { id: "currency", heading: "Currency", value: () => currency, csvOnly: true },
   ];
   return (
     <Page
@@ -82,18 +86,18 @@ export function Invoices() {
         <div className="stack">
           <Stats
             figures={[
-              { name: "Amount", value: amount(invoice.data.amount_micro), note: invoice.data.currency },
+              { name: "Amount", value: money(invoice.data.amount_micro, currency) },
               { name: "Requests", value: count(invoice.data.requests) },
               { name: "Lines", value: count(invoice.data.lines.length) },
               {
                 name: "Rounding",
                 value: invoice.data.rounding_micro,
-                note: `millionths of ${invoice.data.currency}`,
+                note: `millionths of ${currency}`,
               },
             ]}
           />
           <Table
-            label={`Invoice of ${month}, ${money(invoice.data.amount_micro, invoice.data.currency)}`}
+            label={`Invoice of ${month}, ${money(invoice.data.amount_micro, currency)}`}
             columns={columns}
             list={invoice.data.lines}
             rowKey={(row) => `${row.key_id} ${row.model} ${row.tier} ${row.price_version}`}

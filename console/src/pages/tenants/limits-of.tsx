@@ -1,4 +1,5 @@
 /** One subject's rules and where their counters stand. */
+
 import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { api, read, type Schemas } from "../../api/client";
@@ -12,6 +13,7 @@ import { Card } from "../../components/page";
 import { amount, microOf } from "../../format/money";
 import { count, percent } from "../../format/number";
 import { TIERS } from "../../shell/choices";
+import { type Money, useMoney } from "../../shell/money";
 import { useMyself } from "../../shell/session";
 import { COUNTERS, type Limits, labelOf } from "./limit-names";
 
@@ -89,6 +91,7 @@ const CALLS = {
 } satisfies Record<Level, unknown>;
 
 const COUNTED_EVERY_MS = 5000;
+const BUDGET = "money_micro_per_month";
 
 export function useRules(level: Level, subjectId: string | undefined) {
   return useQuery({
@@ -98,9 +101,8 @@ export function useRules(level: Level, subjectId: string | undefined) {
   });
 }
 
-export function shownLimit(counter: string, value: number | null | undefined): string {
-  if (value == null) return "–";
-  return counter === "money_micro_per_month" ? amount(value) : count(value);
+export function shownLimit(counter: string, value: number | null | undefined, money: Money): string {
+  return counter === BUDGET ? money(value) : count(value);
 }
 
 const TITLES: Record<Level, string> = {
@@ -119,6 +121,7 @@ export function LimitsOf({
   organizationId: string;
 }) {
   const { can, canOperate } = useMyself();
+  const money = useMoney();
   const rules = useRules(level, subjectId);
   const counters = useQuery({
     queryKey: ["limits", level, subjectId, "counters"],
@@ -148,7 +151,7 @@ export function LimitsOf({
             ? "Whoever runs this deployment sets an organization's limits."
             : level === "organization"
               ? "Set a limit to bound what the organization may use as a whole."
-              : "The rules above it hold alone."}
+              : "The other rules that concern it hold alone."}
         </Empty>
       ) : (
         <div className="stack">
@@ -179,8 +182,8 @@ export function LimitsOf({
                     <li key={name}>
                       <span>{labelOf(name)}</span>
                       <span className="number quiet">
-                        {used === null ? "" : `${shownLimit(name, used)} of `}
-                        {shownLimit(name, limit)}
+                        {used === null ? "" : `${shownLimit(name, used, money)} of `}
+                        {shownLimit(name, limit, money)}
                         {share === null ? "" : ` (${percent(share, 0)})`}
                       </span>
                       <span
@@ -238,12 +241,13 @@ function LimitForm({
   rule: Rule | null;
   onClose: () => void;
 }) {
+  const { currency } = useMyself();
   const [tier, setTier] = useState<string>(rule?.tier ?? "all");
   const [texts, setTexts] = useState<Partial<Record<keyof Limits, string>>>(() =>
     Object.fromEntries(
       COUNTERS.filter(({ name }) => rule?.limits[name] != null).map(({ name }) => {
         const value = rule?.limits[name] ?? 0;
-        return [name, name === "money_micro_per_month" ? amount(value).replaceAll(",", "") : String(value)];
+        return [name, name === BUDGET ? amount(value).replaceAll(",", "") : String(value)];
       }),
     ),
   );
@@ -252,10 +256,8 @@ function LimitForm({
   for (const { name } of COUNTERS) {
     const text = texts[name]?.trim() ?? "";
     if (text === "") continue;
-    const value =
-      name === "money_micro_per_month" ? microOf(text) : /^\d{1,15}$/.test(text) ? Number(text) : null;
-    if (value === null)
-      problems[name] = name === "money_micro_per_month" ? "An amount, such as 250.00." : "A whole number.";
+    const value = name === BUDGET ? microOf(text) : /^\d{1,15}$/.test(text) ? Number(text) : null;
+    if (value === null) problems[name] = name === BUDGET ? "An amount, such as 250.00." : "A whole number.";
     else body[name] = value;
   }
   const save = useAction(() => CALLS[level].put(subjectId, tier, body), {
@@ -292,6 +294,7 @@ function LimitForm({
             label={`${label} ${unit}`.trim()}
             inputMode="decimal"
             error={problems[name]}
+            hint={name === BUDGET ? `In ${currency}.` : undefined}
             value={texts[name] ?? ""}
             onChange={(event) => {
               const value = event.currentTarget.value;

@@ -1,13 +1,15 @@
 import { getRouteApi, Link } from "@tanstack/react-router";
 import type { Schemas } from "../../api/client";
-import { Empty, ErrorNotice } from "../../components/notice";
+import { Empty, ErrorNotice, Loading } from "../../components/notice";
 import { Card, Page } from "../../components/page";
 import { type Column, Table } from "../../components/table";
 import { TIERS } from "../../shell/choices";
+import { useMoney } from "../../shell/money";
 import { useOrganization } from "../../shell/shell";
 import { type Effective, effectiveLimits } from "./effective";
 import { labelOf } from "./limit-names";
 import { LimitsOf, shownLimit, useRules } from "./limits-of";
+import { LimitsWithin } from "./limits-within";
 import { SubjectChoice } from "./subject-choice";
 
 const route = getRouteApi("/signed/org/$organizationId/limits");
@@ -35,6 +37,7 @@ export function LimitsPage() {
           <LimitsOf key={project} level="project" subjectId={project} organizationId={organizationId} />
         )}
         {key && <LimitsOf key={key} level="key" subjectId={key} organizationId={organizationId} />}
+        {!key && <LimitsWithin organizationId={organizationId} project={project} />}
       </div>
     </Page>
   );
@@ -57,8 +60,10 @@ function Holds({
     useRules("key", apiKey),
   ];
   const organization = useOrganization(organizationId);
+  const money = useMoney();
   const error = asked.find((each) => each.error)?.error;
   if (error) return <ErrorNotice error={error} />;
+  if (asked.some((each) => each.isLoading)) return <Loading lines={3} />;
   const rules = asked.flatMap((each) => each.data?.data ?? []);
   const rows = TIERS.flatMap((tier): Row[] =>
     effectiveLimits(rules, tier).map((each) => ({ ...each, tier })),
@@ -71,7 +76,7 @@ function Holds({
       heading: "Effective limit",
       right: true,
       value: (row) => row.limit,
-      cell: (row) => shownLimit(row.counter, row.limit),
+      cell: (row) => shownLimit(row.counter, row.limit, money),
     },
     {
       id: "from",
@@ -105,8 +110,18 @@ function Holds({
         rowKey={(row) => `${row.tier} ${row.counter}`}
         csvName="effective-limits"
         empty={
-          <Empty title="Nothing is limited">
-            Set a limit below. What a request was refused for is told{" "}
+          <Empty
+            title={
+              apiKey
+                ? "Nothing limits this key"
+                : project
+                  ? "Nothing limits this project as a whole"
+                  : "Nothing limits the organization as a whole"
+            }
+          >
+            {!apiKey &&
+              `${project ? "Its keys" : "Its projects and keys"} may have limits: they are listed below. `}
+            What a request was refused for is told{" "}
             <Link to="/org/$organizationId/requests" params={{ organizationId }}>
               by its id
             </Link>

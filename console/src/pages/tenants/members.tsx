@@ -169,7 +169,9 @@ export function Members() {
             <Empty title="No member matches">Clear the filters to see all members.</Empty>
           ) : (
             <Empty title="No members" action={add}>
-              Add somebody: they get a link to choose a password.
+              {add
+                ? "Add somebody: they get a link to choose a password."
+                : "Those who administer it are of another organization."}
             </Empty>
           )
         }

@@ -11,8 +11,8 @@ import { Card, Page, Stats } from "../../components/page";
 import { Pending } from "../../components/pending";
 import { Table } from "../../components/table";
 import { Time } from "../../components/time";
-import { amount } from "../../format/money";
 import { count, milliseconds, percent, short } from "../../format/number";
+import { useMoney } from "../../shell/money";
 import { useMyself } from "../../shell/session";
 import { useOrganization } from "../../shell/shell";
 import { useProjects } from "./names";
@@ -38,7 +38,6 @@ export function Overview() {
       <div className="stack">
         {can("usage.read", organizationId) && <Traffic organizationId={organizationId} />}
         {can("requests.read", organizationId) && <Refused organizationId={organizationId} />}
-        {!can("usage.read", organizationId) && <FirstSteps organizationId={organizationId} />}
       </div>
     </Page>
   );
@@ -47,7 +46,7 @@ export function Overview() {
 function Traffic({ organizationId }: { organizationId: string }) {
   const hour = Math.floor(Date.now() / 3_600_000);
   const period = useMemo(() => periodOf("24h", new Date(hour * 3_600_000)), [hour]);
-  const projects = useProjects(organizationId);
+  const money = useMoney();
   const usage = useQuery({
     queryKey: ["usage", organizationId, "overview", period.start.toISOString()],
     queryFn: () =>
@@ -76,7 +75,7 @@ function Traffic({ organizationId }: { organizationId: string }) {
   if (usage.error) return <ErrorNotice error={usage.error} retry={() => void usage.refetch()} />;
   if (!usage.data) return <Loading lines={8} />;
   const sum = totalsOf(usage.data, undefined, "requests")[0];
-  if (!sum) return <FirstSteps organizationId={organizationId} projects={projects.data?.length ?? 0} />;
+  if (!sum) return <FirstSteps organizationId={organizationId} />;
   return (
     <>
       <Stats
@@ -88,7 +87,7 @@ function Traffic({ organizationId }: { organizationId: string }) {
             value: sum.prompt_tokens > 0 ? percent(sum.cached_tokens / sum.prompt_tokens) : "–",
           },
           { name: "Output tokens", value: short(sum.completion_tokens) },
-          { name: "Cost", value: amount(sum.amount_micro) },
+          { name: "Cost", value: money(sum.amount_micro) },
         ]}
       />
       <Card
@@ -183,25 +182,34 @@ function Refused({ organizationId }: { organizationId: string }) {
   );
 }
 
-function FirstSteps({ organizationId, projects = 0 }: { organizationId: string; projects?: number }) {
+function FirstSteps({ organizationId }: { organizationId: string }) {
+  const { can } = useMyself();
+  const projects = useProjects(organizationId);
+  if (projects.error) return <ErrorNotice error={projects.error} retry={() => void projects.refetch()} />;
+  if (!projects.data) return <Loading lines={4} />;
+  const none = projects.data.length === 0;
+  const makes = none && can("projects.write", organizationId);
   return (
     <Card>
       <Empty
-        title={projects === 0 ? "Begin with a project" : "No requests in the last 24 hours"}
+        title={none ? "Begin with a project" : "Nothing was billed in the last 24 hours"}
         action={
           <Link
             className="button"
             data-kind="primary"
             to="/org/$organizationId/projects"
             params={{ organizationId }}
+            search={makes ? { make: true } : {}}
           >
-            {projects === 0 ? "Make a project" : "To the projects"}
+            {makes ? "Make a project" : "To the projects"}
           </Link>
         }
       >
-        {projects === 0
+        {makes
           ? "A project holds keys. A key opens the API, which speaks OpenAI’s: point any of its clients here."
-          : "Send one with a key of a project, or try a model in the playground. It shows here a few seconds later."}
+          : none
+            ? "There is none yet. A project holds keys, and a key opens the API: an administrator of this organization makes projects."
+            : "Send a request with a key of a project, or try a model in the playground. It shows here a few seconds later."}
       </Empty>
     </Card>
   );

@@ -14,9 +14,11 @@ import { Empty } from "../../components/notice";
 import { Page } from "../../components/page";
 import { type Column, Table } from "../../components/table";
 import { Time } from "../../components/time";
-import { amount, microOf } from "../../format/money";
+import { microOf, money } from "../../format/money";
+import { relative } from "../../format/time";
 import { filtersOf } from "../../shell/search";
 import { useMyself } from "../../shell/session";
+import { canEnd, NOTICE_MS } from "./price-end";
 
 type Price = Schemas["ModelPrice"];
 const route = getRouteApi("/signed/prices");
@@ -52,7 +54,7 @@ export function Prices() {
     heading,
     right: true,
     value: (row: Price) => row[id] / 1_000_000,
-    cell: (row: Price) => amount(row[id]),
+    cell: (row: Price) => money(row[id], row.currency),
   });
   const writes = canOperate("prices.write");
   const columns: Column<Price>[] = [
@@ -71,7 +73,7 @@ export function Prices() {
     part("cached_input_micro", "Input from the cache"),
     part("cache_write_micro", "Cache write"),
     part("output_micro", "Output"),
-    { id: "currency", heading: "Currency", value: (row) => row.currency },
+    { id: "currency", heading: "Currency", value: (row) => row.currency, csvOnly: true },
     {
       id: "valid_from",
       heading: "From",
@@ -94,7 +96,7 @@ export function Prices() {
           <ActionsMenu
             label={`Actions for the price of ${row.model}, version ${row.version}`}
             actions={[
-              ...(row.valid_until === null
+              ...(canEnd(row, new Date())
                 ? [{ label: "End…", onSelect: () => setOpen({ what: "end", price: row }) }]
                 : []),
               ...(new Date(row.valid_from) > new Date()
@@ -136,8 +138,10 @@ export function Prices() {
         rowKey={(row) => String(row.version)}
         csvName="prices"
         empty={
-          <Empty title="No prices" action={add}>
-            Requests for a model without a price cost nothing.
+          <Empty title={search.model ? "No price matches" : "No prices"} action={add}>
+            {search.model
+              ? "No model of this name has one. Clear the filter to see all."
+              : "Requests for a model without a price cost nothing."}
           </Empty>
         }
       />
@@ -150,7 +154,8 @@ export function Prices() {
           onConfirm={() => remove.mutate(String(open.price.version))}
           onClose={() => setOpen(null)}
         >
-          It is not valid yet, so that no request has cost it.
+          It is not valid yet, so that no request has cost it. The price before it, if it would have ended it,
+          goes on.
         </Confirm>
       )}
       {open?.what === "end" && (
@@ -161,15 +166,25 @@ export function Prices() {
           onConfirm={() => end.mutate(String(open.price.version))}
           onClose={() => setOpen(null)}
         >
-          Requests that arrive in two minutes or later cost nothing, unless another price is valid.
+          Requests that arrive in two minutes or later cost nothing, until another price begins.
+          {open.price.valid_until !== null && (
+            <>
+              {" "}
+              Without this it ends <Time at={open.price.valid_until} />.
+            </>
+          )}
         </Confirm>
       )}
     </Page>
   );
 }
 
-/** The API wants a minute, and this clock may not be the gateway's. */
-const NOTICE_MS = 120_000;
+/** "The price begins …": the first of a model does at once, others after the API's notice. */
+function begins(at: string): string {
+  return new Date(at).getTime() <= Date.now()
+    ? "The price is valid from now on."
+    : `The price begins ${relative(at)}.`;
+}
 
 const PARTS = [
   ["input_micro", "Input", true],
@@ -179,6 +194,7 @@ const PARTS = [
 ] as const;
 
 function NewPrice({ onClose }: { onClose: () => void }) {
+  const { currency } = useMyself();
   const models = useFleetModels();
   const served = useId();
   const [model, setModel] = useState("");
@@ -199,7 +215,7 @@ function NewPrice({ onClose }: { onClose: () => void }) {
           },
         }),
       ),
-    { quiet: true, done: (made) => made.warning ?? "The price is valid from now on.", then: onClose },
+    { quiet: true, done: (made) => made.warning ?? begins(made.valid_from), then: onClose },
   );
   return (
     <FormDialog
@@ -233,7 +249,7 @@ function NewPrice({ onClose }: { onClose: () => void }) {
           label={`${label}, of a million tokens`}
           inputMode="decimal"
           required={needed}
-          hint={needed ? undefined : "Empty: a tenth of the input for the cache, the input’s for writing it."}
+          hint={`In ${currency}.${needed ? "" : " Empty: a tenth of the input for the cache, the input’s for writing it."}`}
           error={values[name] === null ? "An amount of at most six decimals." : null}
           value={texts[name] ?? ""}
           onChange={(event) => {

@@ -30,6 +30,7 @@ export function ProjectPage() {
   const navigate = route.useNavigate();
   const { can } = useMyself();
   const [open, setOpen] = useState<"none" | "key" | "edit" | "disable">("none");
+  const sees = can("keys.read", organizationId);
   const path = { project_id: projectId };
   const project = useQuery({
     queryKey: ["project", projectId],
@@ -43,7 +44,7 @@ export function ProjectPage() {
           params: { path, query: { limit: 100, cursor, ...search } },
         }),
       ),
-    { enabled: can("keys.read", organizationId) },
+    { enabled: sees },
   );
   const toggle = useAction(
     (disabled: boolean) =>
@@ -188,11 +189,19 @@ export function ProjectPage() {
         rowKey={(row) => row.id}
         csvName={`keys of ${project.data.name}`}
         empty={
-          filtered ? (
+          !sees ? (
+            <Empty title="Your role does not see keys">
+              Owners, administrators, developers and viewers of this organization do.
+            </Empty>
+          ) : filtered ? (
             <Empty title="No key matches">Clear the filters to see all.</Empty>
           ) : (
             <Empty title="No keys yet" action={add}>
-              Make one. Its secret is shown once; an application sends it with every request.
+              {add
+                ? "Make one. Its secret is shown once; an application sends it with every request."
+                : project.data.disabled_at
+                  ? "The project is disabled: no key of it would open anything."
+                  : "An administrator or a developer of this organization makes keys."}
             </Empty>
           )
         }

@@ -1,5 +1,5 @@
 import { getRouteApi, Link } from "@tanstack/react-router";
-import { useState } from "react";
+import { useEffect, useState } from "react";
 import { api, read, type Schemas } from "../../api/client";
 import { useList } from "../../api/list";
 import { StateBadge } from "../../components/badge";
@@ -18,10 +18,16 @@ const route = getRouteApi("/signed/org/$organizationId/projects");
 
 export function Projects() {
   const { organizationId } = route.useParams();
-  const search = filtersOf(route.useSearch());
+  const { make, ...search } = filtersOf(route.useSearch());
   const navigate = route.useNavigate();
   const { can } = useMyself();
   const [making, setMaking] = useState(false);
+  // the overview's "Make a project" leads here with the form open; going back later does not open it again
+  useEffect(() => {
+    if (make === undefined) return;
+    setMaking(make);
+    void navigate({ search: (old) => ({ ...old, make: undefined }), replace: true });
+  }, [make, navigate]);
   const list = useList(["projects", organizationId, search], (cursor) =>
     read(
       api.GET("/admin/v1/organizations/{organization_id}/projects", {
@@ -97,12 +103,14 @@ export function Projects() {
             <Empty title="No project matches">Clear the filters to see all.</Empty>
           ) : (
             <Empty title="No projects yet" action={add}>
-              Make a project, then a key in it: with that key the API answers.
+              {add
+                ? "Make a project, then a key in it: with that key the API answers."
+                : "An administrator of this organization makes projects; keys of a project open the API."}
             </Empty>
           )
         }
       />
-      {making && <ProjectForm organizationId={organizationId} onClose={() => setMaking(false)} />}
+      {making && add && <ProjectForm organizationId={organizationId} onClose={() => setMaking(false)} />}
     </Page>
   );
 }

@@ -7,8 +7,9 @@ import { ErrorNotice, Loading, Notice } from "../../components/notice";
 import { Card, Facts, Page } from "../../components/page";
 import { type Column, Table } from "../../components/table";
 import { FullTime } from "../../components/time";
-import { money } from "../../format/money";
 import { count, milliseconds } from "../../format/number";
+import { type Money, useMoney } from "../../shell/money";
+import { useMyself } from "../../shell/session";
 import { labelOf } from "./limit-names";
 import { shownLimit } from "./limits-of";
 import { Waterfall } from "./waterfall";
@@ -52,6 +53,8 @@ interface RequestViewProps {
 
 /** What happened to one request, for whoever may see it. */
 export function RequestView({ requestId, crumbs, more }: RequestViewProps) {
+  const money = useMoney();
+  const { currency } = useMyself();
   const request = useQuery({
     queryKey: ["request", requestId],
     queryFn: () =>
@@ -100,17 +103,12 @@ export function RequestView({ requestId, crumbs, more }: RequestViewProps) {
                 [
                   "Key",
                   found.project_id && found.key_id ? (
-                    <Link
+                    <KeyName
                       key="key"
-                      to="/org/$organizationId/projects/$projectId/keys/$keyId"
-                      params={{
-                        organizationId: found.organization_id,
-                        projectId: found.project_id,
-                        keyId: found.key_id,
-                      }}
-                    >
-                      {found.key_id}
-                    </Link>
+                      organizationId={found.organization_id}
+                      projectId={found.project_id}
+                      keyId={found.key_id}
+                    />
                   ) : (
                     "–"
                   ),
@@ -150,7 +148,7 @@ export function RequestView({ requestId, crumbs, more }: RequestViewProps) {
         {found.attempts.length > 0 && (
           <Table
             label="Attempts"
-            columns={ATTEMPTS}
+            columns={attemptsIn(money, currency)}
             list={found.attempts}
             rowKey={(row) => String(row.attempt)}
             csvName={`attempts of ${found.request_id}`}
@@ -162,14 +160,47 @@ export function RequestView({ requestId, crumbs, more }: RequestViewProps) {
   );
 }
 
+/** By its name, with the id that scripts know it by; the id alone where the role does not see keys. */
+function KeyName({
+  organizationId,
+  projectId,
+  keyId,
+}: {
+  organizationId: string;
+  projectId: string;
+  keyId: string;
+}) {
+  const { can } = useMyself();
+  const sees = can("keys.read", organizationId);
+  const key = useQuery({
+    queryKey: ["key", keyId],
+    queryFn: () => read(api.GET("/admin/v1/keys/{key_id}", { params: { path: { key_id: keyId } } })),
+    enabled: sees,
+  });
+  const id = <code className="wrap small quiet">{keyId}</code>;
+  if (!sees) return id;
+  return (
+    <span className="row">
+      <Link
+        to="/org/$organizationId/projects/$projectId/keys/$keyId"
+        params={{ organizationId, projectId, keyId }}
+      >
+        {key.data?.name ?? "Key"}
+      </Link>
+      {id}
+    </span>
+  );
+}
+
 function Why({ rule }: { rule: RefusingRule }) {
+  const money = useMoney();
   const counter = rule.counter ?? "";
   return (
     <Notice tone="warn" title={`Limited by ${labelOf(counter).toLowerCase()} of the ${rule.level ?? "rule"}`}>
       <p>
-        The limit is {shownLimit(counter, rule.limit)}
-        {rule.tier ? ` for ${rule.tier}` : ""}; {shownLimit(counter, rule.remaining ?? 0)} was left, and the
-        request needed {shownLimit(counter, rule.requested)}.{" "}
+        The limit is {shownLimit(counter, rule.limit, money)}
+        {rule.tier ? ` for ${rule.tier}` : ""}; {shownLimit(counter, rule.remaining ?? 0, money)} was left,
+        and the request needed {shownLimit(counter, rule.requested, money)}.{" "}
         {rule.frees_at ? (
           <>
             There is room again at <FullTime at={rule.frees_at} />.
@@ -193,6 +224,7 @@ interface CounterState {
 }
 
 function Counters({ counters }: { counters: CounterState[] }) {
+  const money = useMoney();
   return (
     <Card title="Where the counters stood">
       <Table
@@ -208,14 +240,14 @@ function Counters({ counters }: { counters: CounterState[] }) {
             heading: "Limit",
             right: true,
             value: (row) => row.limit,
-            cell: (row) => shownLimit(row.counter ?? "", row.limit),
+            cell: (row) => shownLimit(row.counter ?? "", row.limit, money),
           },
           {
             id: "remaining",
             heading: "Was left",
             right: true,
             value: (row) => row.remaining,
-            cell: (row) => shownLimit(row.counter ?? "", row.remaining),
+            cell: (row) => shownLimit(row.counter ?? "", row.remaining, money),
           },
         ]}
         empty={null}
@@ -224,7 +256,7 @@ function Counters({ counters }: { counters: CounterState[] }) {
   );
 }
 
-const ATTEMPTS: Column<Attempt>[] = [
+const attemptsIn = (money: Money, currency: string): Column<Attempt>[] => [
   { id: "attempt", heading: "Attempt", right: true, value: (row) => row.attempt },
   { id: "engine", heading: "Engine", value: (row) => row.engine ?? "not told" },
   { id: "outcome", heading: "Outcome", value: (row) => row.outcome },
@@ -263,4 +295,5 @@ const ATTEMPTS: Column<Attempt>[] = [
     value: (row) => row.amount_micro / 1_000_000,
     cell: (row) => money(row.amount_micro),
   },
+  { id: "currency", heading: "Currency", value: () => currency, csvOnly: true },
 ];

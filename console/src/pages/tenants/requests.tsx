@@ -130,7 +130,8 @@ export function Requests() {
             csvName="requests"
             empty={
               <Empty title="No request matches">
-                Clear the filters. If there never was one: make a key in a project and send a request with it.
+                Clear the filters. If there never was one, it shows here as soon as somebody sends one with a
+                key of a project.
               </Empty>
             }
           />

@@ -22,6 +22,7 @@ export function SubjectChoice({
   onChange: (chosen: Subject) => void;
 }) {
   const { can } = useMyself();
+  const sees = can("keys.read", organizationId);
   const projects = useQuery({
     queryKey: ["projects", organizationId, "choice"],
     queryFn: () =>
@@ -39,7 +40,7 @@ export function SubjectChoice({
           params: { path: { project_id: project ?? "" }, query: { limit: 100, state: "active" } },
         }),
       ),
-    enabled: project !== undefined && can("keys.read", organizationId),
+    enabled: project !== undefined && sees,
   });
   return (
     <Filters>
@@ -55,7 +56,7 @@ export function SubjectChoice({
           </option>
         ))}
       </SelectField>
-      {project && (
+      {project && sees && (
         <SelectField
           label="Key"
           value={apiKey ?? ""}

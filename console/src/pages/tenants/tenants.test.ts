@@ -3,6 +3,7 @@ import { differences } from "./audit-difference";
 import { stillOpens } from "./earlier-secret";
 import { effectiveLimits, type LimitRule } from "./effective";
 import { moments, periodBefore, periodOf } from "./periods";
+import { canEnd } from "./price-end";
 import { seriesOf, type Totals, totalsOf } from "./usage-series";
 import { inOrder } from "./waterfall";
 
@@ -167,4 +168,17 @@ it("phases stand in the order they happen, whatever order they came in", () => {
     "stream",
     "new_one",
   ]);
+});
+
+describe("ending a price", () => {
+  const now = new Date("2026-11-24T12:00:00Z");
+  it.each([
+    ["has no end", "2026-11-01T00:00:00Z", null, true],
+    ["has a successor", "2026-11-01T00:00:00Z", "2026-12-01T00:00:00Z", true],
+    ["ends within the notice anyway", "2026-11-01T00:00:00Z", "2026-11-24T12:02:00Z", false],
+    ["has ended", "2026-11-01T00:00:00Z", "2026-11-02T00:00:00Z", false],
+    ["has not begun", "2026-12-01T00:00:00Z", null, false],
+  ])("one that %s", (_, valid_from, valid_until, can) =>
+    expect(canEnd({ valid_from, valid_until }, now)).toBe(can),
+  );
 });

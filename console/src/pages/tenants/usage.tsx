@@ -10,9 +10,10 @@ import { Filters, SelectFilter, TextFilter } from "../../components/filters";
 import { Empty, ErrorNotice, Loading } from "../../components/notice";
 import { Card, Page, type Figure as Stat, Stats } from "../../components/page";
 import { type Column, Table } from "../../components/table";
-import { amount } from "../../format/money";
 import { change, count, percent, short, signedPercent } from "../../format/number";
 import { PERIODS, TIERS, USAGE_FIGURES, USAGE_GROUPS } from "../../shell/choices";
+import { useMoney } from "../../shell/money";
+import { useMyself } from "../../shell/session";
 import { useProjects } from "./names";
 import { PERIOD_NAMES, type Period, periodBefore, periodOf } from "./periods";
 import {
@@ -104,12 +105,13 @@ function useGroupedUsage(asked: Asked, figure: Figure, enabled = true, drawn = t
   };
 }
 
-const show = (figure: Figure, value: number) => (figure === "amount_micro" ? amount(value) : count(value));
-const showShort = (figure: Figure, value: number) =>
-  figure === "amount_micro" ? amount(value) : short(value);
+type Show = (figure: Figure, value: number) => string;
 
 export function Usage() {
   const { organizationId } = route.useParams();
+  const { can, currency } = useMyself();
+  const money = useMoney();
+  const show: Show = (figure, value) => (figure === "amount_micro" ? money(value) : count(value));
   const search = route.useSearch();
   const navigate = route.useNavigate();
   const set = (part: Partial<typeof search>) =>
@@ -144,7 +146,7 @@ export function Usage() {
   const sumBefore = totalsOf(then.series ?? [], undefined, figure)[0];
   const stat = (key: Figure): Stat => ({
     name: FIGURE_NAMES[key],
-    value: sum ? show(key, sum[key]) : "0",
+    value: show(key, sum?.[key] ?? 0),
     note: compared && then.ready ? signedPercent(change(sumBefore?.[key] ?? 0, sum?.[key] ?? 0)) : undefined,
   });
   return (
@@ -217,8 +219,8 @@ export function Usage() {
           {now.groups.length === 0 ? (
             <Card>
               <Empty title="No usage in this period">
-                Choose a longer period or fewer filters. Make a key in a project and send a request: it shows
-                here.
+                Choose a longer period or fewer filters. What is billed shows here seconds after a request
+                {can("keys.write", organizationId) ? ": make a key in a project and send one." : "."}
               </Empty>
             </Card>
           ) : (
@@ -232,7 +234,7 @@ export function Usage() {
                   kind={compared ? "lines" : "bars"}
                   times={chart.times}
                   series={chart.series}
-                  format={(value) => showShort(figure, value)}
+                  format={(value) => (figure === "amount_micro" ? money(value) : short(value))}
                   whole={figure !== "amount_micro"}
                 />
               </Card>
@@ -241,7 +243,7 @@ export function Usage() {
                 list={now.groups}
                 rowKey={(row) => row.group}
                 csvName={`usage ${period.start.toISOString().slice(0, 10)} by ${by ?? "all"}`}
-                columns={columnsOf(by, compared ? then.groups : null, figure)}
+                columns={columnsOf(by, compared ? then.groups : null, figure, show, currency)}
                 empty={null}
               />
             </>
@@ -256,6 +258,8 @@ function columnsOf(
   by: UsageGroup | undefined,
   earlier: GroupTotals[] | null,
   figure: Figure,
+  show: Show,
+  currency: string,
 ): Column<GroupTotals>[] {
   const counted = (
     id: "requests" | "prompt_tokens" | "cached_tokens" | "completion_tokens",
@@ -287,8 +291,9 @@ function columnsOf(
       heading: "Cost",
       right: true,
       value: (row) => row.amount_micro / 1_000_000,
-      cell: (row) => amount(row.amount_micro),
+      cell: (row) => show("amount_micro", row.amount_micro),
     },
+    { id: "currency", heading: "Currency", value: () => currency, csvOnly: true },
     ...(earlier === null
       ? []
       : [

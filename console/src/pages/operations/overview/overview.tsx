@@ -1,4 +1,5 @@
 /** How the deployment does: traffic, latencies, goodput, refusals, cache, spend and error budgets. */
+
 import { useQuery } from "@tanstack/react-query";
 import { getRouteApi, Link } from "@tanstack/react-router";
 import { useEffect, useMemo, useState } from "react";
@@ -11,10 +12,10 @@ import { Empty, ErrorNotice, Loading } from "../../../components/notice";
 import { Card, Page, Stats } from "../../../components/page";
 import { type Column, Table } from "../../../components/table";
 import { Time } from "../../../components/time";
-import { amount } from "../../../format/money";
 import { count, milliseconds, percent, short } from "../../../format/number";
 import { notAhead } from "../../../format/time";
 import { TIERS } from "../../../shell/choices";
+import { useMoney } from "../../../shell/money";
 import { OVERVIEW_PERIODS, type OverviewSpan, PERIOD_NAMES, spanOf } from "./choices";
 
 type Figures = Schemas["ServingFigures"];
@@ -139,6 +140,7 @@ function useSpend(span: OverviewSpan, which: Which) {
 
 function Sums({ series, span, which }: { series: Series; span: OverviewSpan; which: Which }) {
   const spend = useSpend(span, which);
+  const money = useMoney();
   const sum = series.data[0];
   if (!sum) {
     return (
@@ -163,7 +165,7 @@ function Sums({ series, span, which }: { series: Series; span: OverviewSpan; whi
           { name: "From the cache", value: percent(sum.cache_hit_share), note: "of input" },
           {
             name: "Billed",
-            value: spend.data === undefined ? "–" : amount(spend.data),
+            value: money(spend.data),
             note: "in whole hours",
           },
         ]}

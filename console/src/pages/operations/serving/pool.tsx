@@ -5,8 +5,8 @@ import { useLive } from "../../../api/live";
 import { Empty, ErrorNotice, Loading, Notice } from "../../../components/notice";
 import { Card, Facts, Page, Stats } from "../../../components/page";
 import { type Column, Table } from "../../../components/table";
-import { amount } from "../../../format/money";
 import { count } from "../../../format/number";
+import { type Money, useMoney } from "../../../shell/money";
 import { useLiveFleet } from "./live-fleet";
 import { Replicas } from "./replicas";
 
@@ -28,6 +28,7 @@ export function PoolPage() {
     queryKey: ["fleet", "models"],
     queryFn: () => read(api.GET("/admin/v1/models")),
   });
+  const money = useMoney();
   const crumbs = [
     <Link key="fleet" to="/operations/fleet">
       Fleet
@@ -56,7 +57,7 @@ export function PoolPage() {
               { name: "Running", value: count(seen.replicas.reduce((all, each) => all + each.leases, 0)) },
               { name: "Waiting for a place", value: count(seen.queued) },
               { name: "Models", value: count(served?.length) },
-              { name: "Price of a replica’s hour", value: priceOf(pool.data) },
+              { name: "Price of a replica’s hour", value: priceOf(pool.data, money) },
             ]}
           />
         )}
@@ -115,8 +116,8 @@ export function PoolPage() {
   );
 }
 
-const priceOf = (pool: Pool) =>
-  pool.price_per_replica_hour ? amount(pool.price_per_replica_hour * 1_000_000) : "not told";
+const priceOf = (pool: Pool, money: Money) =>
+  pool.price_per_replica_hour ? money(pool.price_per_replica_hour * 1_000_000) : "not told";
 
 function factsOf(pool: Pool): [string, string][] {
   const facts: [string, string | false | undefined][] = [

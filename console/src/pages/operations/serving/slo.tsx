@@ -5,7 +5,7 @@ import { useLive } from "../../../api/live";
 import { Empty, ErrorNotice, Loading } from "../../../components/notice";
 import { Card } from "../../../components/page";
 import { Table } from "../../../components/table";
-import { amount } from "../../../format/money";
+import { money } from "../../../format/money";
 import { short } from "../../../format/number";
 import { ObjectivesPage, type ObjectivesSearch } from "../../tenants/objectives-of";
 import { lengthMs, type SeriesPeriod } from "./choices";
@@ -45,6 +45,7 @@ function PoolCosts({ period }: { period: SeriesPeriod }) {
   });
   if (query.error) return <ErrorNotice error={query.error} retry={() => void query.refetch()} />;
   if (!query.data) return <Loading lines={4} />;
+  const { currency } = query.data;
   return (
     <Card
       title="What good tokens cost"
@@ -66,7 +67,7 @@ function PoolCosts({ period }: { period: SeriesPeriod }) {
             heading: "Cost",
             right: true,
             value: (row) => row.amount_micro,
-            cell: (row) => (row.amount_micro === null ? "no price" : amount(row.amount_micro)),
+            cell: (row) => (row.amount_micro === null ? "no price" : money(row.amount_micro, currency)),
           },
           {
             id: "good_tokens",
@@ -80,9 +81,9 @@ function PoolCosts({ period }: { period: SeriesPeriod }) {
             heading: "Per million",
             right: true,
             value: (row) => row.per_million_good_tokens_micro,
-            cell: (row) =>
-              row.per_million_good_tokens_micro === null ? "–" : amount(row.per_million_good_tokens_micro),
+            cell: (row) => money(row.per_million_good_tokens_micro, currency),
           },
+          { id: "currency", heading: "Currency", value: () => currency, csvOnly: true },
         ]}
         list={query.data.data}
         rowKey={(row) => row.pool}
