@@ -16,6 +16,7 @@ from tests.e2e.failures.processes import until
 
 GUARD_S = 120.0
 """Against hanging for ever: a busy machine may take seconds to answer."""
+HELLO: list[ChatCompletionMessageParam] = [{"role": "user", "content": "Hello"}]
 Stream = openai.AsyncStream[openai.types.chat.ChatCompletionChunk]
 
 
@@ -53,20 +54,23 @@ class OnePlace:
             answer = await http.put(f"/organizations/{id_}/priorities/chat", json={"share": share})
             assert answer.status_code == 200, answer.text
 
-    async def hold(self, key: str, **asked: Any) -> Stream:
-        """Take the only place until the stream is closed. asked: what keeps the engine at it."""
-        client = self.client(key)
-        messages: list[ChatCompletionMessageParam] = [{"role": "user", "content": "Hello"}]
+    async def answers(self, key: str) -> None:
+        """Return once the engine has answered a request."""
 
-        async def answers() -> bool:
+        async def answered() -> bool:
             try:
-                await client.chat.completions.create(model=self.model, messages=messages, max_tokens=1)
+                await self.client(key).chat.completions.create(model=self.model, messages=HELLO, max_tokens=1)
             except openai.APIError:
                 return False
             return True
 
-        await until(answers)
-        stream: Stream = await client.chat.completions.create(model=self.model, messages=messages, stream=True, **asked)
+        await until(answered)
+
+    async def hold(self, key: str, **asked: Any) -> Stream:
+        """Take the only place until the stream is closed. asked: what keeps the engine at it."""
+        stream: Stream = await self.client(key).chat.completions.create(
+            model=self.model, messages=HELLO, stream=True, **asked
+        )
         assert await anext(stream)
         return stream
 

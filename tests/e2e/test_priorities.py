@@ -66,6 +66,7 @@ async def test_interactive_overtakes_offline_and_three_shares_are_given_three_ti
     assert "share 300" in told, told
     sides = ("small", small), ("large", large)
     async with asyncio.timeout(300), asyncio.TaskGroup() as group:
+        await place.answers(holder)
         stream = await place.hold(holder)
         asked = [
             *((f"batch {number}", batch, None) for number in range(2)),

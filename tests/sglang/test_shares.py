@@ -47,6 +47,7 @@ async def test_three_shares_are_given_three_times_as_much(place: OnePlace) -> No
     await place.put_share("large", 300)
     answer: dict[str, Any] = {"max_tokens": TOKENS, "temperature": 0.0, "logit_bias": ENDLESS}
     async with asyncio.timeout(3 * GUARD_S), asyncio.TaskGroup() as group:
+        await place.answers(place.platform.key)
         stream = await place.hold(place.platform.key, max_tokens=LONGEST, logit_bias=ENDLESS)
         # by turns, the small one first: by arrival each would be given half
         asked = [(name, key) for _ in range(EACH) for name, key in (("small", small), ("large", large))]
