@@ -97,7 +97,7 @@ def _tenants(ids: Mapping[str, str], now: datetime) -> dict[str, list[View]]:
     shell = ask(own)
     project, key = f"/projects/{ids['projectId']}", f"/keys/{ids['keyId']}"
     projects = ask(f"{own}/projects", every_page=True, limit=1_000)
-    choice = ask(f"{own}/projects", limit=100)
+    accounts = ask(f"{own}/service-accounts", every_page=True, limit=100, disabled="false")
 
     def of(*asks: Ask, search: str = "") -> View:
         return View(search, (shell, *asks))
@@ -113,9 +113,11 @@ def _tenants(ids: Mapping[str, str], now: datetime) -> dict[str, list[View]]:
     day = period_of("24h", now)
     audit: dict[str, Any] = {"organization_id": ids["organizationId"], "limit": 100}
     months = [f"{now:%Y-%m}", f"{now.replace(day=1) - DAY:%Y-%m}"]
-    active = ask(f"{project}/keys", limit=100, state="active")
-    subjects: tuple[tuple[Ask, ...], ...] = (rules(own), (*rules(own), *rules(project), active))
-    subjects = (*subjects, (*subjects[-1], *rules(key)))
+    active = ask(f"{project}/keys", every_page=True, limit=100, state="active")
+    within = ask(f"{own}/limits/within", limit=100)
+    within_project = ask(f"{own}/limits/within", limit=100, project_id=ids["projectId"])
+    of_one = (*rules(own), *rules(project), active)
+    subjects = ((*rules(own), within), (*of_one, within_project), (*of_one, *rules(key)))
     priorities = (rules(own, "priorities"), (*rules(own, "priorities"), *rules(project, "priorities"), active))
     requests = f"{own}/requests"
     of_project, of_key = {"project_id": ids["projectId"]}, {"key_id": ids["keyId"]}
@@ -139,10 +141,10 @@ def _tenants(ids: Mapping[str, str], now: datetime) -> dict[str, list[View]]:
         f"{base}/settings": [of()],
         f"{base}/members": [listed("members")],
         f"{base}/service-accounts": [listed("service-accounts")],
-        f"{base}/admin-keys": [of(ask(f"{own}/admin-keys", limit=100), ask(f"{own}/service-accounts", limit=100))],
+        f"{base}/admin-keys": [of(ask(f"{own}/admin-keys", limit=100), accounts)],
         f"{base}/adapters": [of(ask(f"{own}/adapters", limit=100), projects)],
-        f"{base}/limits": [of(choice, *each) for each in subjects],
-        f"{base}/priorities": [of(choice, *each) for each in priorities],
+        f"{base}/limits": [of(projects, *each) for each in subjects],
+        f"{base}/priorities": [of(projects, *each) for each in priorities],
         f"{base}/usage": _usage(own, ids, now, shell, projects),
         f"{base}/completions": _completions(own, now, shell, projects),
         f"{base}/invoices": [of(ask(f"{own}/invoices/{month}"), search=f"month={month}") for month in months],

@@ -2,7 +2,7 @@ import { useQuery } from "@tanstack/react-query";
 import { getRouteApi } from "@tanstack/react-router";
 import { useState } from "react";
 import { api, read, type Schemas } from "../../api/client";
-import { useList } from "../../api/list";
+import { readAll, useList } from "../../api/list";
 import { useAction } from "../../components/action";
 import { StateBadge } from "../../components/badge";
 import { Button } from "../../components/button";
@@ -180,10 +180,15 @@ function NewAdminKey({ organizationId, onClose }: { organizationId: string; onCl
   const accounts = useQuery({
     queryKey: ["service-accounts", organizationId, "for keys"],
     queryFn: () =>
-      read(
-        api.GET("/admin/v1/organizations/{organization_id}/service-accounts", {
-          params: { path: { organization_id: organizationId }, query: { limit: 100, disabled: false } },
-        }),
+      readAll((cursor) =>
+        read(
+          api.GET("/admin/v1/organizations/{organization_id}/service-accounts", {
+            params: {
+              path: { organization_id: organizationId },
+              query: { limit: 100, disabled: false, cursor },
+            },
+          }),
+        ),
       ),
   });
   const own = organizationId === organization.id;
@@ -227,7 +232,7 @@ function NewAdminKey({ organizationId, onClose }: { organizationId: string; onCl
         ) : (
           <option value="">Choose…</option>
         )}
-        {accounts.data?.data.map((each) => (
+        {accounts.data?.map((each) => (
           <option key={each.id} value={each.id}>
             {each.name} ({each.role})
           </option>

@@ -1,9 +1,11 @@
 /** The organization, one of its projects, or one of that project's keys. */
 import { useQuery } from "@tanstack/react-query";
 import { api, read } from "../../api/client";
+import { readAll } from "../../api/list";
 import { SelectField } from "../../components/field";
 import { Filters } from "../../components/filters";
 import { useMyself } from "../../shell/session";
+import { useProjects } from "./names";
 
 export interface Subject {
   project?: string | undefined;
@@ -23,22 +25,16 @@ export function SubjectChoice({
 }) {
   const { can } = useMyself();
   const sees = can("keys.read", organizationId);
-  const projects = useQuery({
-    queryKey: ["projects", organizationId, "choice"],
-    queryFn: () =>
-      read(
-        api.GET("/admin/v1/organizations/{organization_id}/projects", {
-          params: { path: { organization_id: organizationId }, query: { limit: 100 } },
-        }),
-      ),
-  });
+  const projects = useProjects(organizationId);
   const keys = useQuery({
     queryKey: ["keys", project, "choice"],
     queryFn: () =>
-      read(
-        api.GET("/admin/v1/projects/{project_id}/keys", {
-          params: { path: { project_id: project ?? "" }, query: { limit: 100, state: "active" } },
-        }),
+      readAll((cursor) =>
+        read(
+          api.GET("/admin/v1/projects/{project_id}/keys", {
+            params: { path: { project_id: project ?? "" }, query: { limit: 100, state: "active", cursor } },
+          }),
+        ),
       ),
     enabled: project !== undefined && sees,
   });
@@ -50,7 +46,7 @@ export function SubjectChoice({
         onChange={(event) => onChange({ project: event.currentTarget.value || undefined })}
       >
         <option value="">The organization</option>
-        {projects.data?.data.map((each) => (
+        {projects.data?.map((each) => (
           <option key={each.id} value={each.id}>
             {each.name}
           </option>
@@ -63,7 +59,7 @@ export function SubjectChoice({
           onChange={(event) => onChange({ project, key: event.currentTarget.value || undefined })}
         >
           <option value="">No key</option>
-          {keys.data?.data.map((each) => (
+          {keys.data?.map((each) => (
             <option key={each.id} value={each.id}>
               {each.name}
             </option>
