@@ -11,9 +11,9 @@ import torch
 from tests.engines.embedded.tiny import random_weights, write_model
 
 FAMILIES: dict[str, dict[str, Any]] = {
-    "llama": {"tie_word_embeddings": False},
-    "qwen2": {"architectures": ["Qwen2ForCausalLM"]},
-    "qwen3": {"architectures": ["Qwen3ForCausalLM"], "tie_word_embeddings": False},
+    "llama": {"model_type": "llama", "tie_word_embeddings": False},
+    "qwen2": {"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"]},
+    "qwen3": {"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], "tie_word_embeddings": False},
 }
 
 
