@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import pytest
@@ -41,8 +41,12 @@ SCALE = 0.3
 """Of its random matrices, which are eight times as wide as those of other tests."""
 TOKENS, PROMPT, PROMPTS = 48, 12, 12
 GUESSES = 3
-LEAST_PER_CHECK = 1.3
-"""Tokens kept of one and its guesses; 1 is what a head gives that reads other layers than it was trained with."""
+PART = 8
+"""Tokens asked for at a time, behind a part of what the head learnt: SGLang computes in bfloat16, and where it goes on
+in another way the head has learnt nothing."""
+LEAST_PER_CHECK = 1.5
+"""Tokens of an answer by its checks. The first comes without one, so that 8 / 7 is what a head gives that reads other
+layers than it was trained with; ours is given 2.1."""
 EPSILON = 0.2
 """Of log probabilities: SGLang computes in bfloat16, so of two tokens that are so close either may be the likeliest."""
 
@@ -58,13 +62,19 @@ class OwnWords:
         return Window(text, [place >= PROMPT for place in range(len(text))])
 
 
+class Learnt(NamedTuple):
+    """A model's folder with its head in `draft/`, and the texts that the head learnt."""
+
+    folder: Path
+    texts: list[list[int]]
+
+
 @pytest.fixture(scope="module", params=["qwen2", "qwen3"])
-def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with its head in `draft/`."""
+def learnt(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Learnt:
     return with_head(tmp_path_factory.mktemp("qwen") / str(request.param), request.param)
 
 
-def with_head(folder: Path, family: str) -> Path:
+def with_head(folder: Path, family: str) -> Learnt:
     """A small random model, and a head that learnt how it goes on."""
     torch.manual_seed(1)
     model_of(folder, family, SHAPE, SCALE)
@@ -78,7 +88,7 @@ def with_head(folder: Path, family: str) -> Path:
     schedule = Schedule(steps=24, warmup=2, decay=12, lengths={TOKENS + PROMPT - 1: 1.0})
     HeadTrainer(head, target, source, schedule, HeadSettings(windows=4), folder / "run").run()
     checkpoint.save(head, folder / "draft", numbers_of(folder))
-    return folder
+    return Learnt(folder, texts)
 
 
 def prompt(number: int) -> list[int]:
@@ -87,9 +97,10 @@ def prompt(number: int) -> list[int]:
 
 
 @pytest.fixture(scope="module")
-async def guessing(model: Path) -> AsyncIterator[Client]:
+async def guessing(learnt: Learnt) -> AsyncIterator[Client]:
     if settings() is None:
         pytest.skip("SLIPSTREAM_TEST_SGLANG_VENV and SLIPSTREAM_TEST_SGLANG_SERVE are not set")
+    model = learnt.folder
     flags = (
         "--speculative-algorithm", "EAGLE3", "--speculative-draft-model-path", str(model / "draft"),
         "--speculative-num-steps", str(GUESSES), "--speculative-eagle-topk", "1",
@@ -103,9 +114,9 @@ async def guessing(model: Path) -> AsyncIterator[Client]:
             await connections.close()
 
 
-async def test_sglang_guesses_with_a_head_of_a_qwen(guessing: Client) -> None:
-    asked = [prompt(number) for number in range(0, PROMPTS, 3)]
-    sampling = {"temperature": 0, "max_new_tokens": TOKENS, "ignore_eos": True}
+async def test_sglang_guesses_with_a_head_of_a_qwen(guessing: Client, learnt: Learnt) -> None:
+    asked = [text[:end] for text in learnt.texts for end in range(PROMPT, PROMPT + TOKENS - PART, PART)]
+    sampling = {"temperature": 0, "max_new_tokens": PART, "ignore_eos": True}
     body = msgspec.json.encode({"input_ids": asked, "sampling_params": sampling})
     status, said = await guessing.fetch(EngineRequest("POST", "/generate", body))
     assert status == 200, said
@@ -115,7 +126,7 @@ async def test_sglang_guesses_with_a_head_of_a_qwen(guessing: Client) -> None:
     served = load_model(guessing.server.folder, "float32")
     for each, answer in zip(asked, answers, strict=True):
         output = answer["output_ids"]
-        assert len(output) == TOKENS
+        assert len(output) == PART
         # what our engine thinks of each token, given those before it
         laws = forward(served, each + output, 512)[len(each) - 1 : -1].log_softmax(-1)
         chosen = laws.gather(1, torch.tensor(output)[:, None])[:, 0]
