@@ -185,6 +185,8 @@ async def _add_requests_of_hours(
 ) -> None:
     """Only theirs of whom something was refused: there may be many organizations, and many hours."""
     whose = list(counts.over_share_of)
+    if not whose:
+        return
     for row in await connection.fetch(REQUESTS_OF_HOURS, began, ended, whose, tier or EVERY_TIER):
         counts.requests_of[row["organization_id"]] += row["requests"]
 
