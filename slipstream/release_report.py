@@ -215,8 +215,8 @@ def _condition(found: ReleaseDetail) -> str:
         if found.slices:
             needs.append(f"the slices {', '.join(found.slices)} have passed")
     else:
-        least = policy.get("least_units", [])[found.stage - shadow]
-        needs.append(f"each arm has had {least:,} sessions in this stage")
+        least = policy.get("least_units", [])[found.stage - shadow :][:1]  # none before the judge has a policy
+        needs += [f"each arm has had {count:,} sessions in this stage" for count in least]
         if found.stage == len(found.stages) - 2:
             needs.append("every test of proof is reached")
             if policy.get("needs_slices"):
