@@ -103,7 +103,7 @@ async def expect_measured(console: Console, tokens: int) -> None:
     billed = page.get_by_text(re.compile("^Billed "))
     await billed.wait_for()
     price = (await figure(console, "Price").inner_text()).split()[0]
-    assert (await billed.inner_text()).startswith(f"Billed {price} · request req_")
+    assert (await billed.inner_text()).startswith(f"Billed {price}\u00a0USD · request req_")
     assert float(price) > tokens * int(OUTPUT_OF_A_MILLION) / 1_000_000
     phases = await page.locator(".waterfall li span:first-child").all_inner_texts()
     assert {"auth", "route", "first token", "decode"} & set(phases)
