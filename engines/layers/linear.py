@@ -84,10 +84,11 @@ class Linear:
             out = self.panels(x)
             return (out if self._wide_bias is None else out + self._wide_bias).to(x.dtype)
         if self._wide is not None:
-            wide: Tensor = torch.ops.aten.fbgemm_linear_fp16_weight_fp32_activation(
-                functional.pad(x.float(), (0, 0, 0, -len(x) % self._multiple)), self._wide, self._wide_bias
-            )
-            return wide[: len(x)].to(x.dtype)
+            rows, single = len(x), x.float()
+            if short := -rows % self._multiple:  # a pad of no rows would copy all of them
+                single = functional.pad(single, (0, 0, 0, short))
+            wide: Tensor = torch.ops.aten.fbgemm_linear_fp16_weight_fp32_activation(single, self._wide, self._wide_bias)
+            return wide[:rows].to(x.dtype)
         return self._plain(x.to(self._dtype)).to(x.dtype)
 
     def _plain(self, x: Tensor) -> Tensor:
