@@ -174,8 +174,7 @@ def _tenants(ids: Mapping[str, str], now: datetime) -> dict[str, list[View]]:
             of(*_objectives(own, length, now), search=f"period={name}") for name, length in OBJECTIVE_PERIODS.items()
         ],
         f"{base}/diagnosis": [
-            of(ask(f"{own}/diagnosis", start=_iso(now - length), end=_iso(now)), search=f"look={look}")
-            for look, length in LOOKS.items()
+            of(ask(f"{own}/diagnosis", **_last(length, now)), search=f"look={look}") for look, length in LOOKS.items()
         ],
         "/prices": [
             View("", (ask("/prices", limit=100),)),
@@ -311,8 +310,7 @@ def _operations(ids: Mapping[str, str], now: datetime) -> dict[str, list[View]]:
             for name, length in OBJECTIVE_PERIODS.items()
         ],
         "/operations/diagnosis": [
-            of(ask("/diagnosis", start=_iso(now - length), end=_iso(now)), search=f"look={look}")
-            for look, length in LOOKS.items()
+            of(ask("/diagnosis", **_last(length, now)), search=f"look={look}") for look, length in LOOKS.items()
         ],
         "/operations/releases": [listed("/releases")],
         "/operations/releases/$releaseId": [
