@@ -288,8 +288,9 @@ def _follow(deployment: Deployment, read: Callable[[AdminCall, UUID], Any], whic
 
     async def look(call: AdminCall) -> tuple[Any, list[RunInFull]]:
         found = await read(call, which)
-        ids = [found.run.id] if hasattr(found, "run") else [found.baseline_run, found.candidate_run]
-        return found, [await get_eval_run(call, each) for each in ids]
+        if hasattr(found, "run"):
+            return found, [found]
+        return found, [await get_eval_run(call, each) for each in (found.baseline_run, found.candidate_run)]
 
     said, began_s = "", time.monotonic()
     try:
