@@ -19,14 +19,16 @@ from gateway.wire.prepared import Counted, Target, estimate
 async def counted_chat(prompt: ChatPrompt, target: Target, organization_id: str) -> Counted:
     """Raises RequestError naming the field, WrongEndpoint for a model without a chat template."""
     ids = await _ids(prompt, target, organization_id)
-    tokens = estimate(_json_bytes(prompt)) if ids is None else len(ids)
-    exact = target.tokenizer is not None and not any(map(holds_more_than_text, prompt.messages))
+    if target.tokenizer is None or ids is None:
+        json_bytes = _json_bytes(prompt)
+        tokens = estimate(json_bytes)
+        return Counted(prompt, tokens, tokens, False, max(tokens, target.model.context_tokens, json_bytes), None)
+    tokens = len(ids)
+    exact = not any(map(holds_more_than_text, prompt.messages))
     # What a template, an image or an engine's own way with tools adds is unknown here, but no engine takes more than
     # the model's context.
     bound = max(tokens, target.model.context_tokens)
-    if target.tokenizer is None:
-        bound = max(bound, _json_bytes(prompt))
-    elif exact and _renders_all(prompt, target.tokenizer.tokenizer, target.capabilities):
+    if exact and _renders_all(prompt, target.tokenizer.tokenizer, target.capabilities):
         bound = tokens
     return Counted(prompt, tokens, tokens, exact, bound, ids)
 
