@@ -69,7 +69,7 @@ class Learnt(NamedTuple):
     texts: list[list[int]]
 
 
-@pytest.fixture(scope="module", params=["qwen2", "qwen3"])
+@pytest.fixture(scope="session", params=["qwen2", "qwen3"])
 def learnt(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Learnt:
     return with_head(tmp_path_factory.mktemp("qwen") / str(request.param), request.param)
 
