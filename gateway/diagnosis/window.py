@@ -35,7 +35,7 @@ from diagnosis.objectives import Objectives
 from gateway.diagnosis.counts import ARRIVED_MS, ASKED, Counts, RefusedOf, counts_of
 from gateway.metering.journal.request_id import first_at
 
-MOST = 5_000
+MOST = 3_000
 """Requests whose distributions are computed, and 750 at least: a twentieth of a second of PostgreSQL's
 time."""
 SEARCHED = 12_000

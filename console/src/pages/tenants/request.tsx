@@ -128,6 +128,7 @@ export function RequestView({ requestId, crumbs, more }: RequestViewProps) {
                   ["Client took no more for", milliseconds(latency.client_stall_ms)],
                   ["Engine’s queue", milliseconds(latency.engine_queue_ms)],
                   ["Engine’s prefill", milliseconds(latency.engine_prefill_ms)],
+                  ["Compiling its schema", milliseconds(latency.engine_grammar_ms)],
                   [
                     "Input",
                     `${count(latency.prompt_tokens)} tokens (${latency.length ?? "–"}), ${count(latency.cached_tokens)} from the cache`,
