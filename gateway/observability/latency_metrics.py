@@ -102,6 +102,15 @@ class LatencyMetrics:
                 buckets=FIRST_TOKEN_BUCKETS_S,
             ).labels
         )
+        self._engine_grammar = functools.cache(
+            histogram(
+                "slipstream_engine_grammar_seconds",
+                "How long the grammar of a request's schema, tool or pattern was compiled before that, of requests for"
+                f" which one was, {told}.",
+                ["pool"],
+                buckets=FIRST_TOKEN_BUCKETS_S,
+            ).labels
+        )
         self._series = functools.cache(self._made_for)
 
     def observe(self, tier: str, model: str, of: Measurement, gaps_seen: Gaps | None = None) -> None:
@@ -111,6 +120,8 @@ class LatencyMetrics:
         if of.pool is not None and of.engine_queue_ms is not None and of.engine_prefill_ms is not None:
             self._engine_queue(of.pool).observe(of.engine_queue_ms / 1e3)
             self._engine_prefill(of.pool).observe(of.engine_prefill_ms / 1e3)
+            if of.engine_grammar_ms:
+                self._engine_grammar(of.pool).observe(of.engine_grammar_ms / 1e3)
         if of.ttft_ms is None:
             return
         length = length_class(of.prompt_tokens or 0)

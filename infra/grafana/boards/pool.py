@@ -74,13 +74,16 @@ BOARD = Board(
         ),
         Panel(
             title="Inside the engine",
-            description="95th percentile of the time that requests waited in their engine and of the time their prompt"
-            " took, of engines that tell.",
+            description="95th percentile of the time that requests waited in their engine, of the time their prompt"
+            " took, and of the time their schema was compiled where one was, of engines that tell.",
             unit="s",
             queries=(
                 *quantiles("slipstream_engine_queue_seconds", "pool", where=POOL, of=(0.95,), name="{{pool}} queue"),
                 *quantiles(
                     "slipstream_engine_prefill_seconds", "pool", where=POOL, of=(0.95,), name="{{pool}} prefill"
+                ),
+                *quantiles(
+                    "slipstream_engine_grammar_seconds", "pool", where=POOL, of=(0.95,), name="{{pool}} grammar"
                 ),
             ),
             alerts=("latency/FirstTokenWaitsForPrefill",),

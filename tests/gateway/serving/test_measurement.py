@@ -115,7 +115,7 @@ async def test_what_an_engine_tells_of_its_own_time_is_kept() -> None:
         assert (found.engine_queue_ms, found.engine_prefill_ms, found.retractions) == (12.5, 250.0, 2)
         assert found.engine_grammar_ms == 31.5
         assert platform.journal.records[-1].usage.draft_tokens == 4
-        for name, total_s in (("queue", 0.0125), ("prefill", 0.25)):
+        for name, total_s in (("queue", 0.0125), ("prefill", 0.25), ("grammar", 0.0315)):
             assert platform.sample(f"slipstream_engine_{name}_seconds_sum", pool="pool") == pytest.approx(total_s)
 
 
