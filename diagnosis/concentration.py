@@ -18,11 +18,11 @@ TIMES = 3.0
 
 
 class Concentration(msgspec.Struct, frozen=True):
-    """What befell one organization. count: of its requests; whole: of everybody's."""
+    """What befell one organization. count: of its requests; total: of everybody's."""
 
     organization: str
     count: int
-    whole: int
+    total: int
     requests: int
     all_requests: int
 
@@ -32,17 +32,17 @@ class Concentration(msgspec.Struct, frozen=True):
         return self.requests >= self.all_requests
 
     @property
-    def clear(self) -> bool:
+    def is_concentrated(self) -> bool:
         """It is this organization's, and not everybody's."""
-        if self.alone or self.count < FEWEST or self.count < NEARLY_ALL * self.whole:
+        if self.alone or self.count < FEWEST or self.count < NEARLY_ALL * self.total:
             return False
         share = self.requests / self.all_requests
-        others = (self.whole - self.count) / (self.all_requests - self.requests)
-        return self.count / self.requests >= TIMES * others and surely_more(self.count, self.whole, share)
+        others = (self.total - self.count) / (self.all_requests - self.requests)
+        return self.count / self.requests >= TIMES * others and surely_more(self.count, self.total, share)
 
     def told(self, what: str) -> str:
         """The sentence of evidence. what: befell them, e.g. `waited`."""
-        of = f"{self.count:,} of the {self.whole:,} requests that {what} are those of {self.organization}"
+        of = f"{self.count:,} of the {self.total:,} requests that {what} are those of {self.organization}"
         return f"{of}, which sent {self.requests / self.all_requests:.0%} of all."
 
 
@@ -59,5 +59,5 @@ def waiting(window: Window) -> Concentration | None:
     top = max(window.tenants, key=lambda each: each.waited, default=None)
     if top is None or top.organization is None or not top.waited:
         return None
-    whole, requests = (sum(getattr(each, name) for each in window.tenants) for name in ("waited", "requests"))
-    return Concentration(top.organization, top.waited, whole, top.requests, requests)
+    total, requests = (sum(getattr(each, name) for each in window.tenants) for name in ("waited", "requests"))
+    return Concentration(top.organization, top.waited, total, top.requests, requests)

@@ -95,8 +95,8 @@ _TOLD = {
         "fewer alternatives, no patterns or long bounds, small enumerations."
     ),
     Fix.MORE_COMPILERS: (
-        "Let the engine compile more schemas at a time and keep more of them (engine.grammar.compile_processes, "
-        "engine.grammar.kept)."
+        "Let the engine keep more compiled schemas (engine.grammar.kept) and, where several organizations send new "
+        "ones, compile more at a time (engine.grammar.compile_processes): of one organization it compiles one."
     ),
     Fix.REPAIR_ENGINE_LINK: "Look at the way to the engine: its network, its HTTP front end's CPU, its tokenizer.",
     Fix.REPAIR_COUNTERS: (

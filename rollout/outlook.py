@@ -1,4 +1,4 @@
-"""How far a release is from its next stage: what each number still lacks, and how long that takes at the pace so far.
+"""How far a release is from its next stage: what each number still lacks, and how long that takes at this pace.
 
 For people alone: nothing is decided by it, so it may be an estimate.
 """
@@ -53,9 +53,8 @@ def outlook(found: Verdict, policy: Policy, elapsed_s: float) -> Iterator[str]:
         yield from (each for each in found.missing if each.startswith("a pass of the slices"))
     votes = sum(one.candidate + one.control for one in found.harms if one.metric == "reviews")
     if votes < policy.least_votes:
-        after = _after((policy.least_votes - votes) * elapsed_s / votes) if votes else "none came so far"
-        told = f"{policy.least_votes - votes:,} more decisive votes of reviewers ({votes:,} of {policy.least_votes:,})"
-        yield f"{told}: {after}"
+        # of all stages so far, so that this one's pace says nothing of them
+        yield f"{policy.least_votes - votes:,} more decisive votes of reviewers ({votes:,} of {policy.least_votes:,})"
 
 
 def is_last(found: Verdict, policy: Policy) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-EXIT = {"pass": 0, "fail": 1, "inconclusive": 3}
+GATE_EXIT = {"pass": 0, "fail": 1, "inconclusive": 3}
 """By the decision of the eval gate, or of the quantization gate."""
-DIAGNOSIS = {"nothing_found": 0, "found": 4, "not_enough_evidence": 2}
+DIAGNOSIS_EXIT = {"nothing_found": 0, "found": 4, "not_enough_evidence": 2}
 """By the outcome: a finding has a code that no error has, so that a script can tell the two apart."""

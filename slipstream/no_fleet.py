@@ -35,10 +35,11 @@ def no_fleet(refused: Mapping[str, ConfigError], given: Mapping[str, str]) -> No
         would_do = (
             f" There {option} {math.ceil(nearest.least_s * 1e3):,} or more would do, if nothing else is too much."
         )
-    others = f", the nearest of {', '.join(refused)}," if len(refused) > 1 else ""
+    others = f" (tried: {', '.join(refused)})" if len(refused) > 1 else ""
+    more = "other cards with --gpu" if option == "--precision" else "other cards with --gpu and --precision"
     return NoFleetFits(
-        f"{option}: {given.get(option, 'as it is')}; no fleet is large enough. With {kind}{others} "
-        f"{nearest.message.rstrip('.')}.{would_do} Give another {option}, or other cards with --gpu and --precision.",
+        f"{option}: {given.get(option, 'as it is')}; no fleet is large enough. With {kind}{others}: "
+        f"{nearest.message.rstrip('.')}.{would_do} Give another {option}, or {more}.",
         param=option,
     )
 

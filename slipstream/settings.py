@@ -164,7 +164,7 @@ def reachable(host: str) -> str:
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
 
 
-def read_file(path: Path | None) -> Path | None:
+def settings_file(path: Path | None) -> Path | None:
     """The file that `load` reads; None: there is none."""
     default = Path(DEFAULT_FILE)
     return default if path is None and default.is_file() else path
@@ -175,7 +175,7 @@ def load(path: Path | None, overrides: Mapping[str, Any] | None = None) -> Setti
 
     Raises ConfigError.
     """
-    path = read_file(path)
+    path = settings_file(path)
     environ = {name: value for name, value in os.environ.items() if name != API_KEY_VARIABLE}  # a client's, no setting
     loaded = settings.load(Settings, path, environ, overrides, RENAMED, instead=INSTEAD, inherited=INHERITED)
     if loaded.local.migration_database_url and not loaded.local.database_url:

@@ -79,10 +79,9 @@ def _iso(at: datetime) -> str:
     return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def pages(ids: Mapping[str, str]) -> dict[str, list[View]]:
+def pages(ids: Mapping[str, str], now: datetime) -> dict[str, list[View]]:
     """By route. ids: of one thing of each kind, by the names that routes give their parameters; `largest_projects` and
-    `largest_keys`: those that a chart of usage draws, with commas."""
-    now = datetime.now(UTC)
+    `largest_keys`: those that a chart of usage draws, with commas. now: where periods end."""
     return {**_entry(), **_tenants(ids, now), **_operations(ids, now)}
 
 

@@ -13,9 +13,9 @@ from diagnosis.finding import Cause, Phase, Verdict, WouldNotHelp
 from diagnosis.fix import Fix
 from diagnosis.measure import Measure
 from diagnosis.objectives import Objectives
-from diagnosis.rules.of_the_gateway import GatewayPhase
+from diagnosis.rules.one_phase import OnePhase
 
-RULE = GatewayPhase(
+RULE = OnePhase(
     Cause.GRAMMAR,
     Phase.GRAMMAR,
     Measure.GRAMMAR,
@@ -24,11 +24,11 @@ RULE = GatewayPhase(
         WouldNotHelp(Fix.REPAIR_ENGINE_LINK, "the engine has the request, and compiles its schema"),
         WouldNotHelp(Fix.CHUNKED_PREFILL, "the prompt is not computed yet"),
         WouldNotHelp(Fix.PREFIX_CACHING, "the prompt is not computed yet"),
-        WouldNotHelp(Fix.MORE_REPLICAS, "each of them compiles the schema for itself"),
         WouldNotHelp(Fix.WEIGHT_QUANTIZATION, "the model has no part in it"),
     ),
     ("Is it one schema that changes with every request (a date, an id in an enumeration), or many that stay?",),
     least=ENGINE,
+    not_measured="no engine told how long grammars were compiled",
 )
 
 

@@ -45,7 +45,7 @@ def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
     whose = "; ".join(f"{each.label}: {each.count:,}" for each in now.refused[:3])
     waits, share = by_count[0].code not in MONEY, by_count[0].rule == FAIR_SHARE
     most = refused_beyond_shares(now)
-    named = [most.told("were refused beyond a fair share")] if flood and most and most.clear else []
+    named = [most.told("were refused beyond a fair share")] if flood and most and most.is_concentrated else []
     fixes = (Fix.PACE_REQUESTS, Fix.RAISE_LIMIT) if waits else (Fix.RAISE_LIMIT,)
     return Finding(
         cause=Cause.LIMITS,
@@ -66,6 +66,6 @@ def floods(window: Window) -> bool:
     Of an organization that is asked about alone it is: what the router tells apart is its own doing.
     """
     most = refused_beyond_shares(window)
-    if most is None or most.whole < FEWEST:
+    if most is None or most.total < FEWEST:
         return False
-    return most.whole >= (ONES if most.clear or most.alone else FLOOD) * window.requests
+    return most.total >= (ONES if most.is_concentrated or most.alone else FLOOD) * window.requests

@@ -38,7 +38,7 @@ def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
         why = lacking(evidence, Measure.WAIT, "no waits were measured")
         return Clear(Cause.QUEUE) if why is None else NotEnough(Cause.QUEUE, why)
     whose = waiting(evidence.now)
-    named = whose.told(f"waited {WAITED_MS:.0f} ms and longer") if waited and whose and whose.clear else None
+    named = whose.told(f"waited {WAITED_MS:.0f} ms and longer") if waited and whose and whose.is_concentrated else None
     kind, fixes = _kind(evidence)
     if named is not None:
         fixes = (Fix.PACE_REQUESTS, *fixes)

@@ -8,9 +8,9 @@ from diagnosis.finding import Cause, Phase, Verdict, WouldNotHelp
 from diagnosis.fix import Fix
 from diagnosis.measure import Measure
 from diagnosis.objectives import Objectives
-from diagnosis.rules.of_the_gateway import GatewayPhase
+from diagnosis.rules.one_phase import OnePhase
 
-RULE = GatewayPhase(
+RULE = OnePhase(
     Cause.SLOW_FINISH,
     Phase.STREAM,
     Measure.STREAM,

@@ -11,6 +11,7 @@ import msgspec
 
 from contracts.errors import ConfigError
 from engines.performance.model_shape import ModelShape
+from speculative.eagle.config import VOCABULARY_MAPS
 
 USUAL_DRAFT_VOCABULARY = 32_000
 """Rows of an EAGLE-3 head's output, where the head cannot be read."""
@@ -20,8 +21,6 @@ ARCHITECTURES = {"eagle3": "Eagle3", "eagle": "Eagle"}
 LEAST_LAYERS = 7
 """Of a model whose head does not say which of its layers it reads: engines then take the second, the one before the
 middle and the last but three, which of fewer layers are not three."""
-VOCABULARY_MAPS = ("d2t", "t2d")
-"""Tensors of an EAGLE-3 head that lead from its vocabulary to the model's and back."""
 MOST_HEADER_BYTES = 100_000_000
 """What the format allows."""
 TRAIN = "docs/guides/train-the-models.md"

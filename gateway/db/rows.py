@@ -16,6 +16,9 @@ from sqlalchemy.dialects.postgresql.asyncpg import dialect
 
 ItemT = TypeVar("ItemT")
 _DIALECT = dialect()  # type: ignore[no-untyped-call]
+CUSTOM_PLANS = "SELECT set_config('plan_cache_mode', 'force_custom_plan', true)"
+"""In this transaction, for a statement whose values decide how much it reads: PostgreSQL makes one plan for any values
+of it after some runs, which costs such a report several times as much."""
 
 
 def columns_of(kind: type, *tables: FromClause, **computed: ColumnElement[Any]) -> list[ColumnElement[Any]]:

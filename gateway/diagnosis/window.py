@@ -32,6 +32,7 @@ from diagnosis.evidence import (
 )
 from diagnosis.measure import BEFORE_FIRST_TOKEN, Measure
 from diagnosis.objectives import Objectives
+from gateway.db.rows import CUSTOM_PLANS
 from gateway.diagnosis.counts import ARRIVED_MS, ASKED, Counts, RefusedOf, counts_of
 from gateway.metering.journal.request_id import first_at
 
@@ -42,8 +43,6 @@ SEARCHED = 12_000
 """Up to so many answered requests the share is looked for among all of them."""
 SHARES = ("1000", "0400", "0100", "0040")
 """Of which four last digits samples of more are, a sixteenth first: there is an index over each (migration 0037)."""
-CUSTOM_PLANS = "SELECT set_config('plan_cache_mode', 'force_custom_plan', true)"
-"""In this transaction. A plan for any values would read every request of the window."""
 QUANTILES = "ARRAY[0.5, 0.9, 0.95, 0.99]"
 SETS = {
     "tiers": ("tier",),

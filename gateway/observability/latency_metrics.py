@@ -105,8 +105,8 @@ class LatencyMetrics:
         self._engine_grammar = functools.cache(
             histogram(
                 "slipstream_engine_grammar_seconds",
-                "How long the grammar of a request's schema, tool or pattern was compiled before that, of requests for"
-                f" which one was, {told}.",
+                "How long requests waited until the grammar of their schema, tool or pattern was compiled, before their"
+                f" engine's queue, of requests for which one was, {told}.",
                 ["pool"],
                 buckets=FIRST_TOKEN_BUCKETS_S,
             ).labels

@@ -1,4 +1,4 @@
-"""What an operator is told of a release that may be started, and compares more than two versions of a model. Pure."""
+"""What an operator is told of a release that may be started and differs in more than the version. Pure."""
 
 from __future__ import annotations
 

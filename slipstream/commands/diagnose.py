@@ -14,7 +14,7 @@ import msgspec
 
 from contracts.errors import ConfigError
 from slipstream.commands.options import Deployment, deployment_options
-from slipstream.exit_codes import DIAGNOSIS
+from slipstream.exit_codes import DIAGNOSIS_EXIT
 from slipstream.moment import MOMENT, SPAN, moment, span
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def diagnose(
 
     found = administer(deployment, work)
     print(msgspec.json.encode(found).decode() if as_json else text_of(found))
-    sys.exit(DIAGNOSIS[found.outcome])
+    sys.exit(DIAGNOSIS_EXIT[found.outcome])
 
 
 async def _audited(url: str, key_file: Path | None, ca_file: str | None) -> Audit:

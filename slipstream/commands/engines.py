@@ -62,10 +62,10 @@ def render(
     """
     from slipstream.commands.options import load_settings
     from slipstream.engine_launch import launches
-    from slipstream.settings import read_file
+    from slipstream.settings import settings_file
 
     settings = load_settings(deployment.config_file, local__data=deployment.data)
-    source = read_file(deployment.config_file)
+    source = settings_file(deployment.config_file)
     specs = launches(settings, pool, replica, speculation or "", "" if source is None else str(source.absolute()))
     if output is not None:
         _write(output, specs)

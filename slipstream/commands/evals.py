@@ -14,7 +14,7 @@ import msgspec
 from contracts.errors import ConfigError, NotFound
 from slipstream.commands.options import Deployment, deployment_options
 from slipstream.eval_progress import plan_of, progress_of
-from slipstream.exit_codes import EXIT
+from slipstream.exit_codes import GATE_EXIT
 from slipstream.hints import command
 from slipstream.slice_names import all_slice_names, slice_margins, slice_names
 from slipstream.table import table
@@ -152,7 +152,7 @@ def compare(
     found = _follow(deployment, _comparison, made.id) if wait else made
     _print_comparison(found, as_json)
     if wait:
-        sys.exit(1 if found.decision is None else EXIT[found.decision])
+        sys.exit(1 if found.decision is None else GATE_EXIT[found.decision])
 
 
 @evals.command(name="slices")

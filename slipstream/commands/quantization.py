@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from slipstream.exit_codes import EXIT
+from slipstream.exit_codes import GATE_EXIT
 
 if TYPE_CHECKING:
     from engines.embedded.quantization.passages import Passage
@@ -226,7 +226,7 @@ def gate(
         _show_verdict(found)
     _write(output, found)
     _export(export, found.report)
-    raise SystemExit(EXIT[found.decision])
+    raise SystemExit(GATE_EXIT[found.decision])
 
 
 def _scheme(fields: dict[str, Any]) -> Scheme:

@@ -9,11 +9,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from contracts.errors import ConfigError
-from speculative.eagle.config import ARCHITECTURE, HeadConfig
+from speculative.eagle.config import ARCHITECTURE, VOCABULARY_MAPS, HeadConfig
 from speculative.eagle.head import EagleHead
-
-MAPS = ("d2t", "t2d")
-"""Tensors that lead from the draft's vocabulary to the target's and back."""
 
 
 def save(head: EagleHead, folder: Path, dtype: torch.dtype = torch.bfloat16) -> None:
@@ -42,7 +39,7 @@ def save(head: EagleHead, folder: Path, dtype: torch.dtype = torch.bfloat16) -> 
         name: (tensor.to(dtype) if tensor.is_floating_point() else tensor).contiguous().cpu()
         for name, tensor in head.state_dict().items()
         # vLLM has a map for a smaller vocabulary only, and refuses one that it has no place for
-        if name not in MAPS or not head.config.guesses_all
+        if name not in VOCABULARY_MAPS or not head.config.guesses_all
     }
     save_file(tensors, str(folder / "model.safetensors"))
 
@@ -60,7 +57,7 @@ def load(folder: Path, dtype: torch.dtype = torch.float32) -> EagleHead:
     tensors = load_file(str(folder / "model.safetensors"))
     state = head.state_dict()
     if config.guesses_all:
-        tensors = {name: state[name] for name in MAPS} | tensors
+        tensors = {name: state[name] for name in VOCABULARY_MAPS} | tensors
     expected = {name: tuple(tensor.shape) for name, tensor in state.items()}
     for name, shape in expected.items():
         # SGLang would leave a missing one at random and skip an unknown one in silence

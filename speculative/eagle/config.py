@@ -5,6 +5,8 @@ from __future__ import annotations
 import msgspec
 
 ARCHITECTURE = "LlamaForCausalLMEagle3"
+VOCABULARY_MAPS = ("d2t", "t2d")
+"""Tensors of a head that lead from its vocabulary to the target's and back."""
 
 
 class HeadConfig(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from datetime import UTC, datetime
 
 import pytest
 
@@ -15,7 +16,7 @@ from tests.deployment import ROOT
 @pytest.fixture
 def views() -> dict[str, list[View]]:
     """By route, of things with made up ids."""
-    return pages(defaultdict(lambda: "7"))
+    return pages(defaultdict(lambda: "7"), datetime.now(UTC))
 
 
 def test_every_route_of_the_console_is_loaded(views: dict[str, list[View]]) -> None:

@@ -26,6 +26,11 @@ WALKS = [
     for whose in ("ours", "operator")
     for role in Role
 ]
+PRICE_IN_FORCE = """
+INSERT INTO gateway.prices (model, valid_from, input_micro, cached_input_micro, cache_write_micro, output_micro)
+VALUES ('ended by nobody', now() - interval '1 hour', 1, 1, 1, 1)
+"""
+"""One that can be ended, whenever the walk comes by."""
 OF_TENANTS = {"/operations/requests/$requestId"}
 """Pages below /operations of which a tenant may read a part: its own request."""
 
@@ -34,6 +39,7 @@ OF_TENANTS = {"/operations/requests/$requestId"}
 async def people(deployed: Deployment) -> AsyncIterator[People]:
     """Of a deployment with one thing of every kind."""
     async with people_of(deployed) as there:
+        await there.database.execute(PRICE_IN_FORCE)
         yield there
 
 

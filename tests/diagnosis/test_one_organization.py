@@ -104,7 +104,7 @@ def test_a_few_that_were_turned_away_are_nothing(seed: int) -> None:
     ],
 )
 def test_what_is_concentrated(count: int, whole: int, requests: int, clear: bool) -> None:
-    assert Concentration("bolt", count, whole, requests, 1_000).clear is clear
+    assert Concentration("bolt", count, whole, requests, 1_000).is_concentrated is clear
 
 
 def test_nobody_is_named_where_nothing_was_refused() -> None:

@@ -19,7 +19,7 @@ from diagnosis.finding import Cause
 from diagnosis.fix import Fix
 from diagnosis.tree import Outcome
 from slipstream.__main__ import cli
-from slipstream.exit_codes import DIAGNOSIS
+from slipstream.exit_codes import DIAGNOSIS_EXIT
 from tests.certificates import write_certificate
 from tests.deployment import ROOT
 from tests.diagnosis.traffic import CHANGES, WINDOW, rows
@@ -131,11 +131,11 @@ async def test_as_much_as_may_be_judged_at_once_is(
 
 
 def test_a_finding_ends_with_a_code_that_no_error_has() -> None:
-    assert set(DIAGNOSIS) == set(Outcome)
-    assert DIAGNOSIS[Outcome.FOUND] not in (0, 1, 2)
+    assert set(DIAGNOSIS_EXIT) == set(Outcome)
+    assert DIAGNOSIS_EXIT[Outcome.FOUND] not in (0, 1, 2)
     told = cli.commands["diagnose"].help or ""
-    assert f"{DIAGNOSIS[Outcome.FOUND]} when something is" in told
-    assert f"{DIAGNOSIS[Outcome.NOT_ENOUGH_EVIDENCE]} when there is not enough evidence" in told
+    assert f"{DIAGNOSIS_EXIT[Outcome.FOUND]} when something is" in told
+    assert f"{DIAGNOSIS_EXIT[Outcome.NOT_ENOUGH_EVIDENCE]} when there is not enough evidence" in told
 
 
 async def test_the_ledger_is_printed_with_what_was_measured(

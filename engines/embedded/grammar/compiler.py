@@ -57,16 +57,20 @@ class GrammarCompiler:
         Raises InvalidField naming what the grammar has that is wrong, not supported or too complex; what `Turns.turn`
         raises; and Overloaded when no process can be started.
         """
-        guide = self._guides.get(tenant, spec.text)
+        guide = self.kept(spec, tenant)
         if guide is not None:
             return guide
         async with (self._plain_turns if spec.plain else self._tried_turns).turn(tenant):
             # somebody else of this tenant may have had it compiled meanwhile
-            guide = self._guides.get(tenant, spec.text)
+            guide = self.kept(spec, tenant)
             if guide is None:
                 guide = await (self._plainly(spec) if spec.plain else self._tried(spec))
                 self._guides.put(tenant, spec.text, guide)
         return guide
+
+    def kept(self, spec: GrammarSpec, tenant: str = "") -> Guide | None:
+        """What `compile` would return at once."""
+        return self._guides.get(tenant, spec.text)
 
     def close(self) -> None:
         """End the processes. Nobody waits for what is compiled in a thread; it is short."""

@@ -114,11 +114,15 @@ class Decoder:
         return self._request(body, await self._prompts(body), asked, "prompt")
 
     async def _guide(self, form: GrammarSpec | None, body: SamplingFields) -> tuple[Guide | None, float]:
-        """And how many seconds it took, the wait for a compiler among them."""
+        """And how many seconds it took, the wait for a compiler among them; 0 for one that was kept."""
         if form is None:
             return None, 0.0
+        grammars, tenant = self._service.grammars, body.cache_salt or ""
+        kept = grammars.kept(form, tenant)
+        if kept is not None:
+            return kept, 0.0
         began_s = time.monotonic()
-        guide = await self._service.grammars.compile(form, body.cache_salt or "")
+        guide = await grammars.compile(form, tenant)
         return guide, time.monotonic() - began_s
 
     async def _prompts(self, body: CompletionBody) -> tuple[tuple[int, ...], ...]:

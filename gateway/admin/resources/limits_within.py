@@ -63,6 +63,7 @@ async def list_limits_within(call: AdminCall, organization_id: UUID, query: Limi
         .select_from(api_keys.join(projects))
         .where(projects.c.organization_id == organization_id, state_of(api_keys) == KeyState.ACTIVE.value),
     ).subquery("subjects")
+    # as `Rule.name` of gateway/limits/levels.py
     named = func.concat(limits.c.level, ":", limits.c.subject_id, ":", func.coalesce(limits.c.tier, "*"))
     pairs = [part for name in Limits.__struct_fields__ for part in (literal(name), limits.c[name])]
     rules = (

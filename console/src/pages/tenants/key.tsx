@@ -5,6 +5,7 @@ import { StateBadge } from "../../components/badge";
 import { Card, Facts, Page } from "../../components/page";
 import { Pending } from "../../components/pending";
 import { FullTime, Time } from "../../components/time";
+import { useMyself } from "../../shell/session";
 import { stillOpens } from "./earlier-secret";
 import { KeyActions } from "./key-actions";
 import { LimitsOf } from "./limits-of";
@@ -12,6 +13,21 @@ import { LimitsOf } from "./limits-of";
 const route = getRouteApi("/signed/org/$organizationId/projects/$projectId/keys/$keyId");
 
 export function KeyPage() {
+  const { organizationId } = route.useParams();
+  return useMyself().can("keys.read", organizationId) ? <Key /> : <LimitsOfKey />;
+}
+
+/** For a role that sets limits and does not read keys. */
+function LimitsOfKey() {
+  const { organizationId, keyId } = route.useParams();
+  return (
+    <Page title="Key" about="Your role sees its limits, not the key itself.">
+      <LimitsOf level="key" subjectId={keyId} organizationId={organizationId} />
+    </Page>
+  );
+}
+
+function Key() {
   const { organizationId, projectId, keyId } = route.useParams();
   const key = useQuery({
     queryKey: ["key", keyId],

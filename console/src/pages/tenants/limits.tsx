@@ -75,8 +75,7 @@ function Holds({
       id: "limit",
       heading: "Effective limit",
       right: true,
-      value: (row) => row.limit,
-      cell: (row) => shownLimit(row.counter, row.limit, money),
+      value: (row) => shownLimit(row.counter, row.limit, money),
     },
     {
       id: "from",
