@@ -16,7 +16,8 @@ anatomy: "TTFT is a derived metric: you fix it by fixing the phase that dominate
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import exp, lgamma, log, log1p
+from math import exp, lgamma, log, log1p, sqrt
+from statistics import NormalDist
 
 import msgspec
 
@@ -28,6 +29,11 @@ LEAST = 30
 """Requests for a median."""
 FEWEST, CHANCE = 5, 0.0001
 """Of requests beyond an objective: one alone is its own story; and how seldom chance may bring so many."""
+WIDE = 10_000.0
+"""The variance from which on a binomial distribution is taken for the normal one."""
+_SURE = NormalDist().inv_cdf(1.0 - CHANCE)
+"""Standard deviations beyond the mean."""
+NEGLIGIBLE = 1e-12
 MEDIAN = "p50"
 RATIOS = {MEDIAN: 1.5}
 TAIL_RATIO = 2.0
@@ -149,14 +155,24 @@ def missing(evidence: Evidence, measure: Measure, objectives: Objectives, number
 
 
 def surely_more(count: int, n: int, share: float) -> bool:
-    """Whether so many of n are more than a share of them, and not by chance: by the binomial distribution."""
-    if count < FEWEST:
+    """Whether so many of n are more than a share of them, and not by chance: by the binomial distribution, and where
+    that is wide by the normal one, whose tail is the same there: counts of a busy week are millions."""
+    if count < FEWEST or count <= share * n:
         return False
-    below = sum(
-        exp(lgamma(n + 1) - lgamma(k + 1) - lgamma(n - k + 1) + k * log(share) + (n - k) * log1p(-share))
-        for k in range(count)
-    )
-    return 1.0 - below < CHANCE and count > share * n
+    if share <= 0.0:
+        return True
+    variance = n * share * (1 - share)
+    if variance > WIDE:
+        return count - share * n > _SURE * sqrt(variance)
+    ways = lgamma(n + 1) - lgamma(count + 1) - lgamma(n - count + 1)
+    term, tail = exp(ways + count * log(share) + (n - count) * log1p(-share)), 0.0
+    # terms fall from here on; those that are left out come to less than what tells a tail from CHANCE
+    for k in range(count, n + 1):
+        tail += term
+        if tail >= CHANCE or term < NEGLIGIBLE:
+            break
+        term *= (n - k) / (k + 1) * share / (1 - share)
+    return tail < CHANCE
 
 
 def lacking(evidence: Evidence, measure: Measure, absent: str, *, growth_alone: bool = False) -> str | None:

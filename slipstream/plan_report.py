@@ -200,8 +200,9 @@ def _split(plan: Plan) -> Iterator[str]:
     else:
         told += (
             f"Split, {split.prefill_replicas:,} replicas for prefill and {split.decode_replicas:,} for decoding would "
-            f"do, {split.replicas:,} where {plan.replicas.needed:,} do both."
+            f"do, {split.replicas:,} where {plan.replicas.needed:,} do both"
         )
+        told += ": streams are smoother, for more replicas." if split.replicas > plan.replicas.needed else "."
     yield from textwrap.wrap(told, COLUMNS)
 
 

@@ -155,7 +155,7 @@ CONTROLLERS = (
         delete(adapters.delete_adapter, Can.FLEET_WRITE, operator_only=True),
     ),
     controller(
-        "/organizations/{organization_id}/limits/within", get(limits_within.list_limits_within, Can.LIMITS_READ)
+        "/organizations/{organization_id}/limits/within", report(limits_within.list_limits_within, Can.LIMITS_READ)
     ),
     limits_at("/organizations/{organization_id}/limits", Level.ORGANIZATION, "an organization's", operator_only=True),
     limits_at("/projects/{project_id}/limits", Level.PROJECT, "a project's"),

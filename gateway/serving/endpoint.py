@@ -49,6 +49,8 @@ from telemetry.current_request import CurrentRequest, current_request
 
 POOL_HEADER = b"x-slipstream-pool"
 """Names the pool that is to answer one of the deployment's own requests."""
+LET_IN_S = 0.001
+"""Seconds that a large body waits once it is decoded."""
 LONG_ON_ITS_WAY_S = 0.5
 """After which a body's key is looked at again: revocations hold within a second."""
 
@@ -156,11 +158,11 @@ class InferenceEndpoint(Generic[AskedT]):
             arrival.pool = self._pool(arrival.headers, key)
             async with self._room_for(arrival.headers, organization_id):
                 body = await self._body(arrival.headers, receive, connection, organization_id)
-                if arrival.clock.age_s > LONG_ON_ITS_WAY_S:  # a key may have been revoked meanwhile
-                    key = await self._key(self._format.authorization(arrival.headers), connection.network)
                 async with self._deadline():
                     asked = await self._asked(arrival, body, organization_id)
                     del body  # what was asked has it all once more
+                    if arrival.clock.age_s > LONG_ON_ITS_WAY_S:  # a key may have been revoked meanwhile
+                        key = await self._key(self._format.authorization(arrival.headers), connection.network)
                     return await self._prepared(arrival, key, asked)
         except SlipstreamError as error:
             self._shares.spend(organization_id, REFUSAL_S)
@@ -274,9 +276,9 @@ class InferenceEndpoint(Generic[AskedT]):
             arrival.wire_format = self._format_of(body)
             asked: Asked = arrival.wire_format.decode(body)
         if len(body) >= LARGE_BYTES:
-            # to count what was decoded holds the loop as long once more; `sleep(0)` would let neither timers nor
-            # sockets in between
-            await self._shares.turn(organization_id)
+            # to count what was decoded holds the loop as long once more; `sleep(0)` lets neither timers nor sockets in
+            # between
+            await asyncio.sleep(LET_IN_S)
         return asked
 
     @contextlib.asynccontextmanager

@@ -95,8 +95,8 @@ def diagnose(
     """Say which phase makes requests slow, by which evidence, what to change, and what would not help.
 
     What was measured of the requests is compared with the time before and with their objectives. Ends with 0 when
-    nothing is found, 4 when something is, 2 when there is not enough evidence (and for a wrong option or setting), 1
-    for any other error.
+    nothing is found, 4 when something is, 3 when there is not enough evidence; 2 for a wrong option, a wrong
+    setting or a database that cannot be reached, 1 for any other error.
 
     \b
     Examples:

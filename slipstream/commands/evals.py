@@ -139,6 +139,7 @@ def compare(
     Exits with 0 for pass, 1 for fail or when it did not end well, and 3 for inconclusive.
     """
     from gateway.admin.resources.evals import NewComparison, create_eval_comparison
+    from gateway.admin.resources.pools import list_pools
     from slipstream.administration import administer, converted
 
     rule = {**slice_margins(margins, "--margin"), "alpha": alpha, "first_look": first_look}
@@ -148,7 +149,15 @@ def compare(
         "rule": {name: value for name, value in rule.items() if value is not None},
     }
     body = converted(values, NewComparison)
-    made = administer(deployment, lambda call: create_eval_comparison(call, body))
+
+    async def create(call: AdminCall) -> Comparison:
+        names = [pool.name for pool in (await list_pools(call)).data]
+        for pool in (body.baseline_pool, body.candidate_pool):
+            if names and pool not in names:
+                raise ConfigError(f"there is no pool {pool!r}; pools: {', '.join(names)}")
+        return await create_eval_comparison(call, body)
+
+    made = administer(deployment, create)
     found = _follow(deployment, _comparison, made.id) if wait else made
     _print_comparison(found, as_json)
     if wait:

@@ -95,6 +95,7 @@ def _without_supervisor(folder: DataFolder, deployment: Deployment) -> str:
     )
     if deployment.config_file is not None:
         return f"{said}; the router does not answer"
+    said += "" if gateways else "; start it with `slipstream up`"
     return f"{said}; a router or worker that was started by itself is found by its settings: name them with --config"
 
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from datetime import timedelta
+from fractions import Fraction
+from math import comb
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from contracts.generation import Tier
 from contracts.length_class import LengthClass
 from contracts.objectives import Objective
-from diagnosis.comparison import surely_more
+from diagnosis.comparison import CHANCE, FEWEST, surely_more
 from diagnosis.evidence import Evidence, Failure
 from diagnosis.finding import Cause
 from diagnosis.objectives import Objectives
@@ -134,3 +139,26 @@ def test_a_request_that_failed_on_two_engines_is_one() -> None:
     window = window_of([*failed, *requests(300.0, 300.0, 0, 297)], BEGAN, BEGAN + WINDOW)
     assert (window.failures, window.retried) == ((Failure("engine_failed", 3),), 0)
     assert Cause.ENGINE_FAILURES in diagnose(Evidence(now=window, before=window)).clear
+
+
+def plainly(count: int, n: int, share: float) -> bool:
+    """All of the binomial distribution's terms, exactly."""
+    of = Fraction(share)
+    below = sum(comb(n, k) * of**k * (1 - of) ** (n - k) for k in range(count))
+    return count >= FEWEST and 1 - below < Fraction(CHANCE) and count > of * n
+
+
+@given(st.integers(1, 150), st.floats(0.001, 0.95), st.data())
+@settings(max_examples=60, deadline=None)
+def test_more_than_chance_is_what_all_terms_come_to(n: int, share: float, data: st.DataObject) -> None:
+    count = data.draw(st.integers(0, n))
+    assert surely_more(count, n, share) is plainly(count, n, share)
+
+
+@pytest.mark.parametrize(("n", "share"), [(45_000, 0.5), (1_000_000, 0.02), (2_000_000_000, 0.3)])
+def test_of_millions_the_normal_distribution_decides(n: int, share: float) -> None:
+    """Where a sum over all of them would hold the gateway for seconds. 3.72 deviations: one in 10,000."""
+    deviation = math.sqrt(n * share * (1 - share))
+    assert surely_more(round(n * share + 3.8 * deviation), n, share)
+    assert not surely_more(round(n * share + 3.6 * deviation), n, share)
+    assert surely_more(n, n, share)

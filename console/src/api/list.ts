@@ -73,6 +73,17 @@ export async function readEvery<Row>(
   return { rows: rows.slice(0, most), hasMore: cursor !== undefined || rows.length > most };
 }
 
+/** So many are offered to choose from. */
+export const MOST_CHOICES = 5000;
+
+/** Rows to choose from, or to take names from: the first ones where there are more than anybody scrolls through. */
+export async function readChoices<Row>(
+  fetchPage: (cursor: string | undefined) => Promise<ApiPage<Row>>,
+): Promise<Row[]> {
+  const signal = new AbortController().signal;
+  return (await readEvery(fetchPage, MOST_CHOICES, () => {}, signal)).rows;
+}
+
 /** Every row, for charts and sums. Raises where there are more than `most`. */
 export async function readAll<Row>(
   fetchPage: (cursor: string | undefined) => Promise<ApiPage<Row>>,

@@ -79,6 +79,11 @@ export interface Figure {
   note?: ReactNode;
 }
 
+/** An amount may be longer than its field is wide: its currency then stands on a line of its own. */
+function breakable(text: string): string {
+  return text.replaceAll("\u00a0", " ");
+}
+
 export function Stats({ figures }: { figures: Figure[] }) {
   return (
     <dl className="stats">
@@ -86,7 +91,7 @@ export function Stats({ figures }: { figures: Figure[] }) {
         <div className="stat" key={figure.name}>
           <dt>{figure.name}</dt>
           <dd>
-            {figure.value}
+            {typeof figure.value === "string" ? breakable(figure.value) : figure.value}
             {figure.note && (
               <>
                 {" "}

@@ -135,6 +135,7 @@ async def create_price(call: AdminCall, body: NewPrice) -> CreatedPrice:
 
 async def update_price(call: AdminCall, price_version: str, body: PriceChanges) -> ModelPrice:
     """End a price, a minute from now at the earliest, or let it go on."""
+    await _one_at_a_time(call, (await find_price(call, price_version, for_update=False)).model)
     before = await find_price(call, price_version)
     valid_until = None if body.valid_until is None else moment(body.valid_until, "valid_until")
     if valid_until is not None and valid_until <= before.valid_from:
@@ -166,6 +167,11 @@ async def delete_price(call: AdminCall, price_version: str) -> ModelPrice:
     model = (await find_price(call, price_version, for_update=False)).model
     await _one_at_a_time(call, model)
     before = await find_price(call, price_version)
+    if before.valid_from < datetime.now(UTC) + NOTICE - ON_ITS_WAY:
+        raise Conflict(
+            f"The price {before.version} has begun, or begins within a minute, and stays: gateways know it already. "
+            "End it instead."
+        )
     try:
         await call.value(delete(prices).where(prices.c.version == before.version))
     except asyncpg.RestrictViolationError:

@@ -295,6 +295,34 @@ async def test_prices_follow_each_other(people: People) -> None:
     assert (await operator.ask("PATCH", "/prices/nothing", {"valid_until": None})).status == 404
 
 
+async def test_a_price_that_gateways_know_by_now_is_not_taken_back(people: People) -> None:
+    operator = await people.operator()
+    version = await people.database.fetchval(
+        "INSERT INTO gateway.prices (model, valid_from, input_micro, cached_input_micro, cache_write_micro,"
+        " output_micro) VALUES ($1, now() + interval '30 seconds', 1, 1, 1, 1) RETURNING version",
+        f"m-{uuid4()}",
+    )
+    answer = await operator.ask("DELETE", f"/prices/{version}")
+    assert answer.status == 409
+    assert "begins within a minute" in answer.body["error"]["message"]
+
+
+async def test_a_price_is_ended_while_the_next_one_is_taken_back(people: People) -> None:
+    """Both touch the first price: neither waits for what the other holds."""
+    operator = await people.operator()
+    for _ in range(6):
+        rates = {"model": f"m-{uuid4()}", "input_micro": 1, "output_micro": 1}
+        first = await operator.make("/prices", {**rates, "valid_from": "2026-01-01T00:00:00Z"})
+        second = await operator.make("/prices", {**rates, "valid_from": "2090-01-01T00:00:00Z"})
+        answers = await asyncio.gather(
+            operator.ask("DELETE", f"/prices/{second['version']}"),
+            operator.ask("PATCH", f"/prices/{first['version']}", {"valid_until": "2091-01-01T00:00:00Z"}),
+        )
+        assert answers[0].status == 200, answers[0].body
+        # the price ends in 2091 where the second one is gone, and before that it has another by then
+        assert answers[1].status in (200, 409), answers[1].body
+
+
 async def test_a_price_that_is_taken_back_leaves_those_around_it_as_if_it_had_never_been(people: People) -> None:
     operator = await people.operator()
     model = f"m-{uuid4()}"

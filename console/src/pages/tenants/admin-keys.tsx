@@ -2,7 +2,7 @@ import { useQuery } from "@tanstack/react-query";
 import { getRouteApi } from "@tanstack/react-router";
 import { useState } from "react";
 import { api, read, type Schemas } from "../../api/client";
-import { readAll, useList } from "../../api/list";
+import { readChoices, useList } from "../../api/list";
 import { useAction } from "../../components/action";
 import { StateBadge } from "../../components/badge";
 import { Button } from "../../components/button";
@@ -180,7 +180,7 @@ function NewAdminKey({ organizationId, onClose }: { organizationId: string; onCl
   const accounts = useQuery({
     queryKey: ["service-accounts", organizationId, "for keys"],
     queryFn: () =>
-      readAll((cursor) =>
+      readChoices((cursor) =>
         read(
           api.GET("/admin/v1/organizations/{organization_id}/service-accounts", {
             params: {

@@ -1,7 +1,7 @@
 /** Names of an organization's projects, for rows that hold ids. */
 import { useQuery } from "@tanstack/react-query";
 import { api, read } from "../../api/client";
-import { readAll } from "../../api/list";
+import { readChoices } from "../../api/list";
 
 const STALE_MS = 60_000;
 
@@ -10,7 +10,7 @@ export function useProjects(organizationId: string) {
     queryKey: ["projects", organizationId, "all"],
     staleTime: STALE_MS,
     queryFn: () =>
-      readAll((cursor) =>
+      readChoices((cursor) =>
         read(
           api.GET("/admin/v1/organizations/{organization_id}/projects", {
             params: { path: { organization_id: organizationId }, query: { limit: 1000, cursor } },

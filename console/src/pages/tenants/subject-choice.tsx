@@ -1,7 +1,7 @@
 /** The organization, one of its projects, or one of that project's keys. */
 import { useQuery } from "@tanstack/react-query";
 import { api, read } from "../../api/client";
-import { readAll } from "../../api/list";
+import { MOST_CHOICES, readChoices } from "../../api/list";
 import { SelectField } from "../../components/field";
 import { Filters } from "../../components/filters";
 import { useMyself } from "../../shell/session";
@@ -29,7 +29,7 @@ export function SubjectChoice({
   const keys = useQuery({
     queryKey: ["keys", project, "choice"],
     queryFn: () =>
-      readAll((cursor) =>
+      readChoices((cursor) =>
         read(
           api.GET("/admin/v1/projects/{project_id}/keys", {
             params: { path: { project_id: project ?? "" }, query: { limit: 100, state: "active", cursor } },
@@ -64,6 +64,9 @@ export function SubjectChoice({
               {each.name}
             </option>
           ))}
+          {keys.data?.length === MOST_CHOICES && (
+            <option disabled>These are the first {MOST_CHOICES}; others have their limits on their page</option>
+          )}
         </SelectField>
       )}
     </Filters>
