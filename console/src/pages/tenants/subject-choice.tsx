@@ -65,7 +65,9 @@ export function SubjectChoice({
             </option>
           ))}
           {keys.data?.length === MOST_CHOICES && (
-            <option disabled>These are the first {MOST_CHOICES}; others have their limits on their page</option>
+            <option disabled>
+              These are the first {MOST_CHOICES}; others have their limits on their page
+            </option>
           )}
         </SelectField>
       )}
