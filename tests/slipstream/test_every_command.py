@@ -105,7 +105,7 @@ STEPS: tuple[Step, ...] = (
     ("pools remove", ("green",), {"desired_state.pool.remove"}),
     ("fleet rollback", ("5",), {"desired_state.rollback"}),
     ("evals run", ("--slices", "facts", "--no-wait"), {"eval_run.create"}),
-    ("evals compare", ("one", "two", "--slices", "facts", "--no-wait"), {"eval_comparison.create"}),
+    ("evals compare", ("old", "new", "--slices", "facts", "--no-wait"), {"eval_comparison.create"}),
     ("evals cancel", ("{comparison}",), {"eval_comparison.cancel"}),
     ("models cascade", ("m", "--comparison", "{passed}"), {"desired_state.cascade.approve"}),
     ("releases start", ("--model", "m", "--candidate", "new"), {"release.start"}),
@@ -147,8 +147,7 @@ IDS = {
                    jsonb_set(
                        jsonb_set(document, '{models,1,pool}', '"new"'), '{models,0,cascade}', '{"first": "other"}'
                    )
-              FROM gateway.desired_states ORDER BY version DESC LIMIT 1),
-        asked AS (UPDATE evals.runs SET pool = CASE pool WHEN 'one' THEN 'old' ELSE 'new' END)
+              FROM gateway.desired_states ORDER BY version DESC LIMIT 1)
         UPDATE evals.comparisons
            SET model = 'm', status = 'done', decision = 'pass', verdict = '{"slices": [{"lower": 0.0}]}',
                created_at = clock_timestamp()

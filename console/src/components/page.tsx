@@ -80,8 +80,17 @@ export interface Figure {
 }
 
 /** An amount may be longer than its field is wide: its currency then stands on a line of its own. */
-function breakable(text: string): string {
-  return text.replaceAll("\u00a0", " ");
+function breakable(text: string): ReactNode {
+  const [size, currency] = text.split("\u00a0");
+  return currency === undefined ? (
+    text
+  ) : (
+    <>
+      {`${size}\u00a0`}
+      <wbr />
+      {currency}
+    </>
+  );
 }
 
 export function Stats({ figures }: { figures: Figure[] }) {

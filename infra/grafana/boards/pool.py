@@ -83,7 +83,12 @@ BOARD = Board(
                     "slipstream_engine_prefill_seconds", "pool", where=POOL, of=(0.95,), name="{{pool}} prefill"
                 ),
                 *quantiles(
-                    "slipstream_engine_grammar_seconds", "pool", where=POOL, of=(0.95,), name="{{pool}} grammar"
+                    "slipstream_engine_grammar_seconds",
+                    "pool",
+                    where=POOL,
+                    of=(0.95,),
+                    name="{{pool}} grammar",
+                    quiet="no schema was compiled",
                 ),
             ),
             alerts=("latency/FirstTokenWaitsForPrefill",),
