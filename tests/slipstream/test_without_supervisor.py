@@ -56,7 +56,9 @@ def test_down_stops_what_up_started_and_names_the_rest(gateways: str, data_folde
 def test_a_folder_on_which_nothing_runs_is_said_to_be_one(data_folder: Path) -> None:
     data_folder.mkdir(exist_ok=True)
     seen = run("status", "--data", str(data_folder))
-    assert seen.stderr.startswith(f"`slipstream up` does not run on {data_folder}, nor does a gateway; start it with `slipstream up`; a router or ")
+    assert seen.stderr.startswith(
+        f"`slipstream up` does not run on {data_folder}, nor does a gateway; start it with `slipstream up`; a router or "
+    )
     keys = run("keys", "list", "--data", str(data_folder))
     assert keys.stderr.strip().endswith(
         f"is Slipstream up on this data folder? (slipstream status --data {data_folder}); if its processes were "
