@@ -57,7 +57,7 @@ def test_a_folder_on_which_nothing_runs_is_said_to_be_one(data_folder: Path) -> 
     data_folder.mkdir(exist_ok=True)
     seen = run("status", "--data", str(data_folder))
     assert seen.stderr.startswith(
-        f"`slipstream up` does not run on {data_folder}, nor does a gateway; start it with `slipstream up`; a router or "
+        f"`slipstream up` does not run on {data_folder}, nor does a gateway; start it with `slipstream up`; "
     )
     keys = run("keys", "list", "--data", str(data_folder))
     assert keys.stderr.strip().endswith(
