@@ -29,6 +29,13 @@ async def newest_state(connection: Connection) -> DesiredState:
     return DesiredState(version=0) if row is None else document.decode(row[0], row[1])
 
 
+def no_pool(state: DesiredState, name: str) -> str | None:
+    """The sentence that says that there is none of this name; None: there is."""
+    if state.pool(name) is not None:
+        return None
+    return f"there is no pool {name!r}; pools: {', '.join(one.name for one in state.pools) or 'none'}"
+
+
 def asked(state: DesiredState, model_name: str, pool_name: str | None) -> Asked | str:
     """What is asked; or the sentence that says why nothing can be."""
     model = state.model(model_name)
@@ -38,8 +45,8 @@ def asked(state: DesiredState, model_name: str, pool_name: str | None) -> Asked 
     if model.tier is not Tier.CHAT:
         return f"the model {model_name!r} is of the tier {model.tier.value}, and slices are conversations"
     pool = pool_name or model.pool
-    if state.pool(pool) is None:
-        return f"there is no pool {pool!r}; pools: {', '.join(one.name for one in state.pools) or 'none'}"
+    if (missing := no_pool(state, pool)) is not None:
+        return missing
     engine_model = model.engine_model or model.name
     if model.canary is not None and pool == model.canary.pool:
         engine_model = model.canary.engine_model or engine_model

@@ -49,8 +49,10 @@ from telemetry.current_request import CurrentRequest, current_request
 
 POOL_HEADER = b"x-slipstream-pool"
 """Names the pool that is to answer one of the deployment's own requests."""
+LONG_BYTES = 1_000_000
+"""A longer body holds the loop for milliseconds while it is decoded, and as long once more while it is counted."""
 LET_IN_S = 0.001
-"""Seconds that a large body waits once it is decoded."""
+"""Seconds that it waits between the two."""
 LONG_ON_ITS_WAY_S = 0.5
 """After which a body's key is looked at again: revocations hold within a second."""
 
@@ -275,9 +277,8 @@ class InferenceEndpoint(Generic[AskedT]):
         with self._charged(len(body), organization_id):
             arrival.wire_format = self._format_of(body)
             asked: Asked = arrival.wire_format.decode(body)
-        if len(body) >= LARGE_BYTES:
-            # to count what was decoded holds the loop as long once more; `sleep(0)` lets neither timers nor sockets in
-            # between
+        if len(body) > LONG_BYTES:
+            # `sleep(0)` lets neither timers nor sockets in
             await asyncio.sleep(LET_IN_S)
         return asked
 

@@ -138,8 +138,9 @@ def compare(
 
     Exits with 0 for pass, 1 for fail or when it did not end well, and 3 for inconclusive.
     """
+    from evals.runs.asked import no_pool
+    from gateway.admin.fleet_edit import in_force
     from gateway.admin.resources.evals import NewComparison, create_eval_comparison
-    from gateway.admin.resources.pools import list_pools
     from slipstream.administration import administer, converted
 
     rule = {**slice_margins(margins, "--margin"), "alpha": alpha, "first_look": first_look}
@@ -151,10 +152,10 @@ def compare(
     body = converted(values, NewComparison)
 
     async def create(call: AdminCall) -> Comparison:
-        names = [pool.name for pool in (await list_pools(call)).data]
+        state = (await in_force(call)).state
         for pool in (body.baseline_pool, body.candidate_pool):
-            if names and pool not in names:
-                raise ConfigError(f"there is no pool {pool!r}; pools: {', '.join(names)}")
+            if state.pools and (missing := no_pool(state, pool)) is not None:
+                raise ConfigError(missing)
         return await create_eval_comparison(call, body)
 
     made = administer(deployment, create)

@@ -57,19 +57,19 @@ export function useList<Row>(
 export async function readEvery<Row>(
   fetchPage: (cursor: string | undefined) => Promise<ApiPage<Row>>,
   most: number,
-  onRead: (rows: number) => void,
-  signal: AbortSignal,
+  onRead?: (rows: number) => void,
+  signal?: AbortSignal,
 ): Promise<Every<Row>> {
   const rows: Row[] = [];
   let cursor: string | undefined;
   do {
-    signal.throwIfAborted();
+    signal?.throwIfAborted();
     const page = await fetchPage(cursor);
     rows.push(...page.data);
-    onRead(rows.length);
+    onRead?.(rows.length);
     cursor = page.next_cursor ?? undefined;
   } while (cursor !== undefined && rows.length < most);
-  signal.throwIfAborted();
+  signal?.throwIfAborted();
   return { rows: rows.slice(0, most), hasMore: cursor !== undefined || rows.length > most };
 }
 
@@ -80,8 +80,7 @@ export const MOST_CHOICES = 5000;
 export async function readChoices<Row>(
   fetchPage: (cursor: string | undefined) => Promise<ApiPage<Row>>,
 ): Promise<Row[]> {
-  const signal = new AbortController().signal;
-  return (await readEvery(fetchPage, MOST_CHOICES, () => {}, signal)).rows;
+  return (await readEvery(fetchPage, MOST_CHOICES)).rows;
 }
 
 /** Every row, for charts and sums. Raises where there are more than `most`. */
@@ -89,15 +88,7 @@ export async function readAll<Row>(
   fetchPage: (cursor: string | undefined) => Promise<ApiPage<Row>>,
   most = 5000,
 ): Promise<Row[]> {
-  const rows: Row[] = [];
-  let cursor: string | undefined;
-  do {
-    const page = await fetchPage(cursor);
-    rows.push(...page.data);
-    cursor = page.next_cursor ?? undefined;
-    if (rows.length > most) {
-      throw new Error(`There are more than ${most} rows. Choose a shorter period or fewer groups.`);
-    }
-  } while (cursor !== undefined);
+  const { rows, hasMore } = await readEvery(fetchPage, most);
+  if (hasMore) throw new Error(`There are more than ${most} rows. Choose a shorter period or fewer groups.`);
   return rows;
 }

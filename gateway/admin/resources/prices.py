@@ -135,8 +135,7 @@ async def create_price(call: AdminCall, body: NewPrice) -> CreatedPrice:
 
 async def update_price(call: AdminCall, price_version: str, body: PriceChanges) -> ModelPrice:
     """End a price, a minute from now at the earliest, or let it go on."""
-    await _one_at_a_time(call, (await find_price(call, price_version, for_update=False)).model)
-    before = await find_price(call, price_version)
+    before = await _locked_price(call, price_version)
     valid_until = None if body.valid_until is None else moment(body.valid_until, "valid_until")
     if valid_until is not None and valid_until <= before.valid_from:
         raise InvalidField("Invalid value for 'valid_until': it is not after 'valid_from'.", param="valid_until")
@@ -164,10 +163,8 @@ async def delete_price(call: AdminCall, price_version: str) -> ModelPrice:
     The price that ended where this one was to begin goes on, to the next one after it if there is one, as if this one
     had never been; an end that somebody set stays.
     """
-    model = (await find_price(call, price_version, for_update=False)).model
-    await _one_at_a_time(call, model)
-    before = await find_price(call, price_version)
-    if before.valid_from < datetime.now(UTC) + NOTICE - ON_ITS_WAY:
+    before = await _locked_price(call, price_version)
+    if _too_soon(before.valid_from):
         raise Conflict(
             f"The price {before.version} has begun, or begins within a minute, and stays: gateways know it already. "
             "End it instead."
@@ -180,13 +177,13 @@ async def delete_price(call: AdminCall, price_version: str) -> ModelPrice:
     later = prices.alias("later").c
     following = (
         select(func.min(later.valid_from))
-        .where(later.model == model, later.valid_from > before.valid_from)
+        .where(later.model == before.model, later.valid_from > before.valid_from)
         .scalar_subquery()
     )
     goes_on = await fetchrow(
         call.connection,
         update(prices)
-        .where(prices.c.model == model, prices.c.valid_until == before.valid_from, prices.c.ended_by_next)
+        .where(prices.c.model == before.model, prices.c.valid_until == before.valid_from, prices.c.ended_by_next)
         .values(valid_until=following, ended_by_next=following.is_not(None))
         .returning(*_columns(call)),
     )
@@ -202,6 +199,12 @@ async def _one_at_a_time(call: AdminCall, model: str) -> None:
     await call.connection.execute("SELECT pg_advisory_xact_lock(hashtextextended($1, 1886546275))", model)
 
 
+async def _locked_price(call: AdminCall, version: str) -> ModelPrice:
+    """The price, once nobody else changes one of its model. Raises NotFound."""
+    await _one_at_a_time(call, (await find_price(call, version, for_update=False)).model)
+    return await find_price(call, version)
+
+
 def _columns(call: AdminCall) -> list[ColumnElement[Any]]:
     served = prices.c.model == any_(literal([model.name for model in call.fleet.models], ARRAY(Text)))
     return columns_of(ModelPrice, prices, served=served, currency=literal(call.currency))
@@ -215,8 +218,13 @@ def _not_served(model: str, served: list[str]) -> str:
     )
 
 
+def _too_soon(at: datetime) -> bool:
+    """Gateways that count by the prices they know may not hear of a change by then."""
+    return at < datetime.now(UTC) + NOTICE - ON_ITS_WAY
+
+
 def _require_notice(at: datetime, field: str) -> None:
-    if at < datetime.now(UTC) + NOTICE - ON_ITS_WAY:
+    if _too_soon(at):
         raise InvalidField(
             f"Invalid value for '{field}': a price changes a minute from now at the earliest; what has passed was "
             "billed, and gateways count money limits by the prices they know.",
