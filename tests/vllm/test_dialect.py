@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from typing import Any
 from uuid import uuid4
@@ -292,8 +293,11 @@ async def test_load_tells_what_runs_what_memory_it_holds_and_of_how_much(engine:
     assert before.capacity_tokens == BLOCKS * BLOCK_TOKENS
     stream, _ = await engine.begun(ask(TextPrompt((tuple(range(100, 400)),)), max_tokens=LONGEST, logit_bias=ENDLESS))
     load = await engine.until_load(lambda load: load.running == 1)
-    # three blocks; of its blocks it counts one less than it has
-    assert load.used_tokens == pytest.approx(3 * BLOCK_TOKENS, rel=1.1 / BLOCKS)
+    # of its blocks it counts one less than it has
+    blocks = load.used_tokens * (BLOCKS - 1) / before.capacity_tokens
+    assert blocks == pytest.approx(round(blocks), abs=0.01), "whole blocks"
+    # three of them the prompt's; on busy cores the answer has got on before it is asked
+    assert 3 <= round(blocks) <= math.ceil((300 + LONGEST) / BLOCK_TOKENS)
     assert load.max_running == 0, "told nowhere"
     stream.close()
 
