@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import random
 from typing import Any
 from uuid import uuid4
@@ -29,6 +28,8 @@ CHAT = ChatPrompt(({"role": "user", "content": "What is the capital of France?"}
 ENDLESS = {"5": 100.0}
 """A bias that leaves only one token possible: the stream runs until max_tokens."""
 LONGEST = 1_500
+AHEAD_TOKENS = 4
+"""For which it may hold memory before it counts them."""
 
 
 @pytest.fixture(scope="session")
@@ -291,15 +292,19 @@ async def test_load_tells_what_runs_what_memory_it_holds_and_of_how_much(engine:
     before = await engine.load()
     assert (before.running, before.waiting, before.used_tokens) == (0, 0, 0), "what is only cached does not count"
     assert before.capacity_tokens == BLOCKS * BLOCK_TOKENS
-    stream, _ = await engine.begun(ask(TextPrompt((tuple(range(100, 400)),)), max_tokens=LONGEST, logit_bias=ENDLESS))
-    load = await engine.until_load(lambda load: load.running == 1)
+    prompt = TextPrompt((tuple(range(100, 400)),))
+    answer_tokens = LONGEST
+    # on busy cores the answer may be beyond the prompt's three blocks before it is asked: then once more
+    while answer_tokens > 3 * BLOCK_TOKENS - 300 - AHEAD_TOKENS:
+        generated_before = await generated(engine)
+        stream, _ = await engine.begun(ask(prompt, max_tokens=LONGEST, logit_bias=ENDLESS))
+        load = await engine.until_load(lambda load: load.running == 1)
+        answer_tokens = await generated(engine) - generated_before
+        stream.close()
+        await engine.idle()
     # of its blocks it counts one less than it has
-    blocks = load.used_tokens * (BLOCKS - 1) / before.capacity_tokens
-    assert blocks == pytest.approx(round(blocks), abs=0.01), "whole blocks"
-    # three of them the prompt's; on busy cores the answer has got on before it is asked
-    assert 3 <= round(blocks) <= math.ceil((300 + LONGEST) / BLOCK_TOKENS)
+    assert load.used_tokens == pytest.approx(3 * BLOCK_TOKENS, rel=1.1 / BLOCKS)
     assert load.max_running == 0, "told nowhere"
-    stream.close()
 
 
 async def test_what_does_not_fit_is_thrown_out_computed_again_and_counted(engine: RealEngine) -> None:
