@@ -11,12 +11,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from playwright.async_api import Browser, Page, expect
+from playwright.async_api import Browser, Expect, Page
 
 from tests.deployment import ROOT
 
 AXE = ROOT / "console" / "node_modules" / "axe-core" / "axe.min.js"
 GUARD_S = 30
+expect = Expect()
+expect.set_options(timeout=60_000)
+"""A guard, not a measure: pages ask again every five seconds, as long as Playwright waits by default."""
 Theme = Literal["light", "dark"]
 THEMES: tuple[Theme, ...] = ("light", "dark")
 GRAVE = ("serious", "critical")

@@ -9,10 +9,10 @@ from collections.abc import AsyncIterator
 
 import aiohttp
 import pytest
-from playwright.async_api import Locator, expect
+from playwright.async_api import Locator
 
 from tests.console.conftest import CHAT_TOKENIZER, TOKEN, serving
-from tests.console.pages import Console
+from tests.console.pages import Console, expect
 from tests.deployment import Deployment, fake_fleet
 from tests.fakes.chunks import answer_text
 from tests.fakes.process import FakeEngineProcess, fake_engine

@@ -9,11 +9,11 @@ from collections.abc import AsyncIterator
 from uuid import uuid4
 
 import pytest
-from playwright.async_api import Browser, expect
+from playwright.async_api import Browser
 
 from gateway.tenants.roles import Role
 from tests.console.administered import people_of, window_of
-from tests.console.pages import made
+from tests.console.pages import expect, made
 from tests.deployment import Deployment
 from tests.gateway.admin.examples import things_of
 from tests.gateway.admin.people import People

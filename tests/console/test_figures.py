@@ -15,7 +15,7 @@ import aiohttp
 import asyncpg
 import msgspec
 import pytest
-from playwright.async_api import Page, expect
+from playwright.async_api import Page
 
 from contracts.errors import Overloaded
 from contracts.length_class import length_class
@@ -39,7 +39,7 @@ from tests.console.figures import (
     sums,
     tenant,
 )
-from tests.console.pages import Console, made
+from tests.console.pages import Console, expect, made
 from tests.console.quality import put_windows
 from tests.deployment import Deployment
 

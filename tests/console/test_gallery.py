@@ -9,14 +9,14 @@ from typing import NamedTuple
 
 import msgspec
 import pytest
-from playwright.async_api import Browser, expect
+from playwright.async_api import Browser
 
 from contracts.desired_state import Model, Pool, Replica
 from contracts.generation import Tier
 from tests.console.conftest import CHAT_TOKENIZER, TOKEN, serving
 from tests.console.furnished import furnish
 from tests.console.gallery import KEPT, page_name, shown
-from tests.console.pages import Console, seen_by
+from tests.console.pages import Console, expect, seen_by
 from tests.console.routes import addresses, routes
 from tests.console.test_playground import REST, TYPED, typed
 from tests.deployment import Deployment

@@ -10,11 +10,11 @@ import time
 from uuid import UUID, uuid4
 
 import pytest
-from playwright.async_api import Browser, expect
+from playwright.async_api import Browser
 
 from gateway.autocomplete.rollup import roll_up
 from gateway.metering.journal.request_id import mint
-from tests.console.pages import Console, seen_by
+from tests.console.pages import Console, expect, seen_by
 from tests.console.test_tenants import sign_in
 from tests.deployment import Deployment
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import aiohttp
 import pytest
-from playwright.async_api import Browser, Page, expect
+from playwright.async_api import Browser, Page
 
 from gateway.metering.journal.request_id import mint
-from tests.console.pages import Console, seen_by
+from tests.console.pages import Console, expect, seen_by
 from tests.console.test_tenants import sign_in
 from tests.deployment import Deployment
 

@@ -14,12 +14,12 @@ from typing import Any
 import asyncpg
 import msgspec
 import pytest
-from playwright.async_api import Browser, Locator, expect
+from playwright.async_api import Browser, Locator
 
 from contracts.desired_state import Model, Pool, Replica
 from contracts.generation import Tier
 from tests.console.conftest import CHAT_TOKENIZER, EMAIL, PASSWORD, TOKEN, serving
-from tests.console.pages import ANY_HOME, Console, seen_by
+from tests.console.pages import ANY_HOME, Console, expect, seen_by
 from tests.deployment import Deployment
 from tests.fakes.process import FakeEngineProcess, fake_engine
 

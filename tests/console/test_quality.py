@@ -10,11 +10,11 @@ from uuid import UUID
 
 import asyncpg
 import pytest
-from playwright.async_api import Browser, Expect, Locator
+from playwright.async_api import Browser, Locator
 
 from gateway.releases import store
 from tests.console.conftest import TOKEN
-from tests.console.pages import Console, seen_by
+from tests.console.pages import Console, expect, seen_by
 from tests.console.quality import put_candidate, put_comparisons, put_reviews, put_windows
 from tests.console.test_tenants import sign_in
 from tests.deployment import Deployment
@@ -25,9 +25,6 @@ RELEASE = re.compile(r"/operations/releases/([0-9a-f-]{36})")
 RUN = re.compile(r"/operations/evals/runs/([0-9a-f-]{36})")
 COMPARISON = re.compile(r"/operations/evals/comparisons/([0-9a-f-]{36})")
 AUDITED = "SELECT action FROM gateway.audit_log WHERE subject_id = $1 AND actor_kind = 'member' ORDER BY id"
-expect = Expect()
-expect.set_options(timeout=60_000)
-"""A guard, not a measure: pages ask again every five seconds, the worker looks every other."""
 
 
 @pytest.fixture(scope="module")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import aiohttp
 import msgspec
 import pytest
-from playwright.async_api import Browser, expect
+from playwright.async_api import Browser
 
 from tests.console.conftest import EMAIL, PASSWORD
-from tests.console.pages import OPERATORS_HOME, Console, seen_by
+from tests.console.pages import OPERATORS_HOME, Console, expect, seen_by
 from tests.deployment import Deployment
 
 BODY = {"model": "fake", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 8}

@@ -12,13 +12,13 @@ import asyncpg
 import msgspec
 import pyotp
 import pytest
-from playwright.async_api import Browser, expect
+from playwright.async_api import Browser
 
 from gateway.tenants.roles import Role
 from infra.local.folders import APPLICATION_ROLE
 from infra.local.postgres import create_database
 from tests.console.administered import administered, window_of
-from tests.console.pages import ANY_HOME, Console, made, seen_by
+from tests.console.pages import ANY_HOME, Console, expect, made, seen_by
 from tests.deployment import free_port
 from tests.gateway.admin.lone_gateway import lone_gateway
 from tests.gateway.admin.people import People

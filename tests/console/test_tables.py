@@ -12,11 +12,11 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from playwright.async_api import Browser, Locator, Page, Route, expect
+from playwright.async_api import Browser, Locator, Page, Route
 
 from gateway.tenants.roles import Role
 from tests.console.administered import administered, window_of
-from tests.console.pages import Console
+from tests.console.pages import Console, expect
 from tests.gateway.admin.people import People
 
 CHANGES = 230

@@ -14,10 +14,10 @@ import pyotp
 import pytest
 import zxingcpp
 from PIL import Image
-from playwright.async_api import Browser, expect
+from playwright.async_api import Browser
 
 from tests.console.conftest import EMAIL, PASSWORD
-from tests.console.pages import OPERATORS_HOME, Console, seen_by
+from tests.console.pages import OPERATORS_HOME, Console, expect, seen_by
 from tests.deployment import Deployment
 
 SECRET = re.compile(r"sk-slip-[0-9A-Za-z]{38}")

@@ -80,8 +80,8 @@ async def half(role: str, transfer: str, *flags: str) -> AsyncIterator[tuple[Cli
             await connections.close()
 
 
-@pytest.fixture(scope="module")
-async def pair() -> AsyncIterator[Pair]:
+@contextlib.asynccontextmanager
+async def both_halves() -> AsyncIterator[Pair]:
     """Two engines that hand keys and values over."""
     if not has_mooncake():
         pytest.skip("SGLang's environment has no Mooncake")
@@ -92,6 +92,13 @@ async def pair() -> AsyncIterator[Pair]:
         half("decode", "mooncake_tcp", *WITHOUT_HOST_POOL) as (decode, _),
     ):
         yield Pair(prefill, decode, process, port)
+
+
+@pytest.fixture(scope="module")
+async def pair() -> AsyncIterator[Pair]:
+    """Of all tests but the one that kills an engine."""
+    async with both_halves() as pair:
+        yield pair
 
 
 @handed_over
@@ -149,11 +156,11 @@ async def test_each_half_answers_its_part_of_our_requests(pair: Pair, role: str,
     assert usage_of(events[-2]["usage"]).completion_tokens == tokens
 
 
-async def test_a_prefill_engine_that_is_gone_is_what_the_decode_engine_tells(pair: Pair) -> None:
-    """The last of this module's tests of a pair: the engine is killed."""
-    await pair.prefill_process.kill()
-    error = await asyncio.wait_for(failure(pair.decode, pair.met(ask(CHAT))), GUARD_S)
-    assert isinstance(error, TransferFailed), error
+async def test_a_prefill_engine_that_is_gone_is_what_the_decode_engine_tells() -> None:
+    async with both_halves() as pair:
+        await pair.prefill_process.kill()
+        error = await asyncio.wait_for(failure(pair.decode, pair.met(ask(CHAT))), GUARD_S)
+        assert isinstance(error, TransferFailed), error
 
 
 async def test_a_prefill_engine_does_not_start_with_the_fake_transfer() -> None:
