@@ -8,6 +8,7 @@ from typing import Any
 
 import asyncpg
 
+from contracts.desired_state import DesiredState
 from contracts.errors import ConfigError, ServiceError
 from slipstream.hints import command
 from slipstream.settings import Settings
@@ -44,6 +45,18 @@ async def ownership_warning(settings: Settings) -> str | None:
 
     async with connected(settings) as connection:
         return OWNED if await may_alter(connection) else None
+
+
+async def fleet_warning(settings: Settings, instance: str) -> str | None:
+    """What to tell before a gateway starts whose settings undo what was edited or released, or are not taken up.
+
+    instance: the gateway's name. Raises like `connected`.
+    """
+    from gateway.desired.ownership import foreseen, warning_of
+
+    state = DesiredState(version=0, models=settings.models, pools=settings.desired_pools)
+    async with connected(settings) as connection:
+        return warning_of(await foreseen(connection, state, instance))
 
 
 def _elsewhere(settings: Settings) -> str:

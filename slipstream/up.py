@@ -30,11 +30,11 @@ from infra.local.supervisor import Supervisor
 from infra.local.valkey import Valkey
 from router.config import RouterConfig, SloClass
 from slipstream import banner, engine_probe, local_engines, start_check, toml
-from slipstream.database import ownership_warning
+from slipstream.database import fleet_warning, ownership_warning
 from slipstream.first_key import make_first_key
 from slipstream.hints import command
 from slipstream.metrics_targets import listed, targets_of
-from slipstream.processes import STOP_STAGES, Processes, names_of, public_probe, public_url
+from slipstream.processes import STOP_STAGES, Processes, gateway_name, names_of, public_probe, public_url
 from slipstream.progress import Progress
 from slipstream.replicas import replicas_of
 from slipstream.settings import Settings, reachable
@@ -135,9 +135,7 @@ class Up:
         await self._take_requests()
         self._progress.say(f"{'ready':<34}{time.monotonic() - started_at:6.1f} s")
         key = await make_first_key(self._settings)
-        warning = await ownership_warning(self._settings)
-        if warning is not None:
-            self._progress.say(f"warning: {warning}")
+        self._warn(await ownership_warning(self._settings))
         await self._warn_of_engines()
         settings = self._settings
         return banner.render(
@@ -178,6 +176,8 @@ class Up:
             group.create_task(self._start_valkey())
         migrate = run_once(self._processes.launch("migrate up"), self._data.log("migrate"))
         await self._progress.step("migrations", "done", migrate)
+        # Before a gateway starts: afterwards what its settings undid is in its log only.
+        self._warn(await fleet_warning(self._settings, gateway_name(1)))
         numbers = range(1, self._settings.local.gateways + 1)
         workers = (self._processes.worker(queues) for queues in PROCESSES)
         specs = [*workers, *(self._processes.gateway(number) for number in numbers)]
@@ -200,6 +200,10 @@ class Up:
             self._progress.say("valkey                  by URL")
             return
         await self._child(self._supervisor.add(Valkey(self._data).spec()))
+
+    def _warn(self, warning: str | None) -> None:
+        if warning is not None:
+            self._progress.say(f"warning: {warning}")
 
     async def _child(self, child: Child) -> None:
         await self._progress.step(child.spec.name, "ready", child.ready())

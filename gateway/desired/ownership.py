@@ -79,23 +79,62 @@ def broken_off(state: DesiredState, settings: DesiredState) -> list[str]:
     ]
 
 
+async def foreseen(connection: asyncpg.Connection[Any], settings: DesiredState, instance: str) -> Settled:
+    """What a start of this gateway with these settings makes of the fleet; writes nothing.
+
+    Raises ConfigError for a version of a newer release.
+    """
+    force, digest = await newest(connection), digest_of(settings)
+    noted = await connection.fetchval(NOTED, instance)
+    decided = claim(force, settings, noted, await connection.fetchval(KNOWN, digest))
+    if decided is Claim.RELEASE:
+        return Settled(decided, force, releases=broken_off(force.state, settings))
+    if decided is not Claim.REPLACE:
+        return Settled(decided, force)
+    state = msgspec.structs.replace(settings, version=force.state.version + 1)
+    return Settled(decided, Revision(state, digest, SEED), await _edits(connection, force))
+
+
 async def settle(connection: asyncpg.Connection[Any], settings: DesiredState, instance: str, actor: Actor) -> Settled:
     """Apply the rule for a gateway that starts, in the caller's transaction, which writes the change to the audit log.
 
     Raises ConfigError for a version of a newer release.
     """
     await lock(connection)
-    force, digest = await newest(connection), digest_of(settings)
-    noted = await connection.fetchval(NOTED, instance)
-    decided = claim(force, settings, noted, await connection.fetchval(KNOWN, digest))
-    if decided is Claim.RELEASE:  # not noted: the next start tries again
-        return Settled(decided, force, releases=broken_off(force.state, settings))
+    settled = await foreseen(connection, settings, instance)
+    if settled.claim is Claim.RELEASE:  # not noted: the next start tries again
+        return settled
+    digest = digest_of(settings)
     await connection.execute(NOTE, instance, digest)
-    if decided is not Claim.REPLACE:
-        return Settled(decided, force)
-    lost = await _edits(connection, force)
+    if settled.claim is not Claim.REPLACE:
+        return settled
     written = await write(connection, lambda _state: settings, actor=actor.name, action=SEED, settings_digest=digest)
-    return Settled(decided, written.after, lost, change=_change(written, lost))
+    return msgspec.structs.replace(settled, revision=written.after, change=_change(written, settled.lost))
+
+
+def warning_of(settled: Settled) -> str | None:
+    """What whoever changed the settings must be told; None: nothing."""
+    version = settled.revision.state.version
+    match settled.claim:
+        case Claim.REPLACE if settled.lost:
+            return (
+                f"the settings' models and pools have changed and are in force as version {version}; edits made since "
+                f"the settings before are replaced by it: {'; '.join(settled.lost)}. To have them back: "
+                f"`slipstream fleet rollback {version - 1}`"
+            )
+        case Claim.STALE:
+            return (
+                f"version {version} of models and pools, in force, comes from other settings, which are newer than "
+                "this gateway's: nothing is written. Give all gateways the same settings; `slipstream fleet diff` "
+                "tells what differs between versions"
+            )
+        case Claim.RELEASE:
+            return (
+                f"the settings' models and pools have changed and are not in force: a release of "
+                f"{', '.join(settled.releases)} runs. Version {version} stays; promote the release or roll it back, "
+                "then start this gateway again"
+            )
+    return None
 
 
 async def _edits(connection: asyncpg.Connection[Any], force: Revision) -> list[str]:

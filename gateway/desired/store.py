@@ -23,7 +23,7 @@ from gateway.db.notification_listener import NotificationListener
 from gateway.db.tables import DESIRED_CHANNEL
 from gateway.desired import document
 from gateway.desired.config import DesiredConfig
-from gateway.desired.ownership import Claim, Settled, settle
+from gateway.desired.ownership import Settled, settle, warning_of
 from gateway.desired.revision import write
 
 NEWEST = "SELECT version, document FROM gateway.desired_states WHERE version > $1 ORDER BY version DESC LIMIT 1"
@@ -137,7 +137,8 @@ class DesiredStateStore:
             return settled
 
         settled = await self._in_transaction(work)
-        _tell(settled)
+        if (warning := warning_of(settled)) is not None:
+            _log.warning("%s", warning)
         self._adopt(settled.revision.state)
         return settled.revision.state.version
 
@@ -199,31 +200,3 @@ class DesiredStateStore:
         except Exception:
             # A defect of whoever listens must not end the following of every later version.
             _log.exception("desired state version %d: the gateway could not take it up", state.version)
-
-
-def _tell(settled: Settled) -> None:
-    """Into the log, where whoever changed the settings looks."""
-    version = settled.revision.state.version
-    match settled.claim:
-        case Claim.REPLACE if settled.lost:
-            _log.warning(
-                "the settings' models and pools have changed and are in force as version %d; edits made since the "
-                "settings before are replaced by it: %s. To have them back: `slipstream fleet rollback %d`",
-                version,
-                "; ".join(settled.lost),
-                version - 1,
-            )
-        case Claim.STALE:
-            _log.warning(
-                "version %d of models and pools, in force, comes from other settings, which are newer than this "
-                "gateway's: nothing is written. Give all gateways the same settings; `slipstream fleet diff` tells "
-                "what differs between versions",
-                version,
-            )
-        case Claim.RELEASE:
-            _log.warning(
-                "the settings' models and pools have changed and are not in force: a release of %s runs. Version %d "
-                "stays; promote the release or roll it back, then start this gateway again",
-                ", ".join(settled.releases),
-                version,
-            )

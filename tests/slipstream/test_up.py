@@ -200,6 +200,21 @@ def test_a_second_up_on_the_same_data_is_refused_and_the_first_goes_on(deploymen
     assert deployment.run("requests", "show", "req_nothing").returncode == 1
 
 
+def test_a_start_with_changed_settings_says_which_edits_they_undo(deployment: Deployment) -> None:
+    deployment.up()
+    assert deployment.run("replicas", "drain", "elsewhere-1", "--force").returncode == 0
+    deployment.close()
+    undone = "replica elsewhere-1 of elsewhere: weight 1.0 -> 0.0"
+    settings = Path(deployment.config[1])
+    settings.write_text(settings.read_text().replace("context_tokens = 1000", "context_tokens = 900"))
+    deployment.up()
+    told = deployment.errors.read_text()
+    assert f"replaced by it: {undone}. To have them back: `slipstream fleet rollback 2`" in told
+    assert "weight" not in told.replace(undone, "")
+    listed = deployment.run("fleet", "versions").stdout
+    assert listed.splitlines()[1].split()[0] == "3", "as it was foreseen"
+
+
 @pytest.mark.nightly
 async def test_servers_given_by_url_are_used_and_none_is_started(
     data_folder: Path, empty_postgres_url: str, valkey_url: str

@@ -17,7 +17,7 @@ from contracts.generation import Tier
 from gateway.audit.log import Actor, record
 from gateway.db.engine import connect
 from gateway.desired import document, edits, revision
-from gateway.desired.ownership import Claim, claim
+from gateway.desired.ownership import Claim, claim, foreseen, warning_of
 from gateway.desired.revision import Revision, digest_of, write
 from gateway.desired.store import DesiredStateStore
 
@@ -41,10 +41,17 @@ async def connection(fresh_postgres_url: str) -> AsyncIterator[asyncpg.Connectio
 
 
 @pytest.fixture
-def start(fresh_postgres_url: str) -> Start:
-    """One start of a gateway with these settings; the version that is then in force."""
+def start(fresh_postgres_url: str, connection: asyncpg.Connection[Any], caplog: pytest.LogCaptureFixture) -> Start:
+    """One start with these settings, which warns of what was foreseen; the version that is then in force."""
+
+    async def foretold(settings: DesiredState, instance: str) -> list[str]:
+        """The warnings, by `foreseen`, which writes nothing."""
+        warning = warning_of(await foreseen(connection, settings, instance))
+        return [] if warning is None else [warning]
 
     async def start(settings: DesiredState, instance: str = "g0") -> int:
+        told = await foretold(settings, instance)
+        before = len(caplog.records)
         store = DesiredStateStore(fresh_postgres_url, instance=instance)
         await store.start()
         try:
@@ -52,6 +59,7 @@ def start(fresh_postgres_url: str) -> Start:
             assert store.current.version == version
         finally:
             await store.stop()
+        assert [each.getMessage() for each in caplog.records[before:] if each.levelno >= logging.WARNING] == told
         return version
 
     return start
