@@ -20,10 +20,9 @@ import aiohttp
 import asyncpg
 
 from contracts.backoff import Backoff
-from contracts.errors import SlipstreamError
+from contracts.errors import InvalidField, SlipstreamError
 from evals.runs import answers, claims
 from evals.runs.answers import Scored
-from evals.runs.asked import Asked, asked, newest_state
 from evals.runs.asking import Answer, Asker, KeyRefused, Unanswerable
 from evals.runs.claims import CancelAsked, Claim, LeaseLost
 from evals.runs.config import EvalsConfig
@@ -31,7 +30,9 @@ from evals.runs.plan import missing
 from evals.runs.verdicts import rules_of, verdict
 from evals.slices.item import Item, Source
 from gateway.db.engine import FAILURES, borrow, close, lazy_pool
+from gateway.desired.revision import newest
 from gateway.evals import store
+from gateway.evals.asked import Asked, asked
 from gateway.evals.store import Run
 from gateway.evals.tables import Decision, Status
 
@@ -214,10 +215,10 @@ class Runner:
             await asyncio.wait(askers)
 
     async def _asked(self, run: Run) -> Asked:
-        state = await self._do(newest_state)
-        found = asked(state, run.model, run.pool)
-        if isinstance(found, str):
-            raise RunFailed(found)
+        try:
+            found = asked((await self._do(newest)).state, run.model, run.pool)
+        except InvalidField as error:
+            raise RunFailed(error.message) from None
         if not await self._do(answers.begin_run, run.id, found.model, found.pool, found.engine_model):
             raise RunFailed(
                 f"what pool {found.pool} serves as {run.model} has changed since the run began; queue it anew"

@@ -18,10 +18,10 @@ from celery import Celery
 
 from contracts.errors import ConfigError
 from contracts.generation import Tier
-from evals.runs.asked import newest_state
 from evals.runs.config import EvalsConfig
 from gateway.audit.log import Actor, Change, record
 from gateway.db.engine import FAILURES, connect
+from gateway.desired.revision import newest
 from gateway.evals import store
 
 WORK = "evals.work"
@@ -72,7 +72,7 @@ async def queue_models(connection: asyncpg.Connection[Any], config: EvalsConfig,
     """Queue a run of every chat model on its own pool, once a night whoever asks; returns those queued now."""
     slices = dict.fromkeys(config.chosen(), config.items)
     queued = []
-    for model in (await newest_state(connection)).models:
+    for model in (await newest(connection)).state.models:
         if model.tier is not Tier.CHAT:
             continue
         run_id = await store.queue_run(connection, model=model.name, pool=model.pool, slices=slices, night=night)

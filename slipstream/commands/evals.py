@@ -138,8 +138,6 @@ def compare(
 
     Exits with 0 for pass, 1 for fail or when it did not end well, and 3 for inconclusive.
     """
-    from evals.runs.asked import no_pool
-    from gateway.admin.fleet_edit import in_force
     from gateway.admin.resources.evals import NewComparison, create_eval_comparison
     from slipstream.administration import administer, converted
 
@@ -150,15 +148,7 @@ def compare(
         "rule": {name: value for name, value in rule.items() if value is not None},
     }
     body = converted(values, NewComparison)
-
-    async def create(call: AdminCall) -> Comparison:
-        state = (await in_force(call)).state
-        for pool in (body.baseline_pool, body.candidate_pool):
-            if state.pools and (missing := no_pool(state, pool)) is not None:
-                raise ConfigError(missing)
-        return await create_eval_comparison(call, body)
-
-    made = administer(deployment, create)
+    made = administer(deployment, lambda call: create_eval_comparison(call, body))
     found = _follow(deployment, _comparison, made.id) if wait else made
     _print_comparison(found, as_json)
     if wait:

@@ -14,7 +14,9 @@ from gateway.admin.call import AdminCall
 from gateway.admin.pages import page_of
 from gateway.admin.schemas import Body, ModelName, Name, Page, PageQuery
 from gateway.db.rows import columns_of, equal
+from gateway.desired.revision import newest
 from gateway.evals import store, tables
+from gateway.evals.asked import asked
 from gateway.evals.startable import require_asked
 from gateway.evals.store import Comparison, Items, Rule, Run, SliceProgress
 from gateway.evals.tables import Status
@@ -91,6 +93,7 @@ async def list_eval_runs(call: AdminCall, query: RunQuery) -> Page[Run]:
 
 async def create_eval_run(call: AdminCall, body: NewRun) -> Run:
     """Queue a run; a worker of the queue `evals` begins it within seconds."""
+    await _require_askable(call, body.model, pool=body.pool)
     run_id = await store.queue_run(
         call.connection,
         model=body.model,
@@ -141,6 +144,7 @@ async def list_eval_comparisons(call: AdminCall, query: RunQuery) -> Page[Compar
 async def create_eval_comparison(call: AdminCall, body: NewComparison) -> Comparison:
     """Queue a comparison of two pools over the same items. It ends with pass, fail or inconclusive."""
     require_asked("rule.margins", body.rule.margins, body.slices)
+    await _require_askable(call, body.model, baseline_pool=body.baseline_pool, candidate_pool=body.candidate_pool)
     comparison_id = await store.queue_comparison(
         call.connection,
         model=body.model,
@@ -167,3 +171,11 @@ async def cancel_eval_comparison(call: AdminCall, comparison_id: UUID) -> Compar
     after = await store.cancel_comparison(call.connection, comparison_id)
     call.audit("eval_comparison.cancel", comparison_id, organization_id=None, before=before, after=after)
     return after
+
+
+async def _require_askable(call: AdminCall, model: str, **pools: str | None) -> None:
+    """Raise InvalidField where a worker could not ask it. pools: by the field that names each."""
+    state = (await newest(call.connection)).state
+    if state.version:  # before the first one nothing is known
+        for field, pool in pools.items():
+            asked(state, model, pool, field)

@@ -255,7 +255,7 @@ async def test_what_cannot_be_answered_fails_with_a_sentence_and_keeps_what_was(
         assert (run.status, run.answered) == (Status.FAILED, 3)
         assert "insufficient_scope" in run.error
         run = await ended(connection, store.run, unknown)
-        assert (run.status, run.error) == (Status.FAILED, "there is no pool 'nowhere'; pools: old, new")
+        assert (run.status, run.error) == (Status.FAILED, "There is no pool 'nowhere'; pools: old, new.")
 
 
 async def test_an_engine_that_does_not_know_the_model_is_not_asked_for_the_whole_patience(
