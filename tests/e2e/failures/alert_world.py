@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -18,7 +17,7 @@ from tests.deployment import Deployment
 from tests.e2e.failures.engine_place import EnginePlace
 from tests.prometheus import Prometheus
 
-GUARD_S = float(os.environ.get("G", "150"))
+GUARD_S = 150.0
 """Against hanging for ever, not a measure."""
 
 
