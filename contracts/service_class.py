@@ -22,9 +22,9 @@ class ServiceClass(StrEnum):
 
 
 PRIORITIES = {ServiceClass.OFFLINE: -10, ServiceClass.STANDARD: 0, ServiceClass.INTERACTIVE: 10}
-"""SGLang interrupts what runs for what is more than 10 above it, unless told otherwise: so interactive requests
-interrupt offline ones there, and nobody else does. A step is worth `scheduler.ageing_s` of waiting in the embedded
-engine."""
+"""SGLang interrupts what runs for what is more than 10 above it, unless told otherwise: so of customers' requests
+interactive ones alone interrupt others there, offline ones. A step is worth `scheduler.ageing_s` of waiting in the
+embedded engine."""
 _NAMES = {priority: each.value for each, priority in PRIORITIES.items()} | {BACKGROUND_PRIORITY: "background"}
 
 

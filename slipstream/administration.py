@@ -11,13 +11,11 @@ import contextlib
 import getpass
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-import asyncpg
 import click
 import msgspec
 
-from contracts.desired_state import DesiredState
 from slipstream.commands.options import Deployment, running_settings
 from slipstream.database import connected
 from slipstream.settings import Settings
@@ -51,6 +49,7 @@ async def administration(settings: Settings, command: str) -> AsyncIterator[Admi
     from gateway.admin.call import AdminCall, NoCounterReader
     from gateway.admin.principal import NO_KEY, Principal
     from gateway.admin.transaction import recorded
+    from gateway.desired.revision import newest
     from gateway.tenants.roles import PrincipalKind, Role
 
     async with connected(settings) as connection:
@@ -65,7 +64,7 @@ async def administration(settings: Settings, command: str) -> AsyncIterator[Admi
             role=Role.OWNER,
             operator=True,
         )
-        fleet = await _fleet(connection)
+        fleet = (await newest(connection)).state
         config = settings.gateway.admin
         slices = ConfiguredSlices(settings.evals)
         call = AdminCall(
@@ -109,12 +108,3 @@ def _command(context: click.Context) -> str:
         names.append(str(inner.info_name))
         inner = inner.parent
     return " ".join(("slipstream", *reversed(names)))
-
-
-async def _fleet(connection: asyncpg.Connection[Any]) -> DesiredState:
-    """The newest version; one of nothing where no gateway has started yet."""
-    from gateway.desired import document
-    from gateway.desired.store import NEWEST
-
-    row = await connection.fetchrow(NEWEST.replace("document FROM", "document::text FROM"), 0)
-    return document.decode(row[0], row[1]) if row is not None else DesiredState(0)

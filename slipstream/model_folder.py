@@ -45,11 +45,13 @@ def read_path(folder: Path, setting: str, needs_chat_template: bool) -> ModelFol
     """The folder, which the setting named. Raises ConfigError."""
     path = folder.expanduser().resolve()
     if not path.is_dir():
-        raise ConfigError(f"{setting}: {path} is not a folder; give a Hugging Face Llama folder", param=setting)
+        raise ConfigError(
+            f"{setting}: {path} is not a folder; give a Hugging Face folder of the Llama family", param=setting
+        )
     for needed in ("config.json", "tokenizer.json", "*.safetensors"):
         if not any(path.glob(needed)):
             raise ConfigError(
-                f"{setting}: {path} has no {needed}; a Hugging Face Llama folder has config.json, safetensors and "
+                f"{setting}: {path} has no {needed}; a Hugging Face folder has config.json, safetensors and "
                 "tokenizer.json",
                 param=setting,
             )

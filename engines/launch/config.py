@@ -25,14 +25,14 @@ class LaunchSpeculation(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     """Most tokens drafted ahead; 0: as many as pay most for one stream alone."""
 
     topk: Annotated[int, Meta(ge=1, le=16)] = 1
-    """Drafts kept after each token: 1 is a chain, more is a tree."""
+    """Drafts kept after each token: 1 is a chain, more is a tree (SGLang, and TensorRT-LLM from 1.3)."""
 
     draft_tokens: Annotated[int, Meta(ge=0, le=256)] = 0
     """Tokens checked at once, for trees; 0: all of a chain and the one behind it."""
 
     adaptive: bool = True
-    """Fewer drafts the larger the batch, none where they cost more than they save: SGLang's adaptive table, or
-    TensorRT-LLM's schedule."""
+    """Fewer drafts the larger the batch, none where they cost more than they save: SGLang's adaptive table, the
+    schedules of TensorRT-LLM and vLLM, the embedded engine's own rule."""
 
     acceptance: Annotated[float, Meta(gt=0.0, lt=1.0)] = 0.7
     """Part of drafts that the model keeps, where those before them were kept; decides what pays. The metrics of an

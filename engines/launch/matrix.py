@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from types import MappingProxyType
 from typing import NamedTuple
 
 from contracts.errors import ConfigError
@@ -17,6 +18,9 @@ from engines.performance.precision import Precision
 
 UNLIKELY_SHARE = 8
 """Of the context: most requests are longer than it divided by this, where nothing else is known of them."""
+
+CHAINS_ONLY = MappingProxyType({"vllm": "vLLM", "embedded": "the embedded engine"})
+"""Drivers whose engines take a chain whatever tree is asked for. TensorRT-LLM's depends on its release."""
 
 
 class SettingsConflict(ConfigError):
@@ -78,6 +82,13 @@ def _fp8_cache_without_units(target: Target) -> str:
     if target.sizing.kv_dtype.value != "fp8" or target.sizing.node.gpu.fp8_flops:
         return ""
     return f"{target.sizing.node.gpu.name} has no units for FP8, and its kernels none to read e4m3; set bf16"
+
+
+def _tree_and_engine(target: Target) -> str:
+    launch = target.launch.speculation
+    if launch is None or target.sizing.drafts is None or launch.topk == 1 or target.pool.driver not in CHAINS_ONLY:
+        return ""
+    return f"{CHAINS_ONLY[target.pool.driver]} drafts chains only; set topk = 1"
 
 
 def _tree_and_table(target: Target) -> str:
@@ -168,6 +179,7 @@ INTERACTIONS = (
     Interaction("Disaggregation", "chunked prefill", "chunk_tokens", _small_chunks),
     Interaction("Disaggregation", "chunked prefill", "chunk_tokens", _chunk_of_decode),
     Interaction("An FP8 cache", "the card", "kv_dtype", _fp8_cache_without_units),
+    Interaction("A tree of drafts", "the engine", "speculation.topk", _tree_and_engine),
     Interaction("Speculation", "its table", "speculation.adaptive", _tree_and_table),
     Interaction("An adaptive table", "LoRA adapters", "speculation.adaptive", _table_and_adapters),
     Interaction("Speculation", "its tree", "speculation.draft_tokens", _tree_size),

@@ -32,9 +32,9 @@ from evals.slices.item import Item, Source
 from gateway.db.engine import FAILURES, borrow, close, lazy_pool
 from gateway.desired.revision import newest
 from gateway.evals import store
-from gateway.evals.asked import Asked, asked
 from gateway.evals.store import Run
 from gateway.evals.tables import Decision, Status
+from gateway.evals.target import Target, target_of
 
 CONNECTIONS = 4
 CONNECT_TIMEOUT_S = 5.0
@@ -48,7 +48,7 @@ OURS = (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError, asyncpg.Sy
 """What no patience with the database helps against."""
 
 ResultT = TypeVar("ResultT")
-Wanted = tuple[UUID, Asked, str | None, Source, int]
+Wanted = tuple[UUID, Target, str | None, Source, int]
 """An item to ask: of which run, what, on which pool if one is named, of which slice, its seed."""
 KeyOf = Callable[[str], Awaitable[str]]
 """The key to ask by. refused: one that the gateway did not take, empty at first. Raises SlipstreamError."""
@@ -197,14 +197,14 @@ class Runner:
         """
         plans = []
         for run in runs:
-            asks = await self._asked(run)
+            target = await self._target(run)
             sources = await self._sources(run)
             for source in sources:
                 if not await self._do(answers.begin_slice, run.id, source):
                     raise RunFailed(f"the slice {source.name} has changed since the run began; queue it anew")
             planned, done = await self._do(answers.planned, run.id), await self._do(answers.answered, run.id)
             wanted = missing(sources, run.first_seed, planned, done)
-            plans.append([(run.id, asks, run.pool, source, seed) for source, seed in wanted])
+            plans.append([(run.id, target, run.pool, source, seed) for source, seed in wanted])
         waiting = iter([each for turn in zip_longest(*plans) for each in turn if each is not None])
         askers = [asyncio.create_task(self._ask_all(held, waiting)) for _ in range(self._config.at_once)]
         try:
@@ -214,9 +214,9 @@ class Runner:
                 each.cancel()
             await asyncio.wait(askers)
 
-    async def _asked(self, run: Run) -> Asked:
+    async def _target(self, run: Run) -> Target:
         try:
-            found = asked((await self._do(newest)).state, run.model, run.pool)
+            found = target_of((await self._do(newest)).state, run.model, run.pool)
         except InvalidField as error:
             raise RunFailed(error.message) from None
         if not await self._do(answers.begin_run, run.id, found.model, found.pool, found.engine_model):
@@ -227,9 +227,9 @@ class Runner:
 
     async def _ask_all(self, held: Claim, waiting: Iterator[Wanted]) -> None:
         """One of those that ask at once."""
-        for run_id, asks, pool, source, seed in waiting:
+        for run_id, target, pool, source, seed in waiting:
             item = await asyncio.to_thread(source.item, seed)
-            answer = await self._ask(asks, pool, item)
+            answer = await self._ask(target, pool, item)
             # a check may run a program, for as long as its sandbox lets it
             score = 0.0 if answer.error_code else await asyncio.to_thread(item.score, answer.text)
             scored = Scored(
@@ -245,11 +245,11 @@ class Runner:
             )
             await self._do(answers.store, held, scored)
 
-    async def _ask(self, asks: Asked, pool: str | None, item: Item) -> Answer:
+    async def _ask(self, target: Target, pool: str | None, item: Item) -> Answer:
         """By the key at hand, and once more by another where the gateway does not take it."""
         key = self._key or await self._other_key("")
         for last in (False, True):
-            asker = Asker(self._session, self._url, key, asks.model, pool, self._config.patience_s)
+            asker = Asker(self._session, self._url, key, target.model, pool, self._config.patience_s)
             try:
                 return await asker.ask(item)
             except KeyRefused as error:

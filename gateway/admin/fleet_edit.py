@@ -69,12 +69,17 @@ async def edited(call: AdminCall, query: EditQuery, action: str, edit: Edit) -> 
 
 async def in_force(call: AdminCall) -> Revision:
     """The newest version, which the answer's ETag names. Raises Conflict for one of a newer release."""
-    try:
-        revision = await newest(call.connection)
-    except ConfigError as error:
-        raise Conflict(f"{error.message}.") from None
+    revision = await newest_fleet(call)
     call.fleet_version = revision.state.version
     return revision
+
+
+async def newest_fleet(call: AdminCall) -> Revision:
+    """The same for answers about something else."""
+    try:
+        return await newest(call.connection)
+    except ConfigError as error:
+        raise Conflict(f"{error.message}.") from None
 
 
 def _expected_version(if_match: str | None) -> int | None:

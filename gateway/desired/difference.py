@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -12,27 +12,49 @@ from contracts.desired_state import DesiredState, Pool
 Named = Mapping[str, Any]
 
 
+class Difference(NamedTuple):
+    """place: what differs, and of it which field: `("model", "chat", "pool")`. line: with both values, for people."""
+
+    place: tuple[str, ...]
+    line: str
+
+
 def differences(before: DesiredState, after: DesiredState) -> list[str]:
     """A line for each model, field, pool and replica that differs; none when the two say the same."""
+    return [each.line for each in _differences(before, after)]
+
+
+def undone(before: DesiredState, edited: DesiredState, after: DesiredState) -> list[str]:
+    """A line for each difference of `edited` from `before` that `after` does not have."""
+    changed = [each.place for each in _differences(edited, after)]
+
+    def is_kept(place: tuple[str, ...]) -> bool:
+        """What was added or removed takes its fields with it."""
+        return not any(place[: len(other)] == other or other[: len(place)] == place for other in changed)
+
+    return [each.line for each in _differences(before, edited) if not is_kept(each.place)]
+
+
+def _differences(before: DesiredState, after: DesiredState) -> list[Difference]:
     return [
         *_between("model", {each.name: each for each in before.models}, {each.name: each for each in after.models}),
         *_between("pool", _without_replicas(before), _without_replicas(after)),
         *_between("replica", _replicas(before), _replicas(after)),
-    ] or (["order"] if (before.models, before.pools) != (after.models, after.pools) else [])
+    ] or ([Difference(("order",), "order")] if (before.models, before.pools) != (after.models, after.pools) else [])
 
 
-def _between(what: str, before: Named, after: Named) -> Iterator[str]:
+def _between(what: str, before: Named, after: Named) -> Iterator[Difference]:
     for name in [each for each in before if each not in after]:
-        yield f"{what} {name}: removed"
+        yield Difference((what, name), f"{what} {name}: removed")
     for name, new in after.items():
         old = before.get(name)
         if old is None:
-            yield f"{what} {name}: added"
+            yield Difference((what, name), f"{what} {name}: added")
         elif old != new:
             for field in new.__struct_fields__:
                 was, now = getattr(old, field), getattr(new, field)
                 if was != now:
-                    yield f"{what} {name}: {field} {_told(was)} -> {_told(now)}"
+                    yield Difference((what, name, field), f"{what} {name}: {field} {_told(was)} -> {_told(now)}")
 
 
 def _without_replicas(state: DesiredState) -> dict[str, Pool]:

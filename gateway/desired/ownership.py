@@ -15,7 +15,7 @@ import msgspec
 
 from contracts.desired_state import DesiredState
 from gateway.audit.log import Actor, Change
-from gateway.desired.difference import differences
+from gateway.desired.difference import undone
 from gateway.desired.edits import released
 from gateway.desired.revision import Revision, Written, at, digest_of, lock, newest, write
 
@@ -92,7 +92,7 @@ async def foreseen(connection: asyncpg.Connection[Any], settings: DesiredState, 
     if decided is not Claim.REPLACE:
         return Settled(decided, force)
     state = msgspec.structs.replace(settings, version=force.state.version + 1)
-    return Settled(decided, Revision(state, digest, SEED), await _edits(connection, force))
+    return Settled(decided, Revision(state, digest, SEED), await _undone(connection, force, settings))
 
 
 async def settle(connection: asyncpg.Connection[Any], settings: DesiredState, instance: str, actor: Actor) -> Settled:
@@ -125,23 +125,23 @@ def warning_of(settled: Settled) -> str | None:
         case Claim.STALE:
             return (
                 f"version {version} of models and pools, in force, comes from other settings, which are newer than "
-                "this gateway's: nothing is written. Give all gateways the same settings; `slipstream fleet diff` "
+                "these: nothing is written. Give all gateways the same settings; `slipstream fleet diff` "
                 "tells what differs between versions"
             )
         case Claim.RELEASE:
             return (
                 f"the settings' models and pools have changed and are not in force: a release of "
                 f"{', '.join(settled.releases)} runs. Version {version} stays; promote the release or roll it back, "
-                "then start this gateway again"
+                "then start again"
             )
     return None
 
 
-async def _edits(connection: asyncpg.Connection[Any], force: Revision) -> list[str]:
-    """What was edited since the settings that are in force were written."""
+async def _undone(connection: asyncpg.Connection[Any], force: Revision, settings: DesiredState) -> list[str]:
+    """What was edited since the settings that are in force were written, and these settings do not say."""
     version = await connection.fetchval(UNEDITED, force.settings_digest)
     unedited = None if version is None else await at(connection, version)
-    return [] if unedited is None else differences(unedited.state, force.state)
+    return [] if unedited is None else undone(unedited.state, force.state, settings)
 
 
 def _change(written: Written, lost: list[str]) -> Change:

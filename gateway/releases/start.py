@@ -10,6 +10,7 @@ from contracts.desired_state import Canary, DesiredState, Model, Pool
 from contracts.errors import ConfigError, Conflict, InvalidField
 from contracts.generation import Tier
 from engines.drivers import registry as drivers
+from gateway.desired.named import model_named, pool_named
 from gateway.desired.servable import check_served
 from gateway.releases.margins import Margins, least_units_of
 from gateway.releases.release import SHADOW
@@ -35,10 +36,9 @@ def require_startable(state: DesiredState, wanted: Wanted) -> tuple[Model, Margi
 
     Raises InvalidField naming the field, and Conflict where the model is split already.
     """
-    model = state.model(wanted.model)
-    if model is None or model.name != wanted.model:
-        names = ", ".join(each.name for each in state.models) or "none"
-        raise InvalidField(f"There is no model {wanted.model!r}; models: {names}.", param="model")
+    model = model_named(state, wanted.model)
+    if model.name != wanted.model:
+        raise InvalidField(f"{wanted.model!r} is an alias of the model {model.name!r}; name the model.", param="model")
     if model.canary is not None:
         raise Conflict(_split_already(model.name, model.canary))
     if wanted.slices and model.tier is not Tier.CHAT:
@@ -59,7 +59,7 @@ def _split_already(name: str, canary: Canary) -> str:
 
 
 def _require_candidate(state: DesiredState, model: Model, wanted: Wanted) -> None:
-    candidate = _pool(state, wanted.candidate_pool, "candidate_pool")
+    candidate = pool_named(state, wanted.candidate_pool, "candidate_pool")
     if candidate.name == model.pool:
         raise InvalidField(
             f"The pool {candidate.name!r} serves {model.name!r} already; the candidate needs a pool of its own.",
@@ -71,7 +71,7 @@ def _require_candidate(state: DesiredState, model: Model, wanted: Wanted) -> Non
 
 def _require_control(state: DesiredState, model: Model, wanted: Wanted) -> None:
     name = wanted.control_pool or model.pool
-    control = _pool(state, name, "control_pool")
+    control = pool_named(state, name, "control_pool")
     if name == wanted.candidate_pool:
         raise InvalidField("The control arm cannot run on the candidate's pool.", param="control_pool")
     _require_replicas(control, "control_pool")
@@ -104,14 +104,6 @@ def _margins(wanted: Wanted) -> Margins:
     return msgspec.structs.replace(wanted.margins, least_units=least or least_units_of(len(serving)))
 
 
-def _pool(state: DesiredState, name: str, param: str) -> Pool:
-    pool = state.pool(name)
-    if pool is None:
-        names = ", ".join(each.name for each in state.pools) or "none"
-        raise InvalidField(f"There is no pool {name!r}; pools: {names}.", param=param)
-    return pool
-
-
 def _require_serves(state: DesiredState, model: Model, pool: Pool, param: str) -> None:
     """That the pool takes the longest request the model promises, and can do what its own pool can: what a model is
     promised shrinks to the weakest of its pools the moment a release begins."""
@@ -120,7 +112,7 @@ def _require_serves(state: DesiredState, model: Model, pool: Pool, param: str) -
         check_served(model, pool)
     except ConfigError as error:
         raise InvalidField(f"{error.message}.", param=param) from None
-    baseline = _pool(state, model.pool, "model")
+    baseline = pool_named(state, model.pool, "model")
     own, other = (drivers.of_pool(each).capabilities for each in (baseline, pool))
     if model.tier is Tier.AUTOCOMPLETE and own.token_prompts != other.token_prompts:
         raise InvalidField(

@@ -29,9 +29,10 @@ class LocalConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     valkey_url: str | None = None
     """Valkey or Redis to use instead of the embedded one; then none is started."""
     chat_model: str | None = None
-    """Hugging Face Llama folder for the chat tier; unset: the small model that comes with Slipstream."""
+    """Hugging Face folder of the Llama family for the chat tier; unset: the small model that comes with Slipstream."""
     code_model: str | None = None
-    """Hugging Face Llama folder for the autocomplete tier; unset: the small model that comes with Slipstream."""
+    """Hugging Face folder of the Llama family for the autocomplete tier; unset: the small model that comes with
+    Slipstream."""
     chat_aliases: tuple[str, ...] = ()
     """Other names that clients may use for the model of the chat tier."""
     code_aliases: tuple[str, ...] = ()

@@ -15,8 +15,10 @@ from slipstream.commands.options import Deployment, deployment_options, kv_budge
 @click.option("--host", "gateway__host", metavar="ADDRESS", help="Address to listen on. Default: 127.0.0.1.")
 @click.option("--port", "gateway__port", type=int, help="Port to listen on. Default: 8000.")
 @click.option("--gateways", "local__gateways", type=int, help="Gateway processes. Default: 1.")
-@click.option("--chat-model", "local__chat_model", metavar="FOLDER", help="Hugging Face Llama folder for chat.")
-@click.option("--code-model", "local__code_model", metavar="FOLDER", help="Hugging Face Llama folder for autocomplete.")
+@click.option(
+    "--chat-model", "local__chat_model", metavar="FOLDER", help="Hugging Face folder (Llama, Mistral, Qwen) for chat."
+)
+@click.option("--code-model", "local__code_model", metavar="FOLDER", help="Hugging Face folder for autocomplete.")
 @click.option("--chat-context-tokens", "local__chat_context_tokens", type=int, help="Default: as the model was made.")
 @click.option("--code-context-tokens", "local__code_context_tokens", type=int, help="Default: as the model was made.")
 @kv_budget_option

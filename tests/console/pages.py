@@ -18,8 +18,8 @@ from tests.deployment import ROOT
 AXE = ROOT / "console" / "node_modules" / "axe-core" / "axe.min.js"
 GUARD_S = 30
 expect = Expect()
+"""With a guard, not a measure: pages ask again every five seconds, as long as Playwright waits by default."""
 expect.set_options(timeout=60_000)
-"""A guard, not a measure: pages ask again every five seconds, as long as Playwright waits by default."""
 Theme = Literal["light", "dark"]
 THEMES: tuple[Theme, ...] = ("light", "dark")
 GRAVE = ("serious", "critical")

@@ -56,6 +56,15 @@ def test_what_cannot_work_is_refused(
         rendered(SGLANG, launch_of(**launch), cards=cards, context_tokens=context)
 
 
+@pytest.mark.parametrize(("driver", "name"), [("vllm", "vLLM"), ("embedded", "the embedded engine")])
+def test_a_tree_of_drafts_is_refused_where_chains_are_drafted(driver: str, name: str) -> None:
+    tree = LaunchSpeculation(draft_model="/models/head", topk=4, draft_tokens=8, adaptive=False)
+    launch = launch_of(speculation=tree, weights="bf16", kv_dtype="bf16")
+    with pytest.raises(SettingsConflict, match=f"{name} drafts chains only; set topk = 1") as refused:
+        rendered(pool_of(driver), launch, speculation=True)
+    assert str(refused.value.param).endswith("speculation.topk")
+
+
 def test_a_pool_that_somebody_else_starts_is_not_rendered() -> None:
     with pytest.raises(ConfigError, match="nothing is rendered for 'openai'"):
         rendered(pool_of("openai"), launch_of())

@@ -43,7 +43,7 @@ def test_every_stage_with_customers_has_a_least_exposure() -> None:
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"model": "alias"}, "no model 'alias'"),
+        ({"model": "alias"}, "'alias' is an alias of the model"),
         ({"candidate_pool": "gone"}, "no pool 'gone'"),
         ({"candidate_pool": "old"}, "needs a pool of its own"),
         ({"control_pool": "new"}, "cannot run on the candidate's pool"),

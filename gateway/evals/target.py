@@ -1,0 +1,40 @@
+"""What a run of evals is sent to, as a desired state says: the model, the pool that answers, and its engines' name for
+it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from contracts.desired_state import DesiredState
+from contracts.errors import InvalidField
+from contracts.generation import Tier
+from gateway.desired.named import model_named, pool_named
+
+
+class Target(msgspec.Struct, frozen=True):
+    """A model on a pool. engine_model: what the pool's engines call it."""
+
+    model: str
+    pool: str
+    engine_model: str
+
+
+def target_of(state: DesiredState, model_name: str, pool_name: str | None, field: str = "pool") -> Target:
+    """pool_name: None: the model's own; field: where it was given, for errors.
+
+    Raises InvalidField, which says what there is, where nothing can be asked.
+    """
+    model = model_named(state, model_name)
+    if model.tier is not Tier.CHAT:
+        raise InvalidField(
+            f"The model {model_name!r} is of the tier {model.tier.value}, and slices are conversations.", param="model"
+        )
+    pool = pool_named(state, pool_name or model.pool, field).name
+    engine_model = model.engine_model or model.name
+    if model.canary is not None and pool == model.canary.pool:
+        engine_model = model.canary.engine_model or engine_model
+    if model.cascade is not None and pool != model.pool:
+        first = state.model(model.cascade.first)
+        if first is not None and pool == first.pool:  # which stands for the cascade
+            engine_model = first.engine_model or first.name
+    return Target(model.name, pool, engine_model)
