@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
@@ -12,6 +13,8 @@ from contracts.desired_state import DesiredState
 from contracts.errors import ConfigError, ServiceError
 from slipstream.hints import command
 from slipstream.settings import Settings
+
+LOOK_TIMEOUT_S = 5.0
 
 
 @contextlib.asynccontextmanager
@@ -56,7 +59,11 @@ async def fleet_warning(settings: Settings, instance: str) -> str | None:
 
     state = DesiredState(version=0, models=settings.models, pools=settings.desired_pools)
     async with connected(settings) as connection:
-        return warning_of(await foreseen(connection, state, instance))
+        try:
+            async with asyncio.timeout(LOOK_TIMEOUT_S):
+                return warning_of(await foreseen(connection, state, instance))
+        except TimeoutError:  # a warning must not hold a start up
+            return "what these settings make of edits of the fleet is in the gateway's log: the database was busy"
 
 
 def _elsewhere(settings: Settings) -> str:

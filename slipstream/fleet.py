@@ -49,6 +49,7 @@ def with_models(settings: Settings) -> Settings:
         (Tier.AUTOCOMPLETE, code, local.code_replicas, local.code_context_tokens, local.code_speculation),
     )
     for tier, folder, replicas, own_limit, drafts in tiers:
+        _require_within(folder, own_limit, "chat" if tier is Tier.CHAT else "code")
         engine = _engine(settings.engine, folder, own_limit, drafts)
         model = Model(
             name=folder.name, tier=tier, pool=tier, context_tokens=engine.context_tokens, tokenizer=str(folder.path)
@@ -70,6 +71,17 @@ def pool_drafting(speculation: SpeculationConfig, models: Sequence[Model]) -> Sp
 def drafting(speculation: SpeculationConfig, usual: Method) -> SpeculationConfig:
     """The same with a method. usual: where nothing is said."""
     return msgspec.structs.replace(speculation, method=usual) if speculation.method == "auto" else speculation
+
+
+def _require_within(folder: ModelFolder, own_limit: int, name: str) -> None:
+    """What is promised is what the model takes; `engine.context_tokens` is one bound for all, and no promise."""
+    if own_limit > folder.context_tokens:
+        field = f"local.{name}_context_tokens"
+        raise ConfigError(
+            f"{field}: {own_limit:,}, and {folder.name} takes {folder.context_tokens:,} (max_position_embeddings in "
+            "its config.json); set at most that, or 0 for all of it",
+            param=field,
+        )
 
 
 def _engine(of_all: EngineConfig, folder: ModelFolder, own_limit: int, drafts: Method) -> EngineConfig:

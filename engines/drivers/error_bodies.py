@@ -235,6 +235,8 @@ def with_drafts(usage: Usage, extension: Any) -> Usage:
         )
     except (OverflowError, TypeError, ValueError):
         return usage
+    if max(drafts, accepted) > MOST_TOKENS:
+        return usage
     # SGLang multiplies its checks by the guesses it was started with, which an adaptive table may have raised since
     return msgspec.structs.replace(usage, draft_tokens=max(drafts, accepted), accepted_draft_tokens=accepted)
 

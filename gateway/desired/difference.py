@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from contracts.desired_state import DesiredState, Pool
+from contracts.printable import printable
 
 Named = Mapping[str, Any]
 
@@ -67,5 +68,5 @@ def _replicas(state: DesiredState) -> dict[str, Any]:
 
 def _told(value: object) -> str:
     """As JSON, without quotes around what is one word."""
-    text = msgspec.json.encode(value).decode()
+    text = printable(msgspec.json.encode(value).decode())
     return text[1:-1] if text.startswith('"') and len(text) > 2 and " " not in text else text

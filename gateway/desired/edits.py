@@ -46,7 +46,8 @@ def remove_model(state: DesiredState, name: str, *, force: bool = False) -> Desi
     models = tuple(each for each in state.models if each is not gone)
     if not models and not force:
         raise Conflict(
-            f"{name!r} is the only model, and without one no gateway is ready; put another first, or force it."
+            f"{name!r} is the only model, and without one no gateway is ready; put another first, or force it "
+            "(`--force`; `?force=true`)."
         )
     return _edited(state, replace(state, models=models), force)
 
@@ -203,7 +204,7 @@ def _edited(before: DesiredState, after: DesiredState, force: bool) -> DesiredSt
             if idle:
                 raise Conflict(
                     f"Nothing would serve {model.name!r} in the pool {idle[0]!r}: none of its replicas has a weight "
-                    "above 0. Add one or move the model to another pool first, or force it."
+                    "above 0. Add one or move the model to another pool first, or force it (`--force`; `?force=true`)."
                 )
     return after
 

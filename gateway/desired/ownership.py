@@ -119,8 +119,9 @@ def warning_of(settled: Settled) -> str | None:
         case Claim.REPLACE if settled.lost:
             return (
                 f"the settings' models and pools have changed and are in force as version {version}; edits made since "
-                f"the settings before are replaced by it: {'; '.join(settled.lost)}. To have them back: "
-                f"`slipstream fleet rollback {version - 1}`"
+                f"the settings before are replaced by it: {'; '.join(settled.lost)}. Make again what is still "
+                f"wanted; `slipstream fleet rollback {version - 1}` brings all of that version back, and undoes these "
+                "settings (--dry-run tells what)"
             )
         case Claim.STALE:
             return (

@@ -29,7 +29,13 @@ def target_of(state: DesiredState, model_name: str, pool_name: str | None, field
         raise InvalidField(
             f"The model {model_name!r} is of the tier {model.tier.value}, and slices are conversations.", param="model"
         )
-    pool = pool_named(state, pool_name or model.pool, field).name
+    found = pool_named(state, pool_name or model.pool, field)
+    if found.role == "prefill":
+        raise InvalidField(
+            f"The pool {found.name!r} computes prompts for other pools and answers nobody; name one of those.",
+            param=field,
+        )
+    pool = found.name
     engine_model = model.engine_model or model.name
     if model.canary is not None and pool == model.canary.pool:
         engine_model = model.canary.engine_model or engine_model

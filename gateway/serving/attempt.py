@@ -19,6 +19,7 @@ from gateway.http.response import ResponseWriter
 from gateway.limits.priorities import USUAL_SHARE
 from gateway.metering.journal.records import Closed, Opened, Placed, engine_request_id
 from gateway.observability.measurement import Measurement
+from gateway.serving.answer_size import AnswerSize
 from gateway.serving.file_history import Placing
 from gateway.serving.idle_timeout import Wait
 from gateway.serving.prefill import PrefillRequest
@@ -113,6 +114,8 @@ class Attempt:
         """The engine's first event has come."""
         self.ended = False
         """What was used has been entered."""
+        self.size = AnswerSize(generation)
+        """Of what the engine wrote."""
         self.timing = StreamTiming()
         """How its tokens came."""
         self._told = False

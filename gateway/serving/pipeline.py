@@ -479,6 +479,7 @@ class RequestPipeline:
                 recording.on_alone = lambda: None if limit.expired() else limit.reschedule(loop.time())
                 stream = await opening.response(config.first_event_timeout_s)
                 while stream.status == 200 and (data := await stream.read()):
+                    attempt.size.add(len(data))
                     attempt.transcoder.feed(data)
                     recording.feed(data)
                     if recording.readings:
@@ -506,6 +507,7 @@ class RequestPipeline:
                 stream = await opening.response(timeout_s)
                 attempt.rejected = stream.status != 200
                 while data := await stream.read():
+                    attempt.size.add(len(data))
                     transcoder.feed(data)
                 if tracker.final and tracker.total is not None:
                     attempt.finished(tracker.total, finish)

@@ -117,6 +117,7 @@ class StreamForwarder:
         transcoder = self._transcoder
         seen = transcoder.events
         noted, self._unread_bytes = self._unread_bytes, 0
+        self._attempt.size.add(len(data))
         events = transcoder.feed(data)
         if not self._begun and self._attempt.tracker.aborted:
             return  # the engine gave up before the client was sent anything: another may begin; its count is still read

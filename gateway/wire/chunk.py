@@ -56,7 +56,7 @@ def decoded(payload: bytes) -> dict[str, Any]:
     """An event's JSON object. Raises EngineFailed when it is none, or none of OpenAI's."""
     try:
         chunk = msgspec.json.decode(payload)
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # of UTF-8 msgspec raises Python's own
         raise EngineFailed("The engine sent an event that is not JSON.") from None
     if not isinstance(chunk, dict):
         raise EngineFailed("The engine sent an event that is not an object.")
@@ -65,6 +65,18 @@ def decoded(payload: bytes) -> dict[str, Any]:
     except msgspec.ValidationError as error:
         raise EngineFailed("The engine sent an event of another shape than OpenAI's.", detail=str(error)) from None
     return chunk
+
+
+def require_asked(chunk: dict[str, Any], choices: int) -> None:
+    """Raise EngineFailed for a choice beyond the first so many, which nobody asked for."""
+    if any(int(choice.get("index") or 0) >= choices for choice in chunk.get("choices") or ()):
+        raise EngineFailed("The engine wrote a choice that nobody asked for.")
+
+
+def created_of(chunk: dict[str, Any]) -> int:
+    """When the answer began, Unix time in seconds; 0: the engine says nothing that is a time."""
+    created = chunk.get("created")
+    return created if isinstance(created, int) else 0
 
 
 def error_in(chunk: dict[str, Any], read: ReadError) -> SlipstreamError | None:

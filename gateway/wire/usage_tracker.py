@@ -70,7 +70,8 @@ class UsageTracker:
             self._read()
 
     def chunk(self, chunk: dict[str, Any]) -> None:
-        """An event that may carry usage, or what SGLang and vLLM tell beside it."""
+        """An event that may carry usage, or what SGLang and vLLM tell beside it. Raises EngineFailed for a usage that
+        cannot be read. A choice that nobody asked for counts nothing: an engine could make them up without end."""
         self._extension = chunk.get("sglext") or chunk.get("metrics") or self._extension
         usage, choices = chunk.get("usage"), chunk.get("choices") or []
         ended = {
@@ -83,7 +84,8 @@ class UsageTracker:
             return
         told = usage_of(usage)
         if self._choices > 1 and len(choices) == 1:
-            self._by_choice[int(choices[0].get("index") or 0)] = told
+            if (index := int(choices[0].get("index") or 0)) < self._choices:
+                self._by_choice[index] = told
         else:
             self._unread.clear()
             self._whole = told
@@ -151,5 +153,5 @@ def _decoded(usage: bytes) -> Usage | None:
     """None when the engine wrote nonsense."""
     try:
         return usage_of(msgspec.json.decode(usage))
-    except (msgspec.DecodeError, EngineFailed, RecursionError):
+    except (msgspec.DecodeError, UnicodeDecodeError, EngineFailed, RecursionError):
         return None

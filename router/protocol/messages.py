@@ -114,7 +114,7 @@ def cancel(lease_id: str) -> pb.GatewayMessage:
 def first_token(lease_id: str, ttft_s: float, cached_tokens: int) -> pb.GatewayMessage:
     """The engine began to answer."""
     return pb.GatewayMessage(
-        first_token=pb.FirstToken(lease_id=lease_id, ttft_ms=milliseconds(ttft_s), cached_tokens=cached_tokens)
+        first_token=pb.FirstToken(lease_id=lease_id, ttft_ms=milliseconds(ttft_s), cached_tokens=_count(cached_tokens))
     )
 
 
@@ -124,15 +124,20 @@ def release(end: LeaseEnd) -> pb.GatewayMessage:
         release=pb.Release(
             lease_id=end.lease_id,
             finish=end.finish.value,
-            prompt_tokens=end.usage.prompt_tokens,
-            cached_tokens=end.usage.cached_tokens,
-            completion_tokens=end.usage.completion_tokens,
+            prompt_tokens=_count(end.usage.prompt_tokens),
+            cached_tokens=_count(end.usage.cached_tokens),
+            completion_tokens=_count(end.usage.completion_tokens),
             engine_fault=end.engine_fault,
             engine_full=end.engine_full,
             adapter_missing=end.adapter_missing,
             prefill_fault=end.prefill_fault,
         )
     )
+
+
+def _count(tokens: int) -> int:
+    """An engine's word: one that the message cannot hold would cost the others in the same write."""
+    return min(tokens, MAX_UINT32)
 
 
 def end_of(message: pb.Release) -> LeaseEnd:

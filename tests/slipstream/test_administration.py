@@ -16,7 +16,7 @@ from gateway.audit.heads import FILE
 from gateway.auth.keys import hash_of
 from infra.local.config import LocalConfig
 from infra.local.folders import DataFolder
-from slipstream.database import connected, ownership_warning
+from slipstream.database import connected, fleet_warning, ownership_warning
 from slipstream.first_key import make_first_key
 from slipstream.settings import Settings
 from tests.database import as_owner
@@ -35,6 +35,19 @@ async def test_a_database_without_room_is_one_sentence(fresh_postgres_url: str) 
     with pytest.raises(ServiceError, match="the database's disk is full: could not extend file; free some space"):
         async with connected(settings) as connection:
             await connection.execute(refusal)
+
+
+async def test_a_busy_database_does_not_hold_a_start_up_for_a_warning(
+    fresh_postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = Settings(local=LocalConfig(database_url=fresh_postgres_url))
+    assert await fleet_warning(settings, "gateway-1") is None
+    monkeypatch.setattr("slipstream.database.LOOK_TIMEOUT_S", 0.05)
+    async with connected(settings) as other, other.transaction():
+        await other.execute("LOCK TABLE gateway.desired_states")
+        told = await fleet_warning(settings, "gateway-1")
+    assert told is not None
+    assert "is in the gateway's log: the database was busy" in told
 
 
 async def test_a_first_start_makes_one_owner_and_says_so_in_the_log(fresh_postgres_url: str, data_folder: Path) -> None:

@@ -7,6 +7,7 @@ import re
 import shutil
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from contracts.errors import ConfigError
@@ -117,6 +118,14 @@ def test_one_models_context_is_cut_and_the_others_is_not() -> None:
     made, engines = local_engines.planned(settings)
     assert [model.context_tokens for model in made.models] == [1_024, 4_000]
     assert [engine.config.context_tokens for engine in engines] == [1_024, 4_000]
+
+
+@pytest.mark.parametrize(("name", "most"), [("chat", 4_608), ("code", 8_192)])
+def test_a_context_beyond_the_models_own_is_refused_and_not_cut(name: str, most: int) -> None:
+    field = f"{name}_context_tokens"
+    local_engines.planned(Settings(local=msgspec.structs.replace(LocalConfig(), **{field: most})))
+    with pytest.raises(ConfigError, match=rf"local\.{field}: {most + 1:,}, and slipstream-{name} takes {most:,}"):
+        local_engines.planned(Settings(local=msgspec.structs.replace(LocalConfig(), **{field: most + 1})))
 
 
 def test_a_context_that_memory_does_not_hold_names_the_settings_and_the_flags(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from contracts.generation import Generation, TextPrompt
 from contracts.usage import Usage
 from engines.drivers.error_bodies import engine_error
 from engines.http.event_splitter import MAX_EVENT_BYTES, EventSplitter
-from gateway.wire.chunk import ReadError, decoded, error_in, has_text
+from gateway.wire.chunk import ReadError, created_of, decoded, error_in, has_text, require_asked
 from gateway.wire.openai.best_of import BestOf
 from gateway.wire.openai.whole_choice import WholeChoice
 from gateway.wire.usage_json import usage_json
@@ -167,9 +167,10 @@ class Collector:
         self.error = self.error or error_in(chunk, self._read_error)
         if self.error is not None:
             return
+        require_asked(chunk, self._expected)
         if not self.events:
             self._chat = chunk.get("object") != "text_completion"
-            self._created = int(chunk.get("created") or 0)
+            self._created = created_of(chunk)
         self.events += 1
         self._usage.chunk(chunk)
         if self.satisfied:

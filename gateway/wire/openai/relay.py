@@ -18,7 +18,18 @@ from contracts.errors import SlipstreamError
 from contracts.usage import Usage
 from engines.drivers.error_bodies import engine_error
 from engines.http.event_splitter import EventSplitter
-from gateway.wire.chunk import ABORT, ReadError, decoded, error_in, finish_of, has_text, texts_in, texts_of
+from gateway.wire.chunk import (
+    ABORT,
+    ReadError,
+    created_of,
+    decoded,
+    error_in,
+    finish_of,
+    has_text,
+    require_asked,
+    texts_in,
+    texts_of,
+)
 from gateway.wire.usage_json import usage_json
 from gateway.wire.usage_tracker import UsageTracker
 
@@ -221,6 +232,7 @@ class Relay:
         if error is not None:
             self.error = error
             return b""
+        require_asked(chunk, self._choices)
         if not self.events:
             self._learn(chunk)
         self.events += 1
@@ -247,8 +259,7 @@ class Relay:
     def _learn(self, chunk: dict[str, Any]) -> None:
         """Take over from the first event how this engine writes its id and model."""
         self._object = str(chunk.get("object", self._object))
-        created = chunk.get("created")
-        self.created = created if isinstance(created, int) else 0
+        self.created = created_of(chunk)
         self._ids = (b'"id":' + msgspec.json.encode(str(chunk.get("id"))), self._ids[1])
         self._models = (b'"model":' + msgspec.json.encode(str(chunk.get("model"))), self._models[1])
 

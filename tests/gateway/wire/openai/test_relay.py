@@ -281,8 +281,14 @@ def test_comments_and_event_fields_are_skipped() -> None:
 
 @pytest.mark.parametrize(
     "bad",
-    [b"data: {broken\n\n", b"data: 7\n\n", b"data: " + b"x" * 5_000_000, b"data: " + b'{"a":' * 50_000 + b"\n\n"],
-    ids=["broken", "a number", "too long", "too deep"],
+    [
+        b"data: {broken\n\n",
+        b"data: 7\n\n",
+        b"data: " + b"x" * 5_000_000,
+        b"data: " + b'{"a":' * 50_000 + b"\n\n",
+        b'data: {"id": "\xff"}\n\n',
+    ],
+    ids=["broken", "a number", "too long", "too deep", "no UTF-8"],
 )
 def test_nonsense_from_an_engine_is_its_failure(bad: bytes) -> None:
     with pytest.raises(EngineFailed):
@@ -318,6 +324,40 @@ def test_an_event_of_another_shape_is_the_engines_failure(
     """It was an internal error of ours, for which no engine is left alone."""
     with pytest.raises(EngineFailed, match="of another shape"):
         make().feed(b"data: " + msgspec.json.encode({"object": "chat.completion.chunk", **event}) + b"\n\n")
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: Relay(OURS, MODEL, 2, include_usage=False), lambda: Collector(OURS, MODEL, 2)]
+)
+def test_a_choice_that_nobody_asked_for_is_the_engines_failure(make: Callable[[], Relay | Collector]) -> None:
+    """Each had a count of its own: 450 of them were more tokens than a lease's end can hold."""
+    transcoder = make()
+    transcoder.feed(sse({**chunk("a"), "choices": [{"index": 1, "delta": {"content": "a"}}]}))
+    with pytest.raises(EngineFailed, match="nobody asked for"):
+        transcoder.feed(sse({**chunk("a"), "choices": [{"index": 2, "delta": {"content": "a"}}]}))
+
+
+def test_usage_of_choices_that_nobody_asked_for_counts_nothing() -> None:
+    tracker = UsageTracker(2)
+    for index in range(450):
+        usage = {"prompt_tokens": 3, "completion_tokens": 10_000_000}
+        tracker.chunk({"choices": [{"index": index, "delta": {"content": "a"}}], "usage": usage})
+    assert tracker.total == Usage(prompt_tokens=3, completion_tokens=20_000_000)
+
+
+def test_a_running_usage_that_is_no_utf8_is_no_usage() -> None:
+    relay = Relay(OURS, MODEL, 1, include_usage=False)
+    relay.feed(sse(chunk("a")))
+    text = msgspec.json.encode(chunk("b"))[:-1] + b',"usage":{"prompt_tokens":1,"x":"\xff"}}'
+    relay.feed(b"data: " + text + b"\n\n")
+    assert relay.usage is None
+
+
+@pytest.mark.parametrize("created", ["today", None, 1.5, [7]])
+def test_a_moment_that_is_none_is_left_out(created: object) -> None:
+    collector = Collector(OURS, MODEL, 1)
+    collector.feed(sse({**chunk("a"), "created": created}))
+    assert msgspec.json.decode(collector.finish())["created"] == 0
 
 
 def test_a_list_where_text_belongs_is_collected_by_nobody() -> None:
