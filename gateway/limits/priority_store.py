@@ -15,6 +15,11 @@ from gateway.limits.priorities import Priorities, PriorityRule
 from gateway.limits.store import rows_within
 
 _OF_SUBJECTS = "SELECT * FROM gateway.priorities WHERE subject_id = ANY ($1::uuid[])"
+_ABOVE = """
+SELECT project_id, organization_id
+  FROM gateway.api_keys JOIN gateway.projects ON projects.id = project_id
+ WHERE api_keys.id = $1
+"""
 _OF_SUBJECT = "SELECT * FROM gateway.priorities WHERE level = $1 AND subject_id = $2 ORDER BY tier NULLS FIRST"
 _PUT = """
 INSERT INTO gateway.priorities (level, subject_id, tier, service_class, share) VALUES ($1, $2, $3, $4, $5)
@@ -39,6 +44,14 @@ async def priorities_of_all(
     return [
         Priorities.of(rule for pair in zip(Level, ids, strict=True) for rule in rules.get(pair, ())) for ids in named
     ]
+
+
+async def priorities_of_key(connection: Connection, key_id: UUID) -> Priorities:
+    """What a key's requests have."""
+    row = await connection.fetchrow(_ABOVE, key_id)
+    assert row is not None  # the caller has found it by its name
+    [found] = await priorities_of_all(connection, [(row["organization_id"], row["project_id"], key_id)])
+    return found
 
 
 async def rules_of(connection: Connection, level: Level, subject_id: UUID | str) -> list[PriorityRule]:

@@ -4,7 +4,7 @@ second."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gateway.admin.resources.limits import LimitRule, LimitRules
     from gateway.admin.resources.priorities import Priority
     from gateway.limits.levels import Level, Limits
-    from gateway.limits.priorities import PriorityRule
+    from gateway.limits.priorities import Priorities, PriorityRule
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 MONEY = "money_micro_per_month"
@@ -92,23 +92,28 @@ def limits() -> None:
 @deployment_options
 @subject_options
 def list_command(deployment: Deployment, organization: str, project: str | None, key: str | None) -> None:
-    """List the limits of an organization and of everything in it, or of one project or key."""
+    """List the limits of an organization and of everything in it, or of one project or key; of a key also the class
+    and shares that its requests have by all of them."""
     from gateway.limits import priority_store, store
     from slipstream.database import connected
     from slipstream.tenants import organization_named
 
     settings = running_settings(*deployment)
 
-    async def run() -> tuple[list[tuple[str, Any]], list[tuple[str, Any]]]:
+    async def run() -> tuple[list[tuple[str, Any]], list[tuple[str, Any]], Priorities | None]:
         async with connected(settings) as connection:
             within: tuple[UUID | None, UUID | None]
             if project is None and key is None:
                 within = await organization_named(connection, organization), None
             else:
                 within = None, (await _subject(connection, organization, project, key))[1]
-            return await store.rules_within(connection, *within), await priority_store.rules_within(connection, *within)
+            limited = await store.rules_within(connection, *within)
+            prioritized = await priority_store.rules_within(connection, *within)
+            if key is None or within[1] is None:
+                return limited, prioritized, None
+            return limited, prioritized, await priority_store.priorities_of_key(connection, within[1])
 
-    limited, prioritized = asyncio.run(run())
+    limited, prioritized, has = asyncio.run(run())
     told_by: dict[tuple[int, str, str, str], list[str]] = {}
     for name, rule in limited:
         told_by.setdefault(_place(name, rule), []).append(spoken(rule.limits, settings.currency))
@@ -124,8 +129,10 @@ def list_command(deployment: Deployment, organization: str, project: str | None,
             if project is None and key is None
             else f"none for {_whose(organization, project, key)}"
         )
-        return
-    print("\n".join(table(("level", "of", "tier", "limits"), rows)))
+    else:
+        print("\n".join(table(("level", "of", "tier", "limits"), rows)))
+    if has is not None:
+        print("\n".join(in_force(has)))
 
 
 @limits.command(name="set")
@@ -220,6 +227,18 @@ def spoken_priority(rule: Priority | PriorityRule) -> str:
     """`class offline, share 50`."""
     parts = [f"{word} {value}" for name, word in PRIORITY.items() if (value := getattr(rule, name)) is not None]
     return ", ".join(parts) or "no class or share of its own"
+
+
+def in_force(has: Priorities) -> Iterator[str]:
+    """What a key's requests have, by its own rules, its project's and its organization's, a line for each tier."""
+    from contracts.generation import Tier
+
+    for tier in Tier:
+        found = has.for_tier(tier)
+        yield (
+            f"in force in the tier {tier.value}: class {found.service_class.value}; share {found.share} of the "
+            f"organization, {found.project_share} of the project in it"
+        )
 
 
 def _is_of(rule: LimitRule | Priority, tier: str) -> bool:

@@ -75,8 +75,8 @@ async def test_limits_are_set_bit_by_bit_by_name_at_each_level(
     await shell.must("limits", "set", *ACME, "--money-per-month", "none", "--tokens-per-day", "none")
     (_, left) = (await shell.must("limits", "list", *ACME)).splitlines()
     assert left.split()[:2] == ["project", "web"]
-    assert await shell.must("limits", "list", "--key", "ci") == "none for key ci"
-    assert await shell.must("limits", "list", *ACME, "--project", "web", "--key", "ci") == "none for key ci"
+    for subject in (("--key", "ci"), (*ACME, "--project", "web", "--key", "ci")):
+        assert (await shell.must("limits", "list", *subject)).splitlines()[0] == "none for key ci"
 
 
 async def test_class_and_share_are_set_beside_limits_and_told_with_them(
@@ -94,9 +94,16 @@ async def test_class_and_share_are_set_beside_limits_and_told_with_them(
         ["organization", "acme", "all", "9 at once, share 300"],
         ["project", "web", "chat", "class offline"],
     ]
+    of_key = (await shell.must("limits", "list", "--key", "ci")).splitlines()
+    assert of_key == [
+        "none for key ci",
+        "in force in the tier autocomplete: class standard; share 300 of the organization, 100 of the project in it",
+        "in force in the tier chat: class offline; share 300 of the organization, 100 of the project in it",
+    ]
     code, output = await shell.run("limits", "set", "--key", "ci", "--class", "interactive")
     assert code != 0
-    assert "'interactive' is above what the organization has" in output
+    assert "'interactive' is above what the organization has in the tier autocomplete, 'standard' and in the" in output
+    assert "slipstream limits set --organization NAME --class interactive" in output
     ids = await connection.fetchrow(
         "SELECT organization_id, project_id, k.id FROM gateway.api_keys k JOIN gateway.projects p ON p.id = project_id"
     )

@@ -86,14 +86,17 @@ async def _require_within(call: AdminCall, organization_id: UUID, rule: Priority
     if given is None:
         return
     above = await priority_store.rules_of(call.connection, Level.ORGANIZATION, organization_id)
-    for tier in Tier if rule.tier is None else (rule.tier,):
-        allowed = resolved(above, tier).service_class
-        if lowest((given, allowed)) is not given:
-            raise InvalidField(
-                f"service_class: '{given}' is above what the organization has in the tier {tier}, '{allowed}'. Give "
-                "that or a lower one; whoever runs the deployment can raise the organization's.",
-                param="service_class",
-            )
+    tiers = Tier if rule.tier is None else (rule.tier,)
+    allowed = {tier: resolved(above, tier).service_class for tier in tiers}
+    beyond = [tier for tier in tiers if lowest((given, allowed[tier])) is not given]
+    if beyond:
+        has = " and ".join(f"in the tier {tier}, '{allowed[tier]}'" for tier in beyond)
+        raise InvalidField(
+            f"service_class: '{given}' is above what the organization has {has}. Give that or a lower one; whoever "
+            "runs the deployment can raise the organization's "
+            f"(`slipstream limits set --organization NAME --class {given}`).",
+            param="service_class",
+        )
 
 
 async def _rules(call: AdminCall, level: Level, subject_id: UUID) -> PriorityRules:
