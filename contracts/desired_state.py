@@ -302,6 +302,7 @@ class DesiredState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
         for pool in self.pools:
             pool.check_api_key()
             pool.check_speculation()
+        self._check_kv_events()
         self._check_pairs()
         self._check_splits()
         for model in self.models:
@@ -312,6 +313,19 @@ class DesiredState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
                     self._require_serving_pool(f"models.{model.name}.canary.control_pool", model.canary.control_pool)
             if model.cascade is not None:
                 self._check_cascade(model, model.cascade)
+
+    def _check_kv_events(self) -> None:
+        """Each engine tells its own: of another's the router would believe that both hold them."""
+        urls: dict[str, str] = {}
+        for pool in self.pools:
+            for replica in pool.replicas:
+                if replica.kv_events and urls.setdefault(replica.kv_events, replica.url) != replica.url:
+                    field = f"pools.{pool.name}.replicas.{replica.id}.kv_events"
+                    raise ConfigError(
+                        f"{field}: {replica.kv_events} is where the engine {urls[replica.kv_events]} tells its KV "
+                        "events; give each engine an endpoint of its own",
+                        param=field,
+                    )
 
     def _check_pairs(self) -> None:
         taken: dict[str, str] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from google.protobuf.json_format import MessageToJson
 
 from slipstream.commands.fleet_versions import diff, rollback, versions
 from slipstream.commands.options import config_option, control_address_option, data_option, running_settings
+from slipstream.hints import command
 from slipstream.replicas import state
 from slipstream.table import table
 
@@ -68,6 +70,9 @@ def drain(replica_id: str, config_file: Path | None, data: str | None, address: 
     with _control(config_file, data, address, changing=True) as control:
         replica = control.drain(replica_id, True)
         click.echo(f"{replica.id} takes no new requests; {replica.leases} still run")
+        if (pool := left_without(control.fleet(), replica.id)) is not None:
+            back = command(f"fleet resume {replica.id}")
+            click.echo(f"warning: nothing else in the pool {pool} takes requests: refused until `{back}`", err=True)
 
 
 @fleet.command()
@@ -76,13 +81,26 @@ def drain(replica_id: str, config_file: Path | None, data: str | None, address: 
 @data_option
 @control_address_option
 def resume(replica_id: str, config_file: Path | None, data: str | None, address: str | None) -> None:
-    """Give REPLICA_ID requests again."""
+    """Give REPLICA_ID requests again. Exit code 1 where it still gets none, since its weight is 0."""
     with _control(config_file, data, address, changing=True) as control:
-        click.echo(f"{replica_id} is {state(control.drain(replica_id, False))}")
+        replica = control.drain(replica_id, False)
+        click.echo(f"{replica_id} is {state(replica)}")
+    if not replica.weight:
+        weigh = command(f"replicas weight {replica_id} 1")
+        click.echo(f"the fleet gives it none: `{weigh}` does", err=True)
+        sys.exit(1)
 
 
-for command in (versions, diff, rollback):
-    fleet.add_command(command)
+for subcommand in (versions, diff, rollback):
+    fleet.add_command(subcommand)
+
+
+def left_without(seen: pb.Fleet, replica_id: str) -> str | None:
+    """The pool of this replica, where none of its replicas is given requests; None: another one is."""
+    for pool in seen.pools:
+        if any(replica.id == replica_id for replica in pool.replicas):
+            return None if any(replica.usable and replica.weight for replica in pool.replicas) else str(pool.name)
+    return None
 
 
 def told(fleet: pb.Fleet) -> Iterator[str]:

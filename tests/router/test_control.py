@@ -21,6 +21,7 @@ from router.control.client import ControlClient
 from router.control.watchers import QUEUE_LENGTH, Watchers
 from router.core.record import Record
 from router.server import RouterServer
+from slipstream.commands.fleet import left_without
 from tests.router.fakes import TOKEN, Connect, StartRouter, ask, fleet, queued, until
 
 Health = health_pb2.HealthCheckResponse
@@ -70,6 +71,18 @@ async def test_a_drained_replica_gets_no_lease_until_it_is_taken_back(router: Ro
         assert (await asyncio.to_thread(calls.drain, "r1", False)).usable
         again = [await client.acquire(ask(f"m{number}")) for number in range(4)]
         assert "r1" in {lease.engine.replica_id for lease in again}
+
+
+async def test_the_last_one_that_is_drained_is_told_apart(router: RouterServer, connect: Connect) -> None:
+    client = await connect(router.port)
+    client.publish(fleet(replicas=("r1", "r2")))
+    with control(router) as calls:
+        await asyncio.to_thread(calls.drain, "r1", True)
+        seen = await asyncio.to_thread(calls.fleet)
+        assert [left_without(seen, name) for name in ("r1", "r2", "nobody")] == [None, None, None]
+        await asyncio.to_thread(calls.drain, "r2", True)
+        seen = await asyncio.to_thread(calls.fleet)
+        assert left_without(seen, "r2") == seen.pools[0].name
 
 
 async def test_who_waits_for_the_last_replica_hears_at_once_that_it_is_drained(
