@@ -19,6 +19,9 @@ LEGEND = (
     "others would really have done nobody knows"
 )
 
+USUAL = 100
+"""A share as it is set, where the router's is 1."""
+
 
 def told(records: Sequence[Record]) -> str:
     """The records of one request, as text for people."""
@@ -30,6 +33,12 @@ def told(records: Sequence[Record]) -> str:
             "says why."
         )
     return "\n\n".join(_told(record) for record in records)
+
+
+def _objective(record: Record) -> str:
+    if not record.ttft_slo_s:
+        return "none, since nobody waits for it"
+    return f"first token within {_ms(record.ttft_slo_s)}"
 
 
 def line(record: Record) -> str:
@@ -47,9 +56,10 @@ def _told(record: Record) -> str:
     lines = [
         f"attempt {record.attempt} of {record.request_id}{lease}, {record.model} in pool {record.pool}",
         f"  prompt {record.prompt_tokens:,} tokens in {record.blocks} blocks, tenant {record.organization_id or '-'}",
-        f"  objective: first token within {_ms(record.ttft_slo_s)}; waited {_ms(record.queued_s)}"
+        f"  objective: {_objective(record)}; waited {_ms(record.queued_s)}"
         + (f": {record.waited_for}" if record.waited_for and record.queued_s else ""),
-        f"  class: {record.service_class}; share {record.share:g}, of its project {record.project_share:g}",
+        f"  class: {record.service_class}; share {USUAL * record.share:g}, of its project "
+        f"{USUAL * record.project_share:g}",
     ]
     if record.split is not None:
         lines += _split(record.split)

@@ -42,12 +42,19 @@ def check(config_file: Path | None, data: str | None, probe: bool) -> None:
             print(f"slipstream: {fault}", file=sys.stderr)
         if faults:
             sys.exit(1)
-        print(f"{sum(len(pool.replicas) for pool in settings.pools)} engines are as the settings say")
+        print(probed(sum(len(pool.replicas) for pool in settings.pools)))
     for warning in start_check.warnings(settings):
         print(f"warning: {warning}", file=sys.stderr)
     for each in started if settings.models else ():
         print(f"up starts {each.engine.name}: {each.engine.folder.name}, {each}")
     print("settings are valid")
+
+
+def probed(engines: int) -> str:
+    """What a probe without a fault says. engines: of the settings' pools, those that `up` starts left out."""
+    if not engines:
+        return "no engine was asked: the settings name none but what `up` starts"
+    return "1 engine is as the settings say" if engines == 1 else f"{engines} engines are as the settings say"
 
 
 @config.command()

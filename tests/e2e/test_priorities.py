@@ -85,7 +85,7 @@ async def test_interactive_overtakes_offline_and_three_shares_are_given_three_ti
     assert (contested.count("large"), contested.count("small")) == (6, 2), place.served
     assert (place.tiers["flex"], place.tiers["people"], place.tiers["batch 0"]) == ("flex", "priority", None)
     explained = await platform.command("router", "explain", place.request_ids["large 0"])
-    assert "class: standard; share 3, of its project 1" in explained, explained
+    assert "class: standard; share 300, of its project 100" in explained, explained
     assert "offline" in await platform.command("router", "explain", place.request_ids["batch 0"])
     for name, told in (("people", "interactive"), ("flex", "offline")):
         assert told in await platform.command("requests", "show", place.request_ids[name])

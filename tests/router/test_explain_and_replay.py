@@ -57,6 +57,11 @@ async def test_a_decision_is_explained_and_completed_by_what_came_of_it(
     text = explain.told([record])
     assert f"> {record.chosen}" in text
     assert "the engine says 100" in text
+    assert f"objective: first token within {1_000 * record.ttft_slo_s:,.0f} ms" in text
+    assert "share 100, of its project 100" in text
+    nobody = msgspec.structs.replace(record, ttft_slo_s=0.0, share=3.0, project_share=0.5)
+    assert "objective: none, since nobody waits for it" in explain.told([nobody])
+    assert "share 300, of its project 50" in explain.told([nobody])
     assert f"policy 'prefix' chose {record.chosen}" in text
 
 
