@@ -11,18 +11,20 @@ MAX_EVENT_BYTES = 4 * 1024 * 1024
 
 
 class EventSplitter:
-    """Cuts a byte stream into the payloads of its `data:` events."""
+    """Cuts a byte stream into the payloads of its `data:` events. Takes time in proportion to its bytes, whatever
+    pieces they come in."""
 
     __slots__ = ("_rest",)
 
     def __init__(self) -> None:
-        self._rest = b""
+        self._rest = bytearray()
+        """An event's beginning, which no end was found in."""
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         """Payloads completed by `data`, in order. Raises EngineFailed when an event grows without end."""
         if self._rest:
-            data = self._rest + data
-        if b"\r" in data:
+            data = self._ended_by(data)
+        elif b"\r" in data:
             # JSON never holds a raw \r, so line ends can be unified; a \r at the very end waits for its \n
             data = data.replace(b"\r\n", b"\n")
         start = 0
@@ -35,9 +37,23 @@ class EventSplitter:
                 payload = _payload_of_lines(event)
                 if payload:
                     yield payload
-        self._rest = data[start:]
+        if start < len(data):
+            self._rest += data[start:]
         if len(self._rest) > MAX_EVENT_BYTES:
             raise EngineFailed("The engine sent an event without an end.")
+
+    def _ended_by(self, data: bytes) -> bytes:
+        """The rest with `data` behind it, once an event ends there; until then b"", and the rest has grown by it."""
+        rest = self._rest
+        if data.startswith(b"\n") and rest.endswith(b"\r"):
+            del rest[-1]
+        searched = len(rest)
+        rest += data.replace(b"\r\n", b"\n")
+        if rest.find(b"\n\n", searched - 1 if searched else 0) < 0:  # the last byte may be the first half of an end
+            return b""
+        data = bytes(rest)
+        rest.clear()
+        return data
 
 
 def _payload_of_lines(event: bytes) -> bytes:
