@@ -20,6 +20,7 @@ from engines.http.origin import Origin
 from engines.http.retry_after import retry_after_s
 
 HEADER_BYTES = 1 << 16
+"""What an engine may send at one time that is no body: headers, a chunk's size with its extensions, or trailers."""
 IDLE_S = 60.0
 """A connection unused for longer is not used again."""
 MAX_IDLE_CONNECTIONS = 1_024
@@ -39,6 +40,7 @@ class Connection(asyncio.Protocol):
         self._framed = False
         self._informational = False
         self._header_bytes = 0
+        """Of the reads since the answer began, and once its headers are complete, since the last part of its body."""
         self.got_bytes = False
         self.used = False
         self.idle_since_s = 0.0
@@ -75,8 +77,7 @@ class Connection(asyncio.Protocol):
             self.abort()  # nobody asked: whatever this is, it must not become the next request's answer
             return
         self.got_bytes = True
-        if not stream.status:
-            self._header_bytes += len(data)
+        self._header_bytes += len(data)
         assert self._parser is not None
         try:
             self._parser.feed_data(data)
@@ -84,8 +85,9 @@ class Connection(asyncio.Protocol):
             stream.fail("its answer is not valid HTTP")
             self.abort()
             return
-        if not stream.status and self._header_bytes > HEADER_BYTES:
-            stream.fail("its response headers are too large")
+        # httptools joins a header's value anew with each read: one without an end would take ever more time
+        if self._header_bytes > HEADER_BYTES and not stream.over:
+            stream.fail(f"its {'trailers or chunk headers' if stream.status else 'response headers'} are too large")
             self.abort()
             return
         stream.changed()
@@ -118,8 +120,10 @@ class Connection(asyncio.Protocol):
         self._informational = status < 200
         if not self._informational and not stream.status:
             stream.status = status
+            self._header_bytes = 0
 
     def on_body(self, data: bytes) -> None:
+        self._header_bytes = 0
         if self._stream is not None:
             self._stream.feed(data)
 

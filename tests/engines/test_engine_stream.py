@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.errors import EngineFailed
-from engines.http.connection_pool import Connection, ConnectionPool
+from engines.http.connection_pool import HEADER_BYTES, Connection, ConnectionPool
 from engines.http.engine_stream import BUFFER_BYTES, EngineStream
 from engines.http.origin import Origin
 from tests.engines.responses import CHUNKED, CONTINUED, EVENTS, SIZED, UNTIL_CLOSE, read_all
@@ -130,6 +130,73 @@ async def test_endless_headers_fail() -> None:
     with pytest.raises(EngineFailed, match="headers are too large"):
         await stream.read()
     assert transport.closed
+
+
+HEAD = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize("began", [b"", b"1\r\nx\r\n"], ids=["at once", "behind a chunk"])
+@pytest.mark.parametrize(
+    ("opening", "piece"),
+    [
+        (b"0\r\nX-T: ", b"a" * 1_000),
+        (b"0\r\nX-", b"a" * 1_000),
+        (b"0\r\n", b"x: " + b"y" * 1_000 + b"\r\n"),
+        (b"5;ext=", b"a" * 1_000),
+        (b"", b"0" * 1_000),
+    ],
+    ids=["trailer", "trailer's name", "trailers", "chunk extension", "chunk size"],
+)
+async def test_what_is_no_body_has_an_end(began: bytes, opening: bytes, piece: bytes) -> None:
+    """A trailer without one took the whole gateway's time."""
+    connection, transport, stream = exchange()
+    connection.data_received(HEAD + began)
+    connection.data_received(opening)
+    sent = 0
+    while not transport.closed:
+        connection.data_received(piece)
+        sent += len(piece)
+        assert sent <= HEADER_BYTES + len(piece)
+    assert sent > HEADER_BYTES - len(opening) - len(piece)
+    with pytest.raises(EngineFailed, match="trailers or chunk headers are too large"):
+        await read_all(stream)
+
+
+@pytest.mark.parametrize("at", [0, 1, 3, 5, 6], ids=str)
+async def test_an_answer_may_have_any_number_of_chunks_and_trailers_within_bounds(at: int) -> None:
+    """at: where each chunk is cut between two reads."""
+    connection, transport, stream = exchange()
+    connection.data_received(HEAD)
+    chunk, times = b"1\r\nx\r\n", HEADER_BYTES // 4
+    for _ in range(times):
+        connection.data_received(chunk[:at])
+        connection.data_received(chunk[at:])
+    trailer = b"0\r\nX-T: " + b"a" * (HEADER_BYTES // 2)
+    connection.data_received(trailer)
+    connection.data_received(b"\r\n\r\n")
+    assert await read_all(stream) == b"x" * times
+    assert not transport.closed
+
+
+@pytest.mark.parametrize("framing", [b"content-length: %d\r\n" % (3 * HEADER_BYTES), b"connection: close\r\n"])
+async def test_a_long_body_is_no_header(framing: bytes) -> None:
+    connection, _, stream = exchange()
+    connection.data_received(b"HTTP/1.1 200 OK\r\n" + framing + b"\r\n")
+    for _ in range(3):
+        connection.data_received(b"x" * HEADER_BYTES)
+    connection.connection_lost(None)
+    assert await read_all(stream) == b"x" * 3 * HEADER_BYTES
+
+
+async def test_headers_and_what_a_body_begins_with_are_bounded_apart() -> None:
+    connection, transport, stream = exchange()
+    connection.data_received(HEAD[:-2] + b"x: ")
+    connection.data_received(b"y" * (HEADER_BYTES - 100))
+    connection.data_received(b"\r\n\r\n")
+    connection.data_received(b"1;" + b"e" * (HEADER_BYTES - 100))
+    connection.data_received(b"\r\nx\r\n0\r\n\r\n")
+    assert await read_all(stream) == b"x"
+    assert not transport.closed
 
 
 async def test_closing_an_unfinished_answer_aborts_the_connection() -> None:
