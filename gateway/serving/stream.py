@@ -140,4 +140,5 @@ class StreamForwarder:
             self._text_seen = True
             self._timing.first_text(now_s)
             self._finished = transcoder.finished
-        self._wait.begin_again(self._config.event_timeout_s, now_s)
+        if transcoder.events != seen:  # comments, with which an engine says that it is there, are no answer
+            self._wait.begin_again(self._config.event_timeout_s, now_s)
