@@ -480,9 +480,10 @@ class RequestPipeline:
                 stream = await opening.response(config.first_event_timeout_s)
                 while stream.status == 200 and (data := await stream.read()):
                     attempt.size.add(len(data))
+                    seen = attempt.transcoder.events
                     attempt.transcoder.feed(data)
                     recording.feed(data)
-                    if recording.readings:
+                    if recording.readings and attempt.transcoder.events != seen:
                         limit.reschedule(loop.time() + config.event_timeout_s)
         except (TimeoutError, ServiceError) as error:
             logger.debug("request %s is not gone on with: %s", attempt.request.request_id, error)
