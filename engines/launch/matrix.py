@@ -6,6 +6,7 @@ The documents' signs: `-` is a conflict, refused where it cannot pay; `++` is wo
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator
 from types import MappingProxyType
 from typing import NamedTuple
@@ -14,6 +15,7 @@ from contracts.errors import ConfigError
 from engines.launch.config import LaunchConfig
 from engines.launch.sizing import HOPPER
 from engines.launch.target import Target
+from engines.performance.catalog import GPUS
 from engines.performance.precision import Precision
 
 UNLIKELY_SHARE = 8
@@ -21,6 +23,9 @@ UNLIKELY_SHARE = 8
 
 CHAINS_ONLY = MappingProxyType({"vllm": "vLLM", "embedded": "the embedded engine"})
 """Drivers whose engines take a chain whatever tree is asked for. TensorRT-LLM's depends on its release."""
+
+NAMED_CARD = re.compile(rf"(?:^|[^a-z0-9]|[0-9]x)({'|'.join(GPUS)})(?![0-9])")
+"""A modelled card in a text for people, as `H100`, `8xH100` or `H200x2`; a GB200 is another."""
 
 
 class SettingsConflict(ConfigError):
@@ -32,6 +37,7 @@ class Interaction(NamedTuple):
 
     first: str
     second: str
+    """The pair's names: before a note, where no setting with its value stands."""
     setting: str
     """What to change, of `pools[].launch`."""
     collides: Callable[[Target], str]
@@ -44,7 +50,7 @@ def require_compatible(target: Target) -> None:
     for each in INTERACTIONS:
         if each.refused and (sentence := each.collides(target)):
             field = f"{target.field}.{each.setting}"
-            raise SettingsConflict(f"{field}: {each.first} and {each.second}: {sentence}", param=field)
+            raise SettingsConflict(f"{field}: {_value(target, each.setting)}; {sentence}", param=field)
 
 
 def notes(target: Target) -> Iterator[str]:
@@ -52,6 +58,37 @@ def notes(target: Target) -> Iterator[str]:
     for each in INTERACTIONS:
         if not each.refused and (sentence := each.collides(target)):
             yield f"{each.first} and {each.second}: {sentence}"
+
+
+def _value(target: Target, setting: str) -> str:
+    """What is set, as its file writes it; nothing is `none`."""
+    value: object = target.launch
+    for name in setting.split("."):
+        value = getattr(value, name)
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:,}" if isinstance(value, int) else str(value) or "none"
+
+
+def _other_card(target: Target) -> str:
+    hardware = target.pool.hardware_of(target.replica)
+    named = set(NAMED_CARD.findall(hardware.lower()))
+    if len(named) != 1 or target.launch.gpu in named:
+        return ""
+    (card,) = named
+    return (
+        f"its hardware, as the pool or the replica says, is {hardware!r}, and memory, batch and kernels are computed "
+        f'for {GPUS[target.launch.gpu].name}; set gpu = "{card}", or correct hardware'
+    )
+
+
+def _unordered_priorities(target: Target) -> str:
+    if target.launch.priorities or not target.pool.request_priorities or target.pool.driver != "tensorrt_llm":
+        return ""
+    return (
+        "the pool has request_priorities = true, so that the gateway sends them and the engine is to order by them; "
+        "leave priorities out, or set the pool's request_priorities = false"
+    )
 
 
 def _small_chunks(target: Target) -> str:
@@ -176,6 +213,8 @@ def _more_than_memory(target: Target) -> str:
 
 
 INTERACTIONS = (
+    Interaction("The card", "the hardware", "gpu", _other_card),
+    Interaction("Priorities", "the gateway's", "priorities", _unordered_priorities),
     Interaction("Disaggregation", "chunked prefill", "chunk_tokens", _small_chunks),
     Interaction("Disaggregation", "chunked prefill", "chunk_tokens", _chunk_of_decode),
     Interaction("An FP8 cache", "the card", "kv_dtype", _fp8_cache_without_units),

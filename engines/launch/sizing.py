@@ -28,6 +28,8 @@ from engines.performance.roofline import Node, Roofline
 
 HOPPER = ("H100", "H200")
 SET = "as set"
+ROUNDED = 0.01
+"""Part that the parameters of a modelled shape, a rounded number, may be off those of a folder of it."""
 MOST_RUNNING = 256
 """Without a promise: a step of more streams than this is bound by arithmetic on every card that is modelled."""
 
@@ -66,16 +68,53 @@ class Sizing(msgspec.Struct, frozen=True):
 
 
 def shape_of(launch: LaunchConfig, field: str) -> ModelShape:
-    """The model's dimensions in BF16. Raises ConfigError when nothing here tells them."""
+    """The model's dimensions in BF16. Raises ConfigError when nothing here tells them, or `shape` tells others than
+    the model's own folder."""
     told = launch.shape or launch.model
     if told in MODELS:
-        return Precision.BF16.of(MODELS[told])
-    if (Path(told) / "config.json").is_file():
-        return Precision.BF16.of(read_shape(Path(told)))
-    raise ConfigError(
+        shape = MODELS[told]
+    elif (Path(told) / "config.json").is_file():
+        shape = read_shape(Path(told))
+    else:
+        raise _unknown_shape(told, field)
+    if launch.shape:
+        _require_same_shape(launch, shape, field)
+    return Precision.BF16.of(shape)
+
+
+def _unknown_shape(told: str, field: str) -> ConfigError:
+    return ConfigError(
         f"{field}.shape: {told!r} is no folder with a config.json on this machine; give a folder that is, or the name "
         f"of a modelled shape: {', '.join(MODELS)}",
         param=f"{field}.shape",
+    )
+
+
+def _require_same_shape(launch: LaunchConfig, shape: ModelShape, field: str) -> None:
+    """A folder of a kind that is not modelled tells nothing: there `shape` stands for it."""
+    if not (Path(launch.model) / "config.json").is_file():
+        return
+    try:
+        own = read_shape(Path(launch.model))
+    except ConfigError:
+        return
+    alike = math.isclose(own.parameters, shape.parameters, rel_tol=ROUNDED)
+    if not alike or _dimensions(own) != _dimensions(shape):
+        raise ConfigError(
+            f"{field}.shape: {launch.shape} is {_size(shape)}, and {launch.model} has a config.json here that says "
+            f"{_size(own)}; leave shape out, or name the model's folder that it is of",
+            param=f"{field}.shape",
+        )
+
+
+def _dimensions(shape: ModelShape) -> tuple[int, ...]:
+    return shape.layers, shape.hidden, shape.heads, shape.kv_heads, shape.head_size
+
+
+def _size(shape: ModelShape) -> str:
+    return (
+        f"{shape.parameters / 1e9:.3g} billion parameters in {shape.layers} layers of {shape.hidden:,}, "
+        f"{shape.heads} heads and {shape.kv_heads} of keys and values"
     )
 
 

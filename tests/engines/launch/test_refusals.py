@@ -65,6 +65,70 @@ def test_a_tree_of_drafts_is_refused_where_chains_are_drafted(driver: str, name:
     assert str(refused.value.param).endswith("speculation.topk")
 
 
+@pytest.mark.parametrize(
+    ("launch", "role", "drafts", "told"),
+    [
+        ({"speculation": LaunchSpeculation()}, "unified", True, "speculation.draft_model: none; eagle3 asks a head"),
+        (
+            {"speculation": LaunchSpeculation(draft_model="/models/head", topk=4)},
+            "unified",
+            True,
+            "speculation.adaptive: true; the number of drafts is adapted for chains only; set topk = 1",
+        ),
+        ({"chunk_tokens": 2_048}, "prefill", False, "chunk_tokens: 2,048; no stream waits beside a prompt"),
+        ({"gpu": "a100", "kv_dtype": "fp8"}, "unified", False, "kv_dtype: fp8; A100 has no units for FP8"),
+    ],
+)
+def test_settings_that_work_against_each_other_are_told_as_the_setting_its_value_and_the_reason(
+    launch: dict[str, Any], role: str, drafts: bool, told: str
+) -> None:
+    with pytest.raises(SettingsConflict) as refused:
+        rendered(pool_of("sglang", role=role), launch_of(**launch), speculation=drafts)
+    assert refused.value.message.startswith(f"pools.gpu.launch.{told}")
+
+
+@pytest.mark.parametrize("hardware", ["A100", "8xA100", "2 × A100-80GB", "a100_sxm"])
+def test_a_card_that_is_not_the_hardware_is_refused(hardware: str) -> None:
+    with pytest.raises(
+        SettingsConflict, match=rf"gpu: h100; .*'{re.escape(hardware)}'.*H100; set gpu = \"a100\""
+    ) as no:
+        rendered(pool_of("sglang", hardware=hardware), launch_of())
+    assert no.value.param == "pools.gpu.launch.gpu"
+    rendered(pool_of("sglang", hardware=hardware), launch_of(gpu="a100"))
+
+
+def test_the_hardware_of_a_replica_goes_before_its_pools() -> None:
+    replica = Replica(id="gpu-0", url="http://10.0.0.5:30000", hardware="B200x1")
+    with pytest.raises(SettingsConflict, match="'B200x1'"):
+        rendered(pool_of("sglang", hardware="H100", replicas=(replica,)), launch_of())
+
+
+@pytest.mark.parametrize("hardware", ["", "H100x2", "EPYC 9555", "GB200", "A1000", "an H100, before an A100", "rack 3"])
+def test_hardware_that_names_no_other_card_is_taken(hardware: str) -> None:
+    rendered(pool_of("sglang", hardware=hardware), launch_of())
+
+
+def test_priorities_that_the_gateway_sends_are_not_switched_off() -> None:
+    pool = pool_of("tensorrt_llm", request_priorities=True, api_key_required=False)
+    with pytest.raises(SettingsConflict, match=r"launch\.priorities: false; the pool has request_priorities = true"):
+        rendered(pool, launch_of(priorities=False, version="1.4.0rc1"))
+    rendered(pool, launch_of(version="1.4.0rc1"))
+
+
+def test_a_shape_of_another_size_than_the_folder_is_refused(tmp_path: Path) -> None:
+    model = str(ours(tmp_path))
+    with pytest.raises(
+        ConfigError, match=r"shape: llama-8b is 8\.03 billion .* has a config.json here .*leave shape out"
+    ):
+        rendered(SGLANG, launch_of(model=model))
+    rendered(SGLANG, launch_of(model=model, shape=str(MODELS / "slipstream-code")))
+    config = msgspec.json.decode((MODELS / "slipstream-code" / "config.json").read_bytes())
+    (tmp_path / "slipstream-code" / "config.json").write_bytes(
+        msgspec.json.encode({**config, "architectures": ["MixtralForCausalLM"]})
+    )
+    rendered(SGLANG, launch_of(model=model))  # of a kind that is not modelled: the shape stands for it
+
+
 def test_a_pool_that_somebody_else_starts_is_not_rendered() -> None:
     with pytest.raises(ConfigError, match="nothing is rendered for 'openai'"):
         rendered(pool_of("openai"), launch_of())
