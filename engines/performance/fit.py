@@ -5,11 +5,15 @@ For the planner and for whatever renders launch commands: both refuse the same s
 
 from __future__ import annotations
 
+import msgspec
+
 from contracts.errors import ConfigError
 from engines.performance.precision import Precision
 from engines.performance.roofline import Node
 
 GB = 1e9
+CARDS = (1, 2, 4, 8, 16)
+"""Numbers of cards that are proposed."""
 
 
 class PrecisionNotSupported(ConfigError):
@@ -71,7 +75,7 @@ def require_fit(node: Node, context_tokens: int) -> None:
             f"{_gb(context_tokens * memory.kv_bytes_per_token)} of keys and values, but {_gb(memory.total_bytes)} − "
             f"{_gb(memory.reserve_bytes)} reserve − {_gb(memory.weights_bytes)} weights{_adapters(node, ' −')} leave "
             f"{_gb(memory.kv_bytes)}: "
-            f"at most {memory.kv_tokens:,} tokens",
+            f"at most {memory.kv_tokens:,} tokens; {_enough_for(node, context_tokens)}",
             param="context_tokens",
         )
 
@@ -83,10 +87,28 @@ def _adapters(node: Node, joined: str) -> str:
 def _enough(node: Node) -> str:
     """The next number of cards that would hold the weights, as the end of a sentence."""
     needed = (node.model.weights_bytes + node.adapter_bytes) / (node.gpu.memory_bytes * node.usable_memory)
-    for gpus in (1, 2, 4, 8, 16):
+    for gpus in CARDS:
         if needed < gpus <= node.gpu.per_node and node.model.heads % gpus == 0:
             return f"{gpus} cards would hold them"
-    return f"not even {node.gpu.per_node} cards would: choose fewer bytes per weight, or cards with more memory"
+    return f"not even {_all_cards(node)} would: choose fewer bytes per weight, or cards with more memory"
+
+
+def _enough_for(node: Node, context_tokens: int) -> str:
+    """The next number of cards that would hold the context, as the end of a sentence."""
+    for gpus in CARDS:
+        if node.gpus < gpus <= node.gpu.per_node and node.model.heads % gpus == 0:
+            # of adapters a part is on every card: in proportion is never too little
+            more = msgspec.structs.replace(node, gpus=gpus, adapter_bytes=node.adapter_bytes * gpus / node.gpus)
+            if context_tokens <= more.memory.kv_tokens:
+                return f"{gpus} cards would hold it"
+    return (
+        f"not even {_all_cards(node)} would hold it: shorten the context, or choose fewer bytes per weight or cards "
+        "with more memory"
+    )
+
+
+def _all_cards(node: Node) -> str:
+    return "1 card" if node.gpu.per_node == 1 else f"{node.gpu.per_node} cards"
 
 
 def _gb(size: float) -> str:

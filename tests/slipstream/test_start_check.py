@@ -183,7 +183,8 @@ BROKEN: dict[str, tuple[Callable[[Path], str], str]] = {
             'model = "/models/llama-70b"\nshape = "llama-70b"\ngpu = "h100"\ncontext_tokens = 131_072'
         ),
         "pools.elsewhere.launch: a context of 131,072 tokens × 163,840 bytes needs 21.5 GB of keys and values, but "
-        "80.0 GB − 8.0 GB reserve − 70.6 GB weights leave 1.4 GB: at most 8,544 tokens\n",
+        "80.0 GB − 8.0 GB reserve − 70.6 GB weights leave 1.4 GB: at most 8,544 tokens; "
+        "2 cards would hold it\n",
     ),
     "a launch without drafts that can be governed": (
         lambda at: _launched(

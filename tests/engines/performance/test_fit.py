@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from contracts.errors import ConfigError
@@ -47,6 +48,35 @@ def test_a_model_that_no_machine_holds_is_told_so() -> None:
     small = Gpu("small", 1e12, 1e12, 8e9, 1e12, 1e11)
     with pytest.raises(WeightsDoNotFit, match="not even 8 cards would"):
         require_fit(Node("n", small, 8, BF16_70B), 1)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "context_tokens", "enough"), [(1, 100_000, 2), (1, 450_000, 4), (2, 450_000, 4), (2, 1_400_000, 8)]
+)
+def test_of_a_context_that_does_not_fit_the_cards_that_would_hold_it_are_told(
+    gpus: int, context_tokens: int, enough: int
+) -> None:
+    node = Node("n", H100, gpus, LLAMA_70B)
+    with pytest.raises(ContextBeyondKv, match=f"; {enough} cards would hold it$"):
+        require_fit(node, context_tokens)
+    require_fit(msgspec.structs.replace(node, gpus=enough), context_tokens)
+    with pytest.raises(ContextBeyondKv):
+        require_fit(msgspec.structs.replace(node, gpus=enough // 2), context_tokens)
+
+
+def test_a_context_that_no_machine_holds_is_told_so() -> None:
+    with pytest.raises(ContextBeyondKv, match="; not even 8 cards would hold it: shorten the context, or"):
+        require_fit(Node("n", H100, 2, LLAMA_70B), 90_000_000)
+    alone = msgspec.structs.replace(H100, per_node=1)
+    with pytest.raises(ContextBeyondKv, match="; not even 1 card would hold it"):
+        require_fit(Node("n", alone, 1, LLAMA_70B), 90_000)
+
+
+def test_cards_that_would_hold_a_context_hold_the_adapters_beside_it() -> None:
+    node = Node("n", H100, 1, LLAMA_70B, adapter_bytes=1e9)
+    with pytest.raises(ContextBeyondKv, match=r"; 4 cards would hold it$"):
+        require_fit(node, 440_000)
+    require_fit(msgspec.structs.replace(node, gpus=2, adapter_bytes=0), 440_000)
 
 
 def test_what_fits_is_let_through_to_its_last_token() -> None:
