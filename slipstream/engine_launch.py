@@ -11,6 +11,7 @@ from contracts.desired_state import Model, Replica
 from contracts.errors import ConfigError
 from engines.launch.config import LaunchConfig, LaunchWorkload
 from engines.launch.disaggregated import front_of, workers
+from engines.launch.model_context import require_context
 from engines.launch.pair import Half, require_alike
 from engines.launch.render import Served, render
 from engines.launch.sizing import gpu_of, node_of
@@ -122,6 +123,10 @@ def _served(settings: Settings, pool: PoolSettings, launch: LaunchConfig) -> Ser
             f"tokens, and its engines would take {context.value:,}; shorten models.{model.name}.context_tokens as well",
             param=f"pools.{pool.name}.launch.context_tokens",
         )
+    setting = (
+        f"pools.{pool.name}.launch.context_tokens" if launch.context_tokens else f"models.{model.name}.context_tokens"
+    )
+    require_context(launch, context.value, setting)
     cards, found = _cards(launch, pool, context.value)
     return Served(name, context, cards, _running(launch, found), str(settings.data.token_file.resolve()))
 

@@ -17,6 +17,7 @@ from engines.launch import matrix
 from engines.launch.config import LaunchConfig
 from engines.launch.dialects import embedded, sglang, tensorrt_llm, vllm
 from engines.launch.draft_head import require_head_of
+from engines.launch.model_context import longest_context
 from engines.launch.sizing import Sizing, size
 from engines.launch.spec import LaunchSpec, Reasoned
 from engines.launch.target import Target
@@ -76,7 +77,8 @@ def render(pool: Pool, replica: Replica, launch: LaunchConfig, served: Served, s
     matrix.require_compatible(target)
     compared = _require_head(target, sized)
     spec = dialect(target)
-    notes = [*matrix.notes(target), *spec.notes]
+    untold = () if longest_context(launch) else (CONTEXT_NOT_COMPARED,)
+    notes = [*matrix.notes(target), *untold, *spec.notes]
     if not compared:
         notes.append(NOT_COMPARED)
     if launch.speculation is not None and not speculation and not replica.speculation:
@@ -90,6 +92,9 @@ def render(pool: Pool, replica: Replica, launch: LaunchConfig, served: Served, s
 UNUSED_SPECULATION = (
     "speculation is set up and this replica says that it does not draft: --speculation on prints how it would, and "
     "`speculation = true` in its entry tells the router that it does"
+)
+CONTEXT_NOT_COMPARED = (
+    "no folder on this machine says for how long a context the model was made, so that nobody compared them"
 )
 NOT_COMPARED = (
     "the folders of model and head are not both on this machine, so that nobody compared them: render once where they "

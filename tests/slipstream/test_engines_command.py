@@ -15,7 +15,9 @@ from click.testing import CliRunner
 from contracts.desired_state import Replica
 from contracts.errors import ConfigError
 from engines.launch.config import LaunchDisaggregated, LaunchSpeculation
+from engines.launch.model_context import ContextBeyondModel
 from engines.launch.pair import HalvesDiffer
+from engines.launch.render import CONTEXT_NOT_COMPARED
 from engines.performance.catalog import H100, LLAMA_70B
 from engines.performance.precision import Precision
 from planning.plan import Hardware, plan
@@ -156,6 +158,71 @@ def test_names_that_are_not_there_and_what_is_missing_are_said() -> None:
         launches(msgspec.structs.replace(settings, models=(*settings.models, twice)), "chat", "", "")
     with pytest.raises(ConfigError, match=r"its engines would take 4,096; shorten models.chat-70b.context_tokens"):
         launches(changed("chat", context_tokens=4_096), "chat", "", "")
+
+
+def model_of(folder: Path, **config: Any) -> str:
+    """A folder with a shipped model's config.json, some of it changed."""
+    told = msgspec.json.decode((ROOT / "models" / "slipstream-code" / "config.json").read_bytes())
+    (folder / "config.json").write_bytes(msgspec.json.encode({**told, **config}))
+    return str(folder)
+
+
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8_192}
+LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 8_192}
+
+
+@pytest.mark.parametrize(
+    ("config", "longest"),
+    [
+        ({}, 8_192),
+        ({"rope_scaling": YARN}, 32_768),
+        ({"rope_scaling": YARN, "max_position_embeddings": 32_768}, 32_768),
+        ({"rope_parameters": {**YARN, "rope_theta": 1e6}}, 32_768),
+        ({"rope_scaling": {"type": "linear", "factor": 3}}, 24_576),
+        ({"rope_scaling": {"type": "dynamic", "factor": 2.0, "original_max_position_embeddings": 4_096}}, 16_384),
+        ({"rope_scaling": LLAMA3, "max_position_embeddings": 131_072}, 131_072),
+        ({"rope_parameters": {"rope_type": "default", "rope_theta": 1e6}}, 8_192),
+    ],
+)
+def test_a_context_beyond_the_models_own_is_refused_and_a_stretched_one_taken(
+    config: dict[str, Any], longest: int, tmp_path: Path
+) -> None:
+    given: dict[str, Any] = {"model": model_of(tmp_path, **config), "shape": "", "speculation": None, "workload": None}
+
+    def serving(context_tokens: int) -> Settings:
+        settings = changed("autocomplete", **given)
+        model = msgspec.structs.replace(settings.models[0], context_tokens=context_tokens)
+        return msgspec.structs.replace(settings, models=(model, *settings.models[1:]))
+
+    (spec,) = launches(serving(longest), "autocomplete", "", "off")
+    assert str(longest) in spec.command
+    assert CONTEXT_NOT_COMPARED not in spec.notes
+    said = (
+        f"^models.coder-8b.context_tokens: {longest + 1:,}, and .* made for {longest:,} tokens.*set at most {longest:,}"
+    )
+    with pytest.raises(ContextBeyondModel, match=said):
+        launches(serving(longest + 1), "autocomplete", "", "off")
+    given |= {"context_tokens": longest + 2}
+    with pytest.raises(ContextBeyondModel, match=r"^pools\.autocomplete\.launch\.context_tokens: ") as refused:
+        launches(serving(longest), "autocomplete", "", "off")
+    assert refused.value.param == "pools.autocomplete.launch.context_tokens"
+
+
+@pytest.mark.parametrize(
+    "config", [{"max_position_embeddings": None}, {"rope_scaling": {"rope_type": "new", "factor": "long"}}]
+)
+def test_a_context_that_no_folder_tells_is_taken_and_said_to_be_compared_by_nobody(
+    config: dict[str, Any], tmp_path: Path
+) -> None:
+    given = {
+        "model": model_of(tmp_path, **config),
+        "shape": "",
+        "speculation": None,
+        "workload": None,
+        "context_tokens": 400_000,
+    }
+    (spec,) = launches(changed("autocomplete", **given), "autocomplete", "", "off")
+    assert CONTEXT_NOT_COMPARED in spec.notes
 
 
 def test_the_way_engines_are_started_never_enters_the_desired_state() -> None:
