@@ -135,7 +135,7 @@ def _one_stream(roofline: Roofline, workload: Workload, promise: Promise, chunk_
     idle = at_rate(roofline, workload, chunk_tokens, 1, 0.0)
     broken = _broken(idle, roofline, workload, promise)
     if broken:
-        raise _out_of_reach(idle, workload, promise, broken)
+        raise _out_of_reach(idle, roofline, workload, promise, broken)
     full = at_batch(roofline, workload, chunk_tokens, 1)
     low, high = 0.0, full.requests_per_s
     for _ in range(BISECTIONS):
@@ -143,7 +143,7 @@ def _one_stream(roofline: Roofline, workload: Workload, promise: Promise, chunk_
         kept = at_rate(roofline, workload, chunk_tokens, 1, middle).tpot_s <= promise.tpot_s
         low, high = (middle, high) if kept else (low, middle)
     if not low:
-        raise _out_of_reach(idle, workload, promise, PER_TOKEN)
+        raise _out_of_reach(idle, roofline, workload, promise, PER_TOKEN)
     point = at_rate(roofline, workload, chunk_tokens, 1, low)
     return Knee(point, _broken(full, roofline, workload, promise), point)
 
@@ -158,14 +158,21 @@ def _broken(point: OperatingPoint, roofline: Roofline, workload: Workload, promi
     return "longest gap" if promise.gap_s and point.gap_s > promise.gap_s else ""
 
 
-def _out_of_reach(point: OperatingPoint, workload: Workload, promise: Promise, broken: str) -> PromiseOutOfReach:
+def _out_of_reach(
+    point: OperatingPoint, roofline: Roofline, workload: Workload, promise: Promise, broken: str
+) -> PromiseOutOfReach:
+    """broken: what was found first; whatever else one stream alone breaks is named with it."""
     first_token_s = point.ttft_p99_s(workload, 1, 0.0)
+    taken_s = {PER_TOKEN: (point.tpot_s, promise.tpot_s), FIRST_TOKEN: (first_token_s, promise.ttft_s)}
+    missed = dict.fromkeys([broken, *(what for what, (taken, promised) in taken_s.items() if taken > promised)])
+    node = roofline.node
+    more_cards = "more cards a replica, " if node.gpus < node.gpu.per_node else ""
     return PromiseOutOfReach(
-        f"no number of replicas keeps the promise: one stream alone breaks the {broken}. The prefill of "
-        f"{workload.new_tokens:,.0f} new tokens takes {point.prefill_s * 1e3:,.0f} ms and its p99 "
+        f"no number of replicas keeps the promise: one stream alone breaks the {' and the '.join(missed)}. The prefill "
+        f"of {workload.new_tokens:,.0f} new tokens takes {point.prefill_s * 1e3:,.0f} ms and its p99 "
         f"{first_token_s * 1e3:,.0f} ms of {promise.ttft_s * 1e3:,.0f}, a token "
-        f"{point.tpot_s * 1e3:.1f} ms of {promise.tpot_s * 1e3:.1f}; more cards a replica, a smaller model or fewer "
+        f"{point.tpot_s * 1e3:.1f} ms of {promise.tpot_s * 1e3:.1f}; {more_cards}a smaller model or fewer "
         "bytes per weight shorten both, a prefix cache or prompts of like lengths the first",
         param=PROMISED.get(broken, "promise"),
-        least_s={PER_TOKEN: point.tpot_s, FIRST_TOKEN: first_token_s}.get(broken, 0.0),
+        least={PROMISED[what]: taken_s[what][0] for what in missed if what in taken_s},
     )

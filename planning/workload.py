@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 import msgspec
 
 from contracts.errors import ConfigError
+
+NOT_KNOWN: Mapping[str, float] = MappingProxyType({})
 
 
 class Workload(msgspec.Struct, frozen=True):
@@ -52,12 +57,17 @@ class Promise(msgspec.Struct, frozen=True):
 
 
 class PromiseOutOfReach(ConfigError):
-    """No number of replicas keeps the promise, because one idle replica does not. least_s: the shortest promise
-    that one would keep, of what `param` names; 0: not known."""
+    """No number of replicas keeps the promise, because one idle replica does not. least: of every field of the promise
+    that it breaks the shortest that it would keep, in seconds; empty: not known."""
 
-    def __init__(self, message: str, *, param: str | None = None, least_s: float = 0.0) -> None:
+    def __init__(self, message: str, *, param: str | None = None, least: Mapping[str, float] = NOT_KNOWN) -> None:
         super().__init__(message, param=param)
-        self.least_s = least_s
+        self.least = least
+
+    @property
+    def least_s(self) -> float:
+        """Of what `param` names; 0: not known."""
+        return self.least.get(self.param or "", 0.0)
 
 
 def live_requests(workload: Workload, promise: Promise) -> float:

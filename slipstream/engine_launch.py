@@ -5,7 +5,8 @@ The knee is the planner's; everything else is `engines.launch`, which knows no p
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import math
+from collections.abc import Iterable, Iterator, Sequence
 
 from contracts.desired_state import Model, Replica
 from contracts.errors import ConfigError
@@ -156,18 +157,24 @@ def _named_by_models(settings: Settings, pool: PoolSettings) -> Iterator[str]:
 
 def _cards(launch: LaunchConfig, pool: PoolSettings, context_tokens: int) -> tuple[Reasoned[int], Knee | None]:
     """How many cards a replica has, and the knee there: as set, else the fewest that hold the model and the promise."""
-    if pool.tensor_parallel:
-        return Reasoned(pool.tensor_parallel, "as set"), _knee(launch, pool, pool.tensor_parallel, context_tokens)
     refused: ConfigError | None = None
-    for cards in TENSOR_PARALLEL:
+    tried: list[int] = []
+    for cards in (pool.tensor_parallel,) if pool.tensor_parallel else TENSOR_PARALLEL:
         try:
             found = _knee(launch, pool, cards, context_tokens)
+        except PromiseOutOfReach as error:
+            tried.append(cards)
+            refused = error
+            continue
         except ConfigError as error:
-            refused = refused if cards > gpu_of(launch).per_node and refused else error
+            refused = refused if refused and (tried or cards > gpu_of(launch).per_node) else error
             continue
         kept = "and the promise" if launch.workload else "and one request of this context"
-        return Reasoned(cards, f"the fewest that hold the model {kept}, in one NVLink node"), found
+        why = f"the fewest that hold the model {kept}, in one NVLink node"
+        return Reasoned(cards, "as set" if pool.tensor_parallel else why), found
     assert refused is not None, "no number of cards was tried"
+    if isinstance(refused, PromiseOutOfReach):
+        raise _out_of_reach(launch, pool, refused, tried)
     raise refused
 
 
@@ -181,11 +188,25 @@ def _knee(launch: LaunchConfig, pool: PoolSettings, cards: int, context_tokens: 
     if launch.workload is None:
         return None
     chunk = launch.chunk_tokens or node.gpu.chunk_tokens
-    try:
-        return knee(Roofline(node), _workload(launch.workload), _promise(launch.workload), chunk)
-    except PromiseOutOfReach as error:
-        setting = f"{field}.{PROMISES.get(error.param or '', 'workload')}"
-        raise PromiseOutOfReach(f"{setting}: {error.message}", param=setting) from None
+    return knee(Roofline(node), _workload(launch.workload), _promise(launch.workload), chunk)
+
+
+def _out_of_reach(
+    launch: LaunchConfig, pool: PoolSettings, refused: PromiseOutOfReach, tried: Sequence[int]
+) -> PromiseOutOfReach:
+    """The planner's refusal under the launch's own settings. tried: numbers of cards, the last of which it is of."""
+    setting = PROMISES.get(refused.param or "", "workload")
+    promised = getattr(launch.workload, setting.rpartition(".")[2], None)
+    value = "" if promised is None else f"{promised:g}; "
+    *fewer, last = tried
+    cards = f"{', '.join(map(str, fewer))} and {last}" if fewer else str(last)
+    least = " and ".join(f"{PROMISES[what]} = {math.ceil(each * 1e3)}" for what, each in refused.least.items())
+    would_do = f"; with {last}, {least} or more would do, if nothing else is too much" if least else ""
+    field = f"pools.{pool.name}.launch.{setting}"
+    return PromiseOutOfReach(
+        f"{field}: {value}{refused.message}. Tried: {cards} x {gpu_of(launch).name} a replica{would_do}",
+        param=field,
+    )
 
 
 def _workload(asked: LaunchWorkload) -> Workload:

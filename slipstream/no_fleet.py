@@ -31,10 +31,9 @@ def no_fleet(refused: Mapping[str, ConfigError], given: Mapping[str, str]) -> No
     kind, nearest = min(refused.items(), key=lambda each: _distance(each[1]))
     option = OPTIONS.get(nearest.param or "", "--gpu")
     would_do = ""
-    if isinstance(nearest, PromiseOutOfReach) and nearest.least_s:
-        would_do = (
-            f" There {option} {math.ceil(nearest.least_s * 1e3):,} or more would do, if nothing else is too much."
-        )
+    if isinstance(nearest, PromiseOutOfReach) and nearest.least:
+        least = " and ".join(f"{OPTIONS[what]} {math.ceil(each_s * 1e3):,}" for what, each_s in nearest.least.items())
+        would_do = f" There {least} or more would do, if nothing else is too much."
     others = f" (tried: {', '.join(refused)})" if len(refused) > 1 else ""
     more = "other cards with --gpu" if option == "--precision" else "other cards with --gpu and --precision"
     return NoFleetFits(

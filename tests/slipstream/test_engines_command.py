@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from contracts.desired_state import Replica
 from contracts.errors import ConfigError
-from engines.launch.config import LaunchDisaggregated, LaunchSpeculation
+from engines.launch.config import LaunchDisaggregated, LaunchSpeculation, LaunchWorkload
 from engines.launch.model_context import ContextBeyondModel
 from engines.launch.pair import HalvesDiffer
 from engines.launch.render import CONTEXT_NOT_COMPARED
@@ -117,7 +117,49 @@ def test_the_cards_are_the_fewest_that_keep_the_promise() -> None:
         with pytest.raises(PromiseOutOfReach) as refused:
             launches(changed("chat", workload=msgspec.structs.replace(slack, **{promise: 1})), "chat", "", "off")
         assert refused.value.param == f"pools.chat.launch.workload.{promise}"
-        assert refused.value.message.startswith(f"{refused.value.param}: no number of replicas")
+        assert refused.value.message.startswith(f"{refused.value.param}: 1; no number of replicas")
+
+
+@pytest.mark.parametrize("cards", [0, 2])
+def test_a_promise_out_of_reach_is_told_with_the_cards_that_were_tried_and_every_value_that_would_do(
+    cards: int,
+) -> None:
+    asked = load(EXAMPLE).pools[1].launch
+    assert asked is not None
+    assert asked.workload is not None
+    workload = msgspec.structs.replace(asked.workload, ttft_ms=1, tpot_ms=1)
+
+    def settings() -> Settings:
+        return with_cards(changed("chat", workload=workload), "chat", cards)
+
+    with pytest.raises(PromiseOutOfReach) as refused:
+        launches(settings(), "chat", "", "off")
+    message = refused.value.message
+    assert "breaks the time per token and the time to first token" in message
+    assert ("more cards a replica" in message) is bool(cards)
+    assert (
+        "Tried: 2 x H100 a replica; with 2, " if cards else "Tried: 2, 4 and 8 x H100 a replica; with 8, "
+    ) in message
+    tpot, ttft = map(int, re.findall(r"workload\.\w+ = (\d+)", message))
+    workload = msgspec.structs.replace(workload, ttft_ms=ttft, tpot_ms=tpot)
+    launches(settings(), "chat", "", "off")
+    for less in ({"ttft_ms": ttft - 1}, {"tpot_ms": tpot - 1}):
+        workload = msgspec.structs.replace(workload, **{"ttft_ms": ttft, "tpot_ms": tpot, **less})
+        with pytest.raises(PromiseOutOfReach):
+            launches(settings(), "chat", "", "off")
+
+
+def test_of_cards_that_cannot_share_the_heads_and_those_that_break_the_promise_the_promise_is_told(
+    tmp_path: Path,
+) -> None:
+    odd = model_of(tmp_path, num_attention_heads=2, hidden_size=128)
+    workload = LaunchWorkload(prompt_tokens=3_000, output_tokens=400, ttft_ms=0.01)
+    given = {"model": odd, "shape": "", "speculation": None, "workload": workload, "weights": "fp8"}
+    settings = changed("autocomplete", **given)
+    model = msgspec.structs.replace(settings.models[0], context_tokens=8_192)
+    settings = msgspec.structs.replace(settings, models=(model, *settings.models[1:]))
+    with pytest.raises(PromiseOutOfReach, match=r"Tried: 1 and 2 x H100 a replica"):
+        launches(settings, "autocomplete", "", "off")
 
 
 def test_what_is_set_is_written_as_set() -> None:

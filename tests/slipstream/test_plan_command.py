@@ -192,6 +192,15 @@ def test_of_several_kinds_none_of_which_fits_the_nearest_is_told() -> None:
     assert "fleet" in run(*CHAT, "--ttft-ms", least[1])
 
 
+def test_of_a_promise_that_is_too_short_twice_both_values_are_told() -> None:
+    with pytest.raises(NoFleetFits, match="breaks the time per token and the time to first token") as refused:
+        run(*CHAT, "--ttft-ms", "5", "--tpot-ms", "0.5")
+    assert "more cards a replica" not in refused.value.message
+    told = re.search(r"There --tpot-ms (\d+) and --ttft-ms (\d+) or more would do", refused.value.message)
+    assert told is not None
+    assert "fleet" in run(*CHAT, "--tpot-ms", told[1], "--ttft-ms", told[2])
+
+
 @pytest.mark.parametrize("wrong", ["nan", "inf", "0", "2e6"])
 def test_a_rate_is_a_number_that_a_fleet_can_be_asked_for(wrong: str) -> None:
     assert CliRunner().invoke(plan, [*CHAT, "--requests-per-s", wrong]).exit_code == 2
