@@ -55,6 +55,12 @@ class Plan(msgspec.Struct, frozen=True):
         """Of the whole fleet."""
         return self.replicas.needed * self.node.gpus
 
+    @property
+    def split_pays(self) -> bool:
+        """Prefill and decoding apart end more waiting than they make, on fewer replicas than do both."""
+        apart = self.split.replicas
+        return self.split.worthwhile and apart is not None and apart < self.replicas.needed
+
 
 def plan(model: ModelShape, hardware: Hardware, workload: Workload, promise: Promise) -> Plan:
     """Raises the errors of `require_fit`, and PromiseOutOfReach."""

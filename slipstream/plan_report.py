@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -16,6 +17,8 @@ from slipstream.table import table
 
 COLUMNS = 80
 NOT_MEASURED = "not measured"
+BY_ERROR = "- by its error"
+"""The line below a figure that has an error: between which numbers it is without it."""
 LEAST = 0.0001
 """Of what is told as a number: less is told to be less."""
 BYTES = {"bf16": "BF16", "fp8": "FP8", "nvfp4": "NVFP4, a projection"}
@@ -37,6 +40,8 @@ class ReportedPlan(msgspec.Struct, frozen=True):
     binding: Side
     decided_by: Side
     replicas_needed: int
+    replicas_by_error: tuple[int, int] | None
+    """By the error of the side that decides; None: it has none, or it is queueing, whose error is that of a time."""
     cards: int
     kv_tokens_per_replica: int
     projected: bool
@@ -66,6 +71,7 @@ def reported(plan: Plan) -> ReportedPlan:
         binding=plan.replicas.binding,
         decided_by=plan.replicas.decided_by,
         replicas_needed=plan.replicas.needed,
+        replicas_by_error=_replicas_by_error(plan, told[plan.replicas.decided_by]),
         cards=plan.cards,
         kv_tokens_per_replica=plan.node.kv_capacity_tokens,
         projected=plan.hardware.precision.projected,
@@ -76,6 +82,22 @@ def reported(plan: Plan) -> ReportedPlan:
 def inverse(bounds: Bounds | None) -> Bounds | None:
     """The error of a number of replicas whose rate has this error."""
     return None if bounds is None else (1 / (1 + bounds[1]) - 1, 1 / (1 + bounds[0]) - 1)
+
+
+def without(planned: float, error: Bounds) -> Bounds:
+    """Between which numbers a figure is without this error."""
+    low, high = error
+    return planned / (1 + high), planned / (1 + low)
+
+
+def _replicas_by_error(plan: Plan, error: Bounds | None) -> tuple[int, int] | None:
+    """Never fewer than the other sides ask for."""
+    decided_by = plan.replicas.decided_by
+    if error is None or decided_by is Side.QUEUEING:
+        return None
+    others = max(plan.replicas.of(side) for side in Side if side is not decided_by)
+    low, high = (math.ceil(max(each, others) - 1e-9) for each in without(plan.replicas.of(decided_by), error))
+    return low, high
 
 
 def text_of(plan: Plan) -> str:
@@ -116,11 +138,12 @@ def _legend(errors: MeasuredErrors) -> str:
     )
     fleet = errors.whole_fleet
     return (
-        "error: planned over real, less 1, when it was last measured. Prefill, bandwidth and rate were held against "
-        "published figures of the same card, precision and number of cards; first token and time per token against the "
-        f"modelled engine, whose own error comes on top: {own}, against the embedded engine on a processor "
-        f"({errors.modelled_ttft_p50.told}). Queueing has that of the first token it is sized by, cost that of the "
-        f"replicas. A whole fleet's first token, p99: {error_of(fleet.error)} ({fleet.told})."
+        "error: planned over real, less 1, when it was last measured; by its error: the figure without it. Prefill, "
+        "bandwidth and rate were held against published figures of the same card, precision and number of cards; first "
+        "token and time per token against the modelled engine, whose own error comes on top: "
+        f"{own}, against the embedded engine on a processor ({errors.modelled_ttft_p50.told}). Queueing has that of "
+        "the first token it is sized by, cost that of the replicas. A whole fleet's first token, p99: "
+        f"{error_of(fleet.error)} ({fleet.told})."
     )
 
 
@@ -136,7 +159,15 @@ def _sides(told: ReportedPlan) -> Iterator[Sequence[str]]:
 
 
 def _fleet(told: ReportedPlan) -> Iterator[Sequence[str]]:
-    yield "fleet", f"{told.replicas_needed:,}".rjust(10), f"{told.cards:,} cards", ""
+    yield "fleet", f"{told.replicas_needed:,}".rjust(10), counted(told.cards, "card"), ""
+    if told.replicas_by_error is not None:
+        low, high = told.replicas_by_error
+        yield (
+            "- by the error that decides",
+            (f"{low:,}" if low == high else f"{low:,} to {high:,}").rjust(10),
+            "",
+            "",
+        )
 
 
 def _replica(told: ReportedPlan) -> Iterator[Sequence[str]]:
@@ -144,8 +175,13 @@ def _replica(told: ReportedPlan) -> Iterator[Sequence[str]]:
     point, knee, memory, ideal = plan.knee.operated_at, plan.knee, plan.node.memory, plan.ideal
     yield "largest batch", f"{point.batch}; knee {knee.point.batch}, by {knee.broken_by or 'nothing tried'}", ""
     yield "rate", f"{_told(point.requests_per_s, 2)} requests/s with that batch", error_of(errors.saturated_rate)
+    if errors.saturated_rate is not None:
+        low, high = without(point.requests_per_s, errors.saturated_rate)
+        yield BY_ERROR, f"{_told(low, 2)} to {_told(high, 2)}", ""
     yield "first token, p99", f"{_ms(plan.ttft_p99_s)} in this fleet", error_of(errors.formula.ttft_p99)
+    yield BY_ERROR, _ms_by_error(plan.ttft_p99_s, errors.formula.ttft_p99), ""
     yield "time per token", f"{_told(point.tpot_s * 1e3)} ms with that batch", error_of(errors.formula.time_per_token)
+    yield BY_ERROR, _ms_by_error(point.tpot_s, errors.formula.time_per_token), ""
     yield "- bandwidth floor", f"{_told(ideal.step_floor_s * 1e3)} ms, {ideal.stream_tokens_per_s:,.0f}/s a stream", ""
     yield "prefill on paper", f"{ideal.prefill_tokens_per_s:,.0f} tokens/s at the whole peak", ""
     yield "chunk", f"{plan.chunk_tokens:,} tokens; longest gap {_ms(point.gap_s)}", NOT_MEASURED
@@ -190,7 +226,7 @@ def _cost(plan: Plan) -> Iterator[Sequence[str]]:
 
 def _split(plan: Plan) -> Iterator[str]:
     split = plan.split
-    verb = "split" if split.worthwhile else "keep together"
+    verb = "split" if plan.split_pays else "keep together"
     told = (
         f"prefill and decoding: {verb}. Moving a prompt's keys and values takes {_ms(split.transfer_s)}, its prefill "
         f"holds up the streams beside it for {_ms(split.interference_s)} ({NOT_MEASURED}). "
@@ -198,11 +234,15 @@ def _split(plan: Plan) -> Iterator[str]:
     if split.replicas is None:
         told += "Split, the promise would be out of reach."
     else:
+        needed = plan.replicas.needed
         told += (
-            f"Split, {split.prefill_replicas:,} replicas for prefill and {split.decode_replicas:,} for decoding would "
-            f"do, {split.replicas:,} where {plan.replicas.needed:,} do both"
+            f"Split, {counted(split.prefill_replicas or 0, 'replica')} for prefill and {split.decode_replicas:,} for "
+            f"decoding would do, {split.replicas:,} where {needed:,} {'does' if needed == 1 else 'do'} both"
         )
-        told += ": streams are smoother, for more replicas." if split.replicas > plan.replicas.needed else "."
+        more = split.replicas - needed
+        if split.worthwhile and more >= 0:
+            told += f": streams would be smoother, for {f'{more:,} more' if more else 'as many replicas'}"
+        told += "."
     yield from textwrap.wrap(told, COLUMNS)
 
 
@@ -237,6 +277,11 @@ def comparison(plans: Sequence[Plan], refusals: Iterable[Refusal]) -> str:
     return "\n".join(lines)
 
 
+def counted(number: int, what: str) -> str:
+    """`1 card`, `6,400 cards`."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
 def kind_of(plan: Plan) -> str:
     """`4 x H100`."""
     return f"{plan.node.gpus} x {plan.node.gpu.name}"
@@ -259,6 +304,11 @@ def _told(value: float, digits: int = 1) -> str:
 
 def _ms(seconds: float) -> str:
     return f"{seconds * 1e3:,.0f} ms" if seconds >= 0.1 else f"{_told(seconds * 1e3)} ms"
+
+
+def _ms_by_error(seconds: float, error: Bounds) -> str:
+    low, high = without(seconds, error)
+    return f"{_ms(low)} to {_ms(high)}"
 
 
 def _gb(size: float) -> str:

@@ -207,7 +207,7 @@ def _kinds(
     from planning.plan import TENSOR_PARALLEL, Hardware
     from planning.prices import PUBLISHED
 
-    own = dict(_price(text) for text in prices)
+    own = _own_prices(prices, gpus)
     kinds: dict[str, list[Hardware]] = {}
     for gpu in dict.fromkeys(gpus):
         card = CARDS[gpu]
@@ -223,6 +223,18 @@ def _kinds(
                 for cards in ((tensor_parallel,) if tensor_parallel else TENSOR_PARALLEL)
             ]
     return kinds
+
+
+def _own_prices(prices: Sequence[str], gpus: Sequence[str]) -> dict[str, float]:
+    """By card. Raises ConfigError for that of a card that nobody asked about."""
+    own = dict(_price(text) for text in prices)
+    for card, price in own.items():
+        if card not in gpus:
+            raise ConfigError(
+                f"--price {card}={price:g}: no {card} is planned, only {', '.join(dict.fromkeys(gpus))}; add --gpu "
+                f"{card}, or leave the price out"
+            )
+    return own
 
 
 def _price(text: str) -> tuple[str, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
 from pathlib import Path
@@ -73,6 +74,112 @@ def test_each_number_in_the_table_has_an_error_beside_it_or_says_that_none_was_m
         assert re.search(r"(not measured|[+-]\d+( to [+-]\d+)? %)$", line), line
     assert " binds " in told
     assert "decides" in told
+
+
+def by_error(told: str, figure: str) -> tuple[float, ...]:
+    """A figure of the table, and the two numbers of the line below it."""
+    below = re.search(rf"^{figure} +([\d.,]+).*\n- by (?:its|the) error.*? +([\d.,]+)(?: ms)? to ([\d.,]+)", told, re.M)
+    assert below is not None, told
+    return tuple(float(number.replace(",", "")) for number in below.groups())
+
+
+AUTOCOMPLETE = ("--model", "llama-8b", "--requests-per-s", "2000", "--prompt-tokens", "6000", "--output-tokens", "25",
+                "--cached", "0.98", "--ttft-ms", "200", "--tpot-ms", "10")  # fmt: skip
+
+
+def test_what_a_figure_is_without_its_error_stands_below_it() -> None:
+    told = run(*AUTOCOMPLETE)
+    errors = msgspec.json.decode(run(*AUTOCOMPLETE, "--json"))["plans"][0]["errors"]
+    for figure, error in (
+        ("first token, p99", errors["formula"]["ttft_p99"]),
+        ("time per token", errors["formula"]["time_per_token"]),
+        ("rate", errors["saturated_rate"]),
+    ):
+        planned, low, high = by_error(told, figure)
+        assert low <= high
+        assert (planned / high - 1, planned / low - 1) == pytest.approx(error, abs=0.03)
+    assert "- by its error" in told.split("\nrate ")[1].splitlines()[1]
+    unmeasured = run(*CHAT, "--gpu", "a100", "--ttft-ms", "3000", "--tensor-parallel", "8")
+    assert "- by its error" not in unmeasured.split("\nrate ")[1].splitlines()[1]
+
+
+def test_a_fleet_is_told_by_the_error_of_what_decides_and_no_smaller_than_the_others_ask() -> None:
+    only = msgspec.json.decode(run(*AUTOCOMPLETE, "--json"))["plans"][0]
+    needed, low, high = by_error(run(*AUTOCOMPLETE), "fleet")
+    assert needed == only["replicas_needed"]
+    assert [low, high] == only["replicas_by_error"]
+    sides = {side["side"]: side for side in only["sides"]}
+    decides = sides.pop(only["decided_by"])
+    assert high == math.ceil(decides["replicas"] / (1 + decides["error"][0]))
+    # by the error alone it would be fewer than bandwidth asks for
+    assert decides["replicas"] / (1 + decides["error"][1]) < sides["bandwidth"]["replicas"]
+    assert low == math.ceil(max(side["replicas"] for side in sides.values())) < needed
+
+
+def test_a_fleet_that_queueing_decides_is_told_by_no_error() -> None:
+    few = ("--requests-per-s", "1", "--prompt-tokens", "3000", "--output-tokens", "400")
+    told = msgspec.json.decode(run(*few, "--json"))["plans"][0]
+    assert (told["decided_by"], told["replicas_by_error"]) == ("queueing", None)
+    assert "- by the error that decides" not in run(*few)
+
+
+def test_the_pages_worked_example_is_that_of_its_table() -> None:
+    page = " ".join(PAGE.read_text().split())
+    worked = re.search(
+        r"a first token of (\S+) ms with (\S+ to \S+ %) was (\S+) to (\S+) times .*? is (\S+ ms to \S+ ms)\.", page
+    )
+    assert worked is not None
+    planned, error, least, most, result = worked.groups()
+    assert re.search(rf"first token, p99 {planned} ms in this fleet {re.escape(error)} - by its error {result} ", page)
+    assert f"{planned} / {most} to {planned} / {least} is {float(planned) / float(most):.1f} ms to " in page
+    assert float(planned) / float(least) == pytest.approx(float(result.split()[3]), abs=0.06)
+
+
+@pytest.mark.parametrize(
+    ("words", "verdict", "said"),
+    [
+        (("20", "3000", "20", "0"), "split", "4 replicas for prefill and 1 for decoding would do, 5 where 7 do both."),
+        (
+            ("5", "3000", "20", "0.5"),
+            "keep together",
+            "2 where 2 do both: streams would be smoother, for as many replicas.",
+        ),
+        (("5", "3000", "20", "0"), "keep together", "3 where 2 do both: streams would be smoother, for 1 more."),
+        (
+            ("0.1", "300", "20", "0"),
+            "keep together",
+            "Split, 1 replica for prefill and 1 for decoding would do, 2 where 1 does both: streams would be smoother, "
+            "for 1 more.",
+        ),
+    ],
+)
+def test_what_takes_no_fewer_cards_split_is_kept_together(words: tuple[str, ...], verdict: str, said: str) -> None:
+    options = ("--requests-per-s", "--prompt-tokens", "--output-tokens", "--cached")
+    asked = [word for pair in zip(options, words, strict=True) for word in pair]
+    told = " ".join(run(*asked, "--tensor-parallel", "4", "--ttft-ms", "1500").split())
+    assert f"prefill and decoding: {verdict}. " in told
+    assert said in told
+
+
+def test_one_card_is_not_told_in_the_plural() -> None:
+    told = run("--model", "llama-8b", "--requests-per-s", "0.1", "--prompt-tokens", "300", "--output-tokens", "20")
+    assert re.search(r"^fleet +1  1 card$", told, re.M)
+    assert not re.search(r"\b1 (cards|replicas)\b", told)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ("--price", "h200=2"),
+            r"^--price h200=2: no h200 is planned, only h100; add --gpu h200, or leave the price out",
+        ),
+        (("--gpu", "b200", "--gpu", "a100", "--price", "h100=2.5"), r"h100=2\.5: .*only b200, a100"),
+    ],
+)
+def test_a_price_of_a_card_that_is_not_planned_is_refused(words: tuple[str, ...], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        run(*CHAT, *words)
 
 
 def test_what_no_test_computes_anew_is_told_with_its_source_and_its_day() -> None:
