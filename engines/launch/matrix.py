@@ -71,14 +71,16 @@ def _value(target: Target, setting: str) -> str:
 
 
 def _other_card(target: Target) -> str:
-    hardware = target.pool.hardware_of(target.replica)
+    hardware, where = target.pool.hardware, f"pools.{target.pool.name}.hardware"
+    if target.replica.hardware:
+        hardware, where = target.replica.hardware, f"pools.{target.pool.name}.replicas.{target.replica.id}.hardware"
     named = set(NAMED_CARD.findall(hardware.lower()))
     if len(named) != 1 or target.launch.gpu in named:
         return ""
     (card,) = named
     return (
-        f"its hardware, as the pool or the replica says, is {hardware!r}, and memory, batch and kernels are computed "
-        f'for {GPUS[target.launch.gpu].name}; set gpu = "{card}", or correct hardware'
+        f"{where} is {hardware!r}, and memory, batch and kernels are computed for {GPUS[target.launch.gpu].name}; set "
+        f'gpu = "{card}", or correct the other'
     )
 
 
