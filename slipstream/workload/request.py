@@ -14,7 +14,7 @@ from gateway.metering.journal.request_id import arrived_at_s, first_at
 
 READ_AT_ONCE = 2_000
 # A request's last attempt is the one whose answer the client had. What was computed for nobody is complete and on no
-# bill, or not complete.
+# bill, or not complete. What the deployment asks for a purpose of its own, such as evals, is nobody's traffic.
 REQUESTS = """
 SELECT DISTINCT ON (event.request_id)
        event.request_id, event.organization_id::text AS organization_id, event.tier, event.model,
@@ -25,6 +25,7 @@ SELECT DISTINCT ON (event.request_id)
  WHERE event.request_id >= $1 AND event.request_id < $2
    AND ($3::uuid IS NULL OR event.organization_id = $3) AND ($4::text IS NULL OR event.tier = $4)
    AND NOT (event.finish = 'complete' AND NOT event.billed) AND event.endpoint NOT IN ('warm_up', 'shadow')
+   AND event.purpose IS NULL
  ORDER BY event.request_id, event.attempt DESC
 """
 
@@ -57,7 +58,7 @@ async def read(
     organization_id: UUID | None = None,
     tier: str | None = None,
 ) -> AsyncIterator[Request]:
-    """All requests that arrived in between, by arrival. The connection is in one transaction meanwhile."""
+    """All requests of customers that arrived in between, by arrival. The connection is in one transaction meanwhile."""
     bounds = first_at(since.timestamp()), first_at(until.timestamp())
     async with connection.transaction(readonly=True):
         async for row in connection.cursor(REQUESTS, *bounds, organization_id, tier, prefetch=READ_AT_ONCE):

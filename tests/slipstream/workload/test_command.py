@@ -10,6 +10,7 @@ from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import asyncpg
 import msgspec
@@ -18,8 +19,9 @@ from click.testing import CliRunner
 from prometheus_client import CollectorRegistry
 
 from contracts.generation import Tier
-from contracts.usage import Finish, Usage
+from contracts.usage import Finish, Purpose, Usage
 from gateway.db.engine import lazy_pool
+from gateway.metering.journal.request_id import mint
 from gateway.metering.ledger.ledger import Ledger
 from gateway.observability.metrics import GatewayMetrics
 from gateway.prefixes.config import PrefixesConfig
@@ -32,12 +34,14 @@ from tests.gateway.metering.rows import row
 from tests.gateway.metering.test_rollup import PRICE
 from tests.gateway.prefixes.prompts import ACME, asked, message
 
+EVALS = str(UUID(int=77))
 RULES = "Answer from the handbook alone. " * 64
 
 
 @pytest.fixture
 async def settings(fresh_postgres_url: str, tmp_path: Path) -> Path:
-    """Twenty conversations of three turns, a request nobody could serve, and one computed ahead."""
+    """Twenty conversations of three turns, a request nobody could serve, one computed ahead, and one of evals that was
+    refused."""
     path = tmp_path / "slipstream.toml"
     path.write_text(f'[local]\ndata = "{tmp_path}"\ndatabase_url = "{fresh_postgres_url}"\n')
     choose, begin_s = random.Random(3), datetime.now(UTC).timestamp() - 3_000
@@ -65,7 +69,15 @@ async def settings(fresh_postgres_url: str, tmp_path: Path) -> Path:
         )
         await pool.execute(PRICE)
         await pool.execute("INSERT INTO gateway.organizations (id, name) VALUES ($1, 'acme')", ACME)
-        await Ledger(pool).insert([*closed, refused, ahead], "g")
+        own = msgspec.structs.replace(
+            refused,
+            opened=msgspec.structs.replace(
+                refused.opened,
+                request_id=mint(begin_s), organization_id=EVALS, purpose=Purpose.EVALS,
+            ),
+        )  # fmt: skip
+        await pool.execute("INSERT INTO gateway.organizations (id, name, internal) VALUES ($1, 'evals', true)", EVALS)
+        await Ledger(pool).insert([*closed, refused, ahead, own], "g")
     return path
 
 
@@ -113,7 +125,7 @@ async def test_every_figure_is_recomputed_from_the_ledgers_rows(settings: Path, 
     rows = await connection.fetch(
         "SELECT request_id, prompt_tokens, cached_tokens, completion_tokens, reusable_tokens FROM gateway.usage_events"
         " LEFT JOIN (SELECT request_id, reusable_tokens FROM gateway.prefix_samples) AS sample USING (request_id)"
-        " WHERE finish <> 'complete' OR billed ORDER BY request_id"
+        " WHERE (finish <> 'complete' OR billed) AND purpose IS NULL ORDER BY request_id"
     )
     await connection.close()
     served = [row for row in rows if row["prompt_tokens"]]
@@ -168,3 +180,15 @@ async def test_tables_are_for_people_and_nothing_is_said_of_no_requests(settings
     assert "the first   2,048 tokens by      60 requests" in shown.stdout
     assert (await run(settings, "--tier", "autocomplete")).stdout == "no requests in this time\n"
     assert (await run(settings, "--organization", "nobody")).exit_code != 0
+
+
+async def test_what_evals_ask_is_no_traffic(settings: Path, tmp_path: Path, fresh_postgres_url: str) -> None:
+    connection = await asyncpg.connect(fresh_postgres_url)
+    assert await connection.fetchval("SELECT count(*) FROM gateway.usage_events WHERE purpose = 'evals'") == 1
+    await connection.close()
+    trace = tmp_path / "all.jsonl"
+    result = await run(settings, "--since", "2h", "--export", str(trace), "--json")
+    (found,) = [msgspec.json.decode(line) for line in result.stdout.splitlines()]
+    assert (found["organization_id"], found["requests"], len(read_trace(trace))) == (ACME, 61, 60)
+    assert "1 that no engine had are left out" in result.stderr
+    assert (await run(settings, "--organization", "evals")).stdout == "no requests in this time\n"
