@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import aiohttp
@@ -12,6 +14,7 @@ import msgspec
 
 from contracts.backoff import Backoff
 from evals.slices.item import Item
+from gateway.evals.target import Target
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 10.0
 LONGEST_RETRY_AFTER_S = 60.0
@@ -22,6 +25,8 @@ AGAIN = frozenset({408, 429, 500, 502, 503, 504})
 MOST_FAILED = 6
 """Answers in a row by which an engine failed and the gateway expected nothing of another try (no `retry-after`), as
 where a pool's engines do not know the model: waiting longer mends none of it."""
+LONG_S = 5.0
+"""From the first time an item is asked until it is asked again after so long: that is a wait to tell of."""
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -42,16 +47,30 @@ class Unanswerable(Exception):
 
 
 class Asker:
-    """Asks one model, on one pool if one is named. url: of the gateway, without /v1."""
+    """Asks one model, on one pool if one is named.
+
+    url: of the gateway, without /v1. waits: told, with a sentence, each time that an item has waited long.
+    """
 
     def __init__(
-        self, session: aiohttp.ClientSession, url: str, key: str, model: str, pool: str | None, patience_s: float
+        self,
+        session: aiohttp.ClientSession,
+        url: str,
+        key: str,
+        target: Target,
+        pool: str | None,
+        patience_s: float,
+        waits: Callable[[str], None],
     ) -> None:
         self._session = session
         self._url = f"{url.rstrip('/')}/v1/chat/completions"
         self._headers = {"authorization": f"Bearer {key}"} | ({POOL_HEADER: pool} if pool else {})
-        self._model = model
+        self._model = target.model
+        self._where = (
+            f"pool {pool}" if pool else f"whichever pool the router chooses ({target.pool} is the model's own)"
+        )
         self._patience_s = patience_s
+        self._waits = waits
 
     async def ask(self, item: Item) -> Answer:
         """The greedy answer. Raises KeyRefused and Unanswerable."""
@@ -68,21 +87,33 @@ class Asker:
                 if status == 200:
                     return Answer(_text_of(body), request_id, latency_ms)
                 code, message = _refusal_of(body)
-                said = f"HTTP {status}, {code}: {message}"
+                said = f"HTTP {status}, {code}: {message}{_more_of(request_id)}"
                 if status == 401:
                     raise KeyRefused(said)
                 if code in OF_THE_ITEM:
                     return Answer("", request_id, latency_ms, code)
                 if status not in AGAIN:
-                    raise Unanswerable(f"{self._url} refuses item {item.slice}: {said}")
+                    raise Unanswerable(f"{self._url} refuses {self._which(item)}: {said}")
                 failed = failed + 1 if code == "engine_failed" and "retry-after" not in headers else 0
                 if failed == MOST_FAILED:
-                    raise Unanswerable(f"{self._url} failed {failed} times at item {item.slice}: {said}")
+                    raise Unanswerable(f"{self._url} failed {failed} times at {self._which(item)}: {said}")
                 with contextlib.suppress(ValueError):
                     retry_after_s = min(float(headers.get("retry-after", 0)), LONGEST_RETRY_AFTER_S)
-            if time.monotonic() - began_s > self._patience_s:
-                raise Unanswerable(f"{self._url} has not answered within {self._patience_s:g} s: {said}")
-            await asyncio.sleep(max(retry_after_s, backoff.next_s()))
+            waited_s, pause_s = time.monotonic() - began_s, max(retry_after_s, backoff.next_s())
+            if waited_s > self._patience_s:
+                raise Unanswerable(
+                    f"{self._url} has not answered {self._which(item)} within {self._patience_s:g} s: {said}"
+                )
+            if waited_s + pause_s >= LONG_S:
+                until = datetime.now(UTC) + timedelta(seconds=self._patience_s - waited_s)
+                self._waits(
+                    f"{self._url} does not answer {self._which(item)}: {said}; it is asked again until "
+                    f"{until:%Y-%m-%d %H:%M:%S} UTC (evals.patience_s is {self._patience_s:g}), then the run fails"
+                )
+            await asyncio.sleep(pause_s)
+
+    def _which(self, item: Item) -> str:
+        return f"an item of {item.slice} on {self._where}"
 
     async def _post(self, item: Item) -> tuple[int, Any, Any, float]:
         body = {
@@ -106,3 +137,8 @@ def _refusal_of(body: Any) -> tuple[str, str]:
     if not isinstance(error, dict):
         return "unknown", str(body)[:200]
     return str(error.get("code")), str(error.get("message"))[:500]
+
+
+def _more_of(request_id: str | None) -> str:
+    """Where who runs the deployment, who reads it, finds more."""
+    return f" (`slipstream requests show {request_id}` tells more)" if request_id else ""

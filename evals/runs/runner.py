@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import ssl
 import time
@@ -83,6 +84,8 @@ class Runner:
         self._trusted = trusted
         self._key = ""
         self._key_lock = asyncio.Lock()
+        self._waiting: set[UUID] = set()
+        """Runs in hand of which it was told that they wait."""
         self._pool: asyncpg.Pool[Any]
         self._session: aiohttp.ClientSession
 
@@ -124,6 +127,7 @@ class Runner:
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks)
+            self._waiting.clear()
         if not work.cancelled() and work.exception() is None:
             _log.info("evals: %s is done", what)
             return
@@ -229,7 +233,7 @@ class Runner:
         """One of those that ask at once."""
         for run_id, target, pool, source, seed in waiting:
             item = await asyncio.to_thread(source.item, seed)
-            answer = await self._ask(target, pool, item)
+            answer = await self._ask(run_id, target, pool, item)
             # a check may run a program, for as long as its sandbox lets it
             score = 0.0 if answer.error_code else await asyncio.to_thread(item.score, answer.text)
             scored = Scored(
@@ -245,11 +249,12 @@ class Runner:
             )
             await self._do(answers.store, held, scored)
 
-    async def _ask(self, target: Target, pool: str | None, item: Item) -> Answer:
+    async def _ask(self, run_id: UUID, target: Target, pool: str | None, item: Item) -> Answer:
         """By the key at hand, and once more by another where the gateway does not take it."""
+        waits = functools.partial(self._tell_wait, run_id)
         key = self._key or await self._other_key("")
         for last in (False, True):
-            asker = Asker(self._session, self._url, key, target.model, pool, self._config.patience_s)
+            asker = Asker(self._session, self._url, key, target, pool, self._config.patience_s, waits)
             try:
                 return await asker.ask(item)
             except KeyRefused as error:
@@ -257,6 +262,12 @@ class Runner:
                     raise Unanswerable(f"{self._url} does not take the key of evals: {error}") from None
                 key = await self._other_key(key)
         raise AssertionError
+
+    def _tell_wait(self, run_id: UUID, why: str) -> None:
+        """Once of each run: its other items wait for the same."""
+        if run_id not in self._waiting:
+            self._waiting.add(run_id)
+            _log.warning("evals: run %s waits: %s", run_id, why)
 
     async def _other_key(self, refused: str) -> str:
         """Another than the one that was refused; of several that ask at once, one looks."""

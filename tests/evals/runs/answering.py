@@ -68,7 +68,8 @@ class Gateway:
             name, seed = body["messages"][0]["content"].split()
             text = self._answer(request, name, int(seed))
         except Refused as refused:
-            headers = {"retry-after": refused.retry_after} if refused.retry_after else {}
+            more = {"retry-after": refused.retry_after} if refused.retry_after else {}
+            headers = {"x-request-id": f"req_{seed}"} | more
             error = {"error": {"code": refused.code, "message": "no"}}
             return web.json_response(error, status=refused.status, headers=headers)
         finally:

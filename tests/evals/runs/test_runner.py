@@ -253,7 +253,8 @@ async def test_what_cannot_be_answered_fails_with_a_sentence_and_keeps_what_was(
     async with gateway(answer) as asked, working(runner_of(module_postgres_url, asked, config)):
         run = await ended(connection, store.run, refused)
         assert (run.status, run.answered) == (Status.FAILED, 3)
-        assert "insufficient_scope" in run.error
+        assert "refuses an item of one on whichever pool the router chooses (old is the model's own): HTTP" in run.error
+        assert "403, insufficient_scope: no (`slipstream requests show req_103` tells more)" in run.error
         run = await ended(connection, store.run, unknown)
         assert (run.status, run.error) == (Status.FAILED, "There is no pool 'nowhere'; pools: old, new.")
 
@@ -264,13 +265,40 @@ async def test_an_engine_that_does_not_know_the_model_is_not_asked_for_the_whole
     def answer(pool: str, name: str, seed: int) -> str:
         raise Refused(502, "engine_failed")
 
-    run_id = await queued(connection)
+    run_id = await queued(connection, pool="new")
     config = EvalsConfig(at_once=1, patience_s=900)
     async with gateway(answer) as asked, working(runner_of(module_postgres_url, asked, config)):
         run = await ended(connection, store.run, run_id)
     assert (run.status, run.answered) == (Status.FAILED, 0)
-    assert "failed 6 times" in run.error
-    assert asked.asked["", "one", 100] == 6
+    assert "failed 6 times at an item of one on pool new: HTTP 502, engine_failed" in run.error
+    assert "`slipstream requests show req_100`" in run.error
+    assert asked.asked["new", "one", 100] == 6
+
+
+async def test_a_run_that_waits_long_is_told_of_once_in_the_log(
+    connection: Connection, module_postgres_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def answer(pool: str, name: str, seed: int) -> str:
+        raise Refused(503, "no_engine", "50")
+
+    run_id = await queued(connection, pool="new")
+    config = EvalsConfig(at_once=3, lease_s=2, patience_s=900)
+    async with gateway(answer) as asked, working(runner_of(module_postgres_url, asked, config)):
+        asked.together = asyncio.Barrier(config.at_once)
+        await seen(_warnings_of(caplog), bool)
+        await store.cancel_run(connection, run_id)
+        await ended(connection, store.run, run_id)
+    (told,) = await _warnings_of(caplog)()
+    assert told.startswith(f"evals: run {run_id} waits: {asked.url}/v1/chat/completions does not answer an item of one")
+    assert "on pool new: HTTP 503, no_engine: no (`slipstream requests show req_10" in told
+    assert told.endswith(" UTC (evals.patience_s is 900), then the run fails")
+
+
+def _warnings_of(caplog: pytest.LogCaptureFixture) -> Callable[[], Awaitable[list[str]]]:
+    async def read() -> list[str]:
+        return [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+
+    return read
 
 
 async def test_a_key_that_is_refused_is_replaced_once(connection: Connection, module_postgres_url: str) -> None:
