@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from contracts.errors import ConfigError, InvalidField
 from evals.runs.config import EvalsConfig
@@ -14,9 +14,9 @@ from evals.runs.verdicts import rules_of
 from evals.slices.catalogue import Catalogue
 from evals.slices.item import Source
 from evals.statistics.looks import levels, looks
-from evals.statistics.sizes import least_margin
+from evals.statistics.sizes import least_budget, least_margin
 from gateway.evals.startable import EvalSlice, SliceRule
-from gateway.evals.store import Rule
+from gateway.evals.store import MOST_ITEMS, Rule
 
 SAMPLES = (50, 100, 200, 400)
 """Items whose templates are counted: more of them while it is not clear whether the slice can pass."""
@@ -81,6 +81,25 @@ def require_passable(source: Source, asked: SliceRule, alpha: float) -> None:
         f"(--slice-margin {source.name}={_rounded_up(least):g}), or leave the slice out.",
         param="slice_rule.margins",
     )
+
+
+def too_few(sources: Sequence[Source], rule: Rule, budget_items: int) -> Iterator[str]:
+    """A sentence of each group of slices that cannot pass a comparison for want of items, whatever their templates are:
+    equal answers to all of them would show no less than the margin."""
+    asked: dict[tuple[int, float], list[str]] = {}
+    for name, found in rules_of(sources, rule, budget_items).items():
+        asked.setdefault((found.budget, found.margin), []).append(name)
+    for (items, margin), names in asked.items():
+        counts = looks(rule.first_look, items)
+        least = least_margin(counts, levels(rule.alpha, counts), 0.0, rule.correlation)
+        if least >= margin:
+            wanted = least_budget(rule.first_look, rule.alpha, margin, MOST_ITEMS)
+            budget = () if wanted is None else (f"--budget {wanted}, where a slice has so many",)
+            yield (
+                f"{', '.join(names)} cannot pass: equal answers to {items:,} items show a difference of no less than "
+                f"{100 * least:.2f} points, and the margin is {100 * margin:g}; what could: "
+                f"{'; '.join((*budget, f'--margin {_rounded_up(least):g}'))}"
+            )
 
 
 def alike_of(source: Source, items: int) -> tuple[float, int]:

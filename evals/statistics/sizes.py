@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from evals.statistics.distributions import normal_quantile, normal_tail
+from evals.statistics.looks import levels, looks
 
 
 def half_width(items: float, variance: float, level: float, rare: float) -> float:
@@ -53,6 +54,25 @@ def least_margin(counts: Sequence[int], spent: Sequence[float], alike: float, co
         -math.expm1(math.log(level) / items) * (1.0 + (items - 1.0) * alike * correlation)
         for items, level in zip(counts, spent, strict=True)
     )
+
+
+def least_budget(first_look: int, alpha: float, margin: float, most: int) -> int | None:
+    """A budget at which a slice of independent items whose answers are all equal passes, and one item less would not.
+
+    None: it does not pass by `most` items.
+    """
+
+    def passes(budget: int) -> bool:
+        counts = looks(first_look, budget)
+        return least_margin(counts, levels(alpha, counts), 0.0, 0.0) < margin
+
+    if not passes(most):
+        return None
+    few, many = 0, most
+    while many - few > 1:
+        middle = (few + many) // 2
+        few, many = (few, middle) if passes(middle) else (middle, many)
+    return many
 
 
 def _upper(tail: float) -> float:

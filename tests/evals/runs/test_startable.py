@@ -12,14 +12,15 @@ from evals.gate import PairedItem, judge_slice
 from evals.gate import SliceRule as GateRule
 from evals.judge import Policy
 from evals.runs.config import EvalsConfig
-from evals.runs.startable import ConfiguredSlices, alike_of, require_passable
+from evals.runs.startable import ConfiguredSlices, alike_of, require_passable, too_few
 from evals.runs.verdicts import rules_of
 from evals.slices.registry import find
 from evals.statistics.looks import levels, looks
-from evals.statistics.sizes import least_margin
+from evals.statistics.sizes import least_budget, least_margin
 from gateway.evals.startable import SliceRule, require_asked
 from gateway.evals.store import Rule
 from gateway.releases.margins import PROMOTED, PROMOTION_ALPHA, QUANTILES, TAILS, Margins
+from tests.evals.runs.answering import Numbers
 
 
 @pytest.mark.parametrize("name", ["json", "arithmetic", "facts", "instructions"])
@@ -90,3 +91,28 @@ def test_quantiles_are_the_judges_own_where_nobody_said_and_make_a_policy() -> N
         given.require_quantiles()
         policy = msgspec.convert(given.given(), Policy)
         assert (policy.tail_quantiles, policy.promoted_quantile) == (tails, promoted)
+
+
+@pytest.mark.parametrize(("first_look", "margin"), [(200, 0.02), (200, 0.01), (1, 0.02), (5, 0.2)])
+def test_the_least_budget_is_the_one_at_which_equal_answers_pass(first_look: int, margin: float) -> None:
+    budget = least_budget(first_look, 0.05, margin, 100_000)
+    assert budget is not None
+    assert least_budget(first_look, 0.05, margin, budget - 1) is None
+    for items, decision in ((budget - 1, "inconclusive"), (budget, "pass")):
+        rule = GateRule(margin=margin, first_look=min(first_look, items), budget=items)
+        alone = [PairedItem("facts", str(seed), 1.0, 1.0) for seed in range(items)]
+        assert judge_slice(alone, rule).decision.value == decision
+
+
+def test_slices_with_too_few_items_are_told_together_with_what_would_do() -> None:
+    facts, lists, short = find("facts"), find("lists"), Numbers("short", 5)
+    assert list(too_few([facts, lists], Rule(), 1_600)) == []
+    (told,) = too_few([facts, lists, short], Rule(), 5)
+    assert told.startswith("facts, lists, short cannot pass: equal answers to 5 items show")
+    own, few = too_few([facts, lists, short], Rule(margins={"facts": 0.001}), 400)
+    assert own.startswith("facts cannot pass: equal answers to 400 items show")
+    assert few.startswith("short cannot pass: equal answers to 5 items show")
+    margin = re.search(r"--margin ([\d.]+)", few)
+    assert margin is not None
+    assert list(too_few([lists, short], Rule(margin=float(margin[1])), 400)) == []
+    assert list(too_few([lists, short], Rule(margin=float(margin[1]) - 0.001), 400)) != []
