@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from gateway.admin.resources.evals import RunInFull
     from gateway.evals.store import Comparison, SliceProgress
+    from gateway.evals.tables import Status
 
 MOST_NAMED = 4
 """Slices in one line."""
+SILENT_S = 30.0
+"""Without news it is said that there is none."""
 
 
 def plan_of(found: RunInFull | Comparison, runs: Sequence[RunInFull]) -> str:
@@ -38,12 +41,51 @@ def progress_of(found: RunInFull | Comparison, runs: Sequence[RunInFull]) -> str
     from gateway.evals.store import Comparison
 
     is_comparison = isinstance(found, Comparison)
-    status = found.status if isinstance(found, Comparison) else found.run.status
+    status = _status_of(found)
     answered, items = sum(each.run.answered for each in runs), sum(each.run.items for each in runs)
     total = (
         f"{status.value}: {answered:,} of {items:,} {'answers of both pools' if is_comparison else 'items answered'}"
     )
     return "; ".join((total, *_slices(runs)))
+
+
+class Telling:
+    """What is said to who waits, line by line.
+
+    worker_log, status: commands that show what the worker says, and whether there is one.
+    """
+
+    def __init__(self, worker_log: str, status: str) -> None:
+        self._worker_log = worker_log
+        self._status = status
+        self._said = ""
+        self._since_s = 0.0
+        self._is_silent = False
+
+    def next(self, found: RunInFull | Comparison, runs: Sequence[RunInFull], now_s: float) -> str | None:
+        """The next line at this moment; None: nothing is new. Once of each stretch without news, that there is none."""
+        told = progress_of(found, runs)
+        if told != self._said:
+            self._said, self._since_s, self._is_silent = told, now_s, False
+            return told
+        if self._is_silent or now_s - self._since_s < SILENT_S:
+            return None
+        self._is_silent = True
+        return self._silence(_status_of(found), now_s - self._since_s)
+
+    def _silence(self, status: Status, for_s: float) -> str:
+        if status == "queued":
+            return (
+                f"no worker has begun it for {for_s:,.0f} s: one that works on another comes to it, and "
+                f"`{self._status}` says whether there is one for the queue evals"
+            )
+        return f"nothing was answered for {for_s:,.0f} s; where the gateway refuses, `{self._worker_log}` says why"
+
+
+def _status_of(found: RunInFull | Comparison) -> Status:
+    from gateway.evals.store import Comparison
+
+    return found.status if isinstance(found, Comparison) else found.run.status
 
 
 def _slices(runs: Sequence[RunInFull]) -> Iterator[str]:

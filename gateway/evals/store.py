@@ -63,7 +63,8 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 
 
 class SliceProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """A slice of a run. score_sum: the scores of what was answered, added up. goal: null until the slice was begun."""
+    """A slice of a run. score_sum: the scores of what was answered, added up. goal: null until the slice was begun.
+    refused_items: of the answered items that are kept, those that the model could not take."""
 
     slice: str
     slice_version: str | None
@@ -72,6 +73,7 @@ class SliceProgress(msgspec.Struct, frozen=True, kw_only=True):
     items: int
     answered: int
     score_sum: float
+    refused_items: int
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
@@ -163,10 +165,12 @@ COMPARISONS = select(
 """Comparisons as `Comparison`."""
 _SLICES = """
 SELECT slice, version AS slice_version, about, goal, items, forgotten_items + answered AS answered,
-       forgotten_score + correct AS score_sum
+       forgotten_score + correct AS score_sum, refused_items
   FROM evals.run_slices
   LEFT JOIN (SELECT id, version, about, goal FROM evals.slice_versions) AS version ON version.id = slice_version_id
- CROSS JOIN LATERAL (SELECT count(*) AS answered, coalesce(sum(score), 0) AS correct FROM evals.items
+ CROSS JOIN LATERAL (SELECT count(*) AS answered, coalesce(sum(score), 0) AS correct,
+                             count(error_code) AS refused_items
+                       FROM evals.items
                       WHERE items.run_id = run_slices.run_id AND items.slice = run_slices.slice) AS counted
  WHERE run_id = $1 ORDER BY slice
 """

@@ -12,8 +12,8 @@ import click
 import msgspec
 
 from contracts.errors import ConfigError, NotFound
-from slipstream.commands.options import Deployment, deployment_options
-from slipstream.eval_progress import plan_of, progress_of
+from slipstream.commands.options import Deployment, deployment_options, running_settings
+from slipstream.eval_progress import Telling, plan_of
 from slipstream.exit_codes import GATE_EXIT
 from slipstream.hints import command
 from slipstream.slice_names import all_slice_names, slice_margins, slice_names
@@ -21,7 +21,7 @@ from slipstream.table import table
 
 if TYPE_CHECKING:
     from gateway.admin.call import AdminCall
-    from gateway.admin.resources.evals import RunInFull
+    from gateway.admin.resources.evals import NewComparison, RunInFull
     from gateway.evals.store import Comparison, Run, SliceProgress
 
 LISTED = ("slice", "goal", "items", "asks")
@@ -148,6 +148,8 @@ def compare(
         "rule": {name: value for name, value in rule.items() if value is not None},
     }
     body = converted(values, NewComparison)
+    for said in _before(deployment, body):
+        print(f"  {said}", file=sys.stderr, flush=True)
     made = administer(deployment, lambda call: create_eval_comparison(call, body))
     found = _follow(deployment, _comparison, made.id) if wait else made
     _print_comparison(found, as_json)
@@ -244,7 +246,6 @@ def _show_items(
     deployment: Deployment, which: UUID, slice: str | None, wrong: bool, changed: bool, as_json: bool
 ) -> None:
     from slipstream.administration import administer
-    from slipstream.commands.options import running_settings
     from slipstream.eval_items import asked, items_of, lines_of
 
     async def work(call: AdminCall) -> tuple[Any, Any]:
@@ -285,6 +286,8 @@ def _follow(deployment: Deployment, read: Callable[[AdminCall, UUID], Any], whic
     from gateway.admin.resources.evals import get_eval_run
     from gateway.evals.tables import ENDED
     from slipstream.administration import administer
+    from slipstream.processes import worker_name
+    from slipstream.worker_config import Queue
 
     async def look(call: AdminCall) -> tuple[Any, list[RunInFull]]:
         found = await read(call, which)
@@ -292,24 +295,33 @@ def _follow(deployment: Deployment, read: Callable[[AdminCall, UUID], Any], whic
             return found, [found]
         return found, [await get_eval_run(call, each) for each in (found.baseline_run, found.candidate_run)]
 
-    said, began_s = "", time.monotonic()
+    began_s = time.monotonic()
+    telling = Telling(command(f"logs {worker_name((Queue.EVALS,))}"), command("status"))
     try:
+        found, runs = administer(deployment, look)
+        print(f"  {plan_of(found, runs)}", file=sys.stderr, flush=True)
         while True:
-            found, runs = administer(deployment, look)
-            status = getattr(found, "run", found).status
-            if not said:
-                print(f"  {plan_of(found, runs)}", file=sys.stderr, flush=True)
-            told = progress_of(found, runs)
-            if told != said:
-                print(f"  {told}  ({time.monotonic() - began_s:,.0f} s)", file=sys.stderr, flush=True)
-                said = told
-            if status in ENDED:
+            waited_s = time.monotonic() - began_s
+            if (told := telling.next(found, runs, waited_s)) is not None:
+                print(f"  {told}  ({waited_s:,.0f} s)", file=sys.stderr, flush=True)
+            if getattr(found, "run", found).status in ENDED:
                 return found
             time.sleep(LOOK_S)
+            found, runs = administer(deployment, look)
     except KeyboardInterrupt:
         shown, ended = command(f"evals show {which}"), command(f"evals cancel {which}")
         print(f"  it goes on; `{shown}` shows it, `{ended}` ends it", file=sys.stderr)
         sys.exit(130)
+
+
+def _before(deployment: Deployment, asked: NewComparison) -> Iterator[str]:
+    """What is known of a comparison before it is asked."""
+    from evals.runs.startable import too_few
+
+    if asked.baseline_pool == asked.candidate_pool:
+        yield f"both are the pool {asked.baseline_pool}: this measures the gate, not a candidate"
+    catalogue = running_settings(*deployment).evals.catalogue()
+    yield from too_few([catalogue.find(name) for name in asked.slices], asked.rule, asked.budget_items)
 
 
 def _slices(deployment: Deployment, given: str) -> list[str]:
@@ -359,6 +371,10 @@ def _print_run(found: RunInFull, as_json: bool) -> None:
     run = found.run
     where = f"pool {run.pool}" if run.pool else "as routed"
     print(f"\n{run.model}, {where}: {run.status.value}, {run.answered:,} of {run.items:,} items answered, run {run.id}")
+    for each in found.slices:
+        if each.refused_items:
+            shown = command(f"evals show {run.id} --items --slice {each.slice} --wrong")
+            print(f"{each.slice}: {each.refused_items:,} items were refused and count as wrong; `{shown}` says by what")
     if run.error:
         print(run.error)
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from uuid import UUID
 
+import msgspec
+
 from gateway.admin.resources.evals import RunInFull
 from gateway.evals.store import Comparison, Rule, Run, SliceProgress
 from gateway.evals.tables import Status
-from slipstream.eval_progress import plan_of, progress_of
+from slipstream.eval_progress import SILENT_S, Telling, plan_of, progress_of
 
 AT = datetime(2026, 11, 22, tzinfo=UTC)
 
@@ -16,7 +18,16 @@ AT = datetime(2026, 11, 22, tzinfo=UTC)
 def run(items: int = 100, **answered: int) -> RunInFull:
     """answered: by slice, of `items` each."""
     slices = [
-        SliceProgress(slice=name, slice_version=None, about=None, goal=None, items=items, answered=count, score_sum=0.0)
+        SliceProgress(
+            slice=name,
+            slice_version=None,
+            about=None,
+            goal=None,
+            items=items,
+            answered=count,
+            score_sum=0.0,
+            refused_items=0,
+        )
         for name, count in answered.items()
     ]
     found = Run(
@@ -59,3 +70,25 @@ def test_of_many_slices_a_few_are_named() -> None:
     many = run(**{f"s{number}": number for number in range(1, 9)})
     assert "(s1, s2, s3, s4, 4 more)" in plan_of(many, [many])
     assert progress_of(many, [many]).endswith("; s1 1 of 100, s2 2 of 100, s3 3 of 100, s4 4 of 100, 4 more")
+
+
+def test_without_news_it_is_said_once_that_there_is_none() -> None:
+    telling = Telling("the log", "the state")
+    begun, further = run(facts=7), run(facts=8)
+    assert telling.next(begun, [begun], 1.0) == "running: 7 of 100 items answered"
+    assert telling.next(begun, [begun], 0.5 + SILENT_S) is None
+    said = f"nothing was answered for {SILENT_S:.0f} s; where the gateway refuses, `the log` says why"
+    assert telling.next(begun, [begun], 1.0 + SILENT_S) == said
+    assert telling.next(begun, [begun], 9.0 * SILENT_S) is None
+    assert telling.next(further, [further], 10.0 * SILENT_S) == "running: 8 of 100 items answered"
+    assert telling.next(further, [further], 11.0 * SILENT_S) == said
+
+
+def test_what_nobody_has_begun_is_told_of_otherwise() -> None:
+    telling, runs = Telling("the log", "the state"), [run(facts=0), run(facts=0)]
+    queued = msgspec.structs.replace(comparison(), status=Status.QUEUED)
+    assert telling.next(queued, runs, 0.0) == "queued: 0 of 200 answers of both pools"
+    told = telling.next(queued, runs, SILENT_S)
+    assert told is not None
+    assert told.startswith(f"no worker has begun it for {SILENT_S:.0f} s: ")
+    assert "`the state` says whether there is one for the queue evals" in told

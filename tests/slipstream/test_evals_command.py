@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from evals.slices.catalogue import Catalogue
 from gateway.evals import store
+from slipstream.eval_progress import Telling
 from tests.slipstream.shell import Shell
 
 ANSWERED = """
@@ -71,18 +73,54 @@ async def test_a_run_is_shown_slice_by_slice_with_intervals(shell: Shell, fresh_
 
 
 async def test_who_waits_for_a_run_that_ends_otherwise_is_told_by_the_exit_code(
-    shell: Shell, fresh_postgres_url: str
+    shell: Shell, fresh_postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    told: list[str | None] = []
+
+    class Noted(Telling):
+        def next(self, *values: Any) -> str | None:
+            told.append(super().next(*values))
+            return told[-1]
+
+    monkeypatch.setattr("slipstream.eval_progress.SILENT_S", 0.0)
+    monkeypatch.setattr("slipstream.commands.evals.Telling", Noted)
     waiting = asyncio.create_task(shell.run("evals", "run", "--model", "chat", "--slices", "facts"))
     connection = await asyncpg.connect(fresh_postgres_url)
-    while (run_id := await connection.fetchval("SELECT id FROM evals.runs")) is None:
+    while (run_id := await connection.fetchval("SELECT id FROM evals.runs")) is None or len(told) < 2:
         assert not waiting.done()
         await asyncio.sleep(0.05)
     await store.cancel_run(connection, run_id)
     await connection.close()
     code, said = await waiting
     assert said.splitlines()[0] == "100 items of the slice facts; all are asked, it does not end early"
+    assert said.splitlines()[2].startswith("  no worker has begun it for ")
+    assert "`slipstream status --data " in said.splitlines()[2]
     assert (code, said.splitlines()[-1]) == (1, f"chat, as routed: cancelled, 0 of 100 items answered, run {run_id}")
+
+
+async def test_items_that_were_refused_are_counted_below_the_table(shell: Shell, fresh_postgres_url: str) -> None:
+    asked = ("--model", "chat", "--slices", "facts, lists", "--items", "10")
+    made: dict[str, Any] = msgspec.json.decode(await shell.must("evals", "run", *asked, "--no-wait", "--json"))
+    connection = await asyncpg.connect(fresh_postgres_url)
+    await connection.execute(ANSWERED, made["id"])
+    assert "refused" not in await shell.must("evals", "show", made["id"])
+    await connection.execute("UPDATE evals.items SET error_code = 'context_length_exceeded' WHERE seed > 7")
+    await connection.close()
+    (line,) = (await shell.must("evals", "show", made["id"])).splitlines()[5:]
+    assert line.startswith("facts: 3 items were refused and count as wrong; `slipstream evals show ")
+    assert f"{made['id']} --items --slice facts --wrong --data " in line
+
+
+async def test_a_comparison_that_cannot_pass_or_is_of_one_pool_is_told_so_before_it_is_asked(shell: Shell) -> None:
+    few = ("old", "new", "--model", "chat", "--slices", "facts, lists", "--budget", "5", "--no-wait")
+    said = (await shell.must("evals", "compare", *few)).splitlines()[0]
+    assert said.startswith("facts, lists cannot pass: equal answers to 5 items show a difference of no less than 45.")
+    budget = re.search(r"--budget (\d+)", said)
+    assert budget is not None
+    both = ("old", "old", *few[2:6], "--budget", budget[1], "--no-wait")
+    same, told = (await shell.must("evals", "compare", *both)).splitlines()[:2]
+    assert same == "both are the pool old: this measures the gate, not a candidate"
+    assert "cannot pass" not in told
 
 
 async def test_a_comparison_is_shown_with_its_verdict(shell: Shell, fresh_postgres_url: str) -> None:

@@ -5069,12 +5069,14 @@ export interface components {
         /**
          * SliceProgress
          * @description A slice of a run. score_sum: the scores of what was answered, added up. goal: null until the slice was begun.
+         *         refused_items: of the answered items that are kept, those that the model could not take.
          */
         SliceProgress: {
             about: string | null;
             answered: number;
             goal: number | null;
             items: number;
+            refused_items: number;
             score_sum: number;
             slice: string;
             slice_version: string | null;

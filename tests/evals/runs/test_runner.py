@@ -238,6 +238,7 @@ async def test_full_and_failing_gateways_are_asked_again_and_what_the_model_cann
     assert [score for *_, score in await rows_of(connection, run_id)] == [1.0, 1.0, 0.0, 1.0]
     code = await connection.fetchval("SELECT error_code FROM evals.items WHERE run_id = $1 AND seed = 102", run_id)
     assert code == "context_length_exceeded"
+    assert [one.refused_items for one in await store.slices_of(connection, run_id)] == [1]
 
 
 async def test_what_cannot_be_answered_fails_with_a_sentence_and_keeps_what_was(
