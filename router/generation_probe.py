@@ -12,11 +12,10 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
-
 from contracts.errors import ConfigError, ConnectionsExhausted, EngineFailed, EngineTimeout, NoEngine, SlipstreamError
 from contracts.generation import Caller, ChatPrompt, Generation, Sampling, TextPrompt, Tier
 from engines.drivers.base import Driver
+from engines.drivers.engine_json import decode_engine_json
 from engines.drivers.error_bodies import error_body
 from engines.http.event_splitter import EventSplitter
 from router.core.decisions import ProbeGeneration
@@ -28,6 +27,7 @@ logger = logging.getLogger(__name__)
 TIMEOUT_S = 30.0
 """An engine computes other prompts first, of any length."""
 LAST_EVENT = b"[DONE]"
+UNREADABLE = "a generation's events cannot be read"
 NOBODY = Caller("", "", "")
 
 
@@ -92,8 +92,8 @@ def outcome(status: int, body: bytes) -> tuple[Probe, str]:
                 code = _status(error_body(payload).code)
                 return _judged(code), f"a generation ended in an error, code {code}"
             finished = finished or _finishes(chunk)
-    except (EngineFailed, msgspec.DecodeError, AttributeError, TypeError, RecursionError):
-        return Probe.FAILED, "a generation's events cannot be read"
+    except (EngineFailed, AttributeError, TypeError):
+        return Probe.FAILED, UNREADABLE
     return (Probe.WELL, "") if finished else (Probe.FAILED, "a generation ended in the middle of its stream")
 
 
@@ -103,7 +103,7 @@ def _judged(status: int) -> Probe:
 
 def _object(payload: bytes) -> dict[str, Any]:
     """An event; [DONE] holds nothing."""
-    return {} if payload == LAST_EVENT else msgspec.json.decode(payload, type=dict[str, Any])
+    return {} if payload == LAST_EVENT else decode_engine_json(payload, dict[str, Any], UNREADABLE)
 
 
 def _finishes(chunk: dict[str, Any]) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 from urllib.parse import quote
 
 import msgspec
@@ -11,9 +11,12 @@ from contracts.errors import EngineFailed
 from contracts.generation import Generation
 from contracts.usage import Usage
 from engines.drivers.base import Capabilities, EngineRequest, Load
+from engines.drivers.engine_json import decode_engine_json
 from engines.drivers.error_bodies import usage_of, with_drafts
 from engines.drivers.openai_body import JsonObject
-from engines.drivers.sglang import SGLangDriver
+from engines.drivers.sglang import UNREADABLE_LOAD, SGLangDriver
+
+UNREADABLE_USAGE = "The engine's answer about a past request cannot be read."
 
 
 class _SharedSteps(msgspec.Struct, frozen=True):
@@ -45,9 +48,10 @@ class EmbeddedDriver(SGLangDriver):
         """SGLang's, and how its steps are shared among prompts."""
         load = super().parse_load(body)
         try:
-            rank = msgspec.convert(msgspec.json.decode(body)["loads"][0], _SharedSteps, strict=False)
-        except (msgspec.ValidationError, IndexError):
-            raise EngineFailed("The engine's load report cannot be read.") from None
+            ranks = decode_engine_json(body, dict[str, Any], UNREADABLE_LOAD)["loads"]
+            rank = msgspec.convert(ranks[0], _SharedSteps, strict=False)
+        except (msgspec.ValidationError, LookupError, TypeError):
+            raise EngineFailed(UNREADABLE_LOAD) from None
         return msgspec.structs.replace(load, step_tokens=rank.step_tokens, share_behind=rank.share_behind)
 
     def _own_fields(self, generation: Generation) -> JsonObject:
@@ -64,8 +68,8 @@ class EmbeddedDriver(SGLangDriver):
         if status == 404:
             return None
         try:
-            answer = msgspec.json.decode(body) if status == 200 else {}
+            answer = decode_engine_json(body, dict[str, Any], UNREADABLE_USAGE) if status == 200 else {}
             usage = answer["usage"]
-        except (msgspec.DecodeError, KeyError, TypeError, RecursionError):
-            raise EngineFailed("The engine's answer about a past request cannot be read.") from None
+        except KeyError:
+            raise EngineFailed(UNREADABLE_USAGE) from None
         return with_drafts(usage_of(usage), answer.get("sglext"))

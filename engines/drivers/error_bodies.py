@@ -15,6 +15,7 @@ import msgspec
 
 from contracts.errors import ContextTooLong, EngineFailed, EngineRefused, Overloaded, SlipstreamError
 from contracts.usage import Usage
+from engines.drivers.engine_json import decode_engine_json
 
 RETRY_AFTER_S = 1.0
 MAX_READ = 2_048
@@ -113,8 +114,8 @@ def error_body(body: bytes) -> ErrorBody:
     """`{"error": {"message", …}}`, the flat `{"object": "error", "message", …}`, and FastAPI's `{"detail": "…"}`; else
     all empty."""
     try:
-        decoded = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        decoded = decode_engine_json(body, object, "The engine's error cannot be read.")
+    except EngineFailed:
         return ErrorBody("", "", "", None)
     if isinstance(decoded, dict) and "error" in decoded:
         decoded = decoded["error"]

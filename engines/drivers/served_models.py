@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from contracts.errors import EngineFailed
 from engines.drivers.base import EngineRequest
+from engines.drivers.engine_json import decode_engine_json
 
 MODELS = EngineRequest("GET", "/v1/models")
 
@@ -23,7 +23,4 @@ class _List(msgspec.Struct, frozen=True):
 
 def parse_served_models(body: bytes) -> list[ServedModel]:
     """The answer to MODELS. Raises EngineFailed for one that is none."""
-    try:
-        return msgspec.json.decode(body, type=_List).data
-    except (msgspec.MsgspecError, RecursionError):
-        raise EngineFailed("The engine's answer to GET /v1/models is no list of models.") from None
+    return decode_engine_json(body, _List, "The engine's answer to GET /v1/models is no list of models.").data

@@ -14,6 +14,7 @@ from contracts.errors import AdapterUnavailable, EngineFailed, SlipstreamError, 
 from contracts.generation import Generation, TextPrompt
 from engines.drivers.base import Capabilities, Driver, EngineRequest, Load
 from engines.drivers.counters import EngineCounts, EngineStages, sums_of_page
+from engines.drivers.engine_json import decode_engine_json
 from engines.drivers.error_bodies import MAX_SENTENCE, RETRY_AFTER_S, TransferFailed, engine_error, error_body
 from engines.drivers.openai_body import JsonObject, engine_body, path_of
 
@@ -45,12 +46,15 @@ DECODE_FAILED = ("HiCache", "Decode instance could be dead", "Duplicate decode b
 sending is the prefill engine's. `Aborted by AbortReq` is among those: so it tells of a prefill engine that is gone."""
 
 
+UNREADABLE_ANSWER = "The engine's answer about an adapter cannot be read."
+UNREADABLE_LOAD = "The engine's load report cannot be read."
+
+
 def _load_message(body: bytes) -> str:
     """Of an answer about loading. SGLang has it in a field of its own, the embedded engine where all errors have it."""
     try:
-        told = msgspec.json.decode(body)
-        said = told.get("error_message")
-    except (msgspec.DecodeError, AttributeError, RecursionError):
+        said = decode_engine_json(body, dict[str, Any], UNREADABLE_ANSWER).get("error_message")
+    except EngineFailed:
         return ""
     return said if isinstance(said, str) and said else error_body(body).message
 
@@ -188,7 +192,7 @@ class SGLangDriver(Driver):
     def parse_load(self, body: bytes) -> Load:
         """One entry per data-parallel rank; a replica's load is their sum."""
         try:
-            ranks: list[dict[str, Any]] = msgspec.json.decode(body)["loads"]
+            ranks: list[dict[str, Any]] = decode_engine_json(body, dict[str, Any], UNREADABLE_LOAD)["loads"]
             return Load(
                 running=sum(int(rank["num_running_reqs"]) for rank in ranks),
                 waiting=sum(int(rank["num_waiting_reqs"]) for rank in ranks),
@@ -197,5 +201,5 @@ class SGLangDriver(Driver):
                 max_running=sum(int(rank.get("max_running_requests") or 0) for rank in ranks),
                 retracted=sum(int(rank.get("num_retracted_requests") or 0) for rank in ranks),
             )
-        except (msgspec.DecodeError, KeyError, TypeError, ValueError, AttributeError, RecursionError):
-            raise EngineFailed("The engine's load report cannot be read.") from None
+        except (KeyError, TypeError, ValueError, OverflowError, AttributeError):
+            raise EngineFailed(UNREADABLE_LOAD) from None

@@ -15,6 +15,7 @@ from contracts.errors import EngineFailed, SlipstreamError, UnsupportedField
 from contracts.generation import ChatPrompt, Generation
 from engines.drivers.base import Capabilities, Driver, EngineRequest, Load
 from engines.drivers.counters import EngineCounts, sums_of_page
+from engines.drivers.engine_json import decode_engine_json
 from engines.drivers.error_bodies import RETRY_AFTER_S, context_too_long, engine_error, error_body
 from engines.drivers.openai_body import JsonObject, engine_body, path_of
 
@@ -23,6 +24,7 @@ _PROMPT, _CACHED, _GENERATED = _COUNTERS = (
     b"trtllm_prompt_cached_tokens_total",
     b"trtllm_generation_tokens_total",
 )
+UNREADABLE_LOAD = "The engine's load report cannot be read."
 BAD_REQUEST = 400
 INTERNAL_ERROR = 500
 REFUSING = ("validation error", "not supported", "are supported", "must be", "must alternate", "invalid", "should ")
@@ -100,7 +102,7 @@ class TensorRTLLMDriver(Driver):
         the iterations that nobody was told of.
         """
         try:
-            iterations: list[JsonObject] = msgspec.json.decode(body)
+            iterations = decode_engine_json(body, list[JsonObject], UNREADABLE_LOAD)
             if not iterations:
                 return None
             last = iterations[-1]
@@ -118,8 +120,8 @@ class TensorRTLLMDriver(Driver):
                 draft_tokens=sum(int(one.get("numDraftTokens") or 0) for one in drafting),
                 accepted_draft_tokens=sum(int(one.get("numAcceptedTokens") or 0) for one in drafting),
             )
-        except (msgspec.DecodeError, LookupError, TypeError, ValueError, AttributeError, RecursionError):
-            raise EngineFailed("The engine's load report cannot be read.") from None
+        except (LookupError, TypeError, ValueError, OverflowError, AttributeError):
+            raise EngineFailed(UNREADABLE_LOAD) from None
 
     def counts(self) -> EngineRequest:
         """Its Prometheus page, which it has with `return_perf_metrics: true`."""

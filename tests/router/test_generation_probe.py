@@ -38,6 +38,8 @@ DONE = b"data: [DONE]\n\n"
         (200, b": a comment\nevent: x\n" + LAST, Probe.WELL),
         (200, CHUNK + DONE, Probe.FAILED),
         (200, b"data: [1]\n\n" + DONE, Probe.FAILED),
+        (200, b'data: {"choices": "\xff"}\n\n' + LAST + DONE, Probe.FAILED),
+        (200, b"data: " + b"[" * 50_000 + b"\n\n" + LAST + DONE, Probe.FAILED),
         (200, b'data: {"choices": [1]}\n\n' + DONE, Probe.FAILED),
         (200, CHUNK, Probe.FAILED),
         (200, b"", Probe.FAILED),
