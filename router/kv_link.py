@@ -1,0 +1,61 @@
+"""A ZeroMQ socket that is connected anew also where ZeroMQ gives an endpoint up.
+
+It connects again by itself when a connection is lost, but not when it ended one on account of what was sent: a message
+that is too large, or what is no ZeroMQ. Whoever published that once would not be heard again until the router restarts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any
+
+AGAIN_AFTER_S = 1.0
+"""Who sends such things again and again costs a connection a second."""
+
+
+class KvLink:
+    """socket: set up, not connected yet. endpoint: connected to until `close`."""
+
+    def __init__(self, socket: Any, endpoint: str) -> None:
+        import zmq
+
+        self.socket = socket
+        self._endpoint = endpoint
+        self._zmq: Any = zmq
+        self._loop = asyncio.get_running_loop()
+        self._due: asyncio.TimerHandle | None = None
+        self._monitor = socket.get_monitor_socket(
+            zmq.EVENT_DISCONNECTED | zmq.EVENT_CONNECT_RETRIED | zmq.EVENT_CONNECT_DELAYED
+        )
+        self._loop.add_reader(self._monitor.getsockopt(zmq.FD), self._watch)
+        socket.connect(endpoint)
+        self._loop.call_soon(self._watch)
+
+    def close(self) -> None:
+        self._wait_no_more()
+        self._loop.remove_reader(self._monitor.getsockopt(self._zmq.FD))
+        self.socket.disable_monitor()
+        self._monitor.close(linger=0)
+        self.socket.close(linger=0)
+
+    def _watch(self) -> None:
+        """Of a connection that is lost ZeroMQ says next that it tries again, if it does."""
+        while not self.socket.closed:
+            try:
+                event, _ = self._monitor.recv_multipart(self._zmq.NOBLOCK)
+            except self._zmq.Again:
+                return
+            self._wait_no_more()
+            if int.from_bytes(event[:2], "little") == self._zmq.EVENT_DISCONNECTED:
+                self._due = self._loop.call_later(AGAIN_AFTER_S, self._connect_anew)
+
+    def _wait_no_more(self) -> None:
+        if self._due is not None:
+            self._due.cancel()
+            self._due = None
+
+    def _connect_anew(self) -> None:
+        with contextlib.suppress(self._zmq.ZMQError):  # where it is forgotten already
+            self.socket.disconnect(self._endpoint)  # else to connect once more would do nothing
+        self.socket.connect(self._endpoint)
