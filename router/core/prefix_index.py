@@ -20,6 +20,10 @@ KEY_MASK = (1 << 60) - 1
 """What still fits two digits of a Python integer: 32 bytes instead of 36."""
 MANY_HOLDERS = 8
 """A node with more holders than this gets a dictionary of them."""
+COMPARED_PER_STEP = 128
+"""Blocks of a chain that are compared in the time in which a node is moved."""
+PASSED_PER_STEP = 8
+"""Holds that are passed by in this time."""
 
 
 class Match:
@@ -52,6 +56,8 @@ class PrefixIndex:
         self.version = 0
         self.clock = 0
         """Prompts given so far; what was used last has this as its stamp."""
+        self.steps = 0
+        """What `hold` and `cut` have cost so far, about a microsecond each, for who bounds what others make them do."""
         self._node_of: dict[int, int] = {}
         """First block of a node, as 60 bits, to the node."""
         self._nodes = RowPool()
@@ -146,6 +152,7 @@ class PrefixIndex:
             match = self.match(match.hashes)
         path = self._ended_inside(slot, match) if match.blocks == match.total else self._grown(match)
         self.clock += 1
+        self.steps += 1 + len(path) + match.total // COMPARED_PER_STEP
         self.held.setdefault(slot, 0)
         end = match.total
         for node in reversed(path):
@@ -178,13 +185,17 @@ class PrefixIndex:
         """The replica holds at most the first `blocks` of this chain; what hangs below goes too."""
         if match.version != self.version:
             match = self.match(match.hashes)
+        self.steps += 1 + len(match.path) + match.total // COMPARED_PER_STEP
+        if match.blocks <= blocks:
+            return  # what the last node holds beyond that is of another chain
         for node in reversed(match.path):
             hold = self._find(node, slot)
             keep = blocks - self._start[node]
             if hold == NONE or keep >= self._count[hold]:
                 continue
             # whatever hangs from here is older: everything of this replica below `node` goes with it
-            for below in self._below(slot, hold) if self._kids[node] else ():
+            # of a node that it holds in part it holds nothing below
+            for below in self._below(hold) if self._kids[node] and self._count[hold] == self._size[node] else ():
                 self._shorten(below, self._count[below])
             self._shorten(hold, self._count[hold] - max(keep, 0))
 
@@ -327,19 +338,21 @@ class PrefixIndex:
                 break
         return found
 
-    def _below(self, slot: int, hold: int) -> list[int]:
+    def _below(self, hold: int) -> list[int]:
         """The replica's holds on descendants of a hold's node, oldest first."""
-        top = self._node[hold]
+        below = {self._node[hold]}
         found = []
-        other = self._oldest[slot]
-        while other != hold:
-            node = self._parent[self._node[other]]
-            while node not in (NONE, top):
-                node = self._parent[node]
-            if node == top:
+        passed = 0
+        other = self._older[hold]
+        while other != NONE:
+            passed += 1
+            node = self._node[other]
+            if self._parent[node] in below:  # what it hangs from is newer, so it was here before
+                below.add(node)
                 found.append(other)
-            other = self._newer[other]
-        return found
+            other = self._older[other]
+        self.steps += passed // PASSED_PER_STEP
+        return found[::-1]
 
     def _new_hold(self, node: int, slot: int, count: int) -> int:
         hold = self._holds.take()

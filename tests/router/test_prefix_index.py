@@ -25,18 +25,30 @@ class NaiveTwin:
 
     def __init__(self) -> None:
         self.blocks: dict[int, OrderedDict[bytes, None]] = {slot: OrderedDict() for slot in range(SLOTS)}
+        self.before: dict[bytes, bytes] = {}
+        """What a block hangs from."""
 
     def hold(self, slot: int, hashes: bytes) -> None:
         for at in range(len(hashes) - HASH_BYTES, -1, -HASH_BYTES):
             block = hashes[at : at + HASH_BYTES]
             self.blocks[slot].pop(block, None)
             self.blocks[slot][block] = None
+            self.before[block] = hashes[max(at - HASH_BYTES, 0) : at]
 
     def overlap(self, slot: int, hashes: bytes) -> int:
         count = 0
         while hashes[count * HASH_BYTES : (count + 1) * HASH_BYTES] in self.blocks[slot]:
             count += 1
         return count
+
+    def cut(self, slot: int, hashes: bytes, blocks: int) -> None:
+        gone = hashes[blocks * HASH_BYTES : (blocks + 1) * HASH_BYTES]
+        for block in list(self.blocks[slot]):
+            above = block
+            while above not in (b"", gone):
+                above = self.before[above]
+            if above:
+                del self.blocks[slot][block]
 
     def trim(self, slot: int, blocks: int) -> None:
         while len(self.blocks[slot]) > blocks:
@@ -47,6 +59,7 @@ PROMPTS = st.text("ab", min_size=0, max_size=9)
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("hold"), st.integers(0, SLOTS - 1), PROMPTS),
+        st.tuples(st.just("cut"), st.integers(0, SLOTS - 1), PROMPTS),
         st.tuples(st.just("trim"), st.integers(0, SLOTS - 1), st.integers(0, 12)),
         st.tuples(st.just("forget"), st.integers(0, SLOTS - 1), st.just(0)),
     ),
@@ -60,7 +73,11 @@ STEPS = st.lists(
 def test_overlaps_are_those_of_the_naive_twin(steps: list[tuple[str, int, str | int]], asked: list[str]) -> None:
     index, twin = PrefixIndex(10_000), NaiveTwin()
     for what, slot, argument in steps:
-        if isinstance(argument, str):
+        if what == "cut":
+            hashes, blocks = chain(str(argument)), max(len(str(argument)) - 1, 0)
+            index.cut(slot, index.match(hashes), blocks)
+            twin.cut(slot, hashes, blocks)
+        elif isinstance(argument, str):
             index.hold(slot, index.match(chain(argument)))
             twin.hold(slot, chain(argument))
         elif what == "trim":
