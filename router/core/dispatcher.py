@@ -13,14 +13,11 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
-
 from contracts.errors import RouterUnavailable
 from contracts.lease import HeldLease, prefill_id
-from contracts.prefix import HASH_BYTES
 from contracts.usage import Finish
 from router.config import RouterConfig
-from router.core import learning, outliers, unread
+from router.core import kv_changes, learning, outliers, unread
 from router.core.decisions import (
     Decision,
     Disconnect,
@@ -49,7 +46,7 @@ from router.core.events import (
 )
 from router.core.fair_queue import account_of
 from router.core.fleet import Fleet
-from router.core.kv_mirror import KvMirror
+from router.core.kv_mirror import UNREADABLE, KvMirror
 from router.core.placement import Placer
 from router.core.pool import PoolState
 from router.core.reasons import Reason
@@ -461,18 +458,12 @@ class Dispatcher:
             wanted = (one for each in self.fleet.state.pools for one in each.replicas if one.id == replica.id)
             replays = any(one.kv_events_replay for one in wanted)
             mirror = self._mirrors[replica.id] = KvMirror(served[0] if served else "", replays)
+        before_bytes = mirror.taken_bytes
         try:
             changes, first = mirror.take(event.number, event.payload, event.repeated, replica.adapters.used)
-        except (msgspec.MsgspecError, ValueError, TypeError, LookupError, RecursionError):
+        except UNREADABLE:
             return  # another format, or a torn message: the index goes on without
-        index = pool.index
-        for change in changes:
-            if not change.hashes:
-                index.forget(replica.slot)
-            elif change.gone:
-                index.cut(replica.slot, index.match(change.hashes), len(change.hashes) // HASH_BYTES - 1)
-            else:
-                index.hold(replica.slot, index.match(change.hashes))
+        kv_changes.apply(changes, pool.index, replica.slot, mirror.taken_bytes - before_bytes)
         if first is not None:
             out.append(ReplayKvEvents(replica.id, first))
 

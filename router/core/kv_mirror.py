@@ -5,45 +5,85 @@ whole blocks, and the tokens since. A page that completes one of our blocks give
 prompts that reached the router as token ids can be compared, and only under a root that is known: the model's, and the
 salt and the adapter that stand in the event. An engine whose events name no adapter would pass an adapter's blocks off
 as the model's: once requests have had adapters there, blocks without one are believed only if it has named one.
-Messages are numbered; a gap asks for a replay, and a restart begins anew.
+Messages are numbered; a gap asks for a replay, and a restart begins anew. Whoever publishes is believed about its own
+cache and about nothing else: what cannot be read is left out, and a message costs what it says, not what it points at.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
 import xxhash
 
-from contracts.prefix import BLOCK_TOKENS, root
+from contracts.prefix import BLOCK_TOKENS, HASH_BYTES, MAX_BLOCKS, root
 
 PATIENCE_MESSAGES = 1_000
 """So many messages are kept while a replay is awaited: then what was missed is given up."""
+PATIENCE_BYTES = 32 << 20
+"""So much of them too. A replay is answered within a few steps of the engine, and a step of the largest says 2 MB."""
 PAGES_LIMIT = 2_000_000
 """Pages remembered per replica; an engine with more is no longer followed beyond it."""
 
 
+TOKEN_BYTES = 4
+BLOCK_BYTES = BLOCK_TOKENS * TOKEN_BYTES
+SEGMENT_BLOCKS = 32
+"""Blocks whose hashes are kept joined, so that the longest chain is put together from some 90 pieces, not 2,048."""
+UNREADABLE = (msgspec.MsgspecError, ValueError, TypeError, LookupError, ArithmeticError, RecursionError)
+"""What is raised by reading something that is not of this format."""
+
+
+class _Message(msgspec.Struct, frozen=True, array_like=True):
+    at: float
+    """The engine's own time."""
+    events: list[Any]
+
+
+class Chain(msgspec.Struct, frozen=True):
+    """Whole blocks from a root on. Chains share their beginnings: a linked list, newest first."""
+
+    count: int
+    """Of its blocks."""
+    piece: bytes
+    """Hash of the last block; where `count` is whole segments, the hashes of the last segment."""
+    before: Chain | None
+    """What is in front of `piece`."""
+
+    @property
+    def hashes(self) -> bytes:
+        """Of all its blocks, first to last, joined."""
+        return b"".join(reversed([chain.piece for chain in _back(self)]))
+
+
 class Place(msgspec.Struct, frozen=True):
-    """Where a page ends. Chains share their beginnings: `blocks` is a linked list, newest first."""
+    """Where a page ends."""
 
     digest: bytes
     """Hash of the last whole block, or the root."""
-    blocks: tuple[Any, ...] | None
-    """(hash, the blocks before it), or None at the root."""
-    rest: tuple[int, ...]
-    """Tokens after the last whole block."""
+    chain: Chain | None
+    """Up to that block; None at the root."""
+    rest: bytes
+    """Tokens after it, four bytes each."""
 
 
 class Change(msgspec.Struct, frozen=True):
-    """hashes: the chain up to a block that is now held; or, when `gone`, up to and with one that is not any more."""
+    """Of the first `blocks` of a chain: the last of them is now held; or, when `gone`, it is not any more. No chain:
+    nothing is held any more."""
 
-    hashes: bytes
+    chain: Chain | None
+    blocks: int
     gone: bool
 
+    @property
+    def hashes(self) -> bytes:
+        """Of these blocks. Put together when asked for: a message's changes have long chains in common."""
+        return b"" if self.chain is None else self.chain.hashes[: self.blocks * HASH_BYTES]
 
-EVERYTHING = Change(b"", True)
+
+EVERYTHING = Change(None, 0, True)
 
 
 class KvMirror:
@@ -54,9 +94,12 @@ class KvMirror:
         self._replays = replays
         self._ahead: dict[int, bytes] = {}
         """Messages that came while a replay is awaited, by number: it may have been answered before they were sent."""
+        self._ahead_bytes = 0
         self._places: dict[int | bytes, Place] = {}
         self.next_number = 0
         """Of the message expected next."""
+        self.taken_bytes = 0
+        """Of all messages taken in, in their turn."""
         self._asked_from = -1
         self._page_tokens = 1
         self._newest_at = 0.0
@@ -76,88 +119,108 @@ class KvMirror:
     ) -> tuple[list[Change], int | None]:
         """Take in one message: what changed, and from which number a replay is needed (None: none).
 
-        repeated: it comes from a replay. adapters: requests have had LoRA adapters there since it began. Raises
-        msgspec.MsgspecError, ValueError, TypeError, LookupError, RecursionError for what is no message of this format.
+        repeated: it comes from a replay. adapters: requests have had LoRA adapters there since it began. An event that
+        cannot be read is left out; raises UNREADABLE for what is no message of this format.
         """
-        at, events, *_ = msgspec.msgpack.decode(payload)
+        message = msgspec.msgpack.decode(payload, type=_Message)
         changes: list[Change] = []
         if number < self.next_number:
-            if repeated or at <= self._newest_at:
+            if repeated or message.at <= self._newest_at:
                 return [], None
             # a lower number at a later time: the engine counts from the beginning again
             self.next_number, self._asked_from, self._names_adapters = 0, -1, False
-            self._ahead.clear()
+            self._drop_ahead(-1)
             self.forget()
             changes.append(EVERYTHING)
-        if number > self.next_number and not repeated and self._replays and len(self._ahead) < PATIENCE_MESSAGES:
-            self._ahead[number] = payload
+        if number > self.next_number and not repeated and self._replays and self._keep_ahead(number, payload):
             if self._asked_from == self.next_number:
                 return changes, None
             self._asked_from = self.next_number
             return changes, self.next_number
         if number > self.next_number and self.next_number:
             # what lies between is no longer kept: whatever was removed there would stay for ever
-            self._ahead = {later: kept for later, kept in self._ahead.items() if later > number}
+            self._drop_ahead(number)
             self.forget()
             changes.append(EVERYTHING)
-        changes += self._in_turn(number, at, events, adapters)
-        while (kept := self._ahead.pop(self.next_number, None)) is not None:
-            at, events, *_ = msgspec.msgpack.decode(kept)
-            changes += self._in_turn(self.next_number, at, events, adapters)
+        changes += self._in_turn(number, payload, message, adapters)
+        while (kept := self._ahead.get(self.next_number)) is not None:
+            message = msgspec.msgpack.decode(kept, type=_Message)
+            changes += self._in_turn(self.next_number, kept, message, adapters)
         return changes, None
 
-    def _in_turn(self, number: int, at: float, events: Sequence[Any], adapters: bool) -> list[Change]:
-        self._ahead.pop(number, None)
-        self.next_number, self._newest_at = number + 1, at
-        return [change for event in events for change in self._event(event, adapters)]
+    def _keep_ahead(self, number: int, payload: bytes) -> bool:
+        """Whether there was room for it."""
+        total_bytes = self._ahead_bytes - len(self._ahead.get(number, b"")) + len(payload)
+        if len(self._ahead) >= PATIENCE_MESSAGES or total_bytes > PATIENCE_BYTES:
+            return False
+        self._ahead[number], self._ahead_bytes = payload, total_bytes
+        return True
 
-    def _event(self, event: Any, adapters: bool) -> list[Change]:
+    def _drop_ahead(self, number: int) -> None:
+        """All that is kept up to this one; -1: all."""
+        self._ahead = {} if number < 0 else {later: kept for later, kept in self._ahead.items() if later > number}
+        self._ahead_bytes = sum(map(len, self._ahead.values()))
+
+    def _in_turn(self, number: int, payload: bytes, message: _Message, adapters: bool) -> list[Change]:
+        self._ahead_bytes -= len(self._ahead.pop(number, b""))
+        self.next_number, self._newest_at = number + 1, message.at
+        self.taken_bytes += len(payload)
+        changes: list[Change] = []
+        for event in message.events:
+            try:
+                self._event(event, adapters, changes)
+            except UNREADABLE:
+                continue  # of another format, or torn: the others are not to blame
+        return changes
+
+    def _event(self, event: Any, adapters: bool, changes: list[Change]) -> None:
         kind = event["type"] if isinstance(event, dict) else event[0]
         if kind == "AllBlocksCleared":
             self.forget()
-            return [EVERYTHING]
-        if kind == "BlockRemoved":
-            hashes = event["block_hashes"] if isinstance(event, dict) else event[1]
-            return [change for page in hashes if (change := self._removed(page)) is not None]
-        if kind != "BlockStored":
-            return []
-        stored = _Stored.of(event)
-        self._names_adapters |= bool(stored.adapter)
-        if adapters and not self._names_adapters:
-            return []  # whose it is cannot be told
-        change = self._stored(stored)
-        return [] if change is None else [change]
+            changes.append(EVERYTHING)
+        elif kind == "BlockRemoved":
+            for page in event["block_hashes"] if isinstance(event, dict) else event[1]:
+                if (change := self._removed(page)) is not None:
+                    changes.append(change)
+        elif kind == "BlockStored":
+            stored = _Stored.of(event)
+            self._names_adapters |= bool(stored.adapter)
+            if not adapters or self._names_adapters:  # else whose it is cannot be told
+                self._stored(stored, changes)
 
-    def _stored(self, event: _Stored) -> Change | None:
+    def _stored(self, event: _Stored, changes: list[Change]) -> None:
         place = self._places.get(event.parent) if event.parent is not None else None
         if place is None:
             if event.parent is not None:
-                return None  # stored before we listened, or lost
-            place = Place(root(self._model, event.adapter, salt=event.salt), None, ())
-        deepest = None
+                return  # stored before we listened, or lost
+            place = Place(root(self._model, event.adapter, salt=event.salt), None, b"")
+        tokens = array("I", event.tokens).tobytes()
         self._page_tokens = event.page_tokens
+        page_bytes = event.page_tokens * TOKEN_BYTES
+        above = place.chain
         for at, page in enumerate(event.hashes):
-            tokens = (*place.rest, *event.tokens[at * event.page_tokens : (at + 1) * event.page_tokens])
-            digest, blocks = place.digest, place.blocks
-            while len(tokens) >= BLOCK_TOKENS:
-                digest = xxhash.xxh3_128_digest(digest + array("I", tokens[:BLOCK_TOKENS]).tobytes())
-                blocks = (digest, blocks)
-                tokens = tokens[BLOCK_TOKENS:]
-                deepest = blocks
-            place = Place(digest, blocks, tokens)
+            if _blocks(place.chain) == MAX_BLOCKS:
+                break  # no prompt is compared beyond it
+            place = _after(place, tokens[at * page_bytes : (at + 1) * page_bytes])
             if len(self._places) < PAGES_LIMIT:
                 self._places[page] = place
-        return None if deepest is None else Change(_chain(deepest), False)
+        if place.chain is above:
+            return
+        if above is not None and changes and changes[-1].chain is above and not changes[-1].gone:
+            changes.pop()  # engines tell page by page: who holds the longer chain holds this one
+        changes.append(Change(place.chain, _blocks(place.chain), False))
 
     def _removed(self, page: int | bytes) -> Change | None:
         """A page takes every block with it that it touches, whether or not the event says so."""
         place = self._places.pop(page, None)
-        if place is None or place.blocks is None or len(place.rest) >= self._page_tokens:
-            return None  # it lies wholly inside a block that is not complete yet
-        first = place.blocks
-        for _ in range((self._page_tokens - len(place.rest) - 1) // BLOCK_TOKENS):
-            _, first = first  # a page may be longer than our blocks: 128 tokens of vLLM's on a CPU
-        return Change(_chain(first), True)
+        if place is None:
+            return None
+        whole = _blocks(place.chain)
+        # a page may be longer than our blocks: 128 tokens of vLLM's on a CPU
+        begins_at = whole * BLOCK_TOKENS + len(place.rest) // TOKEN_BYTES - self._page_tokens
+        touched = max(begins_at, 0) // BLOCK_TOKENS
+        # else it lies wholly inside a block that is not complete yet
+        return Change(place.chain, touched + 1, True) if touched < whole else None
 
 
 class _Stored(msgspec.Struct, frozen=True):
@@ -184,6 +247,8 @@ class _Stored(msgspec.Struct, frozen=True):
             adapter = event[7] if len(event) > 7 else None
         if not isinstance(adapter, str | None):
             raise TypeError(adapter)
+        if not isinstance(size, int) or size < 1:
+            raise ValueError(size)
         keys = list(extra[0] or ()) if extra else []
         if adapter and keys[:1] == [adapter]:
             del keys[0]  # vLLM has it there too, and the salt behind it
@@ -191,9 +256,32 @@ class _Stored(msgspec.Struct, frozen=True):
         return cls(hashes, parent, tokens, size, salt, adapter or "")
 
 
-def _chain(blocks: tuple[Any, ...] | None) -> bytes:
-    hashes = []
-    while blocks is not None:
-        digest, blocks = blocks
-        hashes.append(digest)
-    return b"".join(reversed(hashes))
+def _after(place: Place, tokens: bytes) -> Place:
+    """Where a page of these tokens ends that begins at a place."""
+    digest, chain, rest = place.digest, place.chain, place.rest + tokens
+    whole = min(len(rest) // BLOCK_BYTES, MAX_BLOCKS - _blocks(chain)) * BLOCK_BYTES
+    for at in range(0, whole, BLOCK_BYTES):
+        digest = xxhash.xxh3_128_digest(digest + rest[at : at + BLOCK_BYTES])
+        chain = _longer(chain, digest)
+    return Place(digest, chain, rest[whole : whole + BLOCK_BYTES - TOKEN_BYTES])
+
+
+def _longer(chain: Chain | None, digest: bytes) -> Chain:
+    count = _blocks(chain) + 1
+    if count % SEGMENT_BLOCKS:
+        return Chain(count, digest, chain)
+    pieces = [digest]
+    while chain is not None and chain.count % SEGMENT_BLOCKS:
+        pieces.append(chain.piece)
+        chain = chain.before
+    return Chain(count, b"".join(reversed(pieces)), chain)
+
+
+def _blocks(chain: Chain | None) -> int:
+    return 0 if chain is None else chain.count
+
+
+def _back(chain: Chain | None) -> Iterator[Chain]:
+    while chain is not None:
+        yield chain
+        chain = chain.before

@@ -9,6 +9,8 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from contracts.desired_state import DesiredState, Model, Pool, Replica
 from contracts.generation import Tier
@@ -19,7 +21,9 @@ from router.config import RouterConfig
 from router.core.decisions import Decision
 from router.core.dispatcher import Dispatcher
 from router.core.events import KvBatch, StatePublished
+from router.core.kv_changes import apply
 from router.core.kv_mirror import EVERYTHING, PATIENCE_MESSAGES, KvMirror
+from router.core.prefix_index import PrefixIndex
 from router.kv_subscriber import END_OF_REPLAY, numbered
 from router.policies import registry
 from tests.router.adapted import adapted_fleet, served
@@ -110,6 +114,71 @@ async def test_the_index_holds_what_the_engine_holds_also_after_lost_messages(
     assert router.overlap(prompts[0][0], "other salt") == 0
     if lost:
         assert router.heard_repeated, "the gap was noticed"
+
+
+class Told:
+    """An engine's cache as its events tell it: pages by the tokens up to their end, removed from the end."""
+
+    def __init__(self, page_tokens: int) -> None:
+        self.page_tokens = page_tokens
+        self.pages: dict[tuple[int, ...], int] = {}
+        self.stored_so_far = 0
+
+    def store(self, tokens: tuple[int, ...]) -> list[list[object]]:
+        events: list[list[object]] = []
+        size = self.page_tokens
+        for end in range(size, len(tokens) + 1, size):
+            if tokens[:end] not in self.pages:
+                self.pages[tokens[:end]] = self.stored_so_far
+                parent = self.pages.get(tokens[: end - size])
+                page = list(tokens[end - size : end])
+                events.append(["BlockStored", [self.stored_so_far], parent, page, size, None, "GPU"])
+                self.stored_so_far += 1
+        return events
+
+    def remove(self, tokens: tuple[int, ...], pages: int) -> list[list[object]]:
+        """The last of a prompt's pages, with all that builds on them."""
+        keep = max(len(tokens) // self.page_tokens - pages, 0) * self.page_tokens
+        first = tokens[: keep + self.page_tokens]
+        gone = [held for held in self.pages if held[: len(first)] == first]
+        gone.sort(key=len, reverse=True)
+        return [["BlockRemoved", [self.pages.pop(held)], "GPU"] for held in gone]
+
+    def blocks(self, tokens: tuple[int, ...]) -> int:
+        """Leading whole blocks of ours that are there."""
+        ends = range(0, len(tokens) + 1, BLOCK_TOKENS)
+        held = {page[:end] for page in self.pages for end in ends if end and end <= len(page)}
+        return max(end // BLOCK_TOKENS for end in ends if not end or tokens[:end] in held)
+
+
+RUNS = st.lists(st.tuples(st.integers(0, 2), st.integers(1, 1_300)), min_size=1, max_size=4)
+"""Tokens and how many of each: prompts with beginnings in common, also of more than one segment of blocks."""
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.sampled_from([16, 48, 64, 128]),
+    st.lists(RUNS, min_size=1, max_size=4),
+    st.lists(st.tuples(st.integers(0, 3), st.one_of(st.none(), st.integers(1, 40)), st.booleans()), max_size=20),
+)
+def test_what_is_told_is_what_is_held_whatever_the_pages_are(
+    page_tokens: int, runs: list[list[tuple[int, int]]], steps: list[tuple[int, int | None, bool]]
+) -> None:
+    prompts = [tuple(token for token, count in run for _ in range(count)) for run in runs]
+    engine, mirror, index = Told(page_tokens), KvMirror("m"), PrefixIndex(1_000_000)
+    events: list[list[object]] = []
+    for which, pages, ends in [*steps, (0, None, True)]:
+        tokens = prompts[which % len(prompts)]
+        events += engine.store(tokens) if pages is None else engine.remove(tokens, pages)
+        if ends:
+            payload = message(float(mirror.next_number), *events)
+            changes, _ = mirror.take(mirror.next_number, payload, repeated=False)
+            apply(changes, index, 0, len(payload))
+            events = []
+            for told in prompts:
+                match = index.match(chain_tokens(root("m"), told).hashes)
+                assert index.overlap(match, 0) == engine.blocks(told)
+    assert len(mirror) == len(engine.pages)
 
 
 def message(at: float, *events: list[object]) -> bytes:
