@@ -60,6 +60,14 @@ def require_launches(settings: Settings) -> None:
             launches(settings, pool.name, "", "")
 
 
+def notes_of(settings: Settings) -> Iterator[str]:
+    """What `slipstream engines render` would note of every pool: allowed, and worth knowing. Raises ConfigError."""
+    for pool in settings.pools:
+        if pool.launch is not None:
+            told = (note for spec in launches(settings, pool.name, "", "") for note in spec.notes)
+            yield from (f"pools.{pool.name}: {note}" for note in dict.fromkeys(told))
+
+
 def _of_replica(
     pool: PoolSettings, replica: Replica, launch: LaunchConfig, served: Served, speculation: bool
 ) -> list[LaunchSpec]:

@@ -31,6 +31,7 @@ def check(config_file: Path | None, data: str | None, probe: bool) -> None:
       slipstream config check --config slipstream.toml --probe
     """
     from slipstream import start_check
+    from slipstream.engine_launch import notes_of
 
     settings = load_settings(config_file, local__data=data)
     started = start_check.check(settings)
@@ -45,6 +46,8 @@ def check(config_file: Path | None, data: str | None, probe: bool) -> None:
         print(probed(sum(len(pool.replicas) for pool in settings.pools)))
     for warning in start_check.warnings(settings):
         print(f"warning: {warning}", file=sys.stderr)
+    for note in notes_of(settings):
+        print(f"note: {note}", file=sys.stderr)
     for each in started if settings.models else ():
         print(f"up starts {each.engine.name}: {each.engine.folder.name}, {each}")
     print("settings are valid")

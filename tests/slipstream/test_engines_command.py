@@ -23,7 +23,7 @@ from engines.performance.precision import Precision
 from planning.plan import Hardware, plan
 from planning.workload import Promise, PromiseOutOfReach, Workload
 from slipstream.__main__ import cli
-from slipstream.engine_launch import launches, require_launches
+from slipstream.engine_launch import launches, notes_of, require_launches
 from slipstream.printed_page import SHOWN, with_output
 from slipstream.settings import Settings, load
 from tests.deployment import ROOT
@@ -423,6 +423,18 @@ def test_a_front_that_cannot_work_is_refused(pool: str, context: str, said: str)
     halves = LaunchDisaggregated((context,), ("http://10.0.0.23:8001",))
     with pytest.raises(ConfigError, match=said):
         launches(changed(pool, disaggregated=halves), pool, "", "off")
+
+
+def test_notes_are_those_of_every_command_with_the_pools_name_and_once() -> None:
+    settings = load(EXAMPLE)
+    told = list(notes_of(settings))
+    assert len(told) == len(set(told))
+    for pool in settings.pools:
+        own = {note for spec in launches(settings, pool.name, "", "") for note in spec.notes}
+        assert own, pool.name
+        assert {note for note in told if note.startswith(f"pools.{pool.name}: ")} == {
+            f"pools.{pool.name}: {note}" for note in own
+        }
 
 
 def test_config_check_refuses_what_could_not_be_rendered() -> None:
