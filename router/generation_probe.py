@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 TIMEOUT_S = 30.0
 """An engine computes other prompts first, of any length."""
 LAST_EVENT = b"[DONE]"
-UNREADABLE = "a generation's events cannot be read"
+UNREADABLE_EVENTS = "a generation's events cannot be read"
 NOBODY = Caller("", "", "")
 
 
@@ -93,7 +93,7 @@ def outcome(status: int, body: bytes) -> tuple[Probe, str]:
                 return _judged(code), f"a generation ended in an error, code {code}"
             finished = finished or _finishes(chunk)
     except (EngineFailed, AttributeError, TypeError):
-        return Probe.FAILED, UNREADABLE
+        return Probe.FAILED, UNREADABLE_EVENTS
     return (Probe.WELL, "") if finished else (Probe.FAILED, "a generation ended in the middle of its stream")
 
 
@@ -103,7 +103,7 @@ def _judged(status: int) -> Probe:
 
 def _object(payload: bytes) -> dict[str, Any]:
     """An event; [DONE] holds nothing."""
-    return {} if payload == LAST_EVENT else decode_engine_json(payload, dict[str, Any], UNREADABLE)
+    return {} if payload == LAST_EVENT else decode_engine_json(payload, dict[str, Any], UNREADABLE_EVENTS)
 
 
 def _finishes(chunk: dict[str, Any]) -> bool:

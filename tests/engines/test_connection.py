@@ -11,7 +11,7 @@ import shutil
 import socket
 import ssl
 import subprocess
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -334,26 +334,53 @@ def test_having_no_descriptors_left_is_no_fault_of_the_engine(
 
 def test_no_message_about_an_engine_says_where_it_is() -> None:
     """Messages reach clients and their traces; where it was stands in `detail`. Every place that makes such an error:
-    what is put into its message must be one of these."""
+    what is put into its message must be one of these, and a name must be that of a constant text."""
     harmless = {"timeout_s", "max_bytes", "reason", "status", "name"}
+    trees = {
+        file: ast.parse(file.read_text())
+        for package in ("engines", "gateway", "router")
+        for file in Path(package).rglob("*.py")
+    }
+    constants = _constant_texts(trees.values())
     found = 0
-    for package in ("engines", "gateway"):
-        for file in Path(package).rglob("*.py"):
-            for node in ast.walk(ast.parse(file.read_text())):
-                if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
-                    continue
-                if node.func.id not in ("EngineFailed", "EngineTimeout"):
-                    continue
-                found += 1
-                message = node.args[0]
-                if ast.unparse(message) == "self.no_counters":  # a constant of each driver's class
-                    continue
-                assert isinstance(message, ast.Constant | ast.JoinedStr), (
-                    f"{file}:{node.lineno}: not to be seen through"
-                )
-                put_in = [part.value for part in ast.walk(message) if isinstance(part, ast.FormattedValue)]
-                assert {ast.unparse(value) for value in put_in} <= harmless, f"{file}:{node.lineno}"
+    for file, node, message in _messages(trees):
+        found += 1
+        if isinstance(message, ast.Name):
+            assert message.id in constants, f"{file}:{node.lineno}: not to be seen through"
+            continue
+        assert isinstance(message, ast.Constant | ast.JoinedStr), f"{file}:{node.lineno}: not to be seen through"
+        put_in = [part.value for part in ast.walk(message) if isinstance(part, ast.FormattedValue)]
+        assert {ast.unparse(value) for value in put_in} <= harmless, f"{file}:{node.lineno}"
     assert found > 15
+
+
+def _messages(trees: Mapping[Path, ast.Module]) -> Iterator[tuple[Path, ast.Call, ast.expr]]:
+    """Of every error made, and of every call of `decode_engine_json`, which makes its of what it is given."""
+    for file, tree in trees.items():
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+                continue
+            if node.func.id == "decode_engine_json":
+                yield file, node, node.args[2]
+            elif node.func.id in ("EngineFailed", "EngineTimeout") and ast.unparse(node.args[0]) != "self.no_counters":
+                if file.name == "engine_json.py":
+                    assert ast.unparse(node.args[0]) == "failure"
+                elif file.parts[0] != "router":
+                    yield file, node, node.args[0]
+
+
+def _constant_texts(trees: Iterable[ast.Module]) -> set[str]:
+    """Names that modules give to a text, and none of them to anything else."""
+    values: dict[str, list[ast.expr]] = {}
+    for tree in trees:
+        for node in tree.body:
+            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+                values.setdefault(node.targets[0].id, []).append(node.value)
+    return {
+        name
+        for name, given in values.items()
+        if all(isinstance(one, ast.Constant) and isinstance(one.value, str) for one in given)
+    }
 
 
 async def test_where_an_engine_is_stands_in_the_log_line_only(server: Server) -> None:
