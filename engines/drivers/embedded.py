@@ -11,10 +11,10 @@ from contracts.errors import EngineFailed
 from contracts.generation import Generation
 from contracts.usage import Usage
 from engines.drivers.base import Capabilities, EngineRequest, Load
-from engines.drivers.engine_json import decode_engine_json
+from engines.drivers.engine_json import UNREADABLE_LOAD, decode_engine_json
 from engines.drivers.error_bodies import usage_of, with_drafts
 from engines.drivers.openai_body import JsonObject
-from engines.drivers.sglang import UNREADABLE_LOAD, SGLangDriver
+from engines.drivers.sglang import SGLangDriver
 
 UNREADABLE_USAGE = "The engine's answer about a past request cannot be read."
 

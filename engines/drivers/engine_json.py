@@ -9,6 +9,8 @@ import msgspec
 from contracts.errors import EngineFailed
 
 T = TypeVar("T")
+UNREADABLE_LOAD = "The engine's load report cannot be read."
+"""What is told of such a report in every dialect."""
 
 
 def decode_engine_json(data: bytes, type: type[T], failure: str) -> T:

@@ -14,7 +14,7 @@ from contracts.errors import AdapterUnavailable, EngineFailed, SlipstreamError, 
 from contracts.generation import Generation, TextPrompt
 from engines.drivers.base import Capabilities, Driver, EngineRequest, Load
 from engines.drivers.counters import EngineCounts, EngineStages, sums_of_page
-from engines.drivers.engine_json import decode_engine_json
+from engines.drivers.engine_json import UNREADABLE_LOAD, decode_engine_json
 from engines.drivers.error_bodies import MAX_SENTENCE, RETRY_AFTER_S, TransferFailed, engine_error, error_body
 from engines.drivers.openai_body import JsonObject, engine_body, path_of
 
@@ -47,7 +47,6 @@ sending is the prefill engine's. `Aborted by AbortReq` is among those: so it tel
 
 
 UNREADABLE_ANSWER = "The engine's answer about an adapter cannot be read."
-UNREADABLE_LOAD = "The engine's load report cannot be read."
 
 
 def _load_message(body: bytes) -> str:

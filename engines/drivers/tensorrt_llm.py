@@ -15,7 +15,7 @@ from contracts.errors import EngineFailed, SlipstreamError, UnsupportedField
 from contracts.generation import ChatPrompt, Generation
 from engines.drivers.base import Capabilities, Driver, EngineRequest, Load
 from engines.drivers.counters import EngineCounts, sums_of_page
-from engines.drivers.engine_json import decode_engine_json
+from engines.drivers.engine_json import UNREADABLE_LOAD, decode_engine_json
 from engines.drivers.error_bodies import RETRY_AFTER_S, context_too_long, engine_error, error_body
 from engines.drivers.openai_body import JsonObject, engine_body, path_of
 
@@ -24,7 +24,6 @@ _PROMPT, _CACHED, _GENERATED = _COUNTERS = (
     b"trtllm_prompt_cached_tokens_total",
     b"trtllm_generation_tokens_total",
 )
-UNREADABLE_LOAD = "The engine's load report cannot be read."
 BAD_REQUEST = 400
 INTERNAL_ERROR = 500
 REFUSING = ("validation error", "not supported", "are supported", "must be", "must alternate", "invalid", "should ")

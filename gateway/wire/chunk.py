@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import msgspec
 
 from contracts.errors import EngineFailed, SlipstreamError
+from engines.drivers.engine_json import decode_engine_json
 from engines.drivers.error_bodies import event_error
 
 ReadError = Callable[[int, bytes], SlipstreamError]
@@ -54,10 +55,7 @@ class _Shape(msgspec.Struct, gc=False):
 
 def decoded(payload: bytes) -> dict[str, Any]:
     """An event's JSON object. Raises EngineFailed when it is none, or none of OpenAI's."""
-    try:
-        chunk = msgspec.json.decode(payload)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # of UTF-8 msgspec raises Python's own
-        raise EngineFailed("The engine sent an event that is not JSON.") from None
+    chunk = decode_engine_json(payload, object, "The engine sent an event that is not JSON.")
     if not isinstance(chunk, dict):
         raise EngineFailed("The engine sent an event that is not an object.")
     try:

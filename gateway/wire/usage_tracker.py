@@ -8,6 +8,7 @@ import msgspec
 
 from contracts.errors import EngineFailed
 from contracts.usage import EngineTiming, Usage
+from engines.drivers.engine_json import decode_engine_json
 from engines.drivers.engine_timing import timing_of
 from engines.drivers.error_bodies import usage_of, with_drafts
 from gateway.wire.chunk import ABORT, has_text
@@ -152,6 +153,6 @@ class UsageTracker:
 def _decoded(usage: bytes) -> Usage | None:
     """None when the engine wrote nonsense."""
     try:
-        return usage_of(msgspec.json.decode(usage))
-    except (msgspec.DecodeError, UnicodeDecodeError, EngineFailed, RecursionError):
+        return usage_of(decode_engine_json(usage, object, "The engine's running usage cannot be read."))
+    except EngineFailed:
         return None
