@@ -11,7 +11,7 @@ WORKERS ?= 2
 # LOCKED=1 make test installs exactly what requirements/dev-cpu.lock names, hashes checked.
 
 .DEFAULT_GOAL := help
-.PHONY: help up test test-billing test-sglang test-vllm check format bench nightly docs console console-types lock clean
+.PHONY: help up test test-system test-billing test-sglang test-vllm check format bench nightly docs console console-types lock clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -19,8 +19,11 @@ help:  ## this list
 up: $(ENGINE)  ## install what is missing and start everything here; Ctrl-C stops it (ARGS="--port 9000")
 	@$(BIN)/slipstream up $(ARGS)
 
-test: $(DEV)  ## run the tests (ARGS="tests/gateway -x", WORKERS=8)
-	$(BIN)/python -m pytest -rs --numprocesses $(WORKERS) --dist loadfile $(ARGS)
+test: $(DEV)  ## the gate: run the tests of every package, in minutes (ARGS="tests/gateway -x", WORKERS=8)
+	$(BIN)/python -m pytest -rs --numprocesses $(WORKERS) --dist loadgroup --durations=10 $(ARGS)
+
+test-system: $(DEV)  ## the tests that need deployments, a browser, Node, nginx or Prometheus (ARGS="tests/console -x")
+	$(BIN)/python -m pytest -rs -m 'system and not nightly' --numprocesses $(WORKERS) --dist loadgroup --durations=10 $(ARGS)
 
 test-billing: $(DEV)  ## 20,000 requests, everything killed meanwhile: the ledger is the engines' count (REQUESTS=200000)
 	SLIPSTREAM_TEST_BILLING_REQUESTS=$(or $(REQUESTS),20000) $(BIN)/python -m pytest tests/billing -s --durations=1 $(ARGS)
@@ -51,8 +54,9 @@ format: $(DEV)  ## rewrite the code in our format
 bench: $(DEV)  ## what the gateway costs, next to the engine reached directly
 	$(BIN)/python -m benchmarks.gateway_overhead $(ARGS)
 
-nightly: $(DEV)  ## the tests that take minutes
-	$(BIN)/python -m pytest -m nightly --timeout 1800 $(ARGS)
+nightly: $(DEV)  ## the tests that take long, and property tests on many new examples
+	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -m '(nightly or hypothesis) and not sglang and not vllm and not gpu' \
+	  --timeout 1800 $(ARGS)
 
 docs: $(DEV)  ## write docs/reference, Grafana's boards and what commands print on pages anew from the code
 	$(BIN)/python -m slipstream.reference docs/reference

@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
 import asyncpg
-import hypothesis
 import pytest
 
 from infra.local.child import Child
@@ -21,13 +20,21 @@ from infra.local.postgres import Postgres, create_database
 from infra.local.valkey import Valkey
 from migrations.run import upgrade
 from tests.database import OWNER
+from tests.examples import register_profiles
 from tests.sglang.server import MODELS, SGLangServer, settings, sglang_server
 
 _numbers = itertools.count(1)
 
-# Timing decides no test: by default an example that takes 0.2 s fails, as any does on a busy machine.
-hypothesis.settings.register_profile("untimed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
-hypothesis.settings.load_profile("untimed")
+register_profiles()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep the tests of a file on one of xdist's workers, so that module fixtures start once. Files that share a costly
+    session fixture name a common `xdist_group`."""
+    for item in items:
+        if item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
 
 
 @pytest.fixture(scope="session")
