@@ -13,9 +13,9 @@ GATE_EXAMPLES = 25
 
 def register_profiles() -> None:
     """`gate` always draws the same examples, so that a red test is a regression. `make nightly` chooses `nightly`."""
-    common = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
-    hypothesis.settings.register_profile(GATE, max_examples=GATE_EXAMPLES, derandomize=True, **common)
-    hypothesis.settings.register_profile(NIGHTLY, max_examples=400, print_blob=True, **common)
+    untimed = hypothesis.settings(deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+    hypothesis.settings.register_profile(GATE, untimed, max_examples=GATE_EXAMPLES, derandomize=True)
+    hypothesis.settings.register_profile(NIGHTLY, untimed, max_examples=400, print_blob=True)
     hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", GATE))
 
 
