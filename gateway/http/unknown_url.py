@@ -76,14 +76,17 @@ def _advice(path: str, served: Mapping[str, str], administered: Collection[str])
 
 
 def _meant_of_administration(steps: list[str], administered: Collection[str]) -> str:
-    """The path with its mistyped steps put right, where that leads somewhere; else empty."""
-    words = {step for path in administered for step in path.split("/") if step and not step.startswith("{")}
-    mended = [(difflib.get_close_matches(step, words, 1, _ALIKE) or [step])[0] for step in steps]
-    for path in administered:
-        known = path.strip("/").split("/")
-        if len(known) == len(mended) and all(a.startswith("{") or a == b for a, b in zip(known, mended, strict=True)):
-            return "/" + "/".join(mended)
-    return ""
+    """The path with its mistyped steps put right, where that leads somewhere; else empty. Strangers choose the path, so
+    a step is compared only with the words that stand in its place in a path of as many steps."""
+    alike = [known for path in administered if len(known := path.strip("/").split("/")) == len(steps)]
+    for at, step in enumerate(steps):
+        words = {known[at] for known in alike if not known[at].startswith("{")}
+        near = step if step in words else next(iter(difflib.get_close_matches(step, words, 1, _ALIKE)), None)
+        alike = [known for known in alike if known[at] == near or known[at].startswith("{")]
+    if not alike:
+        return ""
+    meant = min(alike, key=lambda known: sum(word.startswith("{") for word in known))
+    return "/" + "/".join(step if word.startswith("{") else word for word, step in zip(meant, steps, strict=True))
 
 
 def _versioned(path: str) -> bool:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Collection
+from typing import Any
+
 import pytest
 
 from contracts.errors import NotFound
@@ -78,6 +82,25 @@ def test_the_usual_mistakes_have_their_mend(path: str, advice: str) -> None:
 def test_a_long_path_is_not_repeated_whole() -> None:
     message = unknown_url("GET", "/x" * 50_000, SERVED).message
     assert len(message) < 2 * MOST_COMPARED
+
+
+def test_the_work_for_a_path_of_nonsense_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared = 0
+    compare = difflib.get_close_matches
+
+    def counted(word: str, words: Collection[str], *rest: Any) -> list[str]:
+        nonlocal compared
+        compared += len(words)
+        return compare(word, words, *rest)
+
+    monkeypatch.setattr(difflib, "get_close_matches", counted)
+    most = 0
+    for steps in range(1, MOST_COMPARED // 2):
+        compared = 0
+        unknown_url("GET", "/admin/v1" + "/price" * steps, SERVED, ADMINISTERED)
+        most = max(most, compared)
+
+    assert 0 < most <= len(ADMINISTERED)
 
 
 def test_nothing_that_is_served_is_named_as_not_served() -> None:
