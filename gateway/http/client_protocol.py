@@ -19,6 +19,7 @@ from contracts.errors import HeadersTooLarge, RequestError, RequestTimeout, Slip
 from gateway.http.certificate import Certificate
 from gateway.http.client_connection import SCOPE_KEY, STATUS_LINES, ClientConnection
 from gateway.http.connections import ConnectionTable, Waiting
+from gateway.http.upgrade_offer import framing_of, parser_behind
 from gateway.metering.journal.request_id import mint
 from gateway.wire.errors import body_of, headers_of, status_of
 
@@ -61,6 +62,8 @@ class ClientProtocol(HttpToolsProtocol):
         """What the parser is in the middle of."""
         self._framing_bytes = 0
         """Bytes that came for the request since the last one that belonged to a body: of its head, or of trailers."""
+        self._offered_framing = b""
+        """How the body is framed of the request that offered an upgrade last."""
         self._refusal: SlipstreamError | None = None
         self._connection: ClientConnection | None = None
         self._begun = 0
@@ -161,12 +164,15 @@ class ClientProtocol(HttpToolsProtocol):
 
     def _parse(self, data: bytes) -> SlipstreamError | None:
         """As uvicorn does it, without its own answer to what is no HTTP and its line in the log for each."""
-        try:
-            self.parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            pass  # to a protocol that we do not speak: its request is served as any other
-        except httptools.HttpParserError:
-            return self._refusal or RequestError("Invalid HTTP request received.")
+        while data:
+            try:
+                self.parser.feed_data(data)
+                return None
+            except httptools.HttpParserUpgrade as offer:
+                data = data[offer.args[0] :]
+                parser_behind(self, self._offered_framing)
+            except httptools.HttpParserError:
+                return self._refusal or RequestError("Invalid HTTP request received.")
         return None
 
     def on_message_begin(self) -> None:
@@ -187,6 +193,8 @@ class ClientProtocol(HttpToolsProtocol):
             self._refusal = RequestError(f"More than {MAX_PIPELINED} requests wait on one connection.")
             raise Refused
         super().on_headers_complete()  # raises for a URL that is none: still the head's fault
+        if self.parser.should_upgrade():
+            self._offered_framing = framing_of(headers, keep_alive=self.parser.should_keep_alive())
         self._receiving = Waiting.BODY
         self.headers = []  # trailers would be added to what the request's handler already reads
         if self.expect_100_continue:
@@ -201,7 +209,9 @@ class ClientProtocol(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """httptools: the request is whole."""
+        """httptools: the request is whole, or offers an upgrade and its body is still to come."""
+        if self.parser.should_upgrade():
+            return
         self._receiving = None
         self._framing_bytes = 0
         super().on_message_complete()

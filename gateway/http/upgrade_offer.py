@@ -1,0 +1,59 @@
+"""A request that offers an upgrade (`Upgrade: h2c`, as Java's HttpClient sends) keeps its body.
+
+httptools stops at the head of such a request and takes all that follows for the other protocol. We speak none, so
+RFC 9110, 7.8 has us serve the request as any other: a second parser reads on behind the head, by the same framing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import httptools
+
+FRAMING = (b"content-length", b"transfer-encoding")
+"""The headers that say where a body ends."""
+
+
+def framing_of(headers: Sequence[tuple[bytes, bytes]], *, keep_alive: bool) -> bytes:
+    """The head that a parser needs to read the body behind it. keep_alive: another request may follow."""
+    lines = [b"%b: %b\r\n" % header for header in headers if header[0] in FRAMING]
+    if not keep_alive:
+        lines.append(b"connection: close\r\n")
+    return b"POST / HTTP/1.1\r\n" + b"".join(lines) + b"\r\n"
+
+
+def parser_behind(protocol: Any, framing: bytes) -> httptools.HttpRequestParser:
+    """A parser that stands behind the head of a request of the protocol's, which it has told the protocol of. A request
+    without a body is complete with this call."""
+    parser = httptools.HttpRequestParser(_BehindHead(protocol))
+    protocol.parser = parser
+    parser.feed_data(framing)
+    return parser
+
+
+class _BehindHead:
+    """Passes a parser's callbacks on, but those of the first head: the protocol has had the real one."""
+
+    def __init__(self, protocol: Any) -> None:
+        self._protocol = protocol
+        self._in_head = True
+        self.on_body = protocol.on_body
+        self.on_message_complete = protocol.on_message_complete
+
+    def on_message_begin(self) -> None:
+        if not self._in_head:
+            self._protocol.on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        if not self._in_head:
+            self._protocol.on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if not self._in_head:
+            self._protocol.on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        if not self._in_head:
+            self._protocol.on_headers_complete()
+        self._in_head = False
