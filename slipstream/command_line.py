@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from difflib import SequenceMatcher
 from types import MappingProxyType
 from typing import Any
 
 import click
+
+from slipstream.command_table import ENTRIES
 
 ALIKE = 0.75
 LIMITS = "Classes and shares are set beside limits: slipstream limits set --class … --share …"
@@ -35,6 +36,16 @@ class CommandLine(click.Group):
         except click.NoSuchOption as error:
             raise corrected(error) from None
 
+    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list of commands, from the table: no command is loaded for it."""
+        limit = formatter.width - 6 - max(map(len, ENTRIES))
+        rows = [
+            (name, click.Command(name, help=entry.help).get_short_help_str(limit))
+            for name, entry in sorted(ENTRIES.items())
+        ]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
     def invoke(self, context: click.Context) -> Any:
         """Raises NoSuchOption, corrected."""
         try:
@@ -53,6 +64,8 @@ class CommandLine(click.Group):
 
 def corrected(error: click.NoSuchOption) -> click.NoSuchOption:
     """The error to tell, with only what is nearly the same name; for the name of an argument, how that is given."""
+    from difflib import SequenceMatcher
+
     name = error.option_name.lstrip("-")
     if error.ctx is not None:
         hint = _placed(error.ctx, error.option_name)

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
+
+import click
 import pytest
 from click.testing import CliRunner
 
+from slipstream import commands
 from slipstream.__main__ import cli
 from slipstream.command_line import LIMITS
+from slipstream.command_table import ENTRIES
 
 
 @pytest.mark.parametrize(
@@ -67,3 +73,26 @@ def test_the_help_leads_from_priorities_to_limits() -> None:
 
     assert "limits Limits, class and share of organizations" in told()
     assert "class and share decide who goes first" in told("limits")
+
+
+@pytest.mark.parametrize("name", ENTRIES)
+def test_the_table_holds_each_commands_own_line(name: str) -> None:
+    command = cli.commands[name]
+    assert command.name == name
+    assert ENTRIES[name].help == command.get_short_help_str(10_000)
+
+
+def test_every_command_is_in_the_table() -> None:
+    modules = [
+        importlib.import_module(f"{commands.__name__}.{each.name}") for each in pkgutil.iter_modules(commands.__path__)
+    ]
+    made = [value for module in modules for value in vars(module).values() if isinstance(value, click.Command)]
+    inner = {id(command) for group in made if isinstance(group, click.Group) for command in group.commands.values()}
+    outer = {command.name for command in made if id(command) not in inner}
+    assert outer == set(ENTRIES)
+
+
+def test_the_list_of_commands_is_what_the_commands_themselves_would_show() -> None:
+    own = click.Group("slipstream", commands=dict(cli.commands.items()), help=cli.help, params=cli.params)
+    own.context_settings = cli.context_settings
+    assert CliRunner().invoke(cli, ["--help"]).output == CliRunner().invoke(own, ["--help"], prog_name="cli").output

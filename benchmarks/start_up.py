@@ -1,0 +1,86 @@
+"""How much of a processor does it cost to start?
+
+    python -m benchmarks.start_up [--rounds 7] [--check]
+
+CPU seconds (user and system) of fresh interpreters, beside those of `python -c "import litestar"` in the same round:
+their ratio is the same on a slow and on a fast machine, beside other work and alone. Ends with one JSON line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from benchmarks.bounds import add_check, tell
+
+ROOT = Path(__file__).parents[1]
+
+
+class Measure(NamedTuple):
+    """One thing that is started. run: starts it, waits for its end. bound: the most of the reference that it may cost;
+    None: it is only shown."""
+
+    name: str
+    run: Callable[[], None]
+    bound: float | None = None
+
+
+def python(*arguments: str) -> Callable[[], None]:
+    """A fresh interpreter with these arguments."""
+
+    def run() -> None:
+        subprocess.run([sys.executable, *arguments], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+
+    return run
+
+
+REFERENCE = Measure("import litestar", python("-c", "import litestar"))
+MEASURES = (
+    Measure("slipstream --help", python("-m", "slipstream", "--help"), 0.6),
+    Measure("gateway", python("-c", "import gateway.app, gateway.compose"), 2.7),
+    Measure("admin plane", python("-c", "import gateway.app, gateway.compose, gateway.admin.controllers")),
+    Measure("router", python("-c", "import router.service")),
+    Measure("worker", python("-c", "import slipstream.worker")),
+)
+
+
+def cpu_s(run: Callable[[], None]) -> float:
+    """CPU seconds of the processes that it starts and waits for."""
+    before = os.times()
+    run()
+    after = os.times()
+    return after.children_user - before.children_user + after.children_system - before.children_system
+
+
+def main(rounds: int) -> list[str]:
+    """Measure and print; returns what was missed."""
+    for measure in (REFERENCE, *MEASURES):
+        measure.run()  # writes byte code
+    taken_s = [{each.name: cpu_s(each.run) for each in (REFERENCE, *MEASURES)} for _ in range(rounds)]
+    line: dict[str, float] = {}
+    missed = []
+    for measure in (REFERENCE, *MEASURES):
+        seconds = statistics.median(taken[measure.name] for taken in taken_s)
+        ratio = statistics.median(taken[measure.name] / taken[REFERENCE.name] for taken in taken_s)
+        bound = "" if measure.bound is None else f"; at most {measure.bound:g}"
+        print(f"{measure.name:20} {seconds:6.3f} s, {ratio:5.2f} × {REFERENCE.name}{bound}")
+        line |= {f"{measure.name}_s": round(seconds, 3), f"{measure.name}_ratio": round(ratio, 2)}
+        if measure.bound is not None and ratio > measure.bound:
+            missed.append(f"{measure.name}: {ratio:.2f} × {REFERENCE.name}; at most {measure.bound:g}")
+    print(json.dumps({"rounds": rounds, **line}))
+    return missed
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rounds", type=int, default=7)
+    add_check(parser)
+    options = parser.parse_args()
+    tell(main(options.rounds), options.check)
