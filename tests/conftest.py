@@ -12,6 +12,7 @@ from pathlib import Path
 
 import asyncpg
 import pytest
+from _pytest.nodeid import NodeId
 
 from infra.local.child import Child
 from infra.local.config import LocalConfig
@@ -28,13 +29,21 @@ _numbers = itertools.count(1)
 register_profiles()
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_itemcollected(item: pytest.Item) -> None:
     """Keep the tests of a file on one of xdist's workers, so that module fixtures start once. Files that share a costly
-    session fixture name a common `xdist_group`."""
-    for item in items:
-        if item.get_closest_marker("xdist_group") is None:
-            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
+    session fixture name a common `xdist_group`; a folder's conftest may do so in this hook, which runs before."""
+    if item.get_closest_marker("xdist_group") is None:
+        item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Write the group behind the test's name, where xdist's scheduler reads it. xdist 3.8 writes it to an attribute
+    that pytest 9.2 does not read any more (pytest-xdist issue 1386): every test would be a group of its own."""
+    for item in items if getattr(config.option, "loadgroup", False) else ():
+        marker = item.get_closest_marker("xdist_group")
+        if marker is not None and not item.nodeid.endswith(f"@{marker.args[0]}"):
+            item._id = NodeId.parse(f"{item.nodeid}@{marker.args[0]}")
 
 
 @pytest.fixture(scope="session")
