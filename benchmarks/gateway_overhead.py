@@ -236,7 +236,7 @@ async def main() -> None:
     arguments = parser.parse_args()
     async with fake_engine(token=TOKEN) as engine:
         environment = fake_fleet(engine.url, driver="embedded", tokenizer=str(TOKENIZER), context_tokens=CONTEXT_TOKENS)
-        async with deployment(environment=environment, token=TOKEN) as platform:
+        async with deployment(environment=environment, token=TOKEN, on_disk=True) as platform:
             figures = await measure(engine, platform, arguments)
     print(msgspec.json.encode(figures).decode())
 

@@ -185,7 +185,7 @@ async def main() -> None:
     if arguments.flood:
         await flood(arguments.flood, os.environ["FLOOD_KEY"])
         return
-    async with deployment() as platform:
+    async with deployment(on_disk=True) as platform:
         figures = await measure(platform, arguments)
     print(msgspec.json.encode(figures).decode())
 

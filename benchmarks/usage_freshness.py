@@ -72,7 +72,7 @@ async def _opened(stack: contextlib.AsyncExitStack) -> tuple[Deployment, Console
     """A deployment, and its first account's window with the usage of the key's organization."""
     engine = await stack.enter_async_context(fake_engine(token=TOKEN))
     fleet = fake_fleet(engine.url, tokenizer=CHAT_TOKENIZER, context_tokens=20_000)
-    running = await stack.enter_async_context(deployment(environment=fleet, token=TOKEN))
+    running = await stack.enter_async_context(deployment(environment=fleet, token=TOKEN, on_disk=True))
     browser = await stack.enter_async_context(_chromium())
     console = await stack.enter_async_context(seen_by(browser, running.url))
     link = LINK.search(running.output)

@@ -257,7 +257,7 @@ async def main() -> None:
         urls = [(await process.stdout.readline()).decode().strip() for _ in range(arguments.replicas)]
         fleet = fake_fleet(*urls, model=MODEL, tokenizer=str(TOKENIZER), context_tokens=CONTEXT_TOKENS)
         with tempfile.TemporaryDirectory() as folder:
-            async with deployment(environment=fleet, token=TOKEN) as platform:
+            async with deployment(environment=fleet, token=TOKEN, on_disk=True) as platform:
                 found = await measure(platform, arguments, Path(folder))
     finally:
         process.kill()

@@ -21,6 +21,7 @@ import msgspec
 
 from contracts.desired_state import Model, Pool, Replica
 from contracts.generation import Tier
+from tests.temporary import short_folder
 
 ROOT = Path(__file__).parents[1]
 FIRST_PORT, PORTS = 16_000, 2_000
@@ -154,13 +155,15 @@ async def deployment(
     environment: Mapping[str, str] | None = None,
     token: str | None = None,
     data: Path | None = None,
+    on_disk: bool = False,
 ) -> AsyncIterator[Deployment]:
     """Start, wait until it is up, stop.
 
     token: what engines outside the deployment expect. data: keep this folder; None: a temporary one, removed at the
-    end.
+    end. on_disk: for what is measured, whose writes must cost what they cost a user; else it is in memory where there
+    is room.
     """
-    folder = data or Path(tempfile.mkdtemp(prefix="slip-up-"))
+    folder = data or (Path(tempfile.mkdtemp(prefix="slip-up-")) if on_disk else short_folder("slip-up-"))
     folder.mkdir(exist_ok=True)
     if token is not None:
         for name in ("token", "engine.metrics.token"):  # the fake engines know one

@@ -142,7 +142,7 @@ async def site() -> AsyncIterator[Site]:
             **fake_fleet(*engines, model=MODEL, context_tokens=32_768),
             "SLIPSTREAM_LOCAL__VALKEY_URL": f"redis://127.0.0.1:{valkey_port}",
         }
-        platform = await enter(deployment(environment=environment, token=TOKEN))
+        platform = await enter(deployment(environment=environment, token=TOKEN, on_disk=True))
         router = await enter(_between_gateway_and_router(platform))
         proxy = await enter(nginx(platform.port))
         keys = {name: await platform.make_key("--organization", name, *GENEROUS) for name in TENANTS}

@@ -252,7 +252,9 @@ async def slipstream(users: int, setup: Setup, without: str = "") -> AsyncIterat
         urls = await asyncio.gather(*(loop.run_in_executor(None, one.__enter__) for one in engines))
         for one in engines:
             stack.push(one)
-        platform = await stack.enter_async_context(deployment(environment=setup.environment(urls), token=TOKEN))
+        platform = await stack.enter_async_context(
+            deployment(environment=setup.environment(urls), token=TOKEN, on_disk=True)
+        )
         keys = [await platform.make_key("--organization", f"user-{number}") for number in range(users)]
         yield Slipstream(platform, keys, setup.client_window, urls)
 
