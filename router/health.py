@@ -17,7 +17,7 @@ from typing import Protocol
 import msgspec
 
 from contracts.background_task import BackgroundTask
-from contracts.errors import SlipstreamError
+from contracts.errors import ConnectionsExhausted, SlipstreamError
 from engines.drivers.base import Driver, EngineRequest, Load
 from router.config import RouterConfig
 from router.core.events import ReplicaPolled
@@ -101,7 +101,11 @@ class HealthPoller:
         said = ""
         while True:
             wanted_now.clear()
-            detail, load = await self._probe(target)
+            try:
+                detail, load = await self._probe(target)
+            except ConnectionsExhausted:  # this process's own want, which the log has: the replica was not asked
+                await self._pause(config.recovery_interval_s, wanted_now)
+                continue
             healthy = not detail
             if healthy and wanted_now.is_set():
                 continue  # a fault was met after this poll had begun: its answer may be older than the fault
@@ -111,14 +115,16 @@ class HealthPoller:
                     logging.WARNING if detail else logging.INFO, "replica %s: %s", replica_id, detail or "healthy"
                 )
             self._report(ReplicaPolled(replica_id, healthy, detail, load))
-            pause_s = config.poll_interval_s if healthy else config.recovery_interval_s
-            with contextlib.suppress(TimeoutError):
-                # jitter keeps a thousand replicas from being polled in the same instant
-                async with asyncio.timeout(pause_s * random.uniform(0.9, 1.1)):  # noqa: S311  not a secret
-                    await wanted_now.wait()
+            await self._pause(config.poll_interval_s if healthy else config.recovery_interval_s, wanted_now)
+
+    async def _pause(self, pause_s: float, wanted_now: asyncio.Event) -> None:
+        with contextlib.suppress(TimeoutError):
+            # jitter keeps a thousand replicas from being polled in the same instant
+            async with asyncio.timeout(pause_s * random.uniform(0.9, 1.1)):  # noqa: S311  not a secret
+                await wanted_now.wait()
 
     async def _probe(self, target: Target) -> tuple[str, Load | None]:
-        """What is wrong with it ("" for nothing), and its load."""
+        """What is wrong with it ("" for nothing), and its load. Raises ConnectionsExhausted."""
         timeout_s = self._config.probe_timeout_s
         try:
             driver = self._driver_of(target.driver)
@@ -128,6 +134,8 @@ class HealthPoller:
             if status != HTTP_OK:
                 return f"health check answered {status}", None
             return "", await self._load(target, driver)
+        except ConnectionsExhausted:
+            raise
         except SlipstreamError as error:
             return str(error), None
         except Exception:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
-import os
 import socket
 import ssl
 import time
@@ -16,6 +14,7 @@ import httptools
 
 from contracts.errors import ConnectionsExhausted, EngineFailed
 from engines.http.engine_stream import RETRY_AFTER_S, EngineStream
+from engines.http.local_shortage import local_shortage
 from engines.http.origin import Origin
 from engines.http.retry_after import retry_after_s
 
@@ -193,11 +192,8 @@ class ConnectionPool:
                 detail=place,
             ) from None
         except OSError as error:  # TLS' own errors are among them
-            if out_of_descriptors(error):
-                logger.error("no connection to %s: too many files are open; raise the limit (ulimit -n)", place)  # noqa: TRY400
-                raise ConnectionsExhausted(
-                    "Too many connections are open here; try again shortly.", retry_after_s=RETRY_AFTER_S
-                ) from None
+            if (shortage := local_shortage(error, self.origin.host)) is not None:
+                raise exhausted(place, shortage) from None
             raise EngineFailed(
                 "The engine cannot be reached.", retry_after_s=RETRY_AFTER_S, detail=f"{place}: {error}"
             ) from error
@@ -205,11 +201,11 @@ class ConnectionPool:
         return connection
 
 
-def out_of_descriptors(error: OSError) -> bool:
-    """Whether a connection failed because this process, or this machine, can open no more files."""
-    if isinstance(error, socket.gaierror):  # looking up a name opens files too, and does not say why it could not
-        try:
-            os.close(os.open(os.devnull, os.O_RDONLY))
-        except OSError as reason:
-            error = reason
-    return error.errno in (errno.EMFILE, errno.ENFILE)
+def exhausted(place: str, shortage: str) -> ConnectionsExhausted:
+    """Nothing was sent to `place`, for this machine has not what a connection takes."""
+    logger.error("no connection to %s: %s (open files are limited by ulimit -n)", place, shortage)
+    return ConnectionsExhausted(
+        "No further connection can be opened here at present; try again shortly.",
+        retry_after_s=RETRY_AFTER_S,
+        detail=f"{place}: {shortage}",
+    )

@@ -12,9 +12,10 @@ import ssl
 
 from contracts.errors import EngineFailed, EngineTimeout
 from engines.drivers.base import EngineRequest
-from engines.http.connection_pool import Connection, ConnectionPool
+from engines.http.connection_pool import Connection, ConnectionPool, exhausted
 from engines.http.engine_stream import RETRY_AFTER_S, EngineStream
 from engines.http.keys import KeySource
+from engines.http.local_shortage import shortage_now
 from engines.http.origin import Origin
 
 FETCH_BYTES = 1 << 22
@@ -107,7 +108,8 @@ class EngineConnections:
         """The request, not yet sent. request_id: for the log. pool_name: whose key is sent. headers: further lines,
         each with its end.
 
-        Raises ConfigError or NoEngine when there is no key for it, see `KeySource`.
+        Raises ConfigError or NoEngine when there is no key for it, see `KeySource`, and ConnectionsExhausted when this
+        process cannot read the authorities that it trusts.
         """
         key = self._keys.key_for(url, pool_name)
         pool = self._pools.get(url)
@@ -175,7 +177,10 @@ class EngineConnections:
 
     def _pool_of(self, origin: Origin) -> ConnectionPool:
         if origin.secure and self._ssl_context is None:
-            self._ssl_context = ssl.create_default_context()
+            context = ssl.create_default_context()
+            if (shortage := shortage_now()) is not None:  # the files with the authorities were then not read
+                raise exhausted(origin.place, shortage)
+            self._ssl_context = context
         return ConnectionPool(origin, self._ssl_context if origin.secure else None)
 
     def _encoded(self, pool: ConnectionPool, request: EngineRequest, key: str, headers: bytes) -> bytes:

@@ -1,0 +1,52 @@
+"""Whether a connection failed for want of something on this machine, which is no fault of the engine."""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import os
+import socket
+
+SHORTAGES = frozenset(
+    {
+        errno.EMFILE,
+        errno.ENFILE,
+        errno.ENOBUFS,
+        errno.ENOMEM,
+        errno.ENOSPC,  # epoll may watch no further descriptor
+        errno.EBUSY,  # glibc's for a resolver's module that could not be loaded; connecting never gives it
+    }
+)
+
+
+def local_shortage(error: OSError, host: str) -> str | None:
+    """The machine's own reason for a failed connection to `host`; None where it had all that a connection takes."""
+    if isinstance(error, socket.gaierror):
+        return os.strerror(errno.ENOMEM) if error.errno == socket.EAI_MEMORY else shortage_now()
+    if error.errno in SHORTAGES or (error.errno == errno.EADDRNOTAVAIL and _has_route(host)):
+        return os.strerror(error.errno)
+    return None
+
+
+def shortage_now() -> str | None:
+    """Why no socket can be opened at present, for failures that do not say; None: one can."""
+    try:
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM).close()
+    except OSError as error:
+        return os.strerror(error.errno) if error.errno in SHORTAGES else None
+    return None
+
+
+def _has_route(host: str) -> bool:
+    """Whether this machine has an address from which `host` can be asked. If so, it was a port that no connection was
+    left; if not, the replica's URL is wrong. Connecting a datagram socket sends nothing and takes no port of TCP's."""
+    try:
+        version = ipaddress.ip_address(host).version
+    except ValueError:
+        return True
+    try:
+        with socket.socket(socket.AF_INET6 if version == 6 else socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.connect((host, 9))
+    except OSError as error:
+        return error.errno in SHORTAGES
+    return True
