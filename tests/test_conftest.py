@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from xdist.scheduler import LoadGroupScheduling
+from xdist.scheduler import LoadGroupScheduling  # type: ignore[import-untyped]
 
 pytestmark = pytest.mark.xdist_group("tests of groups")
 

@@ -15,3 +15,9 @@ async def platform(new_postgres_url: Callable[[], Awaitable[str]], valkey_url: s
     """Gateway, router and fake engine; `narrow` is the model of the autocomplete tier."""
     async with slow_platform(await new_postgres_url(), valkey_url, code_tokenizer=FOLDER) as running:
         yield running
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Tests that share the platform run in one process, where it starts once."""
+    if "platform" in getattr(item, "fixturenames", ()):
+        item.add_marker(pytest.mark.xdist_group("autocomplete"))

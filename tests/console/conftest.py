@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 from collections.abc import AsyncIterator, Mapping
-from pathlib import Path
 
 import pytest
 from playwright.async_api import Browser, async_playwright
@@ -80,8 +79,11 @@ async def owner(browser: Browser, deployed: Deployment) -> AsyncIterator[Console
         yield console
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A browser, a deployment and axe on a busy machine take longer than other tests: what hangs is ended later."""
-    for item in items:
-        if Path(__file__).parent in item.path.parents and item.get_closest_marker("timeout") is None:
-            item.add_marker(pytest.mark.timeout(400))
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """What needs a browser needs more than the gate has. A browser, a deployment and axe on a busy machine take longer
+    than other tests: what hangs is ended later."""
+    if "chromium" not in getattr(item, "fixturenames", ()):
+        return
+    item.add_marker(pytest.mark.system)
+    if item.get_closest_marker("timeout") is None:
+        item.add_marker(pytest.mark.timeout(400))

@@ -9,6 +9,7 @@ import pytest
 from tests.console.pages import AXE
 
 
+@pytest.mark.system
 def test_pages_are_looked_at_by_axe() -> None:
     if not AXE.exists():
         assert os.environ.get("TEST_CHROMIUM") != "required", "TEST_CHROMIUM=required: make console installs axe"

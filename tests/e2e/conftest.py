@@ -11,6 +11,17 @@ from tests.deployment import ROOT, Deployment, deployment, fake_fleet
 from tests.fakes.process import FakeEngineProcess, fake_engine
 
 TOKEN = "deployment-token-of-the-tests"
+SHARED = ("trial", "embedded", "faked")
+"""Fixtures that start a deployment for the whole session."""
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Everything here needs a whole deployment. Tests that share one run in one process, where it starts once."""
+    item.add_marker(pytest.mark.system)
+    for name in SHARED:
+        if name in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group(name))
+            return
 
 
 @pytest.fixture(scope="session")

@@ -39,6 +39,7 @@ def _has(answered: int, run: dict[str, Any]) -> bool:
     return bool(run["answered"] >= answered)
 
 
+@pytest.mark.system
 @pytest.mark.nightly
 async def test_kill_9_of_worker_valkey_and_postgres_loses_no_item_and_counts_none_twice() -> None:
     async with fake_engine(token=TOKEN) as engine:

@@ -28,6 +28,8 @@ from tests.gateway.console.browser import Answer, Browser, Town
 PROVIDER = Path(__file__).parent / "provider"
 START, CALLBACK, SESSION = "/console/api/oidc/start", "/console/api/oidc/callback", "/console/api/session"
 GUARD_S = 60.0
+with_node = pytest.mark.system
+"""The provider runs under Node, which the gate does not have."""
 PEOPLE: dict[str, dict[str, object]] = {
     "ada": {"email": "ada@example.com", "email_verified": True, "name": "Ada", "groups": ["everybody", "platform"]},
     "moved": {"email": "moved@example.com", "email_verified": True, "groups": ["accounts", "platform"]},
@@ -145,6 +147,7 @@ async def who(browser: Browser) -> dict[str, Any]:
     return (await browser.ask("GET", SESSION)).signed_in
 
 
+@with_node
 async def test_a_group_makes_somebody_what_the_settings_say(sso: Town) -> None:
     async with sso.browser() as browser:
         offered = (await browser.ask("GET", SESSION)).body["methods"]["oidc"]
@@ -171,6 +174,7 @@ async def test_a_group_makes_somebody_what_the_settings_say(sso: Town) -> None:
         ]
 
 
+@with_node
 async def test_a_group_of_a_tenant_leads_to_that_tenant_alone(sso: Town) -> None:
     async with sso.browser() as browser:
         await signed_in_as(browser, "tenant")
@@ -180,6 +184,7 @@ async def test_a_group_of_a_tenant_leads_to_that_tenant_alone(sso: Town) -> None
         assert (await browser.ask("GET", theirs)).code == "not_found"
 
 
+@with_node
 async def test_another_group_is_another_role_at_the_next_sign_in(sso: Town) -> None:
     await sso.member(Role.OWNER, "operator")  # another one: the last owner stays one
     member_id, _ = await sso.member(Role.OWNER, "operator", "moved@example.com")
@@ -197,6 +202,7 @@ async def test_another_group_is_another_role_at_the_next_sign_in(sso: Town) -> N
         ("nobody", "oidc_denied"),
     ],
 )
+@with_node
 async def test_who_may_not_come_in_is_sent_to_the_sign_in_page(name: str, why: str, sso: Town) -> None:
     async with sso.browser() as browser:
         answer = await signed_in_as(browser, name)
@@ -204,6 +210,7 @@ async def test_who_may_not_come_in_is_sent_to_the_sign_in_page(name: str, why: s
         assert "slipstream-session" not in browser.cookies
 
 
+@with_node
 async def test_who_was_given_anothers_address_is_not_that_other(sso: Town) -> None:
     async with sso.browser() as browser:
         await signed_in_as(browser, "ada")
@@ -225,6 +232,7 @@ async def test_who_was_given_anothers_address_is_not_that_other(sso: Town) -> No
         "/console/api/oidc/start",
     ],
 )
+@with_node
 async def test_nobody_is_led_away_from_here(target: str, sso: Town) -> None:
     async with sso.browser() as browser:
         answer = await signed_in_as(browser, "ada", target)
@@ -234,6 +242,7 @@ async def test_nobody_is_led_away_from_here(target: str, sso: Town) -> None:
         assert "evil" not in location or target.startswith("/console/%252e")
 
 
+@with_node
 async def test_what_goes_to_the_provider_binds_the_code_to_this_browser(sso: Town) -> None:
     async with sso.browser() as browser:
         journey = Journey(browser)
@@ -247,6 +256,7 @@ async def test_what_goes_to_the_provider_binds_the_code_to_this_browser(sso: Tow
         assert not [name for name in ("state", "nonce") if sent[name] in str(browser.cookies)]  # sealed
 
 
+@with_node
 async def test_a_code_works_once_in_the_browser_that_asked_with_the_state_it_was_given(sso: Town) -> None:
     """Signing a victim in as the attacker: the attacker's code and state, in the victim's browser."""
     async with sso.browser() as attacker, sso.browser() as victim:
@@ -268,6 +278,7 @@ async def test_a_code_works_once_in_the_browser_that_asked_with_the_state_it_was
         assert replayed.headers["location"] == "/console/#/sign-in?error=oidc_failed"
 
 
+@with_node
 async def test_a_session_that_was_planted_before_is_not_the_one_after(sso: Town) -> None:
     async with sso.browser() as browser, sso.browser() as attacker:
         await signed_in_as(attacker, "tenant")

@@ -1,0 +1,84 @@
+"""What a run of `python -m tests.once_more` says of tests that pass, fail once, and fail always."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.deployment import ROOT
+from tests.once_more import FLAKY, MOST, without_group
+
+SOUND = "def test_sound(): pass\n"
+FLAKES = """
+from pathlib import Path
+def test_flaky():
+    known = Path("known")
+    if not known.exists():
+        known.touch()
+        raise ValueError("busy\\nor so")
+"""
+BROKEN = "def test_broken(): assert 1 == 2\n"
+INI = "[pytest]\naddopts = -m 'not system'\nmarkers = system\n"
+
+
+def run(folder: Path, *arguments: str, **files: str) -> tuple[subprocess.CompletedProcess[str], list[str]]:
+    """The run's end, and the lines of the file of flaky tests."""
+    (folder / "pytest.ini").write_text(INI)
+    for name, text in files.items():
+        (folder / f"test_{name}.py").write_text(text)
+    flaky = folder / "kept" / "flaky.txt"
+    environment = {
+        **os.environ, "PYTHONPATH": str(ROOT), FLAKY: str(flaky),
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": "",
+    }  # fmt: skip
+    ended = subprocess.run(
+        [sys.executable, "-m", "tests.once_more", *arguments],
+        cwd=folder, env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    return ended, flaky.read_text().splitlines() if flaky.exists() else []
+
+
+def test_a_test_that_passes_alone_is_told_and_kept_and_the_run_is_good(tmp_path: Path) -> None:
+    marked = "import pytest\npytestmark = pytest.mark.system\n" + FLAKES
+    ended, flaky = run(tmp_path, "-m", "system or not system", sound=SOUND, flakes=marked)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "FLAKY test_flakes.py::test_flaky: ValueError: busy" in ended.stdout
+    [line] = flaky
+    assert line.endswith(", test_flakes.py::test_flaky, ValueError: busy")
+
+
+def test_a_test_that_fails_twice_fails_the_run_and_flaky_ones_are_kept_all_the_same(tmp_path: Path) -> None:
+    ended, flaky = run(tmp_path, flakes=FLAKES, broken=BROKEN)
+    assert ended.returncode == pytest.ExitCode.TESTS_FAILED
+    assert [line.split(", ")[1] for line in flaky] == ["test_flakes.py::test_flaky"]
+
+
+def test_many_failures_are_not_repeated(tmp_path: Path) -> None:
+    many = "".join(f"def test_{number}(): assert False\n" for number in range(MOST + 1))
+    ended, flaky = run(tmp_path, many=many)
+    assert ended.returncode == pytest.ExitCode.TESTS_FAILED
+    assert f"none of the {MOST + 1} tests" in ended.stdout
+    assert flaky == []
+
+
+def test_a_file_that_cannot_be_read_fails_the_run(tmp_path: Path) -> None:
+    ended, flaky = run(tmp_path, sound=SOUND, unreadable="def test_(:\n")
+    assert ended.returncode == pytest.ExitCode.INTERRUPTED
+    assert flaky == []
+
+
+@pytest.mark.parametrize(
+    ("told", "plain"),
+    [
+        ("tests/a.py::test_b", "tests/a.py::test_b"),
+        ("tests/a.py::test_b@shared", "tests/a.py::test_b"),
+        ("tests/a.py::test_b[x@y]", "tests/a.py::test_b[x@y]"),
+        ("tests/a.py::test_b[x@y]@tests/a.py", "tests/a.py::test_b[x@y]"),
+    ],
+)
+def test_the_group_is_no_part_of_a_tests_name(told: str, plain: str) -> None:
+    assert without_group(told) == plain
