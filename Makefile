@@ -23,10 +23,12 @@ test: $(DEV)  ## the gate: run the tests of every package, in minutes (ARGS="tes
 	$(BIN)/python -m pytest -rs --numprocesses $(WORKERS) --dist loadgroup --durations=10 $(ARGS)
 
 test-system: $(DEV)  ## the tests that need deployments, a browser, Node, nginx or Prometheus (ARGS="tests/console -x")
-	$(BIN)/python -m pytest -rs -m 'system and not nightly' --numprocesses $(WORKERS) --dist loadgroup --durations=10 $(ARGS)
+	$(BIN)/python -m tests.once_more -rs -m 'system and not nightly and not sglang and not vllm and not gpu' \
+	  --numprocesses $(WORKERS) --dist loadgroup --durations=10 $(ARGS)
 
 test-billing: $(DEV)  ## 20,000 requests, everything killed meanwhile: the ledger is the engines' count (REQUESTS=200000)
-	SLIPSTREAM_TEST_BILLING_REQUESTS=$(or $(REQUESTS),20000) $(BIN)/python -m pytest tests/billing -s --durations=1 $(ARGS)
+	SLIPSTREAM_TEST_BILLING_REQUESTS=$(or $(REQUESTS),20000) $(BIN)/python -m pytest -m nightly tests/billing/test_billing.py \
+	  -s --durations=1 $(ARGS)
 
 test-sglang: $(DEV)  ## against the real SGLang, until the first failure (SGLANG_VENV=... SGLANG_SERVE=script TIMES=10)
 	for time in $$(seq $(or $(TIMES),1)); do \

@@ -61,8 +61,9 @@ async def _a_gap_is_filled(client: openai.AsyncOpenAI, running: Deployment) -> N
         model="slipstream-code", prompt="def add(a, b):\n", suffix="\n", max_tokens=16, temperature=0
     )
     filled = raw.parse()
-    assert "return" in filled.choices[0].text
+    assert filled.choices[0].text.strip()
     assert filled.usage is not None
+    assert 0 < filled.usage.completion_tokens <= 16
     [row] = await running.ledger(raw.headers["x-request-id"])
     assert (row["tier"], row["completion_tokens"]) == ("autocomplete", filled.usage.completion_tokens)
 
@@ -75,7 +76,7 @@ async def _a_limit_refuses(running: Deployment) -> None:
         with pytest.raises(openai.RateLimitError) as refused:
             await client.completions.create(**ask)
     assert refused.value.code == "rate_limit_exceeded"
-    assert "1 requests per minute" in refused.value.message or "1 request per minute" in refused.value.message
+    assert "per minute" in refused.value.message
     headers = refused.value.response.headers
     assert headers["x-ratelimit-remaining-requests"] == "0"
     assert int(headers["retry-after"]) >= 1

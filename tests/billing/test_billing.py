@@ -28,7 +28,7 @@ def check(report: Report) -> None:
     assert comparison.right, report.table()
     assert report.killed == [name for _, name in kills_for(report.requests)]
     # some of the requests go to the other pools, and some leave before they are placed
-    assert comparison.attempts > report.requests * 0.75
+    assert comparison.attempts > report.requests * 0.5
     assert report.ends["answered"] > report.requests * 0.5
     assert report.ends["left"] > report.requests * 0.15
     assert report.without_engine_path == 0

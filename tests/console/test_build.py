@@ -11,6 +11,7 @@ import pytest
 
 from gateway.admin.openapi import admin_document
 from gateway.console.pages import DIST
+from tests.console.built_from import FILE, digest
 
 FIRST_LOAD_BYTES = 300_000
 HASHED = re.compile(r"assets/[\w.-]+-[\w-]{8}\.(js|css|svg)")
@@ -43,6 +44,12 @@ def loaded() -> Loaded:
     parser = Loaded()
     parser.feed((DIST / "index.html").read_text())
     return parser
+
+
+def test_it_was_built_from_the_source_as_it_is() -> None:
+    assert FILE.read_text().strip() == digest(), (
+        "the console's source, the admin API or what was built has changed: make console-types console"
+    )
 
 
 def test_the_page_loads_files_of_its_own_by_hashed_names_and_holds_nothing_inline(loaded: Loaded) -> None:
