@@ -113,6 +113,8 @@ async def test_the_database_computes_what_the_price_does(fresh_postgres_url: str
         await book.start()
         await book.stop()
         rows = [row(choose, begin, begin + 3 * DAY_S) for _ in range(2_000)]
+        # a price holds from its very first millisecond on
+        rows += [row(choose, at, at) for at in (begin + day * DAY_S for day in (0, 0.5, 1, 2)) for _ in range(20)]
         assert await Ledger(pool).insert(rows, "g") == len(rows)
         stored = {
             found["request_id"]: (found["price_version"], found["amount_micro"])

@@ -1,0 +1,33 @@
+"""The list of mutations fits the code; at night, each of them is caught by the gate."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from tests.mutations.__main__ import main
+from tests.mutations.mutation import ROOT, Mutation, read_mutations
+
+MUTATIONS = read_mutations()
+
+
+def test_thirty_faults_with_names_of_their_own() -> None:
+    assert len({mutation.name for mutation in MUTATIONS}) == len(MUTATIONS) >= 30
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
+def test_a_mutation_fits_the_code_and_names_tests_that_exist(mutation: Mutation) -> None:
+    mutated = mutation.applied_to((ROOT / mutation.file).read_text())
+
+    if mutation.file.endswith(".py"):
+        ast.parse(mutated)  # a syntax error would be caught by anything
+    assert mutation.tests
+    for test in mutation.tests:
+        assert (ROOT / test.partition("::")[0]).exists(), test
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(3_600)
+def test_the_gate_catches_every_mutation() -> None:
+    assert main([]) == 0
