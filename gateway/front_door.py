@@ -31,6 +31,8 @@ class FrontDoor:
             if endpoint is not None:
                 await endpoint(scope, receive, send)
                 return
+        if scope["type"] == "http" and scope["method"] == "HEAD":
+            scope = {**scope, "method": "GET"}  # uvicorn, which keeps the request's own scope, sends no body
         await self._routes(scope, receive, send)
 
     def _of_name(self, path: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
 from collections.abc import Iterator
 
 from contracts.errors import EngineFailed
@@ -14,14 +15,18 @@ class EventSplitter:
     """Cuts a byte stream into the payloads of its `data:` events. Takes time in proportion to its bytes, whatever
     pieces they come in."""
 
-    __slots__ = ("_rest",)
+    __slots__ = ("_at_start", "_rest")
 
     def __init__(self) -> None:
         self._rest = bytearray()
         """An event's beginning, which no end was found in."""
+        self._at_start = True
+        """A byte order mark may still come."""
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         """Payloads completed by `data`, in order. Raises EngineFailed when an event grows without end."""
+        if self._at_start:
+            data = self._without_mark(data)
         if self._rest:
             data = self._ended_by(data)
         elif b"\r" in data:
@@ -41,6 +46,17 @@ class EventSplitter:
             self._rest += data[start:]
         if len(self._rest) > MAX_EVENT_BYTES:
             raise EngineFailed("The engine sent an event without an end.")
+
+    def _without_mark(self, data: bytes) -> bytes:
+        """The stream's beginning without the byte order mark that may stand there; b"" while that is not known."""
+        if self._rest:
+            data = bytes(self._rest) + data
+            self._rest.clear()
+        if len(data) < len(BOM_UTF8) and BOM_UTF8.startswith(data):
+            self._rest += data
+            return b""
+        self._at_start = False
+        return data.removeprefix(BOM_UTF8)
 
     def _ended_by(self, data: bytes) -> bytes:
         """The rest with `data` behind it, once an event ends there; until then b"", and the rest has grown by it."""

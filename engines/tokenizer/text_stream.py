@@ -18,7 +18,8 @@ class TextStream(Protocol):
         ...
 
     def flush(self) -> str:
-        """What is still held back: an unfinished character becomes U+FFFD. The stream is over."""
+        """The text that is still held back, without an unfinished character: a client that appends the answer to its
+        next prompt would send U+FFFD, which the model never wrote. The stream is over."""
         ...
 
 
@@ -33,7 +34,8 @@ class BytesTextStream:
         return self._decoder.decode(self._token_bytes.get(id_, b""))
 
     def flush(self) -> str:
-        return self._decoder.decode(b"", final=True)
+        self._decoder.reset()
+        return ""
 
 
 class WindowTextStream:
@@ -61,7 +63,7 @@ class WindowTextStream:
     def flush(self) -> str:
         text = self._new_text() if self._held else ""
         self._held = []
-        return text
+        return text.rstrip("\ufffd")
 
     def _new_text(self) -> str:
         before = self._decode(self._context)

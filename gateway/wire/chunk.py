@@ -16,9 +16,8 @@ ReadError = Callable[[int, bytes], SlipstreamError]
 
 MOST_CHOICES = 100_000
 """Of one request; the index of one is the engine's word."""
-TEXTS = ("reasoning_content", "reasoning", "content", "refusal")
-"""The texts of a chat event's `delta`; a completion's is the choice's own `text`. What a model thinks before it answers
-vLLM calls `reasoning`, others and we `reasoning_content`."""
+TEXTS = ("reasoning_content", "content", "refusal")
+"""The texts of a chat event's `delta`, see `with_one_thought`; a completion's is the choice's own `text`."""
 
 
 ABORT = "abort"
@@ -93,13 +92,24 @@ def finish_of(choice: dict[str, Any]) -> str | None:
 def texts_of(chunk: dict[str, Any]) -> Iterator[tuple[int, str]]:
     """(choice, what the model wrote) for every choice that an event lets grow: text, reasoning, refusal, calls."""
     for choice in chunk.get("choices") or ():
-        delta = choice.get("delta") or {}
+        delta = with_one_thought(choice.get("delta") or {})
         text = str(choice.get("text") or "") + "".join([str(delta[name]) for name in TEXTS if delta.get(name)])
         for call in delta.get("tool_calls") or ():
             function = call.get("function") or {}
             text += f"{function.get('name') or ''}{function.get('arguments') or ''}"
         if text:
             yield int(choice.get("index") or 0), text
+
+
+def with_one_thought(delta: dict[str, Any]) -> dict[str, Any]:
+    """The delta with the model's thought as `reasoning_content`, in place of vLLM's `reasoning`. TensorRT-LLM writes
+    the same thought under both names."""
+    if "reasoning" not in delta:
+        return delta
+    thought = delta.get("reasoning_content")
+    thought = delta["reasoning"] if thought is None else thought
+    renamed = {"reasoning_content" if name == "reasoning" else name: value for name, value in delta.items()}
+    return {**renamed, "reasoning_content": thought}
 
 
 def has_text(chunk: dict[str, Any]) -> bool:

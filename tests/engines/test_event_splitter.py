@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from codecs import BOM_UTF8
 from typing import Any, SupportsIndex
 
 import pytest
@@ -88,6 +89,7 @@ class Counted(bytearray):
 def test_a_long_event_in_many_pieces_is_looked_at_and_copied_once() -> None:
     """It was joined anew with each: four megabytes of an event held the loop for twelve seconds."""
     splitter = EventSplitter()
+    assert list(splitter.feed(b"data: first\n\n")) == [b"first"]
     splitter._rest = counted = Counted(b"data: ")
     pieces = 1_000
     for _ in range(pieces):
@@ -97,3 +99,16 @@ def test_a_long_event_in_many_pieces_is_looked_at_and_copied_once() -> None:
     assert counted.looked_at <= length + pieces
     assert list(splitter.feed(b"\n\n")) == [PIECE * pieces]
     assert counted.copied <= 2 * (length + len(b"data: \n\n"))
+
+
+@pytest.mark.parametrize("stream", [b"data: a\n\ndata: b\n\n", b"", b"\xef\xbb", b"data: \xef\xbb\xbf\n\n"])
+def test_one_byte_order_mark_is_skipped_wherever_it_is_cut(stream: bytes) -> None:
+    def payloads(data: bytes, *cuts: int) -> list[bytes]:
+        splitter, ends = EventSplitter(), [*cuts, len(data)]
+        pieces = [data[start:end] for start, end in zip([0, *cuts], ends, strict=True)]
+        return [payload for piece in pieces for payload in splitter.feed(piece)]
+
+    marked = BOM_UTF8 + stream
+    for first in range(len(marked)):
+        for second in range(first, len(marked)):
+            assert payloads(marked, first, second) == payloads(stream)

@@ -126,11 +126,14 @@ def test_the_settings_are_the_tokenizers_bounds_too(bounds: JsonBounds) -> None:
         assert tokenizer.chat_ids([message])
         return True
 
-    assert taken(nested(bounds.max_depth))
-    assert not taken(nested(bounds.max_depth + 1))
+    def in_object(depth: int) -> str:
+        return f'{{"x":{nested(depth - 1)}}}'
+
+    assert taken(in_object(bounds.max_depth))
+    assert not taken(in_object(bounds.max_depth + 1))
     most = bounds.max_values - 100  # the message itself holds some
-    assert taken(json.dumps([0] * most))
-    assert not taken(json.dumps([0] * (bounds.max_values + 1)))
+    assert taken(json.dumps({"x": [0] * most}))
+    assert not taken(json.dumps({"x": [0] * (bounds.max_values + 1)}))
 
 
 def test_more_values_than_a_template_should_walk_through_are_refused(chat: Tokenizer) -> None:

@@ -36,3 +36,16 @@ async def test_a_request_is_led_by_method_and_path(method: str, path: str, led_t
     await door({"type": "http", "method": method, "path": path}, None, None)
 
     assert reached == [led_to]
+
+
+async def test_head_is_answered_by_what_answers_get_and_uvicorn_still_knows_of_it() -> None:
+    methods: list[str] = []
+
+    async def routes(scope: Any, receive: Any, send: Any) -> None:
+        methods.append(scope["method"])
+
+    scope = {"type": "http", "method": "HEAD", "path": "/healthz"}
+    await FrontDoor({}, routes)(scope, None, None)
+
+    assert methods == ["GET"]
+    assert scope["method"] == "HEAD"  # by which uvicorn sends no body

@@ -123,8 +123,11 @@ def _json(schema: JsonObject) -> str:
 def _parameters(function: JsonObject, *, may_talk: bool) -> JsonObject:
     # a model that chose to call freely is held to the schema only where the client was strict about it
     bound = not may_talk or function.get("strict")
-    parameters: JsonObject | None = function.get("parameters") if bound else None
-    return parameters if parameters else {"type": "object"}
+    if not bound:
+        return {"type": "object"}
+    parameters: JsonObject | None = function.get("parameters")
+    # OpenAI: to leave them out is to define a function with an empty parameter list
+    return parameters if parameters else {"type": "object", "properties": {}, "additionalProperties": False}
 
 
 def _call_schema(style: CallStyle, function: JsonObject, *, may_talk: bool) -> JsonObject:

@@ -6,6 +6,7 @@ for the clock.
 
 from __future__ import annotations
 
+import io
 import time
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -73,6 +74,8 @@ class _Transcoder:
         self._usage = usage
         self._read_error = read_error
         self._clock = clock
+        self._line_feeds = io.IncrementalNewlineDecoder(None, translate=True)
+        """The engine may end lines as the file does, and cut an end between two events; rules know line feeds."""
         self._filter = TextFilter(filled.rules, filled.suffix, clock)
         self._confidence = Confidence(filled.min_confidence, filled.typed) if filled.min_confidence else None
         self._unjudged: list[str] = []
@@ -134,7 +137,9 @@ class _Transcoder:
         if self._cut:
             return ""
         self.text_seen = self.text_seen or has_text(chunk)
-        text = "".join(self._filter.feed(text) for index, text in texts_of(chunk) if index == 0)
+        text = "".join(
+            self._filter.feed(self._line_feeds.decode(text)) for index, text in texts_of(chunk) if index == 0
+        )
         for choice in chunk.get("choices") or ():
             if not choice.get("index"):
                 self._finish_reason = self._finish_reason or finish_of(choice)
@@ -168,7 +173,8 @@ class _Transcoder:
     def _ended(self) -> tuple[str, Answer]:
         """The text that was held back, and the answer."""
         by_rule = self._filter.stopped or self._cut
-        rest = self._shown(self._judged(self._filter.finish()))
+        held = self._filter.feed(self._line_feeds.decode("", final=True))
+        rest = self._shown(self._judged(held + self._filter.finish()))
         began_s = self._made_s if self._first_event_s is None else self._first_event_s
         answer = Answer(
             text="".join(self._parts),

@@ -26,6 +26,7 @@ from gateway.wire.openai.schema import (
 NOT_PASSED_ON = "is not part of this API; parameters private to an engine are not passed on."
 
 _TOKEN_ID = re.compile(TOKEN_ID_TEXT)
+_decode_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 class Decoder:
@@ -49,6 +50,7 @@ class Decoder:
             if isinstance(message, AssistantMessage):
                 message.annotations = None
         self._require_plain_arguments(request)
+        _require_objects_as_arguments(request)
         _require_token_ids(request)
         return request
 
@@ -89,6 +91,27 @@ class Decoder:
                     error.param = param
                     raise
                 shape.end()
+
+
+def _require_objects_as_arguments(request: ChatRequest) -> None:
+    """Engines' templates take a call's `arguments` for an object. Several engines write nothing for a call without any,
+    and clients send back what they were given: nothing, blanks and `null` become `{}`."""
+    for at, message in enumerate(request.messages):
+        if not isinstance(message, AssistantMessage):
+            continue
+        for number, call in enumerate(message.tool_calls or ()):
+            if call.function.arguments.strip() in ("", "null"):
+                call.function.arguments = "{}"
+                continue
+            try:
+                _decode_object(call.function.arguments)
+            except (msgspec.DecodeError, ValueError, RecursionError):
+                param = f"messages[{at}].tool_calls[{number}].function.arguments"
+                raise InvalidField(
+                    f"'{param}' is not a JSON object. Send the call's arguments as an object; {{}} for a call without "
+                    "any.",
+                    param=param,
+                ) from None
 
 
 def _require_token_ids(request: Common) -> None:

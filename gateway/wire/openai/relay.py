@@ -29,6 +29,7 @@ from gateway.wire.chunk import (
     require_asked,
     texts_in,
     texts_of,
+    with_one_thought,
 )
 from gateway.wire.usage_json import usage_json
 from gateway.wire.usage_tracker import UsageTracker
@@ -39,10 +40,10 @@ _IN_PLACE = (
     (b',"matched_stop":null', b""),
     (b',"stop_reason":null,"prompt_token_ids":null', b""),
     (b',"token_ids":null', b""),
-    (b'"delta":{"reasoning":', b'"delta":{"reasoning_content":'),
 )
-"""As they write them, and vLLM what a model thinks, in events that finish nothing. No text can hold it: quotes are
-escaped there."""
+"""As they write them in events that finish nothing. No text can hold it: quotes are escaped there."""
+_THEIR_THOUGHT, _OUR_THOUGHT = b'"reasoning":', b'"reasoning_content":'
+"""The member that holds what a model thinks, as vLLM names it and as clients read it."""
 
 _RUNNING_USAGE = re.compile(rb',"usage":(\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})')
 
@@ -197,6 +198,10 @@ class Relay:
             or (self._service_tier is not None and b'"service_tier":' in payload)
         ):
             return None
+        if _THEIR_THOUGHT in payload:
+            if _OUR_THOUGHT in payload or payload.count(_THEIR_THOUGHT) > 1:
+                return None
+            payload = payload.replace(_THEIR_THOUGHT, _OUR_THOUGHT)
         self._running = None
         theirs, ours = self._ids
         replaced = payload.replace(theirs, ours, 1)
@@ -271,9 +276,9 @@ def rewrite_decoded(chunk: dict[str, Any], response_id: str, model: str, include
     chunk["choices"] = [_public(choice) for choice in chunk["choices"]]
     for choice in chunk["choices"]:
         if "reasoning" in (choice.get("delta") or ()):
-            choice["delta"] = {
-                "reasoning_content" if name == "reasoning" else name: value for name, value in choice["delta"].items()
-            }
+            choice["delta"] = with_one_thought(choice["delta"])
+        if choice.get("finish_reason") == "":
+            choice["finish_reason"] = None
     if include_usage:
         chunk["usage"] = None
     return msgspec.json.encode(chunk)

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from contracts.errors import EngineFailed
-from gateway.wire.chunk import TEXTS, finish_of
+from gateway.wire.chunk import TEXTS, finish_of, with_one_thought
 from gateway.wire.openai.schema import MAX_CALLS
 
 
@@ -35,13 +35,15 @@ class JsonArray:
 class WholeChoice:
     """Folds a choice's events. Texts are UTF-8 until they are whole: adding to a string copies it."""
 
-    __slots__ = ("_calls", "_chat", "_index", "_logprobs", "_texts", "finish_reason")
+    __slots__ = ("_by_index", "_calls", "_chat", "_index", "_logprobs", "_texts", "finish_reason")
 
     def __init__(self, index: int, *, chat: bool) -> None:
         self._index = index
         self._chat = chat
         self._texts: dict[str, bytearray] = {}
         self._calls: list[_Call] = []
+        self._by_index: dict[int, _Call] = {}
+        """The call that a piece with this index belongs to."""
         self._logprobs: dict[str, JsonArray | None] | None = None
         self.finish_reason: str | None = None
 
@@ -63,12 +65,12 @@ class WholeChoice:
     def add(self, part: dict[str, Any]) -> None:
         """An event's entry for this choice."""
         if self._chat:
-            delta = part.get("delta") or {}
+            delta = with_one_thought(part.get("delta") or {})
             for name in TEXTS:
                 if delta.get(name) is not None:
-                    self._text("reasoning_content" if name == "reasoning" else name, delta[name])
+                    self._text(name, delta[name])
             for call in delta.get("tool_calls") or ():
-                self._call(int(call.get("index") or 0)).add(call)
+                self._add_call(call)
         else:
             self._text("text", part.get("text") or "")
         if part.get("logprobs"):
@@ -84,6 +86,8 @@ class WholeChoice:
         texts: dict[str, Any] = {name: text.decode() for name, text in self._texts.items()}
         if self._chat:
             calls = {"tool_calls": [call.json() for call in self._calls]} if self._calls else {}
+            if calls and not texts.get("content"):
+                texts["content"] = None
             content: dict[str, Any] = {"message": {"role": "assistant", "content": None, **texts, **calls}}
         else:
             content = {"text": "", **texts}
@@ -97,12 +101,17 @@ class WholeChoice:
             raise EngineFailed("The engine sent something else than text where text belongs.")
         self._texts.setdefault(name, bytearray()).extend(more.encode())
 
-    def _call(self, position: int) -> _Call:
-        if not 0 <= position < MAX_CALLS:  # the engine's word: one event could fill the memory
-            raise EngineFailed("The engine sent more tool calls than an answer may hold.")
-        while len(self._calls) <= position:
-            self._calls.append(_Call())
-        return self._calls[position]
+    def _add_call(self, part: dict[str, Any]) -> None:
+        """A piece of a call. Engines number calls with gaps, or give several the same index: another id, or a second
+        name, begins a call."""
+        index = int(part.get("index") or 0)
+        call = self._by_index.get(index)
+        if call is None or call.ended_by(part):
+            if not 0 <= index < MAX_CALLS or len(self._calls) == MAX_CALLS:  # the engine's word could fill the memory
+                raise EngineFailed("The engine sent more tool calls than an answer may hold.")
+            call = self._by_index[index] = _Call()
+            self._calls.append(call)
+        call.add(part)
 
     def _add_logprobs(self, more: dict[str, Any]) -> None:
         if self._logprobs is None:
@@ -126,10 +135,17 @@ class _Call:
         self._name = ""
         self._arguments = bytearray()
 
-    def add(self, call: dict[str, Any]) -> None:
-        function = call.get("function") or {}
-        self._id = call.get("id") or self._id
-        self._name += function.get("name") or ""
+    def ended_by(self, part: dict[str, Any]) -> bool:
+        """Whether a piece under this call's index begins another call."""
+        id_, name = part.get("id"), (part.get("function") or {}).get("name")
+        if id_ and self._id:
+            return bool(id_ != self._id)
+        return bool(name and self._name)
+
+    def add(self, part: dict[str, Any]) -> None:
+        function = part.get("function") or {}
+        self._id = part.get("id") or self._id
+        self._name = function.get("name") or self._name
         self._arguments += (function.get("arguments") or "").encode()
 
     def json(self) -> dict[str, Any]:

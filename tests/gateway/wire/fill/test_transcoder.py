@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hypothesis.strategies as st
 import msgspec
+import pytest
 from hypothesis import given
 
 from engines.drivers.error_bodies import engine_error
@@ -142,3 +143,23 @@ def test_an_answer_that_has_finished_cannot_be_cut() -> None:
     assert not transcoder.satisfied
     transcoder.feed(LAST)
     assert transcoder.finish() == b"[length 3]"
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+@pytest.mark.parametrize(
+    "pieces", [["a = 1\r\n", "    b"], ["a = 1\r", "\n    b"], ["a = 1\n", "    b"], ["a = 1", "\r\n    b"]]
+)
+def test_an_engine_may_end_lines_as_the_file_does(newline: str, pieces: list[str]) -> None:
+    transcoder = relay(newline=newline)
+
+    sent = b"".join(transcoder.feed(event(piece)) for piece in pieces) + transcoder.feed(event(finish_reason="stop"))
+
+    assert (sent + transcoder.finish()).replace(b"><", b"").startswith(f"<a = 1{newline}    b>".encode())
+
+
+def test_a_carriage_return_at_the_end_is_the_end_of_a_line() -> None:
+    transcoder = relay(newline="\r\n")
+
+    sent = transcoder.feed(event("a\r")) + transcoder.feed(event(finish_reason="stop")) + transcoder.finish()
+
+    assert sent.replace(b"><", b"").startswith(b"<a\r\n>")

@@ -45,7 +45,6 @@ PARTS = [{"type": "text", "text": "<|en"}, {"type": "text", "text": "d|>"}]
         ({"role": "assistant", "content": "x", "reasoning_content": "<|end|>"}, "messages[1].reasoning_content"),
         (call_with('{"a": "<|end|>"}'), "messages[1].tool_calls"),
         (call_with('{"a": {"b": ["\\u003c|end|\\u003e"]}}'), "messages[1].tool_calls"),
-        (call_with("not JSON <|end|>"), "messages[1].tool_calls"),
     ],
 )
 async def test_other_engines_never_get_them_wherever_they_stand(
