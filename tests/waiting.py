@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import time
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Any, TypeVar, overload
 
 Value = TypeVar("Value")
 
@@ -15,7 +15,11 @@ GUARD_S = 60.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S, GROWTH = 0.002, 0.05, 1.5
 
 
-async def eventually(condition: Callable[[], Value | Awaitable[Value]], guard_s: float = GUARD_S) -> Value:
+@overload
+async def eventually(condition: Callable[[], Awaitable[Value | None]], guard_s: float = GUARD_S) -> Value: ...
+@overload
+async def eventually(condition: Callable[[], Value | None], guard_s: float = GUARD_S) -> Value: ...
+async def eventually(condition: Callable[[], Any], guard_s: float = GUARD_S) -> Any:
     """The first true value of the condition, which may be a coroutine function.
 
     Raises AssertionError after `guard_s` seconds, with the condition's last value.

@@ -1,0 +1,51 @@
+"""One of the project's own programs as a child process: it starts, a test waits until it serves, and it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from asyncio.subprocess import Process
+from collections.abc import AsyncIterator, Mapping
+
+import aiohttp
+
+from tests.deployment import ROOT
+from tests.waiting import GUARD_S, eventually
+
+START_S = 120.0
+"""A guard, not a measure: a start takes seconds of CPU, and many may start at once."""
+
+
+@contextlib.asynccontextmanager
+async def module_process(
+    module: str, *arguments: str, environment: Mapping[str, str], descriptors: int = 0
+) -> AsyncIterator[Process]:
+    """`python -m module arguments`, which SIGTERM ends. descriptors: its hard limit of open files, if not 0."""
+    limited = ("sh", "-c", f'ulimit -n {descriptors} && exec "$@"', "sh") if descriptors else ()
+    process = await asyncio.create_subprocess_exec(
+        *limited, sys.executable, "-m", module, *arguments, cwd=ROOT, env=environment
+    )
+    try:
+        yield process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.terminate()
+        try:
+            await asyncio.wait_for(process.wait(), GUARD_S)
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+
+
+async def answers(session: aiohttp.ClientSession, url: str, process: Process) -> None:
+    """Return once a GET of the URL is answered with 200. Raises AssertionError if the process ends before."""
+
+    async def answered() -> bool:
+        assert process.returncode is None, f"the process ended with {process.returncode}"
+        with contextlib.suppress(aiohttp.ClientError):
+            async with session.get(url) as response:
+                return response.status == 200
+        return False
+
+    await eventually(answered, START_S)
