@@ -64,6 +64,7 @@ docs: $(DEV)  ## write docs/reference, Grafana's boards and what commands print 
 	$(BIN)/python -m slipstream.reference docs/reference
 	$(BIN)/python -m infra.grafana
 	$(BIN)/python -m slipstream.printed_page docs/guides/plan.md docs/guides/launch-engines.md
+	$(BIN)/python -m tests.costs --page
 
 console: $(DEV)  ## check, test and build the console into gateway/console/dist (Node of the virtual environment)
 	PATH="$(CURDIR)/$(BIN):$$PATH" console/build.sh $(ARGS)

@@ -1,0 +1,43 @@
+"""`python -m tests.costs`: count what the operations of docs/reference/costs.md cost.
+
+Prints them as JSON. `--write`: keep the numbers in `counts.json` and write the page. `--page`: only the page.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+from tests.costs import still_clock
+
+ENVIRONMENT = {"PYTHONHASHSEED": "0", "PYTHONMALLOC": "", "PYTHONDEVMODE": "", "PYTHONASYNCIODEBUG": ""}
+"""Without which numbers would be others."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--write", action="store_true")
+    parser.add_argument("--page", action="store_true")
+    arguments = parser.parse_args()
+    if not arguments.page and any(os.environ.get(name, "") != value for name, value in ENVIRONMENT.items()):
+        os.execve(sys.executable, [sys.executable, "-m", "tests.costs", *sys.argv[1:]], os.environ | ENVIRONMENT)
+    if not arguments.page:
+        still_clock.install()
+        import msgspec
+
+        from tests.costs import kept
+        from tests.costs.operations import measured
+
+        costs = measured()
+        sys.stdout.buffer.write(msgspec.json.encode(costs) + b"\n")
+        if not arguments.write:
+            return
+        kept.write(costs)
+    from tests.costs.page import FILE, page
+
+    FILE.write_text(page())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,137 @@
+"""Costs as they are kept in `counts.json`, one set for each version of Python, and what differs from them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import msgspec
+
+FILE = Path(__file__).with_name("counts.json")
+VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
+TOLERANCE = 0.02
+SAME = 0.001
+"""By which, relatively, bytes may differ between two runs that called the same."""
+SHOWN = 12
+"""Functions that a failure names."""
+COMMAND = "python -m tests.costs --write"
+
+
+class Cost(msgspec.Struct, frozen=True):
+    """Of one operation. functions: calls by `file:name`; averages may be no whole numbers. bytes: what Python's
+    allocators were asked for. torch: PyTorch's operations among what those functions called."""
+
+    functions: dict[str, float]
+    bytes: float
+    torch: float = 0
+
+    @property
+    def calls(self) -> float:
+        """Of Python functions, all together."""
+        return round(sum(self.functions.values()), 2)
+
+    def minus(self, other: Cost) -> Cost:
+        names = self.functions.keys() | other.functions.keys()
+        functions = {name: self.functions.get(name, 0) - other.functions.get(name, 0) for name in names}
+        return Cost(functions, self.bytes - other.bytes, self.torch - other.torch)
+
+    def divided(self, by: int) -> Cost:
+        functions = {name: _rounded(calls / by) for name, calls in self.functions.items()}
+        return Cost({name: calls for name, calls in functions.items() if calls}, self.bytes / by, self.torch / by)
+
+    def kept(self) -> Cost:
+        """As it is written down: bytes, which differ by a few from run to run, to four digits."""
+        digits = 4 - len(str(int(self.bytes)))
+        return Cost(dict(sorted(self.functions.items())), int(round(self.bytes, digits)), _rounded(self.torch))
+
+
+def _rounded(number: float) -> float:
+    rounded = round(number, 3)
+    return int(rounded) if rounded == int(rounded) else rounded
+
+
+def read(version: str = VERSION) -> dict[str, Cost]:
+    """By operation; empty where this version of Python has none."""
+    return _kept().get(version, {})
+
+
+def write(costs: dict[str, Cost]) -> None:
+    """In the place of this version's."""
+    kept = _kept()
+    before = kept.get(VERSION, {})
+    kept[VERSION] = {name: _settled(before.get(name), cost.kept()) for name, cost in costs.items()}
+    FILE.write_text(_text(kept))
+
+
+def _kept() -> dict[str, dict[str, Cost]]:
+    return msgspec.json.decode(FILE.read_bytes(), type=dict[str, dict[str, Cost]]) if FILE.exists() else {}
+
+
+def _settled(before: Cost | None, now: Cost) -> Cost:
+    """What was written before, where only the last digit of the bytes differs."""
+    same = before is not None and (before.functions, before.torch) == (now.functions, now.torch)
+    return before if before is not None and same and abs(before.bytes / now.bytes - 1) < SAME else now
+
+
+def _text(kept: dict[str, dict[str, Cost]]) -> str:
+    """JSON whose lines a reader of a difference can follow."""
+    versions = []
+    for version, costs in sorted(kept.items()):
+        operations = []
+        for name, cost in costs.items():
+            by_file: dict[str, list[str]] = {}
+            for function, calls in cost.functions.items():
+                by_file.setdefault(function.partition(":")[0], []).append(f"{json.dumps(function)}: {calls:g}")
+            functions = ",\n".join(f"        {', '.join(entries)}" for entries in by_file.values())
+            numbers = f'"bytes": {cost.bytes:.0f}, "torch": {cost.torch:g}'
+            operations.append(
+                f'    {json.dumps(name)}: {{\n      {numbers},\n      "functions": {{\n{functions}\n      }}\n    }}'
+            )
+        versions.append(f"  {json.dumps(version)}: {{\n" + ",\n".join(operations) + "\n  }")
+    return "{\n" + ",\n".join(versions) + "\n}\n"
+
+
+def differences(kept: dict[str, Cost], counted: dict[str, Cost]) -> list[str]:
+    """One text for each number that is no longer within 2 % of the one that is kept; none: all are."""
+    texts = [f"{name}: is counted and not kept; write it down: {COMMAND}" for name in sorted(counted - kept.keys())]
+    texts += [f"{name}: is kept and not counted; drop it: {COMMAND}" for name in sorted(kept.keys() - counted)]
+    for name in [name for name in kept if name in counted]:
+        before, now = kept[name], counted[name]
+        for what, old, new in (
+            ("calls of Python functions", before.calls, now.calls),
+            ("bytes allocated", before.bytes, now.bytes),
+            ("operations of PyTorch", before.torch, now.torch),
+        ):
+            said = f"{_number(new)} {what}, {_number(old)} are kept ({_percent(old, new)})"
+            if new > old * (1 + TOLERANCE):
+                texts.append(f"{name}: {said}.\n{_grown(before, now)}")
+            elif new < old * (1 - TOLERANCE):
+                texts.append(f"{name}: only {said}. Lower the number, in the change that earned it: {COMMAND}")
+    return texts
+
+
+def _grown(before: Cost, now: Cost) -> str:
+    """Which functions are called more often, most first."""
+    more = {
+        name: difference
+        for name, calls in now.functions.items()
+        if (difference := round(calls - before.functions.get(name, 0), 3)) > 0
+    }
+    if not more:
+        return "  No function is called more often: some of those that are called allocate more."
+    lines = [
+        f"  {_number(more[name])} more call{'s' * (more[name] != 1)} of {name}"
+        for name in sorted(more, key=lambda name: (-more[name], name))
+    ]
+    if len(lines) > SHOWN:
+        lines[SHOWN:] = [f"  and {len(lines) - SHOWN} other functions"]
+    return "\n".join(lines)
+
+
+def _number(number: float) -> str:
+    return f"{number:,.0f}" if number >= 1_000 or number == int(number) else f"{number:,.2f}"
+
+
+def _percent(old: float, new: float) -> str:
+    return f"{(new / old - 1) * 100:+.1f} %" if old else "none before"

@@ -1,0 +1,150 @@
+"""An event loop without a network and without time: connections are made in memory, and no timer ever fires.
+
+What the other end of a connection sends arrives piece by piece, each once everything else that could run has run: as
+on an idle machine, and the same on a busy one. Peers are the test's own; a meter is paused while they run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from tests.costs.meter import Meter
+
+NOW_S = 1_000.0
+"""The loop's time, for ever."""
+
+
+class Peer:
+    """The other end of connections that are opened to an address."""
+
+    def received(self, data: bytes, wire: Wire) -> None:
+        """What the product wrote; answers by `wire.send`."""
+        raise NotImplementedError
+
+
+class Wire(asyncio.Transport):
+    """The product's end of a connection."""
+
+    def __init__(self, loop: MemoryLoop, protocol: Any, peer: Peer) -> None:
+        super().__init__()
+        self._loop_in_memory = loop
+        self._protocol = protocol
+        self._peer = peer
+        self._closing = False
+
+    def send(self, data: bytes) -> None:
+        """By the peer: arrives in its turn."""
+        self._loop_in_memory.arrivals.append((self._protocol.data_received, data))
+
+    def write(self, data: Any) -> None:
+        meter = self._loop_in_memory.meter
+        meter.pause()
+        self._peer.received(bytes(data), self)
+        meter.resume()
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return ("192.0.2.1", 40_000) if name in ("peername", "sockname") else default
+
+    def set_protocol(self, protocol: Any) -> None:
+        self._protocol = protocol
+
+    def get_protocol(self) -> Any:
+        return self._protocol
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        pass
+
+    def is_closing(self) -> bool:
+        return self._closing
+
+    def is_reading(self) -> bool:
+        return True
+
+    def pause_reading(self) -> None:
+        pass
+
+    def resume_reading(self) -> None:
+        pass
+
+    def close(self) -> None:
+        if not self._closing:
+            self._closing = True
+            self._loop_in_memory.call_soon(self._protocol.connection_lost, None)
+
+    def abort(self) -> None:
+        self.close()
+
+
+class MemoryLoop(asyncio.SelectorEventLoop):
+    """peers: by host, or by a Unix socket's path."""
+
+    def __init__(self, meter: Meter) -> None:
+        super().__init__()
+        self.meter = meter
+        self.peers: dict[str, Peer] = {}
+        self.arrivals: deque[tuple[Callable[[bytes], object], bytes]] = deque()
+        self._idle: list[asyncio.Future[None]] = []
+        self._thread = threading.get_ident()
+        loop: Any = self  # asyncio's own attributes, which its types do not show
+        loop._selector = _Selector(loop._selector)
+
+    def time(self) -> float:
+        return NOW_S
+
+    def connected(self, factory: Callable[[], Any], peer: Peer) -> tuple[Wire, Any]:
+        """A connection whose product's end is made by `factory`."""
+        protocol = factory()
+        wire = Wire(self, protocol, peer)
+        protocol.connection_made(wire)
+        return wire, protocol
+
+    async def create_connection(self, protocol_factory: Any, host: Any = None, port: Any = None, **_: Any) -> Any:
+        return self.connected(protocol_factory, self.peers[str(host)])
+
+    async def create_unix_connection(self, protocol_factory: Any, path: Any = None, **_: Any) -> Any:
+        return self.connected(protocol_factory, self.peers[str(path)])
+
+    def call_soon_threadsafe(  # type: ignore[override]
+        self, callback: Any, *arguments: Any, context: Any = None
+    ) -> asyncio.Handle:
+        if threading.get_ident() == self._thread:  # nobody has to be woken up
+            return self.call_soon(callback, *arguments, context=context)
+        return super().call_soon_threadsafe(callback, *arguments, context=context)
+
+    async def idle(self) -> None:
+        """Return once nothing is left to do and nothing to arrive."""
+        self.meter.pause()
+        waiting = self.create_future()
+        self._idle.append(waiting)
+        self.meter.resume()
+        await waiting
+
+    def _run_once(self) -> None:
+        loop: Any = self
+        if not loop._ready:
+            if self.arrivals:
+                receive, data = self.arrivals.popleft()
+                self.call_soon(receive, data)
+            elif self._idle:
+                self._idle.pop().set_result(None)
+        super()._run_once()  # type: ignore[misc]
+
+
+class _Selector:
+    """Looks at the loop's real files, its own pipe, only where there is nothing else to do."""
+
+    def __init__(self, selector: Any) -> None:
+        self._selector = selector
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._selector, name)
+
+    def select(self, timeout: float | None = None) -> Any:
+        return () if timeout == 0 else self._selector.select(timeout)

@@ -1,0 +1,125 @@
+"""Counts what one operation costs: the Python functions it calls, by name, and the bytes it allocates."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import sys
+import sysconfig
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from types import BuiltinFunctionType, CodeType, FrameType
+from typing import Any
+
+import msgspec
+
+from tests.costs.allocations import AllocatedBytes
+
+ROOTS = (
+    (f"{Path(__file__).parents[2] / 'tests'}/", "tests/"),
+    (f"{sysconfig.get_path('purelib')}/", ""),
+    (f"{Path(__file__).parents[2]}/", ""),
+    (f"{sysconfig.get_path('stdlib')}/", "python/"),
+    ("<frozen ", "python/<frozen "),
+)
+"""How files' paths begin, and what stands for that in names."""
+LOOP = tuple(f"python/{name}.py" for name in ("asyncio/base_events", "asyncio/events", "asyncio/selector_events"))
+"""The event loop's own, which in a deployment is uvloop's C."""
+
+
+class Count(msgspec.Struct):
+    """What was counted once. functions: calls by file and name; torch: operations of PyTorch that Python called."""
+
+    functions: Counter[str]
+    bytes: int = 0
+    torch: int = 0
+
+
+class Meter:
+    """Counts everything from `start` to `stop` but what goes on from a `pause` to its `resume`.
+
+    Calls and bytes are counted in turns of their own: a profile function makes the interpreter allocate.
+    """
+
+    def __init__(self) -> None:
+        self._allocated = AllocatedBytes()
+        self._calls: Counter[CodeType] = Counter()
+        self._torch = 0
+        self._before_bytes = 0
+        self._running = False
+        self._profiles = True
+
+    @contextlib.contextmanager
+    def for_bytes(self) -> Iterator[None]:
+        """Bytes are counted within it; else calls."""
+        with self._allocated.hooked():
+            self._profiles = False
+            yield
+            self._profiles = True
+
+    def start(self) -> None:
+        self._calls.clear()
+        self._torch, self._before_bytes = 0, self._allocated.total
+        self._running = True
+        self._switch(True)
+
+    def stop(self) -> Count:
+        """What was counted, of this thread."""
+        self._switch(False)
+        self._running = False
+        functions: Counter[str] = Counter()
+        for code, calls in self._calls.items():
+            if (name := _named(code)) is not None:
+                functions[name] += calls
+        return Count(functions, self._allocated.total - self._before_bytes, self._torch)
+
+    def pause(self) -> None:
+        """What follows is the test's own; not nested."""
+        if self._running:
+            self._switch(False)
+
+    def resume(self) -> None:
+        if self._running:
+            self._switch(True)
+
+    def _switch(self, on: bool) -> None:
+        if self._profiles:
+            sys.setprofile(self._profile if on else None)
+        else:
+            self._allocated.count(on)
+
+    def _profile(self, frame: FrameType, event: str, argument: Any) -> None:
+        if event == "call":
+            self._calls[frame.f_code] += 1
+        elif event == "c_call" and _is_torch(argument):
+            self._torch += 1
+
+
+@contextlib.contextmanager
+def no_collections() -> Iterator[None]:
+    """The collector runs when it likes, and a whole collection empties the free lists."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def _is_torch(function: BuiltinFunctionType) -> bool:
+    owner = function.__self__
+    kind = owner if isinstance(owner, type) else type(owner)
+    return kind.__module__.startswith("torch") or str(function.__module__).startswith("torch")
+
+
+def _named(code: CodeType) -> str | None:
+    """File and name; None for what is no part of the product's cost."""
+    path = code.co_filename
+    for root, instead in ROOTS:
+        if path.startswith(root):
+            path = instead + path[len(root) :]
+            break
+    if path.startswith("tests/") or path in LOOP:
+        return None
+    return f"{path}:{code.co_qualname}"

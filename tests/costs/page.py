@@ -1,0 +1,97 @@
+"""docs/reference/costs.md, from the numbers that are kept."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+from tests.costs.kept import Cost, read
+
+FILE = Path(__file__).parents[2] / "docs" / "reference" / "costs.md"
+VERSION = "3.11"
+"""The Python whose numbers are shown: the oldest that the product runs on."""
+OURS = frozenset({"contracts", "engines", "gateway", "router", "speculative", "telemetry"})
+ROOMS = frozenset({"engines", "gateway", "router"})
+"""Packages whose folders are shown one by one."""
+OPERATIONS = {
+    "chat request": "`POST /v1/chat/completions`, streamed, 16 tokens, each in an event and a read of its own: from "
+    "the bytes of the client's request to the last ones of its answer, with all books closed",
+    "streamed token": "one token more of that answer, passed through by the relay",
+    "decoded token": "the same from an engine whose events the relay decodes, because their JSON has spaces",
+    "completion": "`POST /v1/completions` with `suffix`, streamed, 16 tokens: a gap is laid out and filled",
+    "refused request": "the chat request, refused with 429 by a limit of its key, as a client that does not slow down "
+    "sends by the thousand",
+    "lease": "the router's core grants a place on one of eight replicas, hears of the first token and of the end",
+    "engine step, batch 1": "one step of the embedded engine with one sequence that decodes: two layers, computed by "
+    "PyTorch",
+    "engine step, batch 8": "the same with eight sequences",
+}
+"""By name: what is counted."""
+HEAD = """<!-- Written by `python -m tests.costs --page`; changes made here are lost. -->
+
+# Costs
+
+The operations of the hot paths, counted instead of timed: every machine counts the same, also a busy one.
+
+- **calls**: Python functions that were entered; a coroutine counts again whenever it goes on.
+- **bytes**: what Python's allocators were asked for, whether it was freed since or not.
+- **PyTorch**: operations that Python called.
+
+[A test](../../tests/costs/test_costs.py) counts them again. A number more than 2 % above the one kept here fails it,
+and it names the functions that are called more often. A number more than 2 % below fails it too, so that a change
+keeps what it has earned: `python -m tests.costs --write` writes the numbers down, by function in
+`tests/costs/counts.json`, and this page. `python -m tests.costs` prints them only.
+
+The gateway is a whole one in one process, without a network. The product's own are: the client's socket, the
+endpoint, a key in memory, limits of an organization and a key, the journal, the router's client and the engine's
+connection. Valkey, router, engine and client are answers made beforehand, and are not counted. Also not counted are
+the event loop (asyncio's in place of uvloop), syncing the disk, what is written to PostgreSQL later, and spans, for
+tracing is off. A token's cost is the difference between two streams, divided by the difference of their lengths.
+"""
+
+
+def page() -> str:
+    """The whole text."""
+    costs = read(VERSION)
+    lines = [HEAD, "| operation | calls | bytes | PyTorch | |", "|---|--:|--:|--:|---|"]
+    for name, what in OPERATIONS.items():
+        cost = costs[name]
+        torch = f"{cost.torch:,g}" if cost.torch else ""
+        lines.append(f"| {name} | {_number(cost.calls)} | {cost.bytes:,.0f} | {torch} | {what} |")
+    lines += ["", "## Calls by folder", ""]
+    lines.append(f"| | {' | '.join(OPERATIONS)} |")
+    lines.append(f"|---|{'--:|' * len(OPERATIONS)}")
+    by_folder = {name: _by_folder(costs[name]) for name in OPERATIONS}
+    folders = {folder for calls in by_folder.values() for folder in calls}
+    for folder in sorted(folders, key=lambda folder: ([-by_folder[name][folder] for name in OPERATIONS], folder)):
+        cells = [_share(by_folder[name][folder], costs[name].calls) for name in OPERATIONS]
+        lines.append(f"| {folder} | {' | '.join(cells)} |")
+    lines += ["", "## A streamed token's calls", "", "| function | calls |", "|---|--:|"]
+    functions = costs["streamed token"].functions
+    for function in sorted(functions, key=lambda function: (-functions[function], function)):
+        lines.append(f"| `{function}` | {_number(functions[function])} |")
+    return "\n".join(lines) + "\n"
+
+
+def _by_folder(cost: Cost) -> Counter[str]:
+    calls: Counter[str] = Counter()
+    for function, number in cost.functions.items():
+        calls[_folder(function.partition(":")[0])] += number  # type: ignore[assignment]  # averages
+    return calls
+
+
+def _folder(path: str) -> str:
+    package, _, rest = path.partition("/")
+    if package in ROOMS and "/" in rest:
+        return f"`{package}/{rest.partition('/')[0]}/`"
+    if package in OURS:
+        return f"`{package}/`"
+    return "Python's library" if package == "python" else "other packages"
+
+
+def _share(calls: float, of: float) -> str:
+    return f"{_number(round(calls, 2))} ({100 * calls / of:.0f} %)" if calls else ""
+
+
+def _number(number: float) -> str:
+    return f"{number:,.0f}" if number >= 100 or number == int(number) else f"{number:,.2f}"

@@ -1,0 +1,19 @@
+"""Puts clocks in the place of `time`'s that go on by a millisecond whenever they are looked at.
+
+Import it before everything else: what is measured of a request then has the same digits each time. They are C, for a
+function in Python would be counted.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+
+STEP_S = 2.0**-10
+"""Exact, so that differences are."""
+
+
+def install() -> None:
+    """For the rest of this process."""
+    for name, start_s in (("time", 1_800_000_000.0), ("monotonic", 1_000.0), ("perf_counter", 1_000.0)):
+        setattr(time, name, itertools.count(start_s, STEP_S).__next__)

@@ -1,0 +1,108 @@
+"""What hot paths cost does not creep: calls and bytes are counted, and held against the numbers that are kept."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from engines.http.event_splitter import EventSplitter
+from tests.costs.__main__ import ENVIRONMENT
+from tests.costs.kept import VERSION, Cost, differences, read
+from tests.costs.meter import Meter
+from tests.costs.page import FILE, OPERATIONS, page
+
+ROOT = Path(__file__).parents[2]
+KEPT = {"token": Cost({"a.py:feed": 50, "a.py:take": 49, "b.py:Relay.send": 1}, 10_000, 90)}
+
+
+def now(functions: dict[str, float], size: float = 10_000, torch: float = 90) -> list[str]:
+    """What is said when that is counted in place of `KEPT`. functions: those with other numbers."""
+    return differences(KEPT, {"token": Cost({**KEPT["token"].functions, **functions}, size, torch)})
+
+
+@pytest.mark.timeout(600)
+def test_no_operation_costs_other_than_what_is_kept() -> None:
+    kept = read()
+    if not kept:
+        pytest.skip(f"no numbers are kept for Python {VERSION}; write them down: python -m tests.costs --write")
+    environment = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR") if name in os.environ} | ENVIRONMENT
+    ran = subprocess.run([sys.executable, "-m", "tests.costs"], cwd=ROOT, env=environment, capture_output=True)
+    assert ran.returncode == 0, ran.stderr.decode()
+    counted = msgspec.json.decode(ran.stdout, type=dict[str, Cost])
+    assert counted.keys() == OPERATIONS.keys()
+    if different := differences(kept, counted):
+        pytest.fail("\n\n".join(different), pytrace=False)
+
+
+def test_functions_that_are_called_more_often_are_named_most_first() -> None:
+    (text,) = now({"b.py:Relay.send": 3, "a.py:feed": 51})
+    assert "103 calls of Python functions, 100 are kept (+3.0 %)" in text
+    assert text.splitlines()[1:] == ["  2 more calls of b.py:Relay.send", "  1 more call of a.py:feed"]
+
+
+def test_up_to_two_percent_more_or_less_are_borne() -> None:
+    assert now({"b.py:Relay.send": 3}) == []
+    assert now({"a.py:feed": 48}, 9_801, 91) == []
+
+
+def test_what_costs_less_has_its_number_lowered() -> None:
+    (text,) = now({"a.py:take": 20})
+    assert "only 71 calls of Python functions, 100 are kept (-29.0 %)" in text
+    assert "python -m tests.costs --write" in text
+
+
+def test_more_bytes_and_more_operations_are_told_without_more_calls() -> None:
+    size, torch = now({}, 10_201, 92)
+    assert "10,201 bytes allocated, 10,000 are kept (+2.0 %)" in size
+    assert "No function is called more often" in size
+    assert "92 operations of PyTorch, 90 are kept (+2.2 %)" in torch
+
+
+def test_an_operation_is_neither_new_nor_gone_unnoticed() -> None:
+    texts = differences(KEPT, {"lease": KEPT["token"]})
+    assert [text.partition(";")[0] for text in texts] == [
+        "lease: is counted and not kept",
+        "token: is kept and not counted",
+    ]
+
+
+def test_calls_are_counted_by_file_and_name_but_for_those_in_a_pause() -> None:
+    meter, splitter = Meter(), EventSplitter()
+    meter.start()
+    list(splitter.feed(b"data: 1\n\n"))
+    meter.pause()
+    list(splitter.feed(b"data: 2\n\n"))
+    meter.resume()
+    list(splitter.feed(b"data: 3\n\n"))
+    count = meter.stop()
+    list(splitter.feed(b"data: 4\n\n"))
+    twice = count.functions["engines/http/event_splitter.py:EventSplitter.feed"]
+    meter.start()
+    list(splitter.feed(b"data: 5\n\n"))
+    once = meter.stop().functions["engines/http/event_splitter.py:EventSplitter.feed"]
+    assert (twice, once) == (4, 2), "a generator is entered again for its end"
+
+
+@pytest.mark.parametrize("size", [10, 300, 70_000])
+def test_every_byte_that_is_asked_for_is_counted(size: int) -> None:
+    meter = Meter()
+
+    def counted(pieces: int) -> int:
+        places: list[bytes | None] = [None] * pieces
+        meter.start()
+        for at in range(pieces):
+            places[at] = bytes(size)
+        return meter.stop().bytes
+
+    with meter.for_bytes():
+        counted(20)
+        assert counted(20) - counted(10) == 10 * sys.getsizeof(bytes(size))
+
+
+def test_the_page_shows_what_is_kept() -> None:
+    assert FILE.read_text() == page(), "write it again: python -m tests.costs --page"
