@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-import itertools
-import os
 import shutil
-import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
@@ -16,15 +12,14 @@ from _pytest.nodeid import NodeId
 
 from infra.local.child import Child
 from infra.local.config import LocalConfig
-from infra.local.folders import APPLICATION_ROLE, DataFolder
-from infra.local.postgres import Postgres, create_database
+from infra.local.folders import DataFolder
+from infra.local.postgres import Postgres
 from infra.local.valkey import Valkey
-from migrations.run import upgrade
 from tests.database import OWNER
+from tests.databases import TEMPLATE, Databases, migrated, url
 from tests.examples import register_profiles
 from tests.sglang.server import MODELS, SGLangServer, settings, sglang_server
-
-_numbers = itertools.count(1)
+from tests.temporary import short_folder
 
 register_profiles()
 
@@ -48,13 +43,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(scope="session")
 def services_folder() -> Iterator[DataFolder]:
-    """The data folder of the session's servers, in a short path because unix sockets need one."""
-    path = Path(tempfile.mkdtemp(prefix="slip-"))
+    """The data folder of the session's servers."""
+    path = short_folder()
     folder = DataFolder(path)
     folder.prepare()
     yield folder
-    # A session's databases are some 100,000 files, on a busy disk minutes: more than the last test has to end within.
-    os.posix_spawnp("rm", ["rm", "-rf", str(path)], os.environ)
+    shutil.rmtree(path, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")
@@ -88,49 +82,58 @@ def valkey_url(valkey_server: Path) -> str:
 
 
 @pytest.fixture(scope="session")
-async def _migrated_template(postgres_server: Path) -> str:
-    """A database migrated once; the others are copies of it, which takes milliseconds instead of a second."""
-    name = "template_migrated"
-    await create_database(postgres_server, name)
-    upgrade(_url(postgres_server, name, OWNER), application_url=_url(postgres_server, name, APPLICATION_ROLE))
-    return name
+async def databases(postgres_server: Path) -> AsyncIterator[Databases]:
+    """The session's databases."""
+    made = await migrated(postgres_server)
+    yield made
+    await made.close()
 
 
 @pytest.fixture(scope="session")
-async def postgres_url(postgres_server: Path, _migrated_template: str) -> str:
+def _migrated_template(databases: Databases) -> str:
+    """The database that the others are copies of."""
+    return TEMPLATE
+
+
+@pytest.fixture(scope="session")
+async def postgres_url(databases: Databases) -> str:
     """URL of a migrated database shared by the session."""
-    return await _fresh(postgres_server, _migrated_template)
+    return await databases.copy()
 
 
 @pytest.fixture(scope="session")
-def new_postgres_url(postgres_server: Path, _migrated_template: str) -> Callable[[], Awaitable[str]]:
+def new_postgres_url(databases: Databases) -> Callable[[], Awaitable[str]]:
     """Makes migrated databases, for platforms that several test files share: a gateway writes its models into its
     database, which others must not follow."""
-    return functools.partial(_fresh, postgres_server, _migrated_template)
+    return databases.copy
 
 
 @pytest.fixture(scope="module")
-async def module_postgres_url(postgres_server: Path, _migrated_template: str) -> str:
+async def module_postgres_url(databases: Databases) -> AsyncIterator[str]:
     """URL of a migrated database of this test module's own."""
-    return await _fresh(postgres_server, _migrated_template)
+    taken = await databases.take()
+    yield taken
+    await databases.give_back(taken)
 
 
 @pytest.fixture
-async def fresh_postgres_url(postgres_server: Path, _migrated_template: str) -> str:
-    """URL of a migrated database of this test's own."""
-    return await _fresh(postgres_server, _migrated_template)
+async def fresh_postgres_url(databases: Databases) -> AsyncIterator[str]:
+    """URL of a migrated database of this test's own: empty, and with no connection but the test's."""
+    taken = await databases.take()
+    yield taken
+    await databases.give_back(taken)
 
 
 @pytest.fixture
-async def empty_postgres_url(postgres_server: Path) -> str:
+async def empty_postgres_url(databases: Databases) -> str:
     """URL of a database without any table, for tests of the migrations themselves."""
-    return await _fresh(postgres_server, "template1", OWNER)
+    return await databases.copy("template1", OWNER)
 
 
 @pytest.fixture
 def data_folder() -> Iterator[Path]:
     """An absent data folder with a short path."""
-    path = Path(tempfile.mkdtemp(prefix="slip-"))
+    path = short_folder()
     yield path / "d"
     shutil.rmtree(path, ignore_errors=True)
 
@@ -151,17 +154,7 @@ async def sglang(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SGLa
 async def _without_autovacuum(server: Path) -> None:
     """Its transactions, begun at any moment in the databases of other tests too, hold the horizon below which requests
     and events are read: what a test has written would be seen by its next look, not by its first."""
-    connection = await asyncpg.connect(_url(server, "postgres", OWNER))
+    connection = await asyncpg.connect(url(server, "postgres", OWNER))
     await connection.execute("ALTER SYSTEM SET autovacuum = off")
     await connection.execute("SELECT pg_reload_conf()")
     await connection.close()
-
-
-async def _fresh(server: Path, template: str, role: str = APPLICATION_ROLE) -> str:
-    name = f"test_{next(_numbers)}"
-    await create_database(server, name, template)
-    return _url(server, name, role)
-
-
-def _url(server: Path, database: str, role: str) -> str:
-    return f"postgresql://{role}@/{database}?host={server}"
