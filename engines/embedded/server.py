@@ -42,7 +42,7 @@ def main(
     Raises ConfigError when settings, model folder or port are wrong, and whatever broke the engine's thread.
     """
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    listener = _listen(config.host, config.port)
+    listener = listen(config.host, config.port)
     with contextlib.closing(listener), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(config, token, metrics_token, tracing or TracingConfig(), listener))
 
@@ -54,14 +54,17 @@ async def _serve(
     registry.register(EngineCollector(service))
     async with running_tracing(tracing, "engine", registry, instance=f"{service.name}-{os.getpid()}") as spans:
         app = App(service, token, metrics_token, None if spans is None else EngineSpans(spans, service.name))
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, service.stop)
         with metrics_server(registry, config.metrics, "engine.metrics"):
-            await _run(service, app, listener)
+            await run(service, app, listener)
     if service.failure is not None:
         raise service.failure
 
 
-async def _run(service: Service, app: App, listener: socket.socket) -> None:
-    """Serve until the engine is stopped or fails."""
+async def run(service: Service, app: App, listener: socket.socket) -> None:
+    """Serve until `service` is stopped or fails."""
     settings = uvicorn.Config(
         app,
         http="httptools",
@@ -73,9 +76,6 @@ async def _run(service: Service, app: App, listener: socket.socket) -> None:
         timeout_graceful_shutdown=5,
     )
     server = _Server(settings)
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, service.stop)
     logger.info("listening on http://%s:%d", *listener.getsockname()[:2])
     service.start()
     serving = asyncio.create_task(server.serve([listener]))
@@ -96,7 +96,8 @@ class _Server(uvicorn.Server):
         yield
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int) -> socket.socket:
+    """Raises ConfigError when the port cannot be had."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

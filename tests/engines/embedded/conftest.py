@@ -9,7 +9,8 @@ import openai
 import pytest
 import torch
 
-from tests.engines.embedded.engine_process import TOKEN, Process, healthy
+from tests.engines.embedded.engine_process import TOKEN, Process
+from tests.engines.embedded.served import Served, served
 from tests.engines.embedded.tiny import CONFIG, SHIPPED, random_weights, write_model
 
 
@@ -44,21 +45,17 @@ def start() -> Iterator[Callable[..., Process]]:
 
 
 @pytest.fixture(scope="module")
-def chat_engine() -> Iterator[Process]:
-    process = Process(model=str(SHIPPED / "slipstream-chat"), scheduler={"max_running": 8, "max_queued": 8})
-    yield process
-    process.child.kill()
-    process.child.communicate()
+async def chat_engine() -> AsyncIterator[Served]:
+    scheduler = {"max_running": 8, "max_queued": 8}
+    async with served(model=str(SHIPPED / "slipstream-chat"), scheduler=scheduler) as engine:
+        yield engine
 
 
 @pytest.fixture(scope="module")
-def code_engine() -> Iterator[Process]:
-    process = Process(
-        model=str(SHIPPED / "slipstream-code"), speculation={"method": "ngram", "governed": False, "ngram_least": 1}
-    )
-    yield process
-    process.child.kill()
-    process.child.communicate()
+async def code_engine() -> AsyncIterator[Served]:
+    speculation = {"method": "ngram", "governed": False, "ngram_least": 1}
+    async with served(model=str(SHIPPED / "slipstream-code"), speculation=speculation) as engine:
+        yield engine
 
 
 @pytest.fixture
@@ -68,14 +65,12 @@ async def session() -> AsyncIterator[aiohttp.ClientSession]:
 
 
 @pytest.fixture
-async def chat(chat_engine: Process) -> AsyncIterator[openai.AsyncOpenAI]:
-    await healthy(chat_engine)
+async def chat(chat_engine: Served) -> AsyncIterator[openai.AsyncOpenAI]:
     async with openai.AsyncOpenAI(base_url=f"{chat_engine.url}/v1", api_key=TOKEN, max_retries=0) as client:
         yield client
 
 
 @pytest.fixture
-async def code(code_engine: Process) -> AsyncIterator[openai.AsyncOpenAI]:
-    await healthy(code_engine)
+async def code(code_engine: Served) -> AsyncIterator[openai.AsyncOpenAI]:
     async with openai.AsyncOpenAI(base_url=f"{code_engine.url}/v1", api_key=TOKEN, max_retries=0) as client:
         yield client

@@ -1,11 +1,11 @@
-"""Everything an OpenAI client may send, through a real engine process."""
+"""Everything an OpenAI client may send, through an engine that serves."""
 
 from __future__ import annotations
 
 import json
 import re
 import shutil
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,8 @@ from engines.drivers.embedded import EmbeddedDriver
 from engines.tokenizer.tokenizer import Tokenizer
 from gateway.wire.openai.collect import Collector
 from tests.engines.embedded import naive_llama
-from tests.engines.embedded.engine_process import TOKEN, Process, healthy
+from tests.engines.embedded.engine_process import TOKEN
+from tests.engines.embedded.served import Served, served
 from tests.engines.embedded.tiny import CONFIG, SHIPPED, random_weights
 
 TEMPLATE = (
@@ -60,37 +61,32 @@ SCHEMA = {
 
 
 @pytest.fixture(scope="module")
-def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
+async def engine(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
     """The shipped chat model with a template that takes tools."""
     folder = tmp_path_factory.mktemp("tools") / "talker"
     shutil.copytree(SHIPPED / "slipstream-chat", folder)
     path = folder / "tokenizer_config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "chat_template": TEMPLATE}))
-    process = Process(model=str(folder), grammar={"max_schema_bytes": 2000})
-    yield process
-    process.child.kill()
-    process.child.communicate()
+    async with served(model=str(folder), grammar={"max_schema_bytes": 2000}) as engine:
+        yield engine
 
 
 @pytest.fixture
-async def client(process: Process) -> AsyncIterator[openai.AsyncOpenAI]:
-    await healthy(process)
-    async with openai.AsyncOpenAI(base_url=f"{process.url}/v1", api_key=TOKEN, max_retries=0) as client:
+async def client(engine: Served) -> AsyncIterator[openai.AsyncOpenAI]:
+    async with openai.AsyncOpenAI(base_url=f"{engine.url}/v1", api_key=TOKEN, max_retries=0) as client:
         yield client
 
 
 @pytest.fixture(scope="module")
-def random_process(tiny_model: Path) -> Iterator[Process]:
-    process = Process(model=str(tiny_model), name="tiny", kv={"budget_bytes": 4_000_000, "page_tokens": 4})
-    yield process
-    process.child.kill()
-    process.child.communicate()
+async def random_engine(tiny_model: Path) -> AsyncIterator[Served]:
+    kv = {"budget_bytes": 4_000_000, "page_tokens": 4}
+    async with served(model=str(tiny_model), name="tiny", kv=kv) as engine:
+        yield engine
 
 
 @pytest.fixture
-async def tiny(random_process: Process) -> AsyncIterator[openai.AsyncOpenAI]:
-    await healthy(random_process)
-    async with openai.AsyncOpenAI(base_url=f"{random_process.url}/v1", api_key=TOKEN, max_retries=0) as client:
+async def tiny(random_engine: Served) -> AsyncIterator[openai.AsyncOpenAI]:
+    async with openai.AsyncOpenAI(base_url=f"{random_engine.url}/v1", api_key=TOKEN, max_retries=0) as client:
         yield client
 
 
@@ -322,14 +318,13 @@ async def test_best_of_keeps_the_likeliest_and_counts_all(tiny: openai.AsyncOpen
     assert best.usage.completion_tokens == 36
 
 
-async def test_a_form_that_becomes_too_much_ends_with_an_error_and_not_as_if_it_were_done(process: Process) -> None:
-    await healthy(process)
+async def test_a_form_that_becomes_too_much_ends_with_an_error_and_not_as_if_it_were_done(engine: Served) -> None:
     # a long easy part, so that the stream has begun when the grammar becomes too wide
     wide = " | ".join(f'"{number}" root' for number in range(4000))
     ebnf = f'root ::= {"easy " * 200}({wide})\neasy ::= "x" | "y"'
     body = {"model": "talker", "messages": ASK, "ebnf": ebnf, "max_tokens": 900}
     headers = {"authorization": f"Bearer {TOKEN}"}
-    url = f"{process.url}/v1/chat/completions"
+    url = f"{engine.url}/v1/chat/completions"
     async with aiohttp.ClientSession(headers=headers) as session:
         async with session.post(url, json=body) as answer:
             assert answer.status == 400
@@ -357,10 +352,7 @@ CALLER = Caller("11111111-1111-1111-1111-111111111111", "22222222-2222-2222-2222
         TextPrompt(((5, 6, 7),), echo=True),
     ],
 )
-async def test_what_the_driver_writes_is_what_the_engine_takes(
-    process: Process, prompt: ChatPrompt | TextPrompt
-) -> None:
-    await healthy(process)
+async def test_what_the_driver_writes_is_what_the_engine_takes(engine: Served, prompt: ChatPrompt | TextPrompt) -> None:
     sampling = GenerationSampling(
         200, seed=1, stop=("#",), logit_bias={"7": -1.0}, logprobs=2, frequency_penalty=0.1, presence_penalty=0.1
     )
@@ -370,7 +362,7 @@ async def test_what_the_driver_writes_is_what_the_engine_takes(
     collector = Collector("id", "m", 1)
     async with (
         aiohttp.ClientSession(headers=headers) as session,
-        session.request(asked.method, process.url + asked.path, data=asked.body) as answer,
+        session.request(asked.method, engine.url + asked.path, data=asked.body) as answer,
     ):
         assert answer.status == 200, await answer.text()
         collector.feed(await answer.read())
@@ -421,13 +413,12 @@ async def test_what_the_driver_writes_is_what_the_engine_takes(
         ({"structural_tag": "{}"}, "structural_tag"),
     ],
 )
-async def test_what_cannot_be_served_is_refused_by_name(process: Process, change: dict[str, Any], param: str) -> None:
-    await healthy(process)
+async def test_what_cannot_be_served_is_refused_by_name(engine: Served, change: dict[str, Any], param: str) -> None:
     body = {"model": "talker", "messages": ASK, **change}
     headers = {"authorization": f"Bearer {TOKEN}"}
     async with (
         aiohttp.ClientSession(headers=headers) as session,
-        session.post(f"{process.url}/v1/chat/completions", json=body) as answer,
+        session.post(f"{engine.url}/v1/chat/completions", json=body) as answer,
     ):
         error = await answer.json()
         assert (answer.status, error["param"]) == (400, param), error
@@ -445,12 +436,11 @@ async def test_what_cannot_be_served_is_refused_by_name(process: Process, change
         ({"tools": [CLOCK]}, "tools"),
     ],
 )
-async def test_completions_refuse_by_name_too(process: Process, change: dict[str, Any], param: str) -> None:
-    await healthy(process)
+async def test_completions_refuse_by_name_too(engine: Served, change: dict[str, Any], param: str) -> None:
     body = {"model": "talker", "prompt": "x", **change}
     headers = {"authorization": f"Bearer {TOKEN}"}
     async with (
         aiohttp.ClientSession(headers=headers) as session,
-        session.post(f"{process.url}/v1/completions", json=body) as answer,
+        session.post(f"{engine.url}/v1/completions", json=body) as answer,
     ):
         assert (answer.status, (await answer.json())["param"]) == (400, param)

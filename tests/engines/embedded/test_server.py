@@ -1,4 +1,4 @@
-"""Answers of a real engine process, asked with the `openai` package."""
+"""Answers of an engine, asked with the `openai` package."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ import openai
 import pytest
 
 from engines.tokenizer.tokenizer import Tokenizer
-from tests.engines.embedded.engine_process import QUESTION, Process, healthy
+from tests.engines.embedded.engine_process import QUESTION
 from tests.engines.embedded.peft_folder import write_adapter
+from tests.engines.embedded.served import Served
 from tests.engines.embedded.tiny import SHIPPED
 
 
@@ -75,7 +76,7 @@ async def test_a_prompt_asked_again_is_reported_as_cached(code: openai.AsyncOpen
 
 
 async def test_guesses_are_counted_and_a_request_can_refuse_them(
-    code_engine: Process, code: openai.AsyncOpenAI, session: aiohttp.ClientSession
+    code_engine: Served, code: openai.AsyncOpenAI, session: aiohttp.ClientSession
 ) -> None:
     async def ask(speculation: bool) -> tuple[str, float]:
         answer = await code.completions.create(
@@ -171,9 +172,8 @@ async def test_a_control_string_in_user_text_stays_text(chat: openai.AsyncOpenAI
     ],
 )
 async def test_what_is_wrong_is_refused_by_name(
-    chat_engine: Process, session: aiohttp.ClientSession, change: dict[str, Any], param: str, status: int
+    chat_engine: Served, session: aiohttp.ClientSession, change: dict[str, Any], param: str, status: int
 ) -> None:
-    await healthy(chat_engine)
     body = {"model": "slipstream-chat", "messages": QUESTION, **change}
     async with session.post(f"{chat_engine.url}/v1/chat/completions", json=body) as answer:
         error = await answer.json()
@@ -184,7 +184,7 @@ async def test_what_is_wrong_is_refused_by_name(
 
 
 async def test_an_adapter_answers_from_its_loading_to_its_unloading(
-    chat_engine: Process, chat: openai.AsyncOpenAI, session: aiohttp.ClientSession, tmp_path: Path
+    chat_engine: Served, chat: openai.AsyncOpenAI, session: aiohttp.ClientSession, tmp_path: Path
 ) -> None:
     folder = write_adapter(tmp_path / "a", SHIPPED / "slipstream-chat", lora_alpha=200)
 
@@ -213,7 +213,7 @@ async def test_an_adapter_answers_from_its_loading_to_its_unloading(
 
 
 async def test_a_request_outlives_the_unloading_of_its_adapter(
-    chat_engine: Process, chat: openai.AsyncOpenAI, session: aiohttp.ClientSession, tmp_path: Path
+    chat_engine: Served, chat: openai.AsyncOpenAI, session: aiohttp.ClientSession, tmp_path: Path
 ) -> None:
     folder = write_adapter(tmp_path / "a", SHIPPED / "slipstream-chat")
     named = {"lora_name": "lora-leaves", "lora_path": str(folder)}
@@ -225,7 +225,7 @@ async def test_a_request_outlives_the_unloading_of_its_adapter(
         "messages": QUESTION,
         "extra_body": {"lora_path": "lora-leaves"},
     }
-    stream = await chat.chat.completions.create(**asked, max_tokens=500, logit_bias={"5": 100}, stream=True)
+    stream = await chat.chat.completions.create(**asked, max_tokens=200, logit_bias={"5": 100}, stream=True)
     await anext(stream)
 
     async def unload() -> int:

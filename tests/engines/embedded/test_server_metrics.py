@@ -1,4 +1,4 @@
-"""Metrics of a real engine process."""
+"""Metrics of an engine that serves."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
 
 from engines.embedded.config import SchedulerConfig
-from tests.engines.embedded.engine_process import Process, healthy
+from tests.engines.embedded.served import Served
 
 
-async def test_metrics_have_sglangs_names(chat_engine: Process, session: aiohttp.ClientSession) -> None:
-    await healthy(chat_engine)
+async def test_metrics_have_sglangs_names(chat_engine: Served, session: aiohttp.ClientSession) -> None:
     async with session.get(f"{chat_engine.url}/metrics") as answer:
         body = await answer.text()
     for name in (
@@ -30,8 +29,7 @@ async def test_metrics_have_sglangs_names(chat_engine: Process, session: aiohttp
     assert "sglang:step_seconds_bucket" in body
 
 
-async def test_stages_of_a_request_are_told(chat_engine: Process, session: aiohttp.ClientSession) -> None:
-    await healthy(chat_engine)
+async def test_stages_of_a_request_are_told(chat_engine: Served, session: aiohttp.ClientSession) -> None:
 
     async def counts() -> dict[str, float]:
         async with session.get(f"{chat_engine.url}/metrics") as answer:

@@ -1,16 +1,16 @@
-"""Requests of a real engine process by id: aborted, left, asked about afterwards, too many."""
+"""Requests of an engine by id: aborted, left, asked about afterwards, too many."""
 
 from __future__ import annotations
 
 import aiohttp
 
-from tests.engines.embedded.engine_process import Process, events, healthy, stream_of, usage_of
+from tests.engines.embedded.engine_process import events, stream_of, usage_of
+from tests.engines.embedded.served import Served
 
 
 async def test_an_abort_ends_the_stream_with_the_exact_count(
-    chat_engine: Process, session: aiohttp.ClientSession
+    chat_engine: Served, session: aiohttp.ClientSession
 ) -> None:
-    await healthy(chat_engine)
     answer = await stream_of(session, chat_engine.url, "req_abort")
     await answer.content.readline()
     async with session.post(f"{chat_engine.url}/abort_request", json={"rid": "req_abo"}) as aborted:
@@ -25,10 +25,9 @@ async def test_an_abort_ends_the_stream_with_the_exact_count(
 
 
 async def test_how_long_a_schema_took_to_be_compiled_is_told_with_the_answer(
-    chat_engine: Process, session: aiohttp.ClientSession
+    chat_engine: Served, session: aiohttp.ClientSession
 ) -> None:
     """Once for a schema: the second request finds it compiled. One without a schema has none."""
-    await healthy(chat_engine)
     names = [f"name_{number:03d}" for number in range(150)]
     schema = {"type": "object", "properties": {"city": {"type": "string", "enum": names}}, "required": ["city"]}
     form = {"type": "json_schema", "json_schema": {"name": "c", "schema": schema, "strict": True}}
@@ -43,9 +42,8 @@ async def test_how_long_a_schema_took_to_be_compiled_is_told_with_the_answer(
 
 
 async def test_a_request_that_comes_behind_its_own_abort_uses_nothing(
-    chat_engine: Process, session: aiohttp.ClientSession
+    chat_engine: Served, session: aiohttp.ClientSession
 ) -> None:
-    await healthy(chat_engine)
     async with session.post(f"{chat_engine.url}/abort_request", json={"rid": "req_overtaken"}) as aborted:
         assert aborted.status == 200
     async with await stream_of(session, chat_engine.url, "req_overtaken2") as other:
@@ -58,8 +56,7 @@ async def test_a_request_that_comes_behind_its_own_abort_uses_nothing(
         assert again.status == 200, "that counts once"
 
 
-async def test_a_client_that_leaves_aborts_its_request(chat_engine: Process, session: aiohttp.ClientSession) -> None:
-    await healthy(chat_engine)
+async def test_a_client_that_leaves_aborts_its_request(chat_engine: Served, session: aiohttp.ClientSession) -> None:
     answer = await stream_of(session, chat_engine.url, "req_gone")
     await answer.content.readline()
     answer.close()
@@ -68,16 +65,14 @@ async def test_a_client_that_leaves_aborts_its_request(chat_engine: Process, ses
     assert 0 < found["usage"]["completion_tokens"] < 2000
 
 
-async def test_usage_of_an_unknown_request_is_404(chat_engine: Process, session: aiohttp.ClientSession) -> None:
-    await healthy(chat_engine)
+async def test_usage_of_an_unknown_request_is_404(chat_engine: Served, session: aiohttp.ClientSession) -> None:
     status, error = await usage_of(session, chat_engine.url, "nobody")
     assert (status, error["object"]) == (404, "error")
 
 
 async def test_a_full_queue_answers_503_and_an_id_in_use_400(
-    chat_engine: Process, session: aiohttp.ClientSession
+    chat_engine: Served, session: aiohttp.ClientSession
 ) -> None:
-    await healthy(chat_engine)
     first = await stream_of(session, chat_engine.url, "req_full", n=16)
     await first.content.readline()
     async with await stream_of(session, chat_engine.url, "req_more") as second:
@@ -96,13 +91,12 @@ async def test_a_full_queue_answers_503_and_an_id_in_use_400(
     )
 
 
-async def test_flushing_the_cache_forgets_a_prompt(code_engine: Process, session: aiohttp.ClientSession) -> None:
+async def test_flushing_the_cache_forgets_a_prompt(code_engine: Served, session: aiohttp.ClientSession) -> None:
     async def cached() -> int:
         body = {"model": "slipstream-code", "prompt": list(range(300, 364)), "max_tokens": 1}
         async with session.post(f"{code_engine.url}/v1/completions", json=body) as answer:
             return int((await answer.json())["usage"]["prompt_tokens_details"]["cached_tokens"])
 
-    await healthy(code_engine)
     await cached()
     assert await cached() == 63
     async with session.post(f"{code_engine.url}/flush_cache") as answer:

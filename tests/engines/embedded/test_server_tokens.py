@@ -1,9 +1,8 @@
-"""What each of a real engine process's tokens opens."""
+"""What each of an engine's tokens opens."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import aiohttp
@@ -18,13 +17,11 @@ from router.core.decisions import ProbeGeneration
 from router.core.events import GenerationProbed, Probe
 from router.generation_probe import GenerationProber
 from router.health import Target
-from tests.deployment import free_port
-from tests.engines.embedded.engine_process import QUESTION, TOKEN, Process, healthy
-from tests.engines.embedded.tiny import SHIPPED
+from tests.engines.embedded.engine_process import QUESTION, TOKEN
+from tests.engines.embedded.served import Served
 
 
-async def test_only_health_is_open_without_the_token(chat_engine: Process) -> None:
-    await healthy(chat_engine)
+async def test_only_health_is_open_without_the_token(chat_engine: Served) -> None:
     async with aiohttp.ClientSession() as session:
         for path in ("/metrics", "/v1/models", "/v1/loads", "/get_model_info", "/usage?rid=x", "/nowhere"):
             async with session.get(chat_engine.url + path) as answer:
@@ -33,24 +30,7 @@ async def test_only_health_is_open_without_the_token(chat_engine: Process) -> No
             assert answer.status == 401
 
 
-async def test_the_metrics_port_shows_the_same_without_a_token(start: Callable[..., Process]) -> None:
-    port = free_port()
-    engine = start(model=str(SHIPPED / "slipstream-chat"), metrics={"port": port})
-    await healthy(engine)
-    async with aiohttp.ClientSession() as session:
-        async with session.get(f"http://127.0.0.1:{port}/metrics") as answer:
-            open_text = await answer.text()
-        async with session.get(f"{engine.url}/metrics", headers={"authorization": "Bearer metrics"}) as answer:
-            guarded_text = await answer.text()
-
-    def names(text: str) -> set[str]:
-        return {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE sglang:")}
-
-    assert names(open_text) == names(guarded_text) != set()
-
-
-async def test_the_metrics_token_opens_counters_and_nothing_that_computes_or_tells(chat_engine: Process) -> None:
-    await healthy(chat_engine)
+async def test_the_metrics_token_opens_counters_and_nothing_that_computes_or_tells(chat_engine: Served) -> None:
     body = {"model": "slipstream-chat", "messages": QUESTION, "max_tokens": 1}
     async with aiohttp.ClientSession(headers={"authorization": "Bearer metrics"}) as session:
         for path in ("/health", "/metrics", "/v1/loads"):
@@ -83,9 +63,8 @@ ONE = [{"role": "user", "content": "1"}]
     ],
 )  # fmt: skip
 async def test_the_metrics_token_opens_one_token_and_no_more(
-    chat_engine: Process, extra: dict[str, Any], status: int
+    chat_engine: Served, extra: dict[str, Any], status: int
 ) -> None:
-    await healthy(chat_engine)
     async with (
         aiohttp.ClientSession(headers={"authorization": "Bearer metrics"}) as session,
         session.post(f"{chat_engine.url}/v1/chat/completions", json={"messages": ONE, **PROBE, **extra}) as answer,
@@ -94,9 +73,8 @@ async def test_the_metrics_token_opens_one_token_and_no_more(
 
 
 @pytest.mark.parametrize("tier", list(Tier))
-async def test_the_routers_probe_finds_an_embedded_engine_well(chat_engine: Process, tier: Tier) -> None:
+async def test_the_routers_probe_finds_an_embedded_engine_well(chat_engine: Served, tier: Tier) -> None:
     """With the keys that `slipstream router` has, over the engine's own port."""
-    await healthy(chat_engine)
     pool = Pool("p", "embedded", (Replica("r", chat_engine.url),))
     keys = EngineKeys(lambda: TOKEN, {}, lambda: "metrics")
     keys.follow((pool,))
