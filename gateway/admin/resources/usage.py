@@ -200,6 +200,16 @@ class TotalsQuery(Filters, frozen=True, kw_only=True):
     """Of any of these."""
     key_id: Annotated[list[UUID], Meta(max_length=MOST_OWNERS)] = field(default_factory=list)
 
+    def require_utc_days(self) -> None:
+        """Raise InvalidField for a midnight of another zone: the days there are would hold hours outside the period."""
+        for name, value in (("start", self.start), ("end", self.end)):
+            if value is not None and value.utcoffset() and value.astimezone(UTC) != midnight(value.astimezone(UTC)):
+                raise InvalidField(
+                    f"Invalid value for '{name}': days are counted in UTC, and this moment of another zone lies within "
+                    "one. Give it in UTC, or ask for 'bucket=hour' and add up the hours of your days.",
+                    param=name,
+                )
+
 
 class EventsQuery(Filters, frozen=True, kw_only=True):
     """Single attempts."""
@@ -259,6 +269,8 @@ async def _totals(call: AdminCall, query: TotalsQuery, organization_id: UUID | N
     begin, end = query.period()
     if query.bucket is Bucket.HOUR and end - begin > MOST_HOURS:
         raise InvalidField("Invalid value for 'bucket': hours are told for 32 days at most.", param="bucket")
+    if query.bucket is Bucket.DAY:
+        query.require_utc_days()
     wanted = [f"{group.value}_id" if group in OWNERS else group.value for group in query.group_by]
     owners = {"organization_id": organization_id, **query.named()}
     several = {"project_id": query.project_id, "key_id": query.key_id}

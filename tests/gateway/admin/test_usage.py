@@ -259,6 +259,21 @@ async def test_what_cannot_be_asked_is_refused_by_name(books: AttemptRecord, pat
     assert (answer.status, answer.body["error"]["param"]) == (400, param), answer
 
 
+async def test_days_of_another_zone_are_refused_and_their_hours_are_exact(books: AttemptRecord) -> None:
+    day = "start=2026-03-01T00:00:00%2B09:00&end=2026-03-02T00:00:00%2B09:00"
+    refused = await books.client.ask("GET", f"/organizations/{books.id}/usage?{day}&bucket=day")
+    assert (refused.status, refused.body["error"]["param"]) == (400, "start")
+    assert "bucket=hour" in refused.body["error"]["message"]
+
+    hours = await books.pages(f"/usage?{day}&bucket=hour&limit=30")
+
+    begin = datetime(2026, 2, 28, 15, tzinfo=UTC).timestamp()
+    wanted = [one for one in books.rows if one.billed and begin <= one.opened.opened_at < begin + 86_400]
+    assert sum(hour["requests"] for hour in hours) == len(wanted) > 0
+    same = "start=2026-03-01T09:00:00%2B09:00&end=2026-03-02T09:00:00%2B09:00"
+    assert (await books.client.ask("GET", f"/organizations/{books.id}/usage?{same}&bucket=day")).status == 200
+
+
 @pytest.mark.parametrize("month", ["2026-13", "2026-1", "1999-01", "x", "2026-11-01"])
 async def test_no_such_month(books: AttemptRecord, month: str) -> None:
     answer = await books.client.ask("GET", f"{books.path}/invoices/{month}")
