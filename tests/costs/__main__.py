@@ -12,7 +12,7 @@ import sys
 from tests.costs import still_clock
 
 ENVIRONMENT = {"PYTHONHASHSEED": "0", "PYTHONMALLOC": "", "PYTHONDEVMODE": "", "PYTHONASYNCIODEBUG": ""}
-"""Without which numbers would be others."""
+"""Each of these changes the numbers."""
 
 
 def main() -> None:

@@ -16,9 +16,9 @@ from collections.abc import Iterator
 from llvmlite import binding
 
 MEM, OBJ = 1, 2
-"""Of CPython's `PyMemAllocatorDomain`."""
+"""Two of CPython's `PyMemAllocatorDomain`."""
 COUNTS, BYTES, CONTEXT, MALLOC, CALLOC, REALLOC, FREE, WORDS = range(8)
-"""Where each stands in a hook's words: 1 while it counts, the sum, and the allocator behind it."""
+"""Positions in a hook's words: 1 while the hook counts, the sum, and the allocator behind the hook."""
 _COUNTED = """
 define private void @note(ptr %hook, i64 %size) alwaysinline {
   %counts = load i64, ptr %hook
@@ -69,19 +69,19 @@ define void @free_passed_on(ptr %hook, ptr %block) {
 
 
 class _Allocator(ctypes.Structure):
-    """`PyMemAllocatorEx`."""
+    """The C API's `PyMemAllocatorEx`."""
 
     _fields_ = [(name, ctypes.c_void_p) for name in ("context", "malloc", "calloc", "realloc", "free")]
 
 
 class AllocatedBytes:
-    """Requested so far while `count` was on. Used within `hooked`."""
+    """The bytes that were requested while `count` was on. Use it within `hooked`."""
 
     def __init__(self) -> None:
         self._hooks = {domain: array("q", bytes(8 * WORDS)) for domain in (MEM, OBJ)}
 
     def count(self, on: bool) -> None:
-        """Allocates nothing."""
+        """Switch counting, without an allocation."""
         for hook in self._hooks.values():
             hook[COUNTS] = on
 
@@ -91,7 +91,7 @@ class AllocatedBytes:
 
     @contextlib.contextmanager
     def hooked(self) -> Iterator[None]:
-        """Stand before the allocators; blocks may outlive it, they are the allocators' own."""
+        """Put the hook before the allocators. Blocks may outlive the hook, for the allocators own them."""
         engine = _compiled()
         functions = [engine.get_function_address(f"{name}_counted") for name in ("malloc", "calloc", "realloc")]
         functions.append(engine.get_function_address("free_passed_on"))

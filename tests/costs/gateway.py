@@ -98,7 +98,7 @@ KEY = KeyRecord(Caller("organization", "project", "key"), Levels.of("organizatio
 
 
 class MemoryGateway:
-    """Made by `memory_gateway`."""
+    """A running gateway and what surrounds it; `memory_gateway` makes one."""
 
     def __init__(self, secret: str, valkey: MemoryValkey, engine: MemoryEngine, client: MemoryClient) -> None:
         self.valkey = valkey
@@ -107,7 +107,7 @@ class MemoryGateway:
         self._secret = secret
 
     def request(self, path: str, **fields: Any) -> bytes:
-        """As a client's library writes it."""
+        """The request's bytes as a client's library writes them."""
         body = msgspec.json.encode(fields)
         head = (
             f"POST {path} HTTP/1.1\r\nHost: localhost:8000\r\nAccept: application/json\r\n"
@@ -118,7 +118,7 @@ class MemoryGateway:
 
 
 class _CommitsAtOnce(Committer):
-    """In the thread of whoever submits."""
+    """A committer that commits in the thread of its caller."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -138,7 +138,7 @@ class _NothingSynced(Disk):
 
 @contextlib.asynccontextmanager
 async def memory_gateway(loop: MemoryLoop) -> AsyncIterator[MemoryGateway]:
-    """On the loop that runs."""
+    """Start a gateway on `loop`, which has to be the running one."""
     registry, config = CollectorRegistry(), GatewayConfig()
     metrics, file_metrics = GatewayMetrics(registry), FileMetrics(registry)
     engines = {

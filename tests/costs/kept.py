@@ -12,14 +12,14 @@ FILE = Path(__file__).with_name("counts.json")
 VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
 TOLERANCE = 0.02
 SAME = 0.001
-"""By which, relatively, bytes may differ between two runs that called the same."""
+"""The relative difference of bytes between two runs of the same code."""
 SHOWN = 12
-"""Functions that a failure names."""
+"""How many functions a failure names."""
 COMMAND = "python -m tests.costs --write"
 
 
 class Cost(msgspec.Struct, frozen=True):
-    """Of one operation. functions: calls by `file:name`; averages may be no whole numbers. bytes: what Python's
+    """One operation's cost. functions: calls by `file:name`; averages may be no whole numbers. bytes: what Python's
     allocators were asked for. torch: PyTorch's operations among what those functions called."""
 
     functions: dict[str, float]
@@ -28,7 +28,7 @@ class Cost(msgspec.Struct, frozen=True):
 
     @property
     def calls(self) -> float:
-        """Of Python functions, all together."""
+        """The calls of all functions together."""
         return round(sum(self.functions.values()), 2)
 
     def minus(self, other: Cost) -> Cost:
@@ -41,7 +41,7 @@ class Cost(msgspec.Struct, frozen=True):
         return Cost({name: calls for name, calls in functions.items() if calls}, self.bytes / by, self.torch / by)
 
     def kept(self) -> Cost:
-        """As it is written down: bytes, which differ by a few from run to run, to four digits."""
+        """The cost as the file has it: bytes, which differ by a few from run to run, have four digits."""
         digits = 4 - len(str(int(self.bytes)))
         return Cost(dict(sorted(self.functions.items())), int(round(self.bytes, digits)), _rounded(self.torch))
 
@@ -52,12 +52,12 @@ def _rounded(number: float) -> float:
 
 
 def read(version: str = VERSION) -> dict[str, Cost]:
-    """By operation; empty where this version of Python has none."""
+    """The kept costs by operation; empty for a version of Python without numbers."""
     return _kept().get(version, {})
 
 
 def write(costs: dict[str, Cost]) -> None:
-    """In the place of this version's."""
+    """Replace the costs of this version of Python."""
     kept = _kept()
     before = kept.get(VERSION, {})
     kept[VERSION] = {name: _settled(before.get(name), cost.kept()) for name, cost in costs.items()}
@@ -69,13 +69,13 @@ def _kept() -> dict[str, dict[str, Cost]]:
 
 
 def _settled(before: Cost | None, now: Cost) -> Cost:
-    """What was written before, where only the last digit of the bytes differs."""
+    """The earlier cost, unless more than the last digit of its bytes differs."""
     same = before is not None and (before.functions, before.torch) == (now.functions, now.torch)
     return before if before is not None and same and abs(before.bytes / now.bytes - 1) < SAME else now
 
 
 def _text(kept: dict[str, dict[str, Cost]]) -> str:
-    """JSON whose lines a reader of a difference can follow."""
+    """JSON with a line for each file of source, so that a diff can be read."""
     versions = []
     for version, costs in sorted(kept.items()):
         operations = []
@@ -93,7 +93,7 @@ def _text(kept: dict[str, dict[str, Cost]]) -> str:
 
 
 def differences(kept: dict[str, Cost], counted: dict[str, Cost]) -> list[str]:
-    """One text for each number that is no longer within 2 % of the one that is kept; none: all are."""
+    """One text for each number that is not within 2 % of the kept one."""
     texts = [f"{name}: is counted and not kept; write it down: {COMMAND}" for name in sorted(counted - kept.keys())]
     texts += [f"{name}: is kept and not counted; drop it: {COMMAND}" for name in sorted(kept.keys() - counted)]
     for name in [name for name in kept if name in counted]:
@@ -112,7 +112,7 @@ def differences(kept: dict[str, Cost], counted: dict[str, Cost]) -> list[str]:
 
 
 def _grown(before: Cost, now: Cost) -> str:
-    """Which functions are called more often, most first."""
+    """The functions that are called more often, those that grew most first."""
     more = {
         name: difference
         for name, calls in now.functions.items()

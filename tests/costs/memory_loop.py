@@ -22,7 +22,7 @@ class Peer:
     """The other end of connections that are opened to an address."""
 
     def received(self, data: bytes, wire: Wire) -> None:
-        """What the product wrote; answers by `wire.send`."""
+        """Take what the product wrote; answers go by `wire.send`."""
         raise NotImplementedError
 
 
@@ -37,7 +37,7 @@ class Wire(asyncio.Transport):
         self._closing = False
 
     def send(self, data: bytes) -> None:
-        """By the peer: arrives in its turn."""
+        """Have the product receive this; the peer calls it."""
         self._loop_in_memory.arrivals.append((self._protocol.data_received, data))
 
     def write(self, data: Any) -> None:
@@ -83,7 +83,7 @@ class Wire(asyncio.Transport):
 
 
 class MemoryLoop(asyncio.SelectorEventLoop):
-    """peers: by host, or by a Unix socket's path."""
+    """A loop whose connections lead to `peers`, named by host or by the path of a Unix socket."""
 
     def __init__(self, meter: Meter) -> None:
         super().__init__()

@@ -25,11 +25,11 @@ ROOTS = (
 )
 """How files' paths begin, and what stands for that in names."""
 LOOP = tuple(f"python/{name}.py" for name in ("asyncio/base_events", "asyncio/events", "asyncio/selector_events"))
-"""The event loop's own, which in a deployment is uvloop's C."""
+"""Files of the event loop, whose place uvloop's C has in a deployment."""
 
 
 class Count(msgspec.Struct):
-    """What was counted once. functions: calls by file and name; torch: operations of PyTorch that Python called."""
+    """The result of one count. functions: calls by file and name; torch: operations of PyTorch that Python called."""
 
     functions: Counter[str]
     bytes: int = 0
@@ -37,7 +37,7 @@ class Count(msgspec.Struct):
 
 
 class Meter:
-    """Counts everything from `start` to `stop` but what goes on from a `pause` to its `resume`.
+    """A counter that runs from `start` to `stop`, except from a `pause` to its `resume`.
 
     Calls and bytes are counted in turns of their own: a profile function makes the interpreter allocate.
     """
@@ -52,7 +52,7 @@ class Meter:
 
     @contextlib.contextmanager
     def for_bytes(self) -> Iterator[None]:
-        """Bytes are counted within it; else calls."""
+        """Count bytes within this context, in place of calls."""
         with self._allocated.hooked():
             self._profiles = False
             yield
@@ -65,7 +65,7 @@ class Meter:
         self._switch(True)
 
     def stop(self) -> Count:
-        """What was counted, of this thread."""
+        """End the count, which is of this thread only, and return it."""
         self._switch(False)
         self._running = False
         functions: Counter[str] = Counter()
@@ -75,7 +75,7 @@ class Meter:
         return Count(functions, self._allocated.total - self._before_bytes, self._torch)
 
     def pause(self) -> None:
-        """What follows is the test's own; not nested."""
+        """Leave out what follows. Pauses do not nest."""
         if self._running:
             self._switch(False)
 
@@ -98,7 +98,7 @@ class Meter:
 
 @contextlib.contextmanager
 def no_collections() -> Iterator[None]:
-    """The collector runs when it likes, and a whole collection empties the free lists."""
+    """Keep the garbage collector away: it runs when it likes, and a whole collection empties the free lists."""
     gc.collect()
     gc.disable()
     try:
@@ -114,7 +114,7 @@ def _is_torch(function: BuiltinFunctionType) -> bool:
 
 
 def _named(code: CodeType) -> str | None:
-    """File and name; None for what is no part of the product's cost."""
+    """The function's file and name; None for the tests' and the event loop's."""
     path = code.co_filename
     for root, instead in ROOTS:
         if path.startswith(root):

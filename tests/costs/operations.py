@@ -27,13 +27,13 @@ from tests.router.core_driver import Core, granted
 from tests.router.fakes import ask, fleet
 
 WARM = 8
-"""Runs before anything is counted."""
+"""How many runs come before the counted ones."""
 TIMES = 15
-"""Runs whose bytes are counted; their median is taken, for containers grow now and then."""
+"""How many runs the median of bytes is taken from: containers grow now and then."""
 SHORT, LONG = 64, 192
-"""Tokens of the two streams whose difference is a token's cost."""
+"""The lengths, in tokens, of the two streams whose difference is a token's cost."""
 STEPS = 32
-"""Of the engine, of which one is the average: a sequence takes a new page every fourth step."""
+"""How many steps of the engine are averaged: a sequence takes a new page every fourth step."""
 MESSAGES = [
     {"role": "system", "content": "You answer in verse. " * 12},
     {"role": "user", "content": "Write a short poem about the sea and the wind, please."},
@@ -41,7 +41,7 @@ MESSAGES = [
 
 
 def measured() -> dict[str, Cost]:
-    """By name, as `page.OPERATIONS` has them. Call it in a process of its own."""
+    """Costs by the names of `page.OPERATIONS`. Call it in a process of its own."""
     meter = Meter()
     loop = MemoryLoop(meter)
     asyncio.set_event_loop(loop)
@@ -102,7 +102,7 @@ def _require_answer(gateway: MemoryGateway, status: int) -> None:
 
 
 async def _repeated(meter: Meter, once: Callable[[], Awaitable[Count]]) -> Cost:
-    """Calls must be the same twice."""
+    """Count a warm operation. Raises RuntimeError when two runs call different functions."""
     for _ in range(WARM):
         await once()
     first, second = await once(), await once()
@@ -117,7 +117,7 @@ async def _repeated(meter: Meter, once: Callable[[], Awaitable[Count]]) -> Cost:
 
 
 class _Unchecked(Core):
-    """Without the integrity check, which calls the core."""
+    """A core without the integrity check, which itself calls the core."""
 
     def do(self, event: Event) -> list[Decision]:
         return self.core.handle(event, self.now)

@@ -9,10 +9,10 @@ from tests.costs.kept import Cost, read
 
 FILE = Path(__file__).parents[2] / "docs" / "reference" / "costs.md"
 VERSION = "3.11"
-"""The Python whose numbers are shown: the oldest that the product runs on."""
+"""The page shows numbers of the oldest Python that the product runs on."""
 OURS = frozenset({"contracts", "engines", "gateway", "router", "speculative", "telemetry"})
 ROOMS = frozenset({"engines", "gateway", "router"})
-"""Packages whose folders are shown one by one."""
+"""The packages whose folders have a row each."""
 OPERATIONS = {
     "chat request": "`POST /v1/chat/completions`, streamed, 16 tokens, each in an event and a read of its own: from "
     "the bytes of the client's request to the last ones of its answer, with all books closed",
@@ -26,7 +26,7 @@ OPERATIONS = {
     "PyTorch",
     "engine step, batch 8": "the same with eight sequences",
 }
-"""By name: what is counted."""
+"""What each operation is, by its name."""
 HEAD = """<!-- Written by `python -m tests.costs --page`; changes made here are lost. -->
 
 # Costs
@@ -51,7 +51,7 @@ tracing is off. A token's cost is the difference between two streams, divided by
 
 
 def page() -> str:
-    """The whole text."""
+    """The page's whole text."""
     costs = read(VERSION)
     lines = [HEAD, "| operation | calls | bytes | PyTorch | |", "|---|--:|--:|--:|---|"]
     for name, what in OPERATIONS.items():

@@ -17,13 +17,14 @@ from tests.costs.memory_loop import Peer, Wire
 from tests.fakes.chunks import CHUNK, DONE, ChunkWriter
 
 LEFT = 60_000_000
-"""Of everything that is limited per minute, in units of 1/60000."""
+"""What is left of every limit per minute, in units of 1/60000."""
 CREATED = 1_800_000_000
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n"
 
 
 class MemoryValkey(Peer):
-    """rules: how many a request is counted in. refuses: every reservation, by the second one's requests per minute."""
+    """A Valkey that counts nothing. rules: how many each request is counted in. refuses: whether the second rule's
+    requests per minute refuse every reservation."""
 
     def __init__(self, rules: int) -> None:
         self.refuses = False
@@ -47,10 +48,10 @@ class MemoryValkey(Peer):
 
 
 class MemoryRouter(Peer):
-    """Grants every lease at once, on the engine of the model's pool; no replica is idle for what nobody waits for."""
+    """A router that grants every lease at once, and has no idle replica for computing ahead."""
 
     def __init__(self, engines: dict[str, Engine]) -> None:
-        """engines: by model."""
+        """engines: the engine of each model."""
         self._engines = engines
         self._reader = FrameReader(messages.MAX_MESSAGE_BYTES)
         self._opened = False
@@ -72,7 +73,7 @@ class MemoryRouter(Peer):
 
 
 class Asked(msgspec.Struct):
-    """Of an engine's request."""
+    """The fields of a request to an engine that its answer needs."""
 
     model: str
     rid: str
@@ -80,7 +81,8 @@ class Asked(msgspec.Struct):
 
 
 class MemoryEngine(Peer):
-    """Streams one token an event, each in a read of its own, as SGLang writes them; `spaced`: as `json.dumps` does."""
+    """An engine that streams a token an event, each in a read of its own. Its JSON is SGLang's; with `spaced` it has
+    the spaces of `json.dumps`."""
 
     def __init__(self) -> None:
         self.tokens = 16
@@ -111,7 +113,7 @@ class MemoryEngine(Peer):
 
 
 class MemoryClient(Peer):
-    """Keeps what it is answered since its last request."""
+    """A client that keeps the answer to its last request."""
 
     def __init__(self) -> None:
         self.answer = b""

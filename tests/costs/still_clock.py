@@ -10,10 +10,10 @@ import itertools
 import time
 
 STEP_S = 2.0**-10
-"""Exact, so that differences are."""
+"""A power of two, so that differences are exact."""
 
 
 def install() -> None:
-    """For the rest of this process."""
+    """Replace the clocks for the rest of this process."""
     for name, start_s in (("time", 1_800_000_000.0), ("monotonic", 1_000.0), ("perf_counter", 1_000.0)):
         setattr(time, name, itertools.count(start_s, STEP_S).__next__)

@@ -21,7 +21,7 @@ KEPT = {"token": Cost({"a.py:feed": 50, "a.py:take": 49, "b.py:Relay.send": 1}, 
 
 
 def now(functions: dict[str, float], size: float = 10_000, torch: float = 90) -> list[str]:
-    """What is said when that is counted in place of `KEPT`. functions: those with other numbers."""
+    """The differences of these counts from `KEPT`. functions: those with other numbers."""
     return differences(KEPT, {"token": Cost({**KEPT["token"].functions, **functions}, size, torch)})
 
 
