@@ -16,11 +16,12 @@ import uvloop
 from gateway.http.certificate import Certificate
 from gateway.http.client_protocol import ClientProtocol
 from gateway.http.config import ConnectionsConfig
-from gateway.http.connections import ConnectionTable
+from gateway.http.connections import ConnectionTable, Waiting
 from gateway.http.listener import Listener, bind
 from gateway.http.server import HttpServer
+from tests.waiting import eventually
 
-GUARD_S = 30.0
+GUARD_S = 60.0
 """Nothing takes this long unless a test fails."""
 App = Callable[[Any, Any, Any], Awaitable[None]]
 
@@ -40,27 +41,42 @@ def on_uvloop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]
 
 
 class Served:
-    """A running server. ended: how many connections its limits ended, by reason."""
+    """A running server. ended: how many connections its limits ended, by reason.
+
+    The clock of these limits is the test's: it stands still until `passes`.
+    """
 
     def __init__(self, port: int) -> None:
         self.port = port
         self.ended: Counter[str] = Counter()
         self.held = 0
         self.malformed: Counter[str] = Counter()
-        self.changed = asyncio.Event()
+        self.received = 0
+        """Bytes of requests, of all clients."""
         self.serving = asyncio.Event()
+        self.table: ConnectionTable
         self.server: HttpServer
         self.listener: Listener
         self.task: asyncio.Task[None]
         """Done when the server has ended."""
         self._peers: list[asyncio.StreamWriter] = []
+        self._now_s = 0.0
+
+    def clock(self) -> float:
+        """In seconds; two looks are never at the same time, so that older and newer differ."""
+        self._now_s += 1e-6
+        return self._now_s
+
+    def passes(self, duration_s: float) -> None:
+        """So much time is over."""
+        self._now_s += duration_s
+        self.table.sweep()
 
     def connection_ended(self, reason: str) -> None:
         self.ended[reason] += 1
 
     def connections_held(self, count: int) -> None:
         self.held = count
-        self.changed.set()
 
     def request_malformed(self, code: str) -> None:
         self.malformed[code] += 1
@@ -82,16 +98,24 @@ class Served:
 
     async def holds(self, count: int) -> None:
         """Return once a sweep has counted so many connections."""
-        await self._until(lambda: self.held == count)
+
+        def counted() -> bool:
+            self.table.sweep()
+            return self.held == count
+
+        await eventually(counted)
 
     async def has_ended(self, reason: str, count: int = 1) -> None:
         """Return once so many connections were ended for this reason."""
-        await self._until(lambda: self.ended[reason] >= count)
+        await eventually(lambda: self.ended[reason] >= count)
 
-    async def _until(self, holds: Callable[[], bool]) -> None:
-        while not holds():
-            self.changed.clear()
-            await self.changed.wait()
+    async def has_received(self, size: int) -> None:
+        """Return once clients' bytes are this many."""
+        await eventually(lambda: self.received >= size)
+
+    async def waits_for(self, *waiting: Waiting | None) -> None:
+        """Return once there is a connection for each, that waits for this; None: for us."""
+        await eventually(lambda: sorted(map(str, waiting)) == sorted(str(each.waiting) for each in self.table._held))
 
 
 @contextlib.asynccontextmanager
@@ -103,8 +127,15 @@ async def served(
     config = msgspec.structs.replace(ConnectionsConfig(), **limits)
     with contextlib.closing(bind("127.0.0.1", port)) as listener:
         running = Served(listener.port)
-        table = ConnectionTable(config, running)  # type: ignore[arg-type]
-        http: Any = functools.partial(ClientProtocol, table=table, certificate=certificate)
+        running.table = table = ConnectionTable(config, running, running.clock)  # type: ignore[arg-type]
+
+        class Counted(ClientProtocol):
+            def data_received(self, data: bytes) -> None:
+                super().data_received(data)
+                if self.transport is not None:  # else TLS is not ready; the bytes come again
+                    running.received += len(data)
+
+        http: Any = functools.partial(Counted, table=table, certificate=certificate)
         server = HttpServer(
             uvicorn.Config(
                 app,

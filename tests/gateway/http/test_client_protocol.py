@@ -12,7 +12,8 @@ import pytest
 
 from gateway.http.client_connection import SCOPE_KEY
 from gateway.http.client_protocol import MAX_PIPELINED
-from tests.gateway.served import App, on_uvloop, served
+from gateway.http.connections import Waiting
+from tests.gateway.served import App, Served, on_uvloop, served
 
 GET = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
 POST = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\n"
@@ -72,28 +73,30 @@ def refused(received: bytes) -> tuple[int, str]:
     return int(head.split()[1]), msgspec.json.decode(body)["error"]["code"]
 
 
-async def drip(peer: Peer, piece: bytes) -> None:
-    """A byte now and then, for ever: no silence that a plain timeout would notice."""
-    with contextlib.suppress(ConnectionError):
-        while not peer[1].is_closing():
-            peer[1].write(piece)
-            await asyncio.sleep(0.05)
+async def sent(server: Served, peer: Peer, data: bytes) -> None:
+    """Send this, and return once the server has read it."""
+    before = server.received
+    peer[1].write(data)
+    await server.has_received(before + len(data))
 
 
-@contextlib.asynccontextmanager
-async def dripping(peer: Peer, piece: bytes) -> Any:
-    task = asyncio.create_task(drip(peer, piece))
-    try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+async def dripped(server: Served, peer: Peer, piece: bytes, *, seconds: int) -> None:
+    """A little each second, so that a limit on silence would never notice. The connection must outlive it."""
+    for _ in range(seconds):
+        await sent(server, peer, piece)
+        server.passes(1)
+    assert server.ended == {}
 
 
 @on_uvloop
 async def test_a_connection_that_says_nothing_is_closed_without_a_word() -> None:
-    async with served(reads_its_body, head_timeout_s=0.3) as server:
-        assert await all_of(await server.connect()) == b""
+    async with served(reads_its_body, head_timeout_s=10) as server:
+        peer = await server.connect()
+        await server.waits_for(Waiting.HEAD)
+        server.passes(9)
+        assert server.ended == {}
+        server.passes(1)
+        assert await all_of(peer) == b""
         assert server.ended == {"head_timeout": 1}
         await server.holds(0)
 
@@ -101,51 +104,66 @@ async def test_a_connection_that_says_nothing_is_closed_without_a_word() -> None
 @pytest.mark.parametrize("before", [b"", GET])
 @on_uvloop
 async def test_a_head_that_never_ends_is_408_however_steadily_it_comes(before: bytes) -> None:
-    async with served(reads_its_body, head_timeout_s=0.5) as server:
+    async with served(reads_its_body, head_timeout_s=10) as server:
         peer = await server.connect(before)
         if before:
             assert await one_answer(peer) == (200, b"0")
-        peer[1].write(GET[:-2] + b"a: ")
-        async with dripping(peer, b"x"):
-            assert refused(await all_of(peer)) == (408, "request_timeout")
-        assert server.ended["head_timeout"] == 1
+        await sent(server, peer, GET[:-2] + b"a: ")
+        await server.waits_for(Waiting.HEAD)
+        await dripped(server, peer, b"x", seconds=9)
+        server.passes(1)
+        assert refused(await all_of(peer)) == (408, "request_timeout")
+        assert server.ended == {"head_timeout": 1}
         await server.holds(0)
 
 
 @on_uvloop
 async def test_a_body_that_never_ends_is_408_however_steadily_it_comes() -> None:
-    async with served(reads_its_body, body_timeout_s=0.5) as server:
-        peer = await server.connect(POST.replace(b"10", b"10000"))
-        async with dripping(peer, b"x"):
-            assert refused(await all_of(peer)) == (408, "request_timeout")
-        assert server.ended["body_timeout"] == 1
+    async with served(reads_its_body, body_timeout_s=10) as server:
+        peer = await server.connect()
+        await sent(server, peer, POST.replace(b"10", b"10000"))
+        await server.waits_for(Waiting.BODY)
+        await dripped(server, peer, b"x", seconds=9)
+        server.passes(1)
+        assert refused(await all_of(peer)) == (408, "request_timeout")
+        assert server.ended == {"body_timeout": 1}
         await server.holds(0)
 
 
 @on_uvloop
 async def test_a_request_that_is_served_has_all_the_time_it_needs() -> None:
+    go_on = asyncio.Event()
+
     async def slow(scope: Any, receive: Any, send: Any) -> None:
-        await asyncio.sleep(1.0)  # longer than every limit below
+        await go_on.wait()
         await reads_its_body(scope, receive, send)
 
-    limits: dict[str, Any] = {f"{name}_timeout_s": 0.2 for name in ("head", "body", "idle", "unread")}
+    limits: dict[str, Any] = {f"{name}_timeout_s": 10 for name in ("head", "body", "idle", "unread")}
     async with served(slow, **limits) as server:
-        assert await one_answer(await server.connect(POST + b"0123456789")) == (200, b"10")
+        peer = await server.connect()
+        await sent(server, peer, POST + b"0123456789")
+        await server.waits_for(None)
+        server.passes(3_600)
+        go_on.set()
+        assert await one_answer(peer) == (200, b"10")
         assert server.ended == {}
 
 
 @pytest.mark.parametrize("app", [wants_no_body, wants_no_body_either])
 @on_uvloop
 async def test_an_early_answer_comes_at_once_and_the_body_has_a_little_time(app: App) -> None:
-    async with served(app, unread_timeout_s=0.5, body_timeout_s=3_600) as server:
+    async with served(app, unread_timeout_s=5, body_timeout_s=3_600) as server:
         honest = await server.connect(POST)
         assert await one_answer(honest) == (401, b"no")
         honest[1].write(b"0123456789" + POST + b"0123456789")
         assert await one_answer(honest) == (401, b"no"), "the body was thrown away and the connection goes on"
         silent = await server.connect(POST)
         assert await one_answer(silent) == (401, b"no")
-        async with dripping(silent, b""):
-            assert await all_of(silent) == b""
+        await server.waits_for(Waiting.IDLE, Waiting.UNREAD)
+        server.passes(4)
+        assert server.ended == {}
+        server.passes(1)
+        assert await all_of(silent) == b""
         assert server.ended == {"unread_timeout": 1}
 
 
@@ -244,12 +262,15 @@ async def test_what_comes_behind_a_served_request_cannot_be_late_or_answered_bef
             await go_on.wait()
         await reads_its_body(scope, receive, send)
 
-    async with served(first_waits, head_timeout_s=0.2, body_timeout_s=0.4) as server:
-        peer = await server.connect(GET + POST + b"01234")
-        await asyncio.sleep(0.8)
+    async with served(first_waits, head_timeout_s=10, body_timeout_s=20) as server:
+        peer = await server.connect()
+        await sent(server, peer, GET + POST + b"01234")
+        server.passes(3_600)
         assert server.ended == {}
         go_on.set()
         assert await one_answer(peer) == (200, b"0")
+        await server.waits_for(Waiting.BODY)
+        server.passes(20)
         assert refused(await all_of(peer)) == (408, "request_timeout"), "from now on it can"
         go_on.clear()
         peer = await server.connect(GET)
@@ -267,7 +288,7 @@ def test_malformed_requests_are_counted_and_do_not_fill_the_log(caplog: pytest.L
     @on_uvloop
     async def send_malformed_requests() -> None:
         async with served(reads_its_body, max_header_bytes=1_024) as server:
-            for _ in range(200):
+            for _ in range(50):
                 assert refused(await all_of(await server.connect(b"nonsense\r\n\r\n"))) == (400, "invalid_request")
             for line in (b"GET http://a HTTP/1.1", b"CONNECT a:80 HTTP/1.1", b"GET http://[/ HTTP/1.1"):
                 assert refused(await all_of(await server.connect(line + b"\r\nhost: x\r\n\r\n"))) == (
@@ -277,11 +298,11 @@ def test_malformed_requests_are_counted_and_do_not_fill_the_log(caplog: pytest.L
             large = GET[:-2] + b"a: %b\r\n\r\n" % (b"x" * 1_000)
             assert refused(await all_of(await server.connect(large))) == (431, "request_headers_too_large")
             upgrade = GET[:-2] + b"connection: upgrade\r\nupgrade: h2c\r\n\r\n"
-            for _ in range(200):
+            for _ in range(50):
                 peer = await server.connect(upgrade)
                 assert await one_answer(peer) == (200, b"0")
                 peer[1].close()
-            assert server.malformed == {"invalid_request": 203, "request_headers_too_large": 1}
+            assert server.malformed == {"invalid_request": 53, "request_headers_too_large": 1}
 
     send_malformed_requests()
     lines = [record for record in caplog.records if record.levelno >= logging.INFO]
@@ -291,65 +312,80 @@ def test_malformed_requests_are_counted_and_do_not_fill_the_log(caplog: pytest.L
 
 @on_uvloop
 async def test_an_idle_connection_is_closed_after_its_time() -> None:
-    async with served(reads_its_body, idle_timeout_s=0.3) as server:
+    async with served(reads_its_body, idle_timeout_s=10) as server:
         peer = await server.connect(GET)
         assert await one_answer(peer) == (200, b"0")
-        async with dripping(peer, b"\r\n"):  # allowed between requests, and no request
-            assert await all_of(peer) == b""
+        await server.waits_for(Waiting.IDLE)
+        await dripped(server, peer, b"\r\n", seconds=9)  # allowed between requests, and no request
+        server.passes(1)
+        assert await all_of(peer) == b""
         assert server.ended == {"idle_timeout": 1}
         await server.holds(0)
 
 
+@pytest.mark.parametrize("request_head", [GET, b"GET / HTTP/1.0\r\n\r\n"])
 @on_uvloop
-async def test_a_client_that_does_not_read_its_last_answer_is_cut() -> None:
+async def test_a_client_that_does_not_read_its_last_answer_is_cut(request_head: bytes) -> None:
     async def large(scope: Any, receive: Any, send: Any) -> None:
-        answer(scope[SCOPE_KEY], b"x" * 50_000_000)
+        answer(scope[SCOPE_KEY], b"x" * 20_000_000)
 
-    for request in (GET, b"GET / HTTP/1.0\r\n\r\n"):
-        async with served(large, idle_timeout_s=0.3, unread_timeout_s=0.3) as server:
-            _, writer = await server.connect(request)
-            writer.transport.pause_reading()  # type: ignore[attr-defined]
-            await server.has_ended("closing_timeout")
-            await server.holds(0)
+    async with served(large, idle_timeout_s=10, unread_timeout_s=10) as server:
+        _, writer = await server.connect(request_head)
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        if request_head is GET:
+            await server.waits_for(Waiting.IDLE)
+            server.passes(10)
+        await server.waits_for(Waiting.CLOSING)
+        server.passes(9)
+        assert server.ended["closing_timeout"] == 0
+        server.passes(1)
+        assert server.ended["closing_timeout"] == 1
+        await server.holds(0)
 
 
 async def writes_without_end(scope: Any, receive: Any, send: Any) -> None:
     """Through ASGI, as the routes do: waits while the client does not read."""
     await send({"type": "http.response.start", "status": 200, "headers": []})
-    for _ in range(200):
+    for _ in range(40):
         await send({"type": "http.response.body", "body": b"x" * 1_000_000, "more_body": True})
     await send({"type": "http.response.body", "body": b""})
 
 
 @on_uvloop
 async def test_a_client_that_reads_nothing_of_an_answer_is_cut() -> None:
-    async with served(writes_without_end, body_timeout_s=0.3) as server:
+    async with served(writes_without_end, body_timeout_s=10) as server:
         _, writer = await server.connect(GET)
         writer.transport.pause_reading()  # type: ignore[attr-defined]
-        await server.has_ended("reading_timeout")
+        await server.waits_for(Waiting.READING)
+        server.passes(9)
+        assert server.ended == {}
+        server.passes(1)
+        assert server.ended == {"reading_timeout": 1}
         await server.holds(0)
 
 
 @on_uvloop
 async def test_a_client_that_keeps_reading_has_its_answer() -> None:
-    async with served(writes_without_end, body_timeout_s=1) as server:
+    async with served(writes_without_end, body_timeout_s=10) as server:
         peer = await server.connect(GET.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n"))
         received = 0
         while piece := await peer[0].read(1_000_000):
             received += len(piece)
-        assert received > 200_000_000
+            # 40 s in all; what lies in the buffers of the sockets, a few megabytes, takes less than 10
+            server.passes(len(piece) / 1_000_000)
+        assert received > 40_000_000
         assert not server.ended
 
 
 @on_uvloop
-async def test_an_honest_client_gets_in_while_two_thousand_idle_connections_try() -> None:
+async def test_an_honest_client_gets_in_while_eight_hundred_idle_connections_try() -> None:
     async with served(
         reads_its_body, max_connections=64, max_connections_per_address=0, head_timeout_s=600, idle_timeout_s=600
     ) as server:
         held: list[Peer] = []
 
         async def flood(sent: bytes) -> None:
-            for _ in range(50):
+            for _ in range(20):
                 held.append(await server.connect(sent))
 
         floods = [asyncio.create_task(flood(sent)) for sent in (b"", GET, GET[:-2], GET[:-2] + b"a: ") * 10]
@@ -360,11 +396,11 @@ async def test_an_honest_client_gets_in_while_two_thousand_idle_connections_try(
             served_count += 1
             peer[1].close()
         await asyncio.gather(*floods)
-        assert len(held) == 2_000
+        assert len(held) == 800
         assert served_count > 1
         peer = await server.connect(POST + b"0123456789")
         assert await one_answer(peer) == (200, b"10")
-        await server.has_ended("gave_way_limit", 2_000 - 64)
+        await server.has_ended("gave_way_limit", 800 - 64)
         assert set(server.ended) == {"gave_way_limit"}
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from gateway.http.disconnect import ClientGone, ClientWatch
 
-GUARD_S = 20.0
+GUARD_S = 60.0
 
 
 class Client:

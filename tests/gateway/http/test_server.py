@@ -17,9 +17,10 @@ from gateway.http.client_connection import SCOPE_KEY
 from gateway.http.config import TlsConfig
 from tests.certificates import write_certificate
 from tests.gateway.served import Served, on_uvloop, served
+from tests.waiting import eventually
 
 GET = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
-CONNECTIONS = 300
+CONNECTIONS = 100
 SYN_SENT = 2
 """As in Linux' tcp_states.h."""
 
@@ -41,8 +42,7 @@ def is_last_answer(received: bytes) -> bool:
 
 async def closed(running: Served) -> None:
     """Return once its port is closed."""
-    while running.listener.socket.fileno() >= 0:  # noqa: ASYNC110  a socket tells nobody of its end
-        await asyncio.sleep(0.005)
+    await eventually(lambda: running.listener.socket.fileno() < 0)
 
 
 @on_uvloop

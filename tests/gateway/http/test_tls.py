@@ -17,6 +17,7 @@ from contracts.errors import ConfigError
 from gateway.http.certificate import Certificate, certificate_of
 from gateway.http.client_connection import SCOPE_KEY, ClientConnection
 from gateway.http.config import TlsConfig
+from gateway.http.connections import Waiting
 from tests.certificates import write_certificate
 from tests.gateway.served import Served, on_uvloop, served
 
@@ -128,11 +129,12 @@ async def test_leaving_over_tls_is_told(config: TlsConfig) -> None:
 
 @on_uvloop
 async def test_handshakes_count_and_end_in_time(config: TlsConfig) -> None:
-    async with serving(config, head_timeout_s=0.5, max_connections=3) as server:
+    async with serving(config, head_timeout_s=60, max_connections=3) as server:
         silent = [await server.connect() for _ in range(3)]
         plain = await server.connect(b"GET / HTTP/1.1\r\n\r\n")
         assert b"HTTP" not in await plain[0].read(), "and it is no TLS"
         await greeted(await server.connect(ssl=trusting(config), server_hostname="localhost"))
+        server.passes(60)
         for reader, _ in silent:
             with contextlib.suppress(ConnectionError):
                 assert await reader.read() == b""
@@ -144,10 +146,12 @@ async def test_handshakes_count_and_end_in_time(config: TlsConfig) -> None:
 
 @on_uvloop
 async def test_half_a_handshake_and_a_lost_one_leave_nothing(config: TlsConfig) -> None:
-    async with serving(config, head_timeout_s=0.5) as server:
+    async with serving(config, head_timeout_s=60) as server:
         waiting = await server.connect(b"\x16\x03\x01")
         leaving = await server.connect(b"\x16\x03\x01")
         leaving[1].transport.abort()
+        await server.waits_for(Waiting.HEAD)
+        server.passes(60)
         with contextlib.suppress(ConnectionError):
             assert await waiting[0].read() == b""
         await server.holds(0)
@@ -155,9 +159,11 @@ async def test_half_a_handshake_and_a_lost_one_leave_nothing(config: TlsConfig) 
 
 @on_uvloop
 async def test_a_head_that_does_not_come_is_late_over_tls_too(config: TlsConfig) -> None:
-    async with serving(config, head_timeout_s=0.5) as server:
+    async with serving(config, head_timeout_s=60) as server:
         reader, writer = await server.connect(ssl=trusting(config), server_hostname="localhost")
         writer.write(REQUEST[:-2])
+        await server.has_received(len(REQUEST) - 2)
+        server.passes(60)
         assert (await reader.read()).startswith(b"HTTP/1.1 408 ")
         await server.holds(0)
 
