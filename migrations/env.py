@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from alembic import context
 
-from migrations.metadata import metadata
-from migrations.run import VERSION_TABLE
+from migrations.revision import VERSION_TABLE
 
 context.configure(
     connection=context.config.attributes["connection"],
-    target_metadata=metadata,
     version_table=VERSION_TABLE,
     include_schemas=True,
     transactional_ddl=True,

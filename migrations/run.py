@@ -21,13 +21,8 @@ from sqlalchemy.pool import NullPool
 
 from contracts.errors import ConfigError
 from gateway.db.engine import redacted, sqlalchemy_url
-from migrations import privileges
-
-VERSION_TABLE = "slipstream_version"
-LOCK_ID = 0x736C6970
-"""Key of the advisory lock, any constant that nobody else uses: the bytes of `slip`."""
-LOCK_TIMEOUT_S = 60
-"""How long to wait for another migrator, and for any table a step needs."""
+from migrations.privileges import MISSING_ROLE, granting, missing, role_to_grant
+from migrations.revision import LOCK, VERSION_TABLE
 
 
 def upgrade(url: str, revision: str = "head", *, application_url: str | None = None) -> None:
@@ -36,12 +31,12 @@ def upgrade(url: str, revision: str = "head", *, application_url: str | None = N
 
     Raises ConfigError when the database cannot be reached or refuses the role, or the revision is unknown.
     """
-    role = None if application_url is None else privileges.role_of(application_url)
+    role = role_to_grant(url, application_url)
 
     def action(config: Config) -> None:
         command.upgrade(config, revision)
-        if role is not None and role != privileges.role_of(url):
-            privileges.grant(config.attributes["connection"], role)
+        if role is not None:
+            _grant(config.attributes["connection"], role)
 
     _run(url, action)
 
@@ -62,9 +57,7 @@ def _run(url: str, action: Callable[[Config], None]) -> None:
     config.set_main_option("script_location", str(Path(__file__).parent).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
     with _connection(url) as connection, connection.begin():
-        connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT_S}s'")
-        # Of the transaction, not of the session: it ends with the commit, even one that a crash turned into a rollback.
-        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({LOCK_ID})")
+        connection.exec_driver_sql(LOCK)
         config.attributes["connection"] = connection
         try:
             action(config)
@@ -78,6 +71,15 @@ def _run(url: str, action: Callable[[Config], None]) -> None:
                 "tables, in local.migration_database_url",
                 param="local.migration_database_url",
             ) from None
+
+
+def _grant(connection: Connection, role: str) -> None:
+    try:
+        connection.exec_driver_sql(granting(role).replace("%", "%%"))
+    except sqlalchemy.exc.ProgrammingError as error:
+        if getattr(error.orig, "sqlstate", None) != MISSING_ROLE:
+            raise
+        raise missing(role) from None
 
 
 @contextmanager

@@ -28,6 +28,7 @@ from infra.local.private import folder_error
 from infra.local.spawn import run_once
 from infra.local.supervisor import Supervisor
 from infra.local.valkey import Valkey
+from migrations.revision import is_newest
 from router.config import RouterConfig, SloClass
 from slipstream import banner, engine_probe, local_engines, start_check, toml
 from slipstream.database import fleet_warning, ownership_warning
@@ -171,11 +172,13 @@ class Up:
                 self._progress.say(f"warning: engine {replica.id} at {replica.url} is not usable: {replica.state}")
 
     async def _databases_then_gateways(self) -> None:
+        serve = asyncio.Event()
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._start_postgres())
-            group.create_task(self._start_valkey())
-        migrate = run_once(self._processes.launch("migrate up"), self._data.log("migrate"))
-        await self._progress.step("migrations", "done", migrate)
+            group.create_task(self._migrate(serve))
+            async with asyncio.TaskGroup() as databases:
+                databases.create_task(self._start_postgres())
+                databases.create_task(self._start_valkey())
+            serve.set()
         # Before a gateway starts: afterwards what its settings undid is in its log only.
         self._warn(await fleet_warning(self._settings, gateway_name(1)))
         numbers = range(1, self._settings.local.gateways + 1)
@@ -185,11 +188,31 @@ class Up:
             for spec in specs:
                 group.create_task(self._child(self._supervisor.add(spec)))
 
+    async def _migrate(self, serve: asyncio.Event) -> None:
+        """Bring the database to the newest revision. serve: set once the databases serve."""
+        settings, log = self._settings, self._data.log("migrate")
+        migrating: asyncio.Task[bytes] | None = None
+        if (
+            self._postgres is not None and self._postgres.is_new
+        ):  # its tables are made by a process that loads meanwhile
+            launch = self._processes.launch("migrate up", "--when-told")
+            migrating = asyncio.create_task(run_once(launch, log, told=serve), name="migrations")
+        try:
+            await serve.wait()
+            if migrating is None:
+                if await is_newest(settings.migration_database_url, settings.database_url):
+                    return
+                migrating = asyncio.create_task(run_once(self._processes.launch("migrate up"), log), name="migrations")
+            await self._progress.step("migrations", "done", migrating)
+        finally:
+            if migrating is not None:
+                migrating.cancel()
+
     async def _start_postgres(self) -> None:
         if self._postgres is None:
             self._progress.say("postgres                by URL")
             return
-        if not (self._data.postgres / "PG_VERSION").exists():
+        if self._postgres.is_new:
             await self._progress.step("database folder", "made", asyncio.to_thread(self._postgres.prepare))
         else:
             self._postgres.prepare()

@@ -51,6 +51,11 @@ class Postgres:
         self._binaries = postgres_binaries(self._account)
         self._descriptors: tuple[int, ...] = ()
 
+    @property
+    def is_new(self) -> bool:
+        """Whether there is no cluster yet, so that `prepare` will make one."""
+        return not (self._data.postgres / "PG_VERSION").exists()
+
     def prepare(self) -> bool:
         """Make folders and cluster; True when the cluster is new. Blocking, up to a few seconds.
 

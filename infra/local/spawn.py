@@ -57,23 +57,29 @@ def environment(launch: Launch) -> dict[str, str]:
     return {**kept, **launch.environment}
 
 
-async def run_once(launch: Launch, log: Path) -> bytes:
+async def run_once(launch: Launch, log: Path, *, told: asyncio.Event | None = None) -> bytes:
     """Run a program to its end and return what it printed; its errors are appended to `log`.
 
-    Raises ConfigError with its last line when it fails. Main thread only, like `spawn`.
+    told: the program waits for a line on standard input when it has loaded, and gets it once this is set. Raises
+    ConfigError with its last line when it fails. Main thread only, like `spawn`.
     """
     with log.open("ab") as errors:
-        process = await _execute(launch, asyncio.subprocess.PIPE, errors)
-    output, _ = await process.communicate()
+        stdin = asyncio.subprocess.DEVNULL if told is None else asyncio.subprocess.PIPE
+        process = await _execute(launch, asyncio.subprocess.PIPE, errors, stdin)
+    if told is not None:
+        await told.wait()
+    output, _ = await process.communicate(None if told is None else b"\n")
     if process.returncode != 0:
         raise ConfigError(last_line(log) or f"{launch.argv[-1]} failed with exit code {process.returncode}; see {log}")
     return output
 
 
-async def _execute(launch: Launch, stdout: IO[bytes] | int, stderr: IO[bytes] | int) -> asyncio.subprocess.Process:
+async def _execute(
+    launch: Launch, stdout: IO[bytes] | int, stderr: IO[bytes] | int, stdin: int = asyncio.subprocess.DEVNULL
+) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
         *launch.argv,
-        stdin=asyncio.subprocess.DEVNULL,
+        stdin=stdin,
         stdout=stdout,
         stderr=stderr,
         env=environment(launch),

@@ -1,0 +1,57 @@
+"""Whether a database is at the newest revision: known by a look, without Alembic and SQLAlchemy, whose import takes
+longer than everything else that a start asks of its database.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import asyncpg
+
+from contracts.errors import ConfigError
+from gateway.db.engine import FAILURES, connect, redacted
+from migrations.privileges import MISSING_ROLE, granting, missing, role_to_grant
+
+VERSION_TABLE = "slipstream_version"
+LOCK_ID = 0x736C6970
+"""Key of the advisory lock, any constant that nobody else uses: the bytes of `slip`."""
+LOCK_TIMEOUT_S = 60
+"""How long to wait for another migrator, and for any table a step needs."""
+# Of the transaction, not of the session: it ends with the commit, even one that a crash turned into a rollback.
+LOCK = f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT_S}s'; SELECT pg_advisory_xact_lock({LOCK_ID})"
+
+
+def newest() -> str:
+    """The revision of the newest migration: its file's name begins with it."""
+    return max(path.name.partition("_")[0] for path in (Path(__file__).parent / "versions").glob("[0-9]*_*.py"))
+
+
+async def is_newest(url: str, application_url: str) -> bool:
+    """Whether there is nothing to migrate. Then the role of `application_url` has been given what it needs, as
+    `run.upgrade` gives it, of which this is the short way.
+
+    Raises ConfigError when the database cannot be reached, or has no such role.
+    """
+    role = role_to_grant(url, application_url)
+    try:
+        connection = await connect(url, name="slipstream-migrate")
+    except FAILURES as error:
+        raise ConfigError(f"database {redacted(url)}: {error}", param="database") from None
+    try:
+        async with connection.transaction():
+            await connection.execute(LOCK)
+            if not await connection.fetchval("SELECT to_regclass($1) IS NOT NULL", VERSION_TABLE):
+                return False
+            if await connection.fetchval(f"SELECT array_agg(version_num) FROM {VERSION_TABLE}") != [newest()]:  # noqa: S608
+                return False
+            if role is not None:
+                await connection.execute(granting(role))
+        return True
+    except asyncpg.InsufficientPrivilegeError:
+        return False  # `migrate up` says what to do
+    except asyncpg.PostgresError as error:
+        if role is not None and error.sqlstate == MISSING_ROLE:
+            raise missing(role) from None
+        raise ConfigError(f"database {redacted(url)}: {error}", param="database") from None
+    finally:
+        await connection.close()
