@@ -69,13 +69,15 @@ class HealthPoller:
         self._driver_of = driver_of
         self._report = report
         self._watches: dict[str, _Watch] = {}
-        self._refused: set[Target] = set()
-        """Replicas that said our key does not open their load report; said once in the log."""
+        self._no_load: dict[Target, str] = {}
+        """Why replicas give no load report; each reason is logged once."""
 
     def follow(self, targets: Mapping[str, Target]) -> None:
         """Poll exactly these replicas from now on; new ones at once."""
         for replica_id in [known for known, watch in self._watches.items() if targets.get(known) != watch.target]:
-            self._watches.pop(replica_id).task.cancel()
+            watch = self._watches.pop(replica_id)
+            watch.task.cancel()
+            self._no_load.pop(watch.target, None)
         for replica_id, target in targets.items():
             if replica_id not in self._watches:
                 wanted_now = asyncio.Event()
@@ -148,18 +150,23 @@ class HealthPoller:
         request = driver.load()
         if request is None:
             return None
+        load, reason = None, ""
         try:
             status, body = await self._connections.fetch(
                 target.url, request, self._config.probe_timeout_s, pool_name=target.pool
             )
-            if status in REFUSED and target not in self._refused:
-                self._refused.add(target)
-                logger.warning(
-                    "%s refuses our key (%d) when asked for its load: placement counts our own leases only",
-                    target.url,
-                    status,
-                )
-            return driver.parse_load(body) if status == HTTP_OK else None
+            if status == HTTP_OK:
+                load = driver.parse_load(body)
+            else:
+                reason = f"it refuses our key ({status})" if status in REFUSED else f"it answered {status}"
+        except ConnectionsExhausted:
+            raise
         except SlipstreamError as error:
-            logger.info("%s reports no load: %s", target.url, error.message)
-            return None
+            reason = error.message
+        if reason != self._no_load.get(target, ""):
+            self._no_load[target] = reason
+            if reason:
+                logger.warning("%s reports no load, placement goes by our own leases: %s", target.url, reason)
+            else:
+                logger.info("%s reports its load again", target.url)
+        return load

@@ -39,6 +39,11 @@ OF_REPLICAS: tuple[tuple[str, str, Callable[[Fleet, Replica], float | None]], ..
         "Leases it may have: learnt, reported by the engine, or set by its pool.",
         lambda _, one: one.max_concurrency,
     ),
+    (
+        "load_stale",
+        "1 while its load reports are missing and placement goes by our own leases.",
+        lambda _, one: one.load_is_stale,
+    ),
     ("foreign_requests", "Requests the engine reported beyond our leases.", lambda _, one: one.foreign),
     ("prefill_tokens", "Prompt tokens granted whose first token has not come.", lambda _, one: one.prefill_tokens),
     ("headroom_tokens", "KV tokens it could still be given, where it reports.", lambda _, one: one.headroom_tokens),

@@ -54,4 +54,6 @@ def state(replica: pb.Replica) -> str:
         return f"breaker {replica.breaker}: {replica.breaker_reason}"
     if replica.health != "healthy":
         return f"{replica.health}: {replica.detail}" if replica.detail else replica.health
+    if replica.detail:
+        return f"healthy, but {replica.detail}"
     return "healthy" if replica.weight else "weight 0"

@@ -10,6 +10,8 @@ from router.core.dispatcher import Dispatcher
 from router.core.record import Record
 from router.core.replica import Replica
 
+NO_LOAD_REPORT = "it reports no load any more; placement goes by our own leases"
+
 
 def fleet(dispatcher: Dispatcher, epoch: str) -> pb.Fleet:
     """The fleet as the core sees it now."""
@@ -37,7 +39,7 @@ def replica(dispatcher: Dispatcher, one: Replica) -> pb.Replica:
         url=one.url,
         driver=one.driver,
         health=one.health.value,
-        detail=one.detail,
+        detail=one.detail or (NO_LOAD_REPORT if one.load_is_stale else ""),
         breaker=one.breaker.state.value,
         breaker_reason=one.breaker.reason,
         draining=one.draining,

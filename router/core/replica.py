@@ -29,6 +29,8 @@ class Health(Enum):
 
 
 _IN_SERVICE = (Health.HEALTHY, Health.SUSPECT)
+STALE_MISSES = 3
+"""Polls without a load report after which the last one counts no more."""
 
 
 class Replica(msgspec.Struct, eq=False):
@@ -93,6 +95,8 @@ class Replica(msgspec.Struct, eq=False):
     answered_at: float = 0.0
     """When it last began to answer a request."""
     load: Load = Load()
+    load_misses: int = 0
+    """Polls in a row that were answered without a load report, of an engine that had given one."""
     foreign: int = 0
     """Requests the engine reported beyond our own leases at the last poll: someone else's, or leases forgotten."""
     leases: int = 0
@@ -206,6 +210,11 @@ class Replica(msgspec.Struct, eq=False):
         return self.id not in ask.excluded_replicas and (not self.context_tokens or tokens <= self.context_tokens)
 
     @property
+    def load_is_stale(self) -> bool:
+        """Its load reports are missing: placement goes by our own leases."""
+        return self.load_misses >= STALE_MISSES
+
+    @property
     def decoding(self) -> int:
         """Leases past their first token, and requests of others."""
         return self.leases - len(self.prefilling) + self.foreign
@@ -287,7 +296,10 @@ class Replica(msgspec.Struct, eq=False):
             if self.health in (Health.UNKNOWN, Health.UNHEALTHY):
                 self.healthy_since = now
             self.health, self.failures, self.detail = Health.HEALTHY, 0, detail
-            if load is not None:
+            if load is None:
+                self._missed_report()
+            else:
+                self.load_misses = 0
                 if load.used_tokens != self.load.used_tokens:
                     self.moved_at = now
                 self.load = load
@@ -299,7 +311,28 @@ class Replica(msgspec.Struct, eq=False):
         self.detail = detail
         if self.health is not Health.HEALTHY or self.failures >= failure_threshold:
             self.health = Health.UNHEALTHY
-            self.load, self.foreign = Load(), 0
+            self.load, self.foreign, self.load_misses = Load(), 0, 0
+
+    def _missed_report(self) -> None:
+        """Count a poll without a load report. After some of them the last report says nothing about now: the engine is
+        taken to run our leases and nothing else, in the memory and with the places that it reported."""
+        if self.load == Load():
+            return  # it never reported any
+        self.load_misses += 1
+        if self.load_misses == STALE_MISSES:
+            known = self.load
+            self.load = Load(
+                capacity_tokens=known.capacity_tokens,
+                max_running=known.max_running,
+                step_tokens=known.step_tokens,
+                share_behind=known.share_behind,
+                retracted=known.retracted,
+            )
+            self.foreign = 0
+            self._kv_free, self._kv_growth, self._kv_since = known.capacity_tokens, 0, 0
+            for live in self.live.values():
+                live.polled = False
+                self._kv_since += live.prompt_tokens + live.growth_tokens
 
     def _polled_memory(self, load: Load, now: float, token_s: float) -> None:
         """The leases past their first token are in the report; of the others nothing is taken for granted."""
