@@ -4,10 +4,8 @@ neither.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import shutil
-import sys
 import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -18,7 +16,8 @@ import msgspec
 from contracts.desired_state import Model, Pool, Replica
 from contracts.generation import Tier
 from infra.local.folders import DataFolder
-from tests.deployment import ROOT, free_port, plain_environment
+from tests.deployment import free_port, plain_environment
+from tests.processes import answers, module_process
 
 GUARD_S = 60.0
 MODELS = [Model("wide", Tier.CHAT, "one", 4_096, aliases=("broad",)), Model("narrow", Tier.AUTOCOMPLETE, "one", 4_096)]
@@ -42,10 +41,11 @@ async def lone_gateway(
     pepper: bytes | None = None,
     descriptors: int = 0,
     port: int = 0,
+    program: str = "tests.gateway.admin.at_once",
     **settings: str,
 ) -> AsyncIterator[LoneGateway]:
-    """Started and serving. descriptors: its hard limit of open files, when not 0. port: 0: a free one.
-    settings: more environment."""
+    """Started and serving. descriptors: its hard limit of open files, when not 0. port: 0: a free one. program: a
+    module that takes the arguments of `slipstream`. settings: more environment."""
     folder = Path(tempfile.mkdtemp(prefix="slip-"))
     data = DataFolder(folder / "d")
     data.prepare()
@@ -65,27 +65,16 @@ async def lone_gateway(
         "SLIPSTREAM_POOLS": msgspec.json.encode(POOLS).decode(),
         **settings,
     }
-    limited = ("sh", "-c", f'ulimit -n {descriptors} && exec "$@"', "sh") if descriptors else ()
-    process = await asyncio.create_subprocess_exec(
-        *limited, sys.executable, "-m", "slipstream", "gateway", "--data", str(data.path), cwd=ROOT, env=environment
-    )
     url = f"http://127.0.0.1:{port}"
     try:
-        async with asyncio.timeout(GUARD_S), aiohttp.ClientSession() as session:
-            while True:
-                assert process.returncode is None, "the gateway ended"
-                with contextlib.suppress(aiohttp.ClientError):
-                    async with session.get(f"{url}/healthz") as response:
-                        if response.status == 200:
-                            break
-                await asyncio.sleep(0.05)
-        yield LoneGateway(url, data.pepper_file.read_text().strip().encode(), data.path)
+        async with (
+            module_process(
+                program, "gateway", "--data", str(data.path),
+                environment=environment, descriptors=descriptors,
+            ) as process,
+            aiohttp.ClientSession() as session,
+        ):  # fmt: skip
+            await answers(session, f"{url}/healthz", process)
+            yield LoneGateway(url, data.pepper_file.read_text().strip().encode(), data.path)
     finally:
-        with contextlib.suppress(ProcessLookupError):
-            process.terminate()
-        try:
-            await asyncio.wait_for(process.wait(), GUARD_S)
-        except TimeoutError:
-            process.kill()
-            await process.wait()
         shutil.rmtree(folder, ignore_errors=True)

@@ -22,11 +22,11 @@ from gateway.admin.principal import NO_KEY, Principal
 from gateway.admin.resources.console_links import reset_account
 from gateway.admin.transaction import recorded
 from gateway.auth.keys import ADMIN_PREFIX, mint
-from gateway.console.passwords import Passwords
 from gateway.evals.startable import NoSlices
 from gateway.sessions.token import link_hash
 from gateway.tenants.roles import PrincipalKind, Role
 from tests.deployment import free_port
+from tests.gateway.console.quick_passwords import QuickPasswords
 
 PASSWORD = "four words in a row"
 PEPPER = b"9f86d081884c7d659a2feaa0c55ad015"
@@ -127,12 +127,12 @@ class Town:
         self.provider_port = free_port()
         self.database = database
         self.organizations: dict[str, UUID] = {}
-        self.passwords = Passwords(self.pepper)
+        self.passwords = QuickPasswords(self.pepper)
         self._hash = ""
 
     async def prepare(self) -> None:
         """Before the first account."""
-        self.passwords = Passwords(self.pepper)
+        self.passwords = QuickPasswords(self.pepper)
         self.passwords.start()
         self._hash = await self.passwords.hash(PASSWORD)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,18 +10,25 @@ import asyncpg
 import msgspec
 import pytest
 
-from infra.local.folders import APPLICATION_ROLE
-from infra.local.postgres import create_database
 from tests.gateway.admin.lone_gateway import LoneGateway, lone_gateway
 from tests.gateway.console.browser import Town
 
+HERE = Path(__file__).parent
+PROGRAM = "tests.gateway.console.quick_passwords"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that ask this folder's gateways share their one start."""
+    for item in items:
+        if item.path.is_relative_to(HERE) and "people" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("console gateways"))
+
 
 @pytest.fixture(scope="session")
-async def console_postgres_url(postgres_server: Path, _migrated_template: str) -> str:
+async def console_postgres_url(new_postgres_url: Callable[[], Awaitable[str]]) -> str:
     """A database of these tests' own."""
-    name = "test_console"
-    await create_database(postgres_server, name, _migrated_template)
-    return f"postgresql://{APPLICATION_ROLE}@/{name}?host={postgres_server}"
+    return await new_postgres_url()
 
 
 @pytest.fixture(scope="session")
@@ -51,14 +58,15 @@ async def console_gateway(people: Town, console_postgres_url: str, valkey_url: s
         "SLIPSTREAM_GATEWAY__CONSOLE__OIDC__GROUPS": msgspec.json.encode(groups).decode(),
         "OIDC_SECRET": "of-the-test",
     }
-    async with lone_gateway(console_postgres_url, valkey_url, pepper=people.pepper, **settings) as running:
+    settings |= {"program": PROGRAM, "pepper": people.pepper}
+    async with lone_gateway(console_postgres_url, valkey_url, **settings) as running:
         yield running
 
 
 @pytest.fixture(scope="session")
 async def other_gateway(people: Town, console_postgres_url: str, valkey_url: str) -> AsyncIterator[LoneGateway]:
     """Another instance of the same deployment, with no proxy before it and without the provider."""
-    async with lone_gateway(console_postgres_url, valkey_url, pepper=people.pepper) as running:
+    async with lone_gateway(console_postgres_url, valkey_url, pepper=people.pepper, program=PROGRAM) as running:
         yield running
 
 

@@ -13,6 +13,7 @@ import pytest
 from gateway.console import second_factor
 from gateway.tenants.roles import Role
 from tests.gateway.console.browser import PASSWORD, Browser, Town
+from tests.waiting import eventually
 
 NEW = "quite other words in a row"
 SESSION, WELCOME, PREVIEW = "/console/api/session", "/console/api/welcome", "/console/api/welcome/preview"
@@ -231,8 +232,12 @@ async def test_what_is_under_way_while_an_account_is_reset_neither_signs_in_nor_
             async with town.database.transaction():
                 await town.reset(email)
                 under_way = [asyncio.create_task(each) for each in asked]
-                while await watcher.fetchval(waiting) < len(asked):
+
+                async def all_wait() -> bool:
                     assert not [each for each in under_way if each.done()]
+                    return bool(await watcher.fetchval(waiting) == len(asked))
+
+                await eventually(all_wait)
         finally:
             await watcher.close()
         changed, begun, entered = await asyncio.gather(*under_way)

@@ -1,0 +1,33 @@
+"""Passwords whose hashes cost next to nothing, and a gateway that has them, which is started as `slipstream` is:
+`python -m tests.gateway.console.quick_passwords gateway …`. The product's own are test_passwords.py's."""
+
+from __future__ import annotations
+
+from argon2 import PasswordHasher
+
+import gateway.console.console
+import gateway.main
+from contracts.errors import ServiceError
+from gateway.console.passwords import Passwords
+from slipstream.__main__ import main
+from tests.gateway.admin.at_once import ready_but_for_the_router
+
+UNHEARD = "words that find all places taken"
+"""Whoever signs in by it comes when too many wait."""
+
+
+class QuickPasswords(Passwords):
+    def __init__(self, pepper: bytes) -> None:
+        super().__init__(pepper)
+        self._hasher = PasswordHasher(time_cost=1, memory_cost=64, parallelism=1)
+
+    async def fits(self, stored: str | None, password: str) -> bool:
+        if password == UNHEARD:
+            raise ServiceError("Too many people are signing in at this moment; try again.", retry_after_s=2)
+        return await super().fits(stored, password)
+
+
+if __name__ == "__main__":
+    gateway.main._ready = ready_but_for_the_router
+    gateway.console.console.Passwords = QuickPasswords  # type: ignore[attr-defined]
+    main()
