@@ -18,10 +18,11 @@ from gateway.limits.levels import Level, Limits, Rule
 from gateway.limits.limiter import Limiter
 from infra.local.folders import DataFolder
 from tests.deployment import Deployment, deployment
-from tests.e2e.failures.processes import fresh_connections, until
+from tests.e2e.failures.processes import fresh_connections
 from tests.e2e.failures.scrape import samples_in, scrape, targets, total
 from tests.fakes.process import FakeEngineProcess, fake_engine
 from tests.gateway.limits.store import MeasuredLimiter
+from tests.waiting import eventually
 
 TOKEN = "token-of-the-dialects"
 EMBEDDED, SGLANG, PLAIN, TELLING = DIALECTS = ("embedded", "sglang", "plain", "telling")
@@ -103,7 +104,7 @@ class Dialects:
                 samples = samples_in(await client.get(router))
             return total(samples, "slipstream_router_queued", pool=pool) == requests
 
-        await until(waiting)
+        await eventually(waiting)
 
     async def quiet(self) -> None:
         """Nobody is served, and everything is in the ledger. Seen twice: a request whose customer has left may still be
@@ -118,7 +119,7 @@ class Dialects:
             return seen == 2
 
         async with self._looking:
-            await until(idle)
+            await eventually(idle)
 
     async def rows(self, key: Key, least: int = 0) -> list[dict[str, Any]]:
         """Everything in the ledger of a key, first to last, once nothing more will come. least: of rows to wait for,
@@ -134,7 +135,7 @@ class Dialects:
 
         await self.quiet()
         async with self.running.database() as database:
-            await until(there)
+            await eventually(there)
         return [dict(row) for row in found]
 
 

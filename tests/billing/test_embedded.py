@@ -17,8 +17,9 @@ from gateway.metering.ledger.reconciliation import EngineCounters, reconcile
 from tests.billing.comparison import Counted, Row, compare
 from tests.billing.customer import End, ask
 from tests.deployment import Deployment, deployment
-from tests.e2e.failures.processes import all_ready, kill, until
+from tests.e2e.failures.processes import all_ready, kill
 from tests.e2e.failures.scrape import scrape, total
+from tests.waiting import eventually
 
 REQUESTS = 150
 AT_ONCE = 6
@@ -112,7 +113,7 @@ async def _rows(running: Deployment) -> list[Row]:
         before, rows = len(rows), [Row(*row) for row in found]
         return len(rows) == before >= REQUESTS * 0.8
 
-    await until(stable)
+    await eventually(stable)
     return rows
 
 

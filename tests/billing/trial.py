@@ -17,9 +17,10 @@ from gateway.metering.journal.records import engine_request_id
 from tests.billing.comparison import Comparison, Counted, Row, compare
 from tests.billing.customer import End, ask
 from tests.deployment import Deployment, deployment
-from tests.e2e.failures.processes import all_ready, kill, until
+from tests.e2e.failures.processes import all_ready, kill
 from tests.e2e.failures.scrape import scrape, total
 from tests.fakes.process import FakeEngineProcess, fake_engine
+from tests.waiting import eventually
 
 TOKEN = "token-of-the-books"
 EXACT, ABORTED, CLOSED_ONLY, TELLING = MODELS = ("exact", "aborted", "closed-only", "telling")
@@ -311,7 +312,7 @@ class Trial:
             recorded = [await engine.recorded() for engine in (*self._exact, *self._others.values())]
             return all(record["finished"] or record["disconnected"] for records in recorded for record in records)
 
-        await until(idle)
+        await eventually(idle)
 
     async def _rows_of(self, engine_ids: set[str]) -> list[Row]:
         """Every row, once there is one for each of these attempts and the gateways have nothing left to ship."""
@@ -328,7 +329,7 @@ class Trial:
                 engine_request_id(row.request_id, row.attempt) for row in rows
             }
 
-        await until(all_there)
+        await eventually(all_there)
         return rows
 
     async def _without_engine_path(self) -> int:

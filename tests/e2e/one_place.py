@@ -12,7 +12,7 @@ from openai.types.chat import ChatCompletionMessageParam
 
 from infra.local.folders import DataFolder
 from tests.deployment import Deployment
-from tests.e2e.failures.processes import until
+from tests.waiting import eventually
 
 GUARD_S = 120.0
 """Against hanging for ever: a busy machine may take seconds to answer."""
@@ -64,7 +64,7 @@ class OnePlace:
                 return False
             return True
 
-        await until(answered)
+        await eventually(answered)
 
     async def hold(self, key: str, **asked: Any) -> Stream:
         """Take the only place until the stream is closed. asked: what keeps the engine at it."""
@@ -95,4 +95,4 @@ class OnePlace:
                 queued = (line for line in page.splitlines() if line.startswith("slipstream_router_queued{"))
                 return sum(float(line.rpartition(" ")[2]) for line in queued) == count
 
-            await until(holds)
+            await eventually(holds)

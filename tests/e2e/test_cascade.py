@@ -16,7 +16,7 @@ from contracts.cascade_digest import measured
 from contracts.desired_state import DesiredState, Model, Pool, Replica
 from contracts.generation import Tier
 from tests.deployment import ROOT, Deployment, deployment
-from tests.e2e.failures.processes import until
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.nightly
 SHIPPED = str(ROOT / "models" / "slipstream-chat")
@@ -121,7 +121,7 @@ async def test_a_client_that_leaves_before_or_in_the_hand_over_leaves_nothing_be
         async def idle() -> bool:
             return all([await sequences(url) == 0 for url in engines])
 
-        await until(idle)
+        await eventually(idle)
         after = await client.post("/v1/chat/completions", json=body(SHORT, max_tokens=64))
         assert after.status_code == 200
         await booked(running, after.headers["x-request-id"], 1)

@@ -21,8 +21,8 @@ from contracts.cascade_digest import measured
 from contracts.desired_state import DesiredState, Model, Pool, Replica
 from contracts.generation import Tier
 from tests.deployment import ROOT, Deployment, deployment
-from tests.e2e.failures.processes import until
 from tests.fakes.process import FakeEngineProcess, fake_engine
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.nightly
 SHIPPED = str(ROOT / "models" / "slipstream-chat")
@@ -93,7 +93,7 @@ async def test_the_small_model_answers_while_others_wait_for_the_large_one(
             return await queued(running) > 0
 
         # a command takes longer to start than a request waits until its model is busy
-        await until(waits)
+        await eventually(waits)
         spike = await asyncio.gather(*(ask(client, max_tokens=64) for _ in range(3)))
         assert [one.headers[ANSWERED_BY] for one in spike] == ["small"] * 3
         assert not waiting.done()
@@ -107,4 +107,4 @@ async def test_the_small_model_answers_while_others_wait_for_the_large_one(
         async def is_over() -> bool:
             return (await ask(client, max_tokens=64)).headers[ANSWERED_BY] == "large"
 
-        await until(is_over)
+        await eventually(is_over)

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from tests.deployment import Deployment, deployment
-from tests.e2e.failures.processes import until
+from tests.waiting import eventually
 
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(600)]
 SETTINGS = """
@@ -105,7 +105,7 @@ async def test_an_engine_that_runs_is_switched_by_the_load_and_back(platform: Pl
     assert await platform.is_("on")
     assert await platform.drafted() > 0
     async with platform.peak():
-        await until(lambda: platform.is_("off"))
+        await eventually(lambda: platform.is_("off"))
         assert await platform.drafted() == 0, "granted at the peak"
-    await until(lambda: platform.is_("on"))
+    await eventually(lambda: platform.is_("on"))
     assert await platform.drafted() > 0

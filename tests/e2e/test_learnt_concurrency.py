@@ -13,8 +13,8 @@ import pytest
 from contracts.desired_state import Model, Pool, Replica
 from contracts.generation import Tier
 from tests.deployment import Deployment, deployment
-from tests.e2e.failures.processes import until
 from tests.fakes.process import FakeEngineProcess, fake_engine
+from tests.waiting import eventually
 
 TOKEN = "deployment-token-of-the-tests"
 STREAMS = 200
@@ -60,7 +60,7 @@ async def test_nobody_waits_before_an_upstream_that_has_nothing_to_do(
             return True
 
         await engine.control(ttft_s=2.0)
-        await until(answers)
+        await eventually(answers)
         await engine.control(hang_after_tokens=1)
         streams = await asyncio.gather(*(begin(f"Hello {number}") for number in range(STREAMS)))
         told = await platform.command("fleet")

@@ -20,10 +20,10 @@ from engines.http.engine_connections import EngineConnections
 from engines.http.keys import OneKey
 from engines.performance.model_folder import read_shape
 from tests.deployment import ROOT, Deployment, deployment
-from tests.e2e.failures.processes import until
 from tests.e2e.upstream import Upstream, upstream
 from tests.fakes.process import fake_engine
 from tests.sglang.server import sglang_process
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.timeout(600)
 TOKEN, HOSTED_KEY = "deployment-token-of-the-tests", "sk-hosted-0123"
@@ -158,7 +158,7 @@ async def _place(sglang_url: str, kill_sglang: Callable[[], Awaitable[None]], fo
             place = Place(platform, hosted, kill_sglang)
             async with place.client:
                 for model in ("own-chat", "own-code", "radix", "hosted"):
-                    await until(functools.partial(place.serves, model))
+                    await eventually(functools.partial(place.serves, model))
                 yield place
 
 
@@ -212,7 +212,7 @@ async def test_what_each_of_several_engines_tells_of_its_cache_reaches_the_route
     await place.client.chat.completions.create(
         model="own-chat", messages=[{"role": "user", "content": "Say it again. " * 40}], max_tokens=1
     )
-    await until(ask_both)
+    await eventually(ask_both)
     for replica_id in ("engine-code-1", "engine-chat-1", "engine-code-2"):
         assert await held(replica_id) > 0
 
@@ -220,7 +220,7 @@ async def test_what_each_of_several_engines_tells_of_its_cache_reaches_the_route
             return await held(replica_id) == 0
 
         await place.asked(replica_id, "POST", "/flush_cache")
-        await until(flushed)
+        await eventually(flushed)
 
 
 @pytest.mark.nightly
@@ -245,7 +245,7 @@ async def _killed_in_turn(place: Place) -> None:
     before = await place.asked("engine-chat-1", "GET", "/server_info")
     await place.platform.kill("engine-chat-1")
     await _others_serve_while(place, "own-chat")
-    await until(functools.partial(place.serves, "own-chat"))
+    await eventually(functools.partial(place.serves, "own-chat"))
     after = await place.asked("engine-chat-1", "GET", "/server_info")
     assert (after["page_size"], after["kv_events"]) == (before["page_size"], before["kv_events"])
 
@@ -253,7 +253,7 @@ async def _killed_in_turn(place: Place) -> None:
     await _refused(place, "hosted")
     await _others_serve_while(place, "hosted")
     place.hosted.key = HOSTED_KEY
-    await until(functools.partial(place.serves, "hosted"))
+    await eventually(functools.partial(place.serves, "hosted"))
 
     await place.hosted.stop()
     await _refused(place, "hosted")
@@ -278,5 +278,5 @@ async def _refused(place: Place, model: str) -> None:
         assert (refused.status_code, refused.code) in REFUSALS, refused.message
         return refused.code == "no_engine_available"
 
-    await until(functools.partial(place.refuses, model))
-    await until(settled)
+    await eventually(functools.partial(place.refuses, model))
+    await eventually(settled)

@@ -22,10 +22,10 @@ from contracts.generation import Tier
 from router.control.client import ControlClient
 from slipstream.commands.options import running_settings
 from tests.deployment import Deployment, deployment, plain_environment
-from tests.e2e.failures.processes import until
 from tests.e2e.upstream import Upstream, upstream
 from tests.fakes.process import FakeEngineProcess, fake_engine
 from tests.slipstream.deployment import run
+from tests.waiting import eventually
 
 TOKEN = "deployment-token-of-the-tests"
 HOSTED_KEY, ROTATED_KEY, VARIABLE_KEY = "sk-hosted-0123", "sk-hosted-rotated-4567", "of-the-variable-89"
@@ -101,7 +101,7 @@ async def place(certificate: tuple[Path, Path], tmp_path_factory: pytest.TempPat
         }
         async with deployment(environment=environment, token=TOKEN) as made.platform:
             for pool in pools:
-                await until(functools.partial(made.served, pool.name))
+                await eventually(functools.partial(made.served, pool.name))
             yield made
 
 
@@ -145,7 +145,7 @@ async def test_a_replaced_key_file_is_in_use_without_a_restart(place: Place) -> 
         aside = place.key_file.with_name("rotated.key")
         aside.write_text(ROTATED_KEY)
         aside.rename(place.key_file)
-        await until(lambda: place.served("hosted"))
+        await eventually(lambda: place.served("hosted"))
         assert ("/v1/chat/completions", f"Bearer {ROTATED_KEY}") in hosted.seen
         assert hosted.authorizations <= {f"Bearer {HOSTED_KEY}", f"Bearer {ROTATED_KEY}"}
         after = await place.platform.processes()
@@ -154,7 +154,7 @@ async def test_a_replaced_key_file_is_in_use_without_a_restart(place: Place) -> 
         hosted.key = HOSTED_KEY
         hosted.seen.clear()
         place.key_file.write_text(HOSTED_KEY)
-        await until(lambda: place.served("hosted"))
+        await eventually(lambda: place.served("hosted"))
         hosted.seen.clear()
 
 

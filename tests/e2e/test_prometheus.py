@@ -15,8 +15,8 @@ from infra.grafana.boards import BOARDS
 from infra.local.folders import DataFolder
 from tests.deployment import Deployment
 from tests.e2e.board_questions import QUESTIONS, has_data
-from tests.e2e.failures.processes import until
 from tests.prometheus import RULES, Prometheus, metrics_in, prometheus, rules_in
+from tests.waiting import eventually
 
 LINES = "".join(f"value_{number} = {number}\n" for number in range(60))
 """Enough blocks for an engine to keep."""
@@ -98,8 +98,8 @@ async def test_every_board_shows_data_and_every_rule_is_evaluated(
         return not unanswered
 
     try:
-        await until(all_answered)
-    except TimeoutError:
+        await eventually(all_answered)
+    except AssertionError:
         pytest.fail("no data: " + "\n".join(map(str, unanswered)))
     for each in QUESTIONS:
         await watched.query(each.expression)  # quiet ones too are questions Prometheus understands
@@ -120,4 +120,4 @@ async def test_every_variable_has_something_to_choose(watched: Prometheus, custo
         parts = [re.fullmatch(r"label_values\((.*), (\w+)\)", query) for query in asked]
         return all([part and await watched.label_values(part[1], part[2]) for part in parts])
 
-    await until(all_chosen)
+    await eventually(all_chosen)

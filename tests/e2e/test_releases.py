@@ -20,9 +20,10 @@ import pytest
 from contracts.desired_state import Model, Pool, Replica
 from contracts.generation import Tier
 from tests.deployment import Deployment, deployment
-from tests.e2e.failures.processes import kill_called, until
+from tests.e2e.failures.processes import kill_called
 from tests.e2e.release_traffic import LEAVES_S, require_left
 from tests.fakes.process import FakeEngineProcess, fake_engine
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.nightly
 TOKEN = "token-of-the-releases"
@@ -91,7 +92,7 @@ class World:
                 served = await connection.fetchval("SELECT count(*) FROM gateway.request_traces WHERE status = 200")
                 return bool(served >= BASELINE_REQUESTS)
 
-            await until(enough)
+            await eventually(enough)
 
     async def _ask(self, client: httpx2.AsyncClient) -> None:
         """One request by the model's alias; a process that is being killed may refuse it."""
@@ -236,7 +237,7 @@ async def test_a_good_candidate_takes_the_model_over(world: World) -> None:
 async def test_a_worse_candidate_is_rolled_back_and_its_traffic_leaves(world: World, fault: dict[str, Any]) -> None:
     await world.start()
     async with world.customers():
-        await until(world.serves_customers)
+        await eventually(world.serves_customers)
         await world.script(**fault)
         found = await world.ended()
         assert found["state"] == "rolled_back", found
@@ -288,7 +289,7 @@ async def test_a_rollback_survives_every_process_that_it_goes_through(world: Wor
     killed = ("router", "gateway-1", "valkey", "webhooks")
     await world.start("--least", ",".join([ENDLESS] * 3))
     async with world.customers():
-        await until(world.serves_customers)
+        await eventually(world.serves_customers)
         async with world.running.database() as connection, connection.transaction():
             # who reads is not kept from it; no stage can be left, so the next who writes rolls back
             await connection.execute("LOCK TABLE gateway.desired_states IN SHARE MODE")
@@ -318,7 +319,7 @@ async def test_a_rollback_survives_every_process_that_it_goes_through(world: Wor
 async def test_a_stream_that_the_candidate_has_begun_ends_in_good_order_behind_a_rollback(world: World) -> None:
     await world.start("--least", ",".join([ENDLESS] * 3))
     async with httpx2.AsyncClient(timeout=60) as client, world.customers():
-        await until(world.serves_customers)
+        await eventually(world.serves_customers)
         response, lines = await world.stream_of_candidate(client)
         await world.new.control(
             status=500, message="a broken layer"
@@ -341,7 +342,7 @@ async def test_a_stream_that_the_candidate_has_begun_ends_in_good_order_behind_a
 async def test_a_rollback_by_hand_needs_no_worker(world: World) -> None:
     await world.start()
     async with world.customers():
-        await until(world.serves_customers)
+        await eventually(world.serves_customers)
         await world.kill("valkey")
         await world.running.command("releases", "rollback", "chat", "--reason", "the worker has no broker")
         await world.require_no_traffic()

@@ -16,8 +16,8 @@ from contracts.desired_state import Model, Pool, Replica
 from contracts.generation import Tier
 from contracts.speculation import SpeculationRule
 from tests.deployment import Deployment, deployment
-from tests.e2e.failures.processes import until
 from tests.fakes.process import FakeEngineProcess, fake_engine
+from tests.waiting import eventually
 
 TOKEN = "deployment-token-of-the-tests"
 STREAMS = 20
@@ -91,9 +91,9 @@ async def platform() -> AsyncIterator[Platform]:
 async def test_drafting_is_on_at_low_load_off_at_the_peak_and_back(platform: Platform) -> None:
     assert "speculation" not in await platform.ask("embedded")
     async with platform.peak("embedded"):
-        await until(lambda: is_(platform, "off"))
+        await eventually(lambda: is_(platform, "off"))
         assert (await platform.ask("embedded"))["speculation"] is False
-    await until(lambda: is_(platform, "on"))
+    await eventually(lambda: is_(platform, "on"))
     assert "speculation" not in await platform.ask("embedded")
 
     # an engine with a table of its own is told nothing, however much it has to do

@@ -18,10 +18,10 @@ from contracts.desired_state import Model, Pool, Replica
 from contracts.fill_in_the_middle import FillInTheMiddle
 from contracts.generation import Tier
 from tests.deployment import Deployment, deployment
-from tests.e2e.failures.processes import until
 from tests.e2e.failures.scrape import scrape, total
 from tests.engines.embedded.engine_process import TOKEN, Process, healthy
 from tests.psm_model import write_psm_model
+from tests.waiting import eventually
 
 SUFFIX = "\n" + "".join(f"\n\ndef later_{number}(value):\n    return value - {number}\n" for number in range(60))
 """Some 900 tokens."""
@@ -62,7 +62,7 @@ class Typist:
             samples = await scrape(self.running)
             return total(samples, "slipstream_warm_ups_total", outcome="computed") >= count
 
-        await until(all_computed)
+        await eventually(all_computed)
 
 
 @contextlib.asynccontextmanager
@@ -143,7 +143,7 @@ async def test_files_stay_where_they_are_kept_and_next_lines_are_there_before_th
         async def shipped() -> bool:
             return bool(await booked())
 
-        await until(shipped)
+        await eventually(shipped)
         [row, *_] = await booked()
         assert (row["billed"], row["amount_micro"], row["outcome"]) == (False, 0, "exact")
         assert row["prompt_tokens"] > 900

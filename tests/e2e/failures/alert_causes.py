@@ -8,7 +8,8 @@ from contextlib import asynccontextmanager
 from gateway.metering.journal import frames
 from infra.local.folders import DataFolder
 from tests.e2e.failures.alert_world import Causes, World, again_and_again, scripted, stopped
-from tests.e2e.failures.processes import kill, no_restarts, process_ids, until
+from tests.e2e.failures.processes import kill, no_restarts, process_ids
+from tests.waiting import eventually
 
 CAUSES = Causes()
 REFUSED_TOKENS = 13
@@ -131,8 +132,8 @@ async def somebody_writes_to_the_totals(world: World) -> AsyncIterator[None]:
             newest = "SELECT wrong_hours FROM gateway.usage_verifications ORDER BY checked_at DESC LIMIT 1"
             return bool(await owner.fetchval(newest))
 
-        await until(forged)
-        await until(found)
+        await eventually(forged)
+        await eventually(found)
         await kill(world.running, "gateway-1")  # it looks at what was found when it starts, and then each minute
         try:
             yield

@@ -14,8 +14,9 @@ import aiohttp
 from gateway.admin.webhooks.outbox import EventType, emit
 from tests.e2e.failures.alert_world import Causes, World, again_and_again, stopped
 from tests.e2e.failures.engine_place import end_on_engine
-from tests.e2e.failures.processes import process_ids, until
+from tests.e2e.failures.processes import process_ids
 from tests.gateway.admin.receiver import receiver
+from tests.waiting import eventually
 
 CAUSES = Causes()
 SLOW_READERS = 4
@@ -137,7 +138,7 @@ async def a_customers_server_fails(world: World) -> AsyncIterator[None]:
             async def came() -> bool:
                 return len(server.came) > seen
 
-            await until(came)
+            await eventually(came)
 
         try:
             async with again_and_again(tell):

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import aiohttp
 
 from tests.e2e.failures.alert_world import Causes, World, again_and_again, stopped
-from tests.e2e.failures.processes import until
+from tests.waiting import eventually
 
 CAUSES = Causes()
 AT_ONCE = 6
@@ -53,15 +53,15 @@ async def released(world: World) -> AsyncIterator[None]:
             return bool(newest["state"] == "running" and newest["stage"] >= 1)
 
         async with again_and_again(ask, AT_ONCE):
-            await until(served_enough)
+            await eventually(served_enough)
             await world.running.command(
                 "releases", "start", "--model", "wide", "--candidate", "candidate", "--stages", "shadow,50,100",
                 "--least", "5000", "--tolerance", "0.5", "--shadow-share", "1", "--shadow-least", "5",
             )  # fmt: skip
             try:
                 try:
-                    await until(serves_customers)
-                except TimeoutError:
+                    await eventually(serves_customers)
+                except AssertionError:
                     shown = await world.running.command("releases", "show", "wide")
                     raise AssertionError(f"the candidate is given no customers:\n{shown}") from None
                 yield

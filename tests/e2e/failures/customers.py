@@ -11,8 +11,9 @@ import openai
 
 from contracts.errors import ServiceError
 from tests.deployment import Deployment
-from tests.e2e.failures.processes import fresh_connections, until
+from tests.e2e.failures.processes import fresh_connections
 from tests.fakes.chunks import answer_text
+from tests.waiting import eventually
 
 
 def all_below(root: type[ServiceError]) -> set[str]:
@@ -61,7 +62,7 @@ class Customers:
                 failed[0].result()
             return self.finished >= goal
 
-        await until(reached)
+        await eventually(reached)
 
     async def _customer(self, number: int) -> None:
         choose = random.Random(self._seed * 1_000 + number)

@@ -5,12 +5,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import signal
 import tomllib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx2
@@ -18,9 +17,7 @@ import psutil
 
 from infra.local.folders import DataFolder
 from tests.deployment import Deployment
-
-GUARD_S = 60.0
-"""Against hanging for ever, not a measure."""
+from tests.waiting import GUARD_S, eventually
 
 
 def process_ids(deployment: Deployment) -> dict[str, int]:
@@ -45,13 +42,6 @@ def _name(arguments: list[str]) -> str:
     return next((name for name in ("postgres", "valkey") if program.startswith(name)), "")
 
 
-async def until(condition: Callable[[], Awaitable[bool]]) -> None:
-    """Return once the condition holds."""
-    async with asyncio.timeout(GUARD_S):
-        while not await condition():  # noqa: ASYNC110  other processes' state: nothing to be told by
-            await asyncio.sleep(0.02)
-
-
 async def kill(deployment: Deployment, name: str) -> int:
     """kill -9; returns the process id once that process is gone."""
     pid = process_ids(deployment)[name]
@@ -63,7 +53,7 @@ async def kill(deployment: Deployment, name: str) -> int:
         except psutil.NoSuchProcess:
             return True
 
-    await until(gone)
+    await eventually(gone)
     return pid
 
 
@@ -78,7 +68,7 @@ async def kill_called(deployment: Deployment, name: str) -> None:
     async def runs() -> bool:
         return bool(found())
 
-    await until(runs)
+    await eventually(runs)
     [process] = found()
     process.kill()
 
@@ -138,4 +128,4 @@ async def all_ready(deployment: Deployment) -> None:
                 return False  # it died, or has only just started to listen
         return ready == wanted
 
-    await until(seen_all)
+    await eventually(seen_all)

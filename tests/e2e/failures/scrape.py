@@ -12,7 +12,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from infra.local.folders import DataFolder
 from tests.deployment import Deployment
-from tests.e2e.failures.processes import GUARD_S, fresh_connections, process_ids
+from tests.e2e.failures.processes import fresh_connections, process_ids
+from tests.waiting import GUARD_S
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 

@@ -21,10 +21,11 @@ from tests.e2e.board_questions import has_data, loud_while
 from tests.e2e.failures import alert_causes, causes_by_customers, causes_in_releases
 from tests.e2e.failures.alert_world import Cause, World, again_and_again, ask, fires
 from tests.e2e.failures.engine_place import EnginePlace
-from tests.e2e.failures.processes import fresh_connections, kill, until
+from tests.e2e.failures.processes import fresh_connections, kill
 from tests.fakes.process import fake_engine
 from tests.prometheus import Prometheus, prometheus
 from tests.small_disk import small_disk
+from tests.waiting import eventually
 
 TOKEN = "token-of-the-alerts"
 SPEED = 60
@@ -75,7 +76,7 @@ async def world() -> AsyncIterator[World]:
                 base_url=f"{running.url}/v1", api_key=running.key, max_retries=0, http_client=fresh_connections()
             ) as client,
         ):
-            await until(partial(all_seen, watching))
+            await eventually(partial(all_seen, watching))
             yield World(running, places[:2], places[2], places[3], client, watching)
     finally:
         for place in places:

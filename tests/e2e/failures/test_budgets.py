@@ -12,7 +12,8 @@ import redis
 from infra.local.folders import DataFolder
 from tests.deployment import deployment, fake_fleet
 from tests.e2e.failures.engine_place import EnginePlace
-from tests.e2e.failures.processes import all_ready, fresh_connections, kill, until
+from tests.e2e.failures.processes import all_ready, fresh_connections, kill
+from tests.waiting import eventually
 
 MESSAGES: list[Any] = [{"role": "user", "content": "Hello."}]
 TOKEN = "token-of-the-budgets"
@@ -63,7 +64,7 @@ async def test_a_budget_is_spent_to_what_the_ledger_says() -> None:
                 errors = [await ask(pauper) for _ in range(8)]
                 return all(error is not None and error.code == "request_exceeds_limit" for error in errors)
 
-            await until(priced)
+            await eventually(priced)
             seen: dict[str, int] = {}
             exhausted = asyncio.Event()
 
@@ -85,10 +86,10 @@ async def test_a_budget_is_spent_to_what_the_ledger_says() -> None:
             async def served(count: int) -> bool:
                 return seen.get("served", 0) > count
 
-            await until(lambda: served(60))
+            await eventually(lambda: served(60))
             with redis.Redis(unix_socket_path=str(DataFolder(running.data).valkey_socket)) as store:
                 store.flushall()
-            await until(lambda: served(150))
+            await eventually(lambda: served(150))
             await kill(running, "gateway-1")
             await asyncio.wait_for(asyncio.gather(*spenders), 120)
             await all_ready(running)
@@ -102,7 +103,7 @@ async def test_a_budget_is_spent_to_what_the_ledger_says() -> None:
                 spent = await database.fetchval(SPENT, organization)
                 return bool(body["limit"]["remaining"] == BUDGET_MICRO - spent)
 
-            await until(agrees)
+            await eventually(agrees)
             spent = await database.fetchval(SPENT, organization)
             assert BUDGET_MICRO - 20_000 < spent <= BUDGET_MICRO, (spent, seen)
             crossings = await database.fetch(

@@ -17,9 +17,10 @@ import pytest
 from infra.local.folders import DataFolder
 from tests.deployment import ROOT, Deployment, free_port
 from tests.e2e.failures.customers import Customers
-from tests.e2e.failures.processes import all_ready, fresh_connections, kill, no_restarts, process_ids, until
+from tests.e2e.failures.processes import all_ready, fresh_connections, kill, no_restarts, process_ids
 from tests.e2e.failures.scrape import samples_in, scrape, scrape_each, total
 from tests.fakes.process import FakeEngineProcess
+from tests.waiting import eventually
 
 MESSAGES: list[Any] = [{"role": "user", "content": "Hello."}]
 
@@ -39,7 +40,7 @@ async def ledger_by_engine_id(trial: Deployment, rids: set[str]) -> dict[str, di
                 rows[row["request_id"] + attempt] = dict(row)
         return rids <= set(rows)
 
-    await until(all_there)
+    await eventually(all_there)
     return rows
 
 
@@ -52,7 +53,7 @@ async def until_restarted(trial: Deployment, name: str, old_pid: int) -> None:
                 return process_ids(trial).get(name, old_pid) != old_pid
         return False
 
-    await until(serves)
+    await eventually(serves)
 
 
 async def test_under_load_every_answer_has_its_row_and_every_row_its_count(
@@ -126,7 +127,7 @@ async def gateway_in_local_mode(trial: Deployment) -> AsyncIterator[tuple[str, s
                     return (await client.get(f"{url}/readyz")).status_code == 200
             return False
 
-        await until(ready)
+        await eventually(ready)
         yield url, f"http://127.0.0.1:{metrics_port}/metrics"
     finally:
         process.send_signal(signal.SIGTERM)
@@ -173,7 +174,7 @@ async def test_without_valkey_limited_keys_are_refused_or_held_to_a_local_share(
                 samples = samples_in(await client.get(local_metrics_url))
             return total(await scrape(trial), "slipstream_limits_mode") == total(samples, "slipstream_limits_mode") == 0
 
-        await until(counted_again)
+        await eventually(counted_again)
         for _ in range(6):
             raw = await limited.chat.completions.with_raw_response.create(model="fake", messages=MESSAGES)
             assert raw.headers["x-ratelimit-limit-requests"] == "1000"
@@ -203,7 +204,7 @@ async def test_without_postgres_keys_fail_closed_and_usage_waits_in_the_journal(
                     return True
                 return False
 
-            await until(fails_closed)
+            await eventually(fails_closed)
             # a stream that was admitted is served to its end, and its usage outlives the outage
             chunks = [chunk async for chunk in raw.parse()]
             assert chunks[-1].choices[0].finish_reason == "length"
@@ -216,4 +217,4 @@ async def test_without_postgres_keys_fail_closed_and_usage_waits_in_the_journal(
                 return bool((await client.models.list()).data)
             return False
 
-        await until(trusted_again)
+        await eventually(trusted_again)

@@ -12,10 +12,11 @@ import pytest
 from tests.deployment import Deployment
 from tests.e2e.failures.engine_place import EnginePlace, end_on_engine
 from tests.e2e.failures.live_stream import LiveStream, open_stream, record_of
-from tests.e2e.failures.processes import kill, until
+from tests.e2e.failures.processes import kill
 from tests.e2e.failures.scrape import scrape, total
 from tests.fakes.chunks import answer_text
 from tests.fakes.process import FakeEngineProcess
+from tests.waiting import eventually
 
 MESSAGES: list[Any] = [{"role": "user", "content": "Tell me a story."}]
 
@@ -26,7 +27,7 @@ async def ledger_rows(faked: Deployment, count: int, *request_ids: str) -> list[
     async def all_there() -> bool:
         return len(await faked.ledger(*request_ids)) >= count
 
-    await until(all_there)
+    await eventually(all_there)
     return await faked.ledger(*request_ids)
 
 
@@ -94,7 +95,7 @@ async def test_a_client_that_leaves_while_it_asks_is_no_error_of_ours(
         name, labels = "slipstream_requests_total", {"status": "499", "code": "client_gone"}
         return total(samples, name, **labels) - total(before, name, **labels) == 4
 
-    await until(all_noticed)
+    await eventually(all_noticed)
     for name in ("gateway-1", "gateway-2"):
         assert "Traceback" not in trial.log(name)
 
@@ -205,7 +206,7 @@ async def test_a_killed_engine_takes_only_its_own_streams(
         await trial_client.chat.completions.create(model="fake", messages=MESSAGES, max_tokens=3)
         return bool(await places[0].engine.recorded())
 
-    await until(serves_again)
+    await eventually(serves_again)
     for stream in streams:
         if stream.request_id not in doomed:
             await end_on_engine(trial_engines[1], stream.request_id)
@@ -243,4 +244,4 @@ async def test_a_killed_embedded_engine_ends_its_streams_and_comes_back(
             return False
         return True
 
-    await until(serves_again)
+    await eventually(serves_again)

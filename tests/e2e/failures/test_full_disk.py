@@ -18,10 +18,11 @@ from infra.local.control import ask
 from infra.local.folders import DataFolder
 from tests.deployment import Deployment, deployment, fake_fleet
 from tests.e2e.failures.live_stream import LiveStream, open_stream
-from tests.e2e.failures.processes import fresh_connections, kill, process_ids, until
+from tests.e2e.failures.processes import fresh_connections, kill, process_ids
 from tests.e2e.failures.scrape import scrape_each, total
 from tests.fakes.process import FakeEngineProcess, fake_engine
 from tests.small_disk import small_disk
+from tests.waiting import eventually
 
 TOKEN = "token-of-the-full-disk"
 MESSAGES: list[Any] = [{"role": "user", "content": "Hello."}]
@@ -61,7 +62,7 @@ async def test_a_full_disk_refuses_keeps_the_books_and_recovers(engine: FakeEngi
 
             disk.free()
             await engine.control(tokens=5, inter_token_s=0)
-            await until(lambda: served(client))
+            await eventually(lambda: served(client))
             rows = await platform.ledger(*(stream.request_id for stream in streams))
             assert {row["request_id"]: row["completion_tokens"] for row in rows} == {
                 stream.request_id: TOKENS for stream in streams
@@ -168,7 +169,7 @@ async def restarts_once_all_run(platform: Deployment) -> dict[str, int]:
         found.update({process.name: process.restarts for process in status.processes})
         return all(process.state is State.READY for process in status.processes)
 
-    await until(all_run)
+    await eventually(all_run)
     return found
 
 
@@ -183,4 +184,4 @@ async def until_valkey_refuses(platform: Deployment) -> None:
                 return "MISCONF" in str(error)
             return False
 
-        await until(refuses)
+        await eventually(refuses)

@@ -17,10 +17,11 @@ import pytest
 from tests.deployment import Deployment
 from tests.e2e.failures.engine_place import EnginePlace, end_on_engine
 from tests.e2e.failures.live_stream import open_on_both, open_stream, record_of
-from tests.e2e.failures.processes import all_ready, gateway_of, kill, no_restarts, process_ids, until
+from tests.e2e.failures.processes import all_ready, gateway_of, kill, no_restarts, process_ids
 from tests.e2e.failures.router_view import RouterView
 from tests.e2e.failures.scrape import increase, scrape_each, targets
 from tests.fakes.process import FakeEngineProcess
+from tests.waiting import eventually
 
 MESSAGES: list[Any] = [{"role": "user", "content": "Hello."}]
 
@@ -74,7 +75,7 @@ async def test_its_streams_are_recorded_with_the_engines_count(
     async def no_lease_is_left() -> bool:
         return set((await router.leases()).values()) == {0}
 
-    await until(no_lease_is_left)
+    await eventually(no_lease_is_left)
 
 
 async def test_what_nobody_can_say_any_more_is_recorded_as_unknown_and_counted(
@@ -113,7 +114,7 @@ async def test_what_nobody_can_say_any_more_is_recorded_as_unknown_and_counted(
             return False
         return True
 
-    await until(serves_again)
+    await eventually(serves_again)
 
 
 async def test_with_the_embedded_engine(client: openai.AsyncOpenAI, embedded: Deployment) -> None:
@@ -181,7 +182,7 @@ async def test_the_places_it_held_are_free_again(
                 raise answer
         return not any(isinstance(answer, openai.RateLimitError) for answer in answers)
 
-    await until(both_are_free)
+    await eventually(both_are_free)
 
 
 async def test_a_gateway_told_to_stop_finishes_its_streams_and_refuses_nobody(
@@ -223,7 +224,7 @@ async def test_a_gateway_told_to_stop_finishes_its_streams_and_refuses_nobody(
     async def flows_on() -> bool:
         return draining.tokens > count + 5
 
-    await until(flows_on)
+    await eventually(flows_on)
     assert psutil.pid_exists(old_pid)
     for stream in streams:
         engine, _ = await record_of(trial_engines, stream.request_id)

@@ -10,9 +10,10 @@ import openai
 from tests.deployment import Deployment
 from tests.e2e.failures.engine_place import end_on_engine
 from tests.e2e.failures.live_stream import LiveStream, open_on_both, record_of
-from tests.e2e.failures.processes import all_ready, kill, no_restarts, until
+from tests.e2e.failures.processes import all_ready, kill, no_restarts
 from tests.e2e.failures.scrape import increase, scrape, scrape_each, targets, total
 from tests.fakes.process import FakeEngineProcess
+from tests.waiting import eventually
 
 MESSAGES: list[Any] = [{"role": "user", "content": "Hello."}]
 
@@ -23,7 +24,7 @@ async def idle(trial: Deployment) -> None:
     async def none_active() -> bool:
         return total(await scrape(trial), "slipstream_active_requests") == 0
 
-    await until(none_active)
+    await eventually(none_active)
 
 
 async def finish(streams: Iterable[LiveStream], engines: list[FakeEngineProcess]) -> None:

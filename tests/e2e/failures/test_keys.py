@@ -12,8 +12,9 @@ import pytest
 
 from gateway.auth.keys import mint
 from tests.deployment import Deployment
-from tests.e2e.failures.processes import GUARD_S, fresh_connections, gateway_of
+from tests.e2e.failures.processes import fresh_connections, gateway_of
 from tests.fakes.process import FakeEngineProcess
+from tests.waiting import GUARD_S
 
 PROMISE_S = 1.0
 """From the return of `keys revoke` on, this is the longest that any gateway may still accept the key."""

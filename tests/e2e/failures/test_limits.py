@@ -14,8 +14,9 @@ import pytest
 
 from tests.deployment import Deployment
 from tests.e2e.failures.live_stream import open_stream
-from tests.e2e.failures.processes import fresh_connections, until
+from tests.e2e.failures.processes import fresh_connections
 from tests.fakes.process import FakeEngineProcess
+from tests.waiting import eventually
 
 MESSAGES: list[Any] = [{"role": "user", "content": "Hello."}]
 GO_DURATION = re.compile(r"(\d+h)?(\d+m)?(\d+(\.\d+)?s)|\d+ms")
@@ -124,7 +125,7 @@ async def test_concurrency_counts_over_all_gateways_and_frees_when_a_client_leav
                 return True
             return False
 
-        await until(admitted)
+        await eventually(admitted)
 
 
 @pytest.mark.parametrize("streamed", [True, False])

@@ -17,8 +17,9 @@ import pytest
 
 from infra.local.folders import DataFolder
 from tests.deployment import Deployment, plain_environment
-from tests.e2e.failures.processes import GUARD_S, fresh_connections, process_ids, until
+from tests.e2e.failures.processes import fresh_connections, process_ids
 from tests.fakes.process import FakeEngineProcess
+from tests.waiting import GUARD_S, eventually
 
 MESSAGES = [{"role": "user", "content": "Hello"}]
 REQUESTS = 300
@@ -92,7 +93,7 @@ async def test_two_gateways_on_a_port_restarted_in_turn_lose_no_request(
         for name in ("gateway-1", "gateway-2") * rounds:
             old = process_ids(trial)[name]
             os.kill(old, signal.SIGTERM)
-            await until(_another_listens(trial, name, old))
+            await eventually(_another_listens(trial, name, old))
 
 
 def _another_listens(trial: Deployment, name: str, old: int) -> Callable[[], Awaitable[bool]]:

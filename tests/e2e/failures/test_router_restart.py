@@ -11,9 +11,10 @@ import pytest
 from tests.deployment import Deployment
 from tests.e2e.failures.engine_place import end_on_engine
 from tests.e2e.failures.live_stream import open_on_both, record_of
-from tests.e2e.failures.processes import kill, no_restarts, until
+from tests.e2e.failures.processes import kill, no_restarts
 from tests.e2e.failures.router_view import RouterView
 from tests.fakes.process import FakeEngineProcess
+from tests.waiting import eventually
 
 MESSAGES: list[Any] = [{"role": "user", "content": "Hello."}]
 
@@ -48,13 +49,13 @@ async def test_streams_outlive_the_router(
         async def all_flow_on() -> bool:
             return all(stream.tokens > count + 5 for stream, count in zip(streams, counts, strict=True))
 
-        await until(all_flow_on)
+        await eventually(all_flow_on)
 
     async def recovered() -> bool:
         described = await router.describe()
         return described is not None and described.gateways == 2
 
-    await until(recovered)
+    await eventually(recovered)
     after = await router.describe()
     assert after is not None
     assert after.router_epoch != before.router_epoch
@@ -84,7 +85,7 @@ async def test_streams_outlive_the_router(
     async def idle() -> bool:
         return await router.leases() == dict.fromkeys(running, 0)
 
-    await until(idle)
+    await eventually(idle)
 
 
 async def test_requests_during_a_restart_wait_for_it_or_are_told_to(
