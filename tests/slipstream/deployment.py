@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
+from unittest import mock
 
 import msgspec
 
 from infra.local.child import ChildStatus
 from infra.local.control import Answer
 from infra.local.folders import DataFolder
+from slipstream.__main__ import main
 from tests.deployment import free_port
 
 COMMAND = (sys.executable, "-m", "slipstream")
@@ -116,6 +118,23 @@ def run(*command: str, env: dict[str, str] | None = None) -> subprocess.Complete
     )
 
 
+def run_here(*command: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    """What `run` gives, without a process of its own: for commands whose words are looked at. A test with a running
+    event loop calls it on a thread."""
+    out, err, code = io.StringIO(), io.StringIO(), 0
+    with (
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+        mock.patch.dict(os.environ, env or {}),
+        mock.patch.object(sys, "argv", ["slipstream", *command]),
+    ):
+        try:
+            main()
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
+    return subprocess.CompletedProcess(command, code, out.getvalue(), err.getvalue())
+
+
 def executes(pid: int) -> bool:
     """Whether the process runs; a zombie that nobody has collected yet does not."""
     try:
@@ -124,9 +143,11 @@ def executes(pid: int) -> bool:
         return False
 
 
-def wait_until(condition: Callable[[], bool], timeout_s: float = 60) -> None:
-    """Poll the process table, which has no event to wait for."""
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.05)
+def one_line(result: subprocess.CompletedProcess[str]) -> str:
+    """The refusal: exit code 2, nothing on standard output, one line that begins with our name."""
+    assert result.returncode == 2, result.stderr
+    assert result.stdout == ""
+    lines = result.stderr.splitlines()
+    assert len(lines) == 1, result.stderr
+    assert lines[0].startswith("slipstream: ")
+    return lines[0]

@@ -11,7 +11,7 @@ from contracts.desired_state import Model, Pool, Replica
 from contracts.generation import Tier
 from slipstream import banner
 from slipstream.settings import Settings
-from tests.slipstream.deployment import run
+from tests.slipstream.deployment import run_here
 
 MODELS = (
     Model("slipstream-code", Tier.AUTOCOMPLETE, "autocomplete", 2048),
@@ -52,7 +52,7 @@ def test_the_variable_that_a_later_start_names_may_be_exported(tmp_path: Path) -
     """As a setting it would be unknown, and stop every command of the shell."""
     (name,) = set(re.findall(r"\$(\w+)", banner.render(URL, MODELS, POOLS, None, key_held=True)))
     settings.load(Settings, None, {name: "sk-slip-abc"})
-    shown = run("config", "show", "--data", str(tmp_path), env={name: "sk-slip-abc"})
+    shown = run_here("config", "show", "--data", str(tmp_path), env={name: "sk-slip-abc"})
     assert shown.returncode == 0, shown.stderr
 
 

@@ -12,7 +12,7 @@ from tests.deployment import free_port
 from tests.fakes.process import FakeEngineProcess, fake_engine
 from tests.fakes.tensorrt_llm import fake_tensorrt_llm
 from tests.fakes.tensorrt_llm_front import fake_front
-from tests.slipstream.deployment import WITHOUT_ENGINES, run
+from tests.slipstream.deployment import WITHOUT_ENGINES, run, run_here
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ async def test_an_engine_that_is_as_the_settings_say_passes(
     (tmp_path / "s.toml").write_text(_settings(engine.url, driver=driver))
     environment = {"THE_KEY": "sk-right", "SLIPSTREAM_LOCAL__DATA": str(tmp_path / "data")}
     command = ("config", "check", "--probe", "--config", str(tmp_path / "s.toml"))
-    checked = await asyncio.to_thread(run, *command, env=environment)
+    checked = await asyncio.to_thread(run_here, *command, env=environment)
     told = "1 engine is as the settings say\nsettings are valid\n"
     assert (checked.returncode, checked.stdout) == (0, told)
     assert checked.stderr.splitlines()[0].startswith("warning: models without `tokenizer`: elsewhere;")
@@ -64,11 +64,11 @@ async def test_what_an_engine_lacks_is_said_and_stops_up(
     file.write_text(_settings(engine.url, **change))  # type: ignore[arg-type]
     environment = {"THE_KEY": key, "SLIPSTREAM_LOCAL__DATA": str(data)}
     sentence = f"slipstream: pools.elsewhere.replicas.elsewhere-1: {engine.url} {said}"
-    checked = await asyncio.to_thread(run, "config", "check", "--probe", "--config", str(file), env=environment)
+    checked = await asyncio.to_thread(run_here, "config", "check", "--probe", "--config", str(file), env=environment)
     assert (checked.returncode, checked.stdout) == (1, "")
     assert checked.stderr.startswith(sentence)
     port = ("--port", str(free_port()))
-    started = await asyncio.to_thread(run, "up", "--probe", "--config", str(file), *port, env=environment)
+    started = await asyncio.to_thread(run_here, "up", "--probe", "--config", str(file), *port, env=environment)
     assert (started.returncode, started.stdout) == (2, "")
     assert started.stderr.startswith(sentence)
 
@@ -79,7 +79,7 @@ async def test_trtllm_serve_passes_though_it_lists_another_name_and_its_front_no
         (tmp_path / "s.toml").write_text(_settings(url, driver="tensorrt_llm"))
         environment = {"THE_KEY": "sk-any", "SLIPSTREAM_LOCAL__DATA": str(tmp_path / "data")}
         command = ("config", "check", "--probe", "--config", str(tmp_path / "s.toml"))
-        checked = await asyncio.to_thread(run, *command, env=environment)
+        checked = await asyncio.to_thread(run_here, *command, env=environment)
     assert (checked.returncode, checked.stdout) == (0, "1 engine is as the settings say\nsettings are valid\n")
 
 

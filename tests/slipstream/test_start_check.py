@@ -17,7 +17,7 @@ from contracts.generation import Tier
 from gateway.desired.store import DesiredStateStore
 from tests.certificates import write_certificate
 from tests.deployment import free_port
-from tests.slipstream.deployment import WITHOUT_ENGINES, run
+from tests.slipstream.deployment import WITHOUT_ENGINES, run, run_here
 
 STARTS = (("up",), ("gateway",), ("router",), ("worker",), ("engine", "--model", "anything"))
 NO_DRIVER = "pools.elsewhere.driver: no driver named 'triton'; drivers: embedded, openai, sglang, tensorrt_llm, vllm"
@@ -249,11 +249,11 @@ def test_what_up_would_refuse_config_check_refuses_with_the_same_sentence(fault:
     file.write_text(settings(tmp_path))
     before = sorted(tmp_path.iterdir())
     data = {"SLIPSTREAM_LOCAL__DATA": str(tmp_path / "data")}
-    checked = run("config", "check", "--config", str(file), env=data)
+    checked = run_here("config", "check", "--config", str(file), env=data)
     assert (checked.returncode, checked.stdout) == (2, "")
     assert checked.stderr.startswith(f"slipstream: {sentence.format(at=tmp_path)}")
     assert sorted(tmp_path.iterdir()) == before
-    started = run("up", "--config", str(file), env=data)
+    started = run_here("up", "--config", str(file), env=data)
     assert (started.returncode, started.stderr) == (2, checked.stderr)
     assert sorted(tmp_path.iterdir()) == before
 
@@ -264,7 +264,7 @@ def test_what_up_would_take_is_valid_and_nothing_is_made(option: str, tmp_path: 
     file.write_text(_tls(*_pair(tmp_path, "a")) + _pool(option))
     before = sorted(tmp_path.iterdir())
     environment = {"SLIPSTREAM_LOCAL__DATA": str(tmp_path / "data"), "THE_KEY": "sk-1"}
-    checked = run("config", "check", "--config", str(file), env=environment)
+    checked = run_here("config", "check", "--config", str(file), env=environment)
     assert (checked.returncode, checked.stdout) == (0, "settings are valid\n")
     assert checked.stderr.startswith("warning: models without `tokenizer`: elsewhere; the tokens of their prompts are")
     assert checked.stderr.count("\n") == 1

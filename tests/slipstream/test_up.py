@@ -8,7 +8,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,7 +23,10 @@ from gateway.audit.chain import OWNED
 from gateway.audit.heads import FILE
 from infra.local.folders import APPLICATION_ROLE, DataFolder
 from tests.deployment import free_port
-from tests.slipstream.deployment import Deployment, executes, run, wait_until
+from tests.slipstream.deployment import Deployment, executes, one_line, run
+from tests.waiting import eventually_blocking
+
+pytestmark = pytest.mark.system
 
 METRIC_OF = {
     "gateway": {"slipstream_requests_total"},
@@ -44,16 +46,6 @@ def deployment(data_folder: Path) -> Iterator[Deployment]:
 def _is_new(deployment: Deployment, name: str, old_pid: int | None) -> bool:
     process = deployment.processes()[name]
     return process.state == "ready" and process.pid != old_pid
-
-
-def _one_line(result: subprocess.CompletedProcess[str]) -> str:
-    """The refusal: exit code 2, nothing on standard output, one line that begins with our name."""
-    assert result.returncode == 2, result.stderr
-    assert result.stdout == ""
-    lines = result.stderr.splitlines()
-    assert len(lines) == 1, result.stderr
-    assert lines[0].startswith("slipstream: ")
-    return lines[0]
 
 
 def _metrics_targets(data: Path) -> dict[str, str]:
@@ -102,10 +94,10 @@ async def test_kill_of_each_child_then_of_the_supervisor_then_a_clean_stop(deplo
     # kill -9 of children: each comes back, the others keep their process
     for victim in ("postgres", "valkey", "gateway-1"):
         # kombu fails, and its worker starts again, when the broker goes while a task is not yet acknowledged
-        wait_until(functools.partial(_no_task_runs, deployment.data))
+        eventually_blocking(functools.partial(_no_task_runs, deployment.data))
         old = deployment.processes()
         os.kill(old[victim].pid or 0, signal.SIGKILL)
-        wait_until(functools.partial(_is_new, deployment, victim, old[victim].pid))
+        eventually_blocking(functools.partial(_is_new, deployment, victim, old[victim].pid))
         new = deployment.processes()
         assert {n: p.pid for n, p in new.items() if n != victim} == {n: p.pid for n, p in old.items() if n != victim}
         assert new[victim].restarts == 1
@@ -116,7 +108,7 @@ async def test_kill_of_each_child_then_of_the_supervisor_then_a_clean_stop(deplo
     # kill -9 of the supervisor: no orphan, and the next start is as good as the first
     pids = [process.pid for process in deployment.processes().values()]
     deployment.kill()
-    wait_until(lambda: not any(executes(pid) for pid in pids if pid))
+    eventually_blocking(lambda: not any(executes(pid) for pid in pids if pid))
     second_block = deployment.up()
     assert "as shown at the first start" in second_block[2]
     assert await _kept(deployment.data) == 42
@@ -153,8 +145,8 @@ def test_engines_are_niced_and_both_tiers_are_named(data_folder: Path) -> None:
         assert answer.stdout.rstrip().endswith("data: [DONE]")
         request_id = "req_" + answer.stdout.partition('"id":"chatcmpl-')[2].partition('"')[0]
         # row and trace arrive each in their own time
-        wait_until(lambda: "status 200, no error" in deployment.run("requests", "show", request_id).stdout)
-        wait_until(lambda: "attempt 0" in deployment.run("requests", "show", request_id).stdout)
+        eventually_blocking(lambda: "status 200, no error" in deployment.run("requests", "show", request_id).stdout)
+        eventually_blocking(lambda: "attempt 0" in deployment.run("requests", "show", request_id).stdout)
         shown = deployment.run("requests", "show", request_id).stdout
         assert (
             shown.index("    auth ")
@@ -173,20 +165,20 @@ def _ready(port: int) -> dict[str, Any]:
     return body
 
 
-def test_a_second_up_on_the_same_data_is_refused_and_the_first_goes_on(deployment: Deployment) -> None:
+async def test_a_running_deployment_answers_its_commands_and_keeps_what_they_did(deployment: Deployment) -> None:
     deployment.up("--quiet")
     assert deployment.errors.read_text() == ""
     second = deployment.run("up", "--port", str(free_port()), *deployment.config)
-    assert "already up on this data folder" in _one_line(second)
+    assert "already up on this data folder" in one_line(second)
     assert deployment.processes().keys() == EXPECTED
-    wait_until(lambda: "elsewhere-1  elsewhere  unhealthy: " in deployment.run("status").stdout)
+    eventually_blocking(lambda: "elsewhere-1  elsewhere  unhealthy: " in deployment.run("status").stdout)
     seen = deployment.run("status")  # every process is ready, and nothing could be served
     assert seen.returncode == 1
     assert seen.stdout.endswith("http://127.0.0.1:9\n")
     assert json.loads(deployment.run("status", "--json").stdout)["replicas"][0]["usable"] is False
     # to a load balancer as well, without its address
     told = [{"id": "elsewhere-1", "pool": "elsewhere", "state": "unhealthy", "usable": False}]
-    wait_until(lambda: _ready(deployment.port)["replicas"] == told)
+    eventually_blocking(lambda: _ready(deployment.port)["replicas"] == told)
     assert _ready(deployment.port)["ready"] is True
     # the same running deployment: keys, logs and requests by command
     made = deployment.run("keys", "create", "--name", "second").stdout.strip()
@@ -198,10 +190,37 @@ def test_a_second_up_on_the_same_data_is_refused_and_the_first_goes_on(deploymen
     assert "revoked" in deployment.run("keys", "list").stdout
     assert "router listening" in deployment.run("logs", "router").stdout
     assert deployment.run("requests", "show", "req_nothing").returncode == 1
+    await _roles_own_nothing(deployment)
+    _log_is_noted(deployment)
+    _changed_settings_undo_edits(deployment)
 
 
-def test_a_start_with_changed_settings_says_which_edits_they_undo(deployment: Deployment) -> None:
-    deployment.up()
+async def _roles_own_nothing(deployment: Deployment) -> None:
+    """Gateways and worker use a role that owns no table."""
+    connection = await asyncpg.connect(DataFolder(deployment.data).migration_database_url)
+    try:
+        roles = await connection.fetch(
+            "SELECT DISTINCT usename FROM pg_stat_activity"
+            " WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
+        )
+        assert [row["usename"] for row in roles] == [APPLICATION_ROLE]
+        owners = await connection.fetch("SELECT DISTINCT tableowner FROM pg_tables WHERE schemaname = 'gateway'")
+        assert [row["tableowner"] for row in owners] == ["slipstream"]
+    finally:
+        await connection.close()
+
+
+def _log_is_noted(deployment: Deployment) -> None:
+    """The head of the audit log is noted outside the database, and found again."""
+    heads = deployment.data / "audit" / FILE
+    eventually_blocking(lambda: heads.exists() and heads.read_bytes().endswith(b"\n"))
+    verified = deployment.run("audit", "verify")
+    assert (verified.returncode, verified.stderr) == (0, "")
+    assert "1 noted heads found again" in verified.stdout
+
+
+def _changed_settings_undo_edits(deployment: Deployment) -> None:
+    """A start with changed settings names the edits that they undo."""
     assert deployment.run("replicas", "drain", "elsewhere-1", "--force").returncode == 0
     deployment.close()
     undone = "replica elsewhere-1 of elsewhere: weight 1.0 -> 0.0"
@@ -243,37 +262,6 @@ async def test_servers_given_by_url_are_used_and_none_is_started(
         alone.close()
 
 
-async def test_gateways_and_worker_use_a_role_that_owns_nothing_and_the_log_is_noted(deployment: Deployment) -> None:
-    deployment.up()
-    data = DataFolder(deployment.data)
-    connection = await asyncpg.connect(data.migration_database_url)
-    try:
-        roles = await connection.fetch(
-            "SELECT DISTINCT usename FROM pg_stat_activity"
-            " WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
-        )
-        assert [row["usename"] for row in roles] == [APPLICATION_ROLE]
-        owners = await connection.fetch("SELECT DISTINCT tableowner FROM pg_tables WHERE schemaname = 'gateway'")
-        assert [row["tableowner"] for row in owners] == ["slipstream"]
-    finally:
-        await connection.close()
-    heads = data.path / "audit" / FILE
-    wait_until(lambda: heads.exists() and heads.read_bytes().endswith(b"\n"))
-    verified = deployment.run("audit", "verify")
-    assert (verified.returncode, verified.stderr) == (0, "")
-    assert "1 noted heads found again" in verified.stdout
-
-
-def test_a_port_in_use_is_refused_before_anything_starts(deployment: Deployment) -> None:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
-        port = listener.getsockname()[1]
-        refused = deployment.run("up", "--port", str(port), *deployment.config)
-    assert f"port {port} on 127.0.0.1 is in use" in _one_line(refused)
-    assert not (deployment.data / "postgres").exists()
-
-
 def test_a_metrics_port_in_use_stops_the_start(deployment: Deployment) -> None:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
@@ -285,44 +273,6 @@ def test_a_metrics_port_in_use_stops_the_start(deployment: Deployment) -> None:
     assert f"router.metrics.port: cannot listen on 127.0.0.1:{port}" in refused.stderr.splitlines()[-1]
 
 
-def test_a_folder_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    assert "file/data" in _one_line(run("up", "--data", str(tmp_path / "file" / "data")))
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is read-only for root")
-def test_a_read_only_folder_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "shut").mkdir(mode=0o555)
-    assert "permission denied" in _one_line(run("up", "--data", str(tmp_path / "shut" / "data")))
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="simulates an ordinary user, which takes root")
-def test_a_read_only_folder_is_refused_to_an_ordinary_user(tmp_path: Path) -> None:
-    program = (
-        "import os, sys; from pathlib import Path; from contracts.errors import ConfigError;"
-        "from infra.local.folders import DataFolder; os.setgid(65534); os.setuid(65534)\n"
-        "try: DataFolder(Path(sys.argv[1])).prepare()\n"
-        "except ConfigError as error: print(error.message)"
-    )
-    for folder in (tmp_path, tmp_path.parent, tmp_path.parent.parent):
-        folder.chmod(0o755)
-    result = subprocess.run(
-        [sys.executable, "-c", program, str(tmp_path / "data")], capture_output=True, text=True, check=False
-    )
-    assert result.stdout == f"{tmp_path / 'data'}: permission denied; choose another data folder with --data\n"
-
-
-def test_a_misspelt_setting_is_answered_with_the_right_one(tmp_path: Path) -> None:
-    refused = run("up", "--data", str(tmp_path / "d"), env={"SLIPSTREAM_LOCAL__GATEWAY": "2"})
-    assert "local.gateway: unknown setting" in _one_line(refused)
-    assert "did you mean local.gateways?" in refused.stderr
-
-
-def test_a_bad_model_folder_is_refused(tmp_path: Path) -> None:
-    refused = run("up", "--data", str(tmp_path / "d"), "--port", str(free_port()), "--chat-model", str(tmp_path))
-    assert "local.chat_model" in _one_line(refused)
-
-
 @pytest.mark.nightly
 def test_a_second_ctrl_c_ends_everything_at_once_and_says_what_is_lost(deployment: Deployment) -> None:
     deployment.up()
@@ -332,25 +282,11 @@ def test_a_second_ctrl_c_ends_everything_at_once_and_says_what_is_lost(deploymen
     assert gateway is not None
     os.kill(gateway, signal.SIGSTOP)  # as if a long answer were being written
     deployment.process.send_signal(signal.SIGINT)
-    wait_until(lambda: "stopping: running requests may end" in deployment.errors.read_text())
+    eventually_blocking(lambda: "stopping: running requests may end" in deployment.errors.read_text())
     deployment.process.send_signal(signal.SIGINT)
     assert deployment.process.wait(30) == 130
     assert deployment.errors.read_text().endswith("cut off: requests that ran got no end and are not billed\n")
-    wait_until(lambda: not any(executes(pid) for pid in pids if pid))
-
-
-def test_commands_without_a_deployment_say_so(tmp_path: Path) -> None:
-    data = ("--data", str(tmp_path / "d"))
-    assert run("status", *data).returncode == 1
-    assert run("status", "--json", *data).stdout == '{"url":"","processes":[],"replicas":[]}\n'
-    down = run("down", *data)
-    assert down.returncode == 1
-    assert down.stderr == f"there is no folder {tmp_path / 'd'}; name the deployment's with --data\n"
-    assert run("status", *data).stderr == down.stderr
-    assert f"is Slipstream up on this data folder? (slipstream status --data {tmp_path / 'd'})" in _one_line(
-        run("keys", "list", *data)
-    )
-    assert "no logs" in _one_line(run("logs", *data))
+    eventually_blocking(lambda: not any(executes(pid) for pid in pids if pid))
 
 
 def _no_task_runs(data: Path) -> bool:

@@ -11,7 +11,7 @@ import pytest
 from gateway.metering.journal.disk import Disk
 from gateway.metering.journal.folder import JournalFolder
 from tests.deployment import free_port
-from tests.slipstream.deployment import run
+from tests.slipstream.deployment import run, run_here
 
 
 @pytest.fixture
@@ -34,19 +34,19 @@ def test_status_names_the_gateways_and_what_it_cannot_know(gateways: str, data_f
     )
     file = tmp_path / "s.toml"
     file.write_text(f"[router]\ncontrol_port = {free_port()}\n")
-    seen = run("status", "--data", str(data_folder), "--config", str(file))
+    seen = run_here("status", "--data", str(data_folder), "--config", str(file))
     assert seen.stderr == f"`slipstream up` does not run on {data_folder}, but {gateways}; the router does not answer\n"
 
 
 def test_down_stops_what_up_started_and_names_the_rest(gateways: str, data_folder: Path) -> None:
-    down = run("down", "--data", str(data_folder))
+    down = run_here("down", "--data", str(data_folder))
     assert (down.returncode, down.stderr) == (
         1,
         f"{data_folder} holds no deployment of `slipstream up`; processes that were started one by one end on SIGTERM: "
         f"{gateways}\n",
     )
     (data_folder / "supervisor.lock").touch()  # once there was one
-    down = run("down", "--data", str(data_folder))
+    down = run_here("down", "--data", str(data_folder))
     assert (down.returncode, down.stdout) == (
         0,
         f"nothing of `slipstream up` runs on {data_folder}; on SIGTERM end {gateways}\n",
@@ -55,11 +55,11 @@ def test_down_stops_what_up_started_and_names_the_rest(gateways: str, data_folde
 
 def test_a_folder_on_which_nothing_runs_is_said_to_be_one(data_folder: Path) -> None:
     data_folder.mkdir(exist_ok=True)
-    seen = run("status", "--data", str(data_folder))
+    seen = run_here("status", "--data", str(data_folder))
     assert seen.stderr.startswith(
         f"`slipstream up` does not run on {data_folder}, nor does a gateway; start it with `slipstream up`; "
     )
-    keys = run("keys", "list", "--data", str(data_folder))
+    keys = run_here("keys", "list", "--data", str(data_folder))
     assert keys.stderr.strip().endswith(
         f"is Slipstream up on this data folder? (slipstream status --data {data_folder}); if its processes were "
         "started one by one, name their settings with --config"

@@ -1,0 +1,77 @@
+"""`slipstream up` refuses in one line what it cannot start, before anything is started."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.deployment import free_port
+from tests.slipstream.deployment import Deployment, one_line, run, run_here
+
+
+def test_a_port_in_use_is_refused_before_anything_starts(data_folder: Path) -> None:
+    deployment = Deployment(data_folder)
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
+        refused = deployment.run("up", "--port", str(port), *deployment.config)
+    assert f"port {port} on 127.0.0.1 is in use" in one_line(refused)
+    assert not (deployment.data / "postgres").exists()
+
+
+def test_a_folder_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert "file/data" in one_line(run_here("up", "--data", str(tmp_path / "file" / "data")))
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is read-only for root")
+def test_a_read_only_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "shut").mkdir(mode=0o555)
+    assert "permission denied" in one_line(run_here("up", "--data", str(tmp_path / "shut" / "data")))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="simulates an ordinary user, which takes root")
+def test_a_read_only_folder_is_refused_to_an_ordinary_user(tmp_path: Path) -> None:
+    program = (
+        "import os, sys; from pathlib import Path; from contracts.errors import ConfigError;"
+        "from infra.local.folders import DataFolder; os.setgid(65534); os.setuid(65534)\n"
+        "try: DataFolder(Path(sys.argv[1])).prepare()\n"
+        "except ConfigError as error: print(error.message)"
+    )
+    for folder in (tmp_path, tmp_path.parent, tmp_path.parent.parent):
+        folder.chmod(0o755)
+    result = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "data")], capture_output=True, text=True, check=False
+    )
+    assert result.stdout == f"{tmp_path / 'data'}: permission denied; choose another data folder with --data\n"
+
+
+def test_a_misspelt_setting_is_answered_with_the_right_one(tmp_path: Path) -> None:
+    refused = run("up", "--data", str(tmp_path / "d"), env={"SLIPSTREAM_LOCAL__GATEWAY": "2"})
+    assert "local.gateway: unknown setting" in one_line(refused)
+    assert "did you mean local.gateways?" in refused.stderr
+
+
+def test_a_bad_model_folder_is_refused(tmp_path: Path) -> None:
+    refused = run_here("up", "--data", str(tmp_path / "d"), "--port", str(free_port()), "--chat-model", str(tmp_path))
+    assert "local.chat_model" in one_line(refused)
+
+
+def test_commands_without_a_deployment_say_so(tmp_path: Path) -> None:
+    data = ("--data", str(tmp_path / "d"))
+    assert run("status", *data).returncode == 1
+    assert run_here("status", "--json", *data).stdout == '{"url":"","processes":[],"replicas":[]}\n'
+    down = run_here("down", *data)
+    assert down.returncode == 1
+    assert down.stderr == f"there is no folder {tmp_path / 'd'}; name the deployment's with --data\n"
+    assert run_here("status", *data).stderr == down.stderr
+    assert f"is Slipstream up on this data folder? (slipstream status --data {tmp_path / 'd'})" in one_line(
+        run_here("keys", "list", *data)
+    )
+    assert "no logs" in one_line(run_here("logs", *data))
