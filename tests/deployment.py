@@ -49,8 +49,9 @@ def worker_number() -> int:
 
 
 def plain_environment() -> dict[str, str]:
-    """This process' environment without settings of Slipstream's: only what a test says shall be set."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("SLIPSTREAM_")}
+    """This process' environment without settings of Slipstream's but one: no test has a load balancer to wait for."""
+    others = {name: value for name, value in os.environ.items() if not name.startswith("SLIPSTREAM_")}
+    return {**others, "SLIPSTREAM_GATEWAY__LEAVE_AFTER_S": "0"}
 
 
 class Deployment:

@@ -1,7 +1,8 @@
 """uvicorn, told to leave so that no request is lost: what is on its way is taken and answered, then the process ends.
 
-In order: answers end their connections, so that clients go elsewhere by themselves; no new handshakes; those under way
-end; the port is closed; who has connected says what it wants; idle connections are closed, running requests finish.
+In order: answers end their connections, so that clients go elsewhere by themselves; after SIGTERM new connections are
+still taken for a while, in which load balancers see that /readyz fails; no new handshakes; those under way end; the
+port is closed; who has connected says what it wants; idle connections are closed, running requests finish.
 """
 
 from __future__ import annotations
@@ -34,18 +35,23 @@ class HttpServer(uvicorn.Server):
         listener: Listener,
         table: ConnectionTable,
         *,
+        leave_after_s: float = 0.0,
         on_serving: Callable[[], None] = lambda: None,
         on_exit: Callable[[], None] = lambda: None,
     ) -> None:
-        """on_serving: called when connections are taken. on_exit: called by `leave`."""
+        """leave_after_s: how long connections are still taken after a SIGTERM. on_serving: called when connections are
+        taken. on_exit: called by `leave`."""
         super().__init__(config)
         self._listener = listener
         self._table = table
         self._on_serving = on_serving
         self._on_exit = on_exit
+        self._leave_after_s = leave_after_s
+        self._lingers = False
 
-    def leave(self) -> None:
-        """Begin to end: what the first signal does."""
+    def leave(self, *, linger: bool = False) -> None:
+        """Begin to end. linger: go on taking connections for `leave_after_s`."""
+        self._lingers = linger
         self.should_exit = True
         self._table.draining = True
         self._on_exit()
@@ -54,8 +60,10 @@ class HttpServer(uvicorn.Server):
         """uvicorn's signal handler. Its own remembers each signal and raises it again once it has served: the process
         would end there, before the gateway's parts have written what they hold."""
         if not self.should_exit:
-            self.leave()
-        elif sig == signal.SIGINT:
+            self.leave(linger=sig == signal.SIGTERM)
+            return
+        self._lingers = False  # asked twice: at once
+        if sig == signal.SIGINT:
             self.force_exit = True
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -66,7 +74,8 @@ class HttpServer(uvicorn.Server):
         self._on_serving()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Leave; a second Ctrl-C cuts each wait short."""
+        """Leave; a second signal ends the lingering, and a second Ctrl-C cuts each wait short."""
+        await self._wait(self._leave_after_s, lambda: not self._lingers)
         if self._listener.shared:  # its queue is others' too
             self._stop_listening()
         self._listener.turn_away()

@@ -120,10 +120,10 @@ class Served:
 
 @contextlib.asynccontextmanager
 async def served(
-    app: App, certificate: Certificate | None = None, *, port: int = 0, **limits: Any
+    app: App, certificate: Certificate | None = None, *, port: int = 0, leave_after_s: float = 0.0, **limits: Any
 ) -> AsyncIterator[Served]:
-    """The server, gone at the end. port: another's, to share it; 0: a free one. limits: fields of ConnectionsConfig
-    that are not the default."""
+    """The server, gone at the end. port: another's, to share it; 0: a free one. leave_after_s: see
+    `HttpServer`. limits: fields of ConnectionsConfig that are not the default."""
     config = msgspec.structs.replace(ConnectionsConfig(), **limits)
     with contextlib.closing(bind("127.0.0.1", port)) as listener:
         running = Served(listener.port)
@@ -147,6 +147,7 @@ async def served(
             ),
             listener,
             table,
+            leave_after_s=leave_after_s,
             on_serving=running.serving.set,
         )
         running.server, running.listener = server, listener

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import signal
 import socket
 import ssl
 import sys
@@ -147,6 +148,27 @@ async def test_of_two_servers_on_a_port_one_leaves_and_no_connection_is_lost() -
         assert all(each.startswith(b"HTTP/1.1 200 ") for each in received)
         await leaving.task
         assert leaving.server.server_state.total_requests + staying.server.server_state.total_requests == len(received)
+
+
+@on_uvloop
+async def test_after_sigterm_connections_are_taken_until_balancers_have_looked() -> None:
+    async with served(answers, leave_after_s=60.0) as running:
+        running.server.handle_exit(signal.SIGTERM, None)
+        assert running.table.draining
+        for _ in range(3):  # new ones, each ended by its answer
+            reader, _ = await running.connect(GET)
+            assert is_last_answer(await all_of(reader))
+        running.server.handle_exit(signal.SIGTERM, None)
+        await closed(running)
+        await running.task
+
+
+@on_uvloop
+async def test_ctrl_c_waits_for_no_balancer() -> None:
+    async with served(answers, leave_after_s=60.0) as running:
+        running.server.handle_exit(signal.SIGINT, None)
+        await closed(running)
+        await running.task
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="filters of sockets are Linux'")
