@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import time
 from typing import Any
 
@@ -14,10 +15,8 @@ from gateway.auth.keys import mint
 from tests.deployment import Deployment
 from tests.e2e.failures.processes import fresh_connections, gateway_of
 from tests.fakes.process import FakeEngineProcess
-from tests.waiting import GUARD_S
+from tests.waiting import GUARD_S, eventually
 
-PROMISE_S = 1.0
-"""From the return of `keys revoke` on, this is the longest that any gateway may still accept the key."""
 BODY: dict[str, Any] = {"model": "fake", "messages": [{"role": "user", "content": "Hello."}], "max_tokens": 2}
 
 
@@ -35,7 +34,13 @@ async def test_a_well_formed_key_that_was_never_issued(faked: Deployment) -> Non
                 await stranger.models.list()
 
 
-async def test_a_revoked_key_is_refused_by_every_gateway_within_a_second(
+async def refused(connection: httpx2.AsyncClient, url: str) -> httpx2.Response | None:
+    """The answer, unless it is a completion."""
+    answer = await connection.post(url, json=BODY)
+    return None if answer.status_code == 200 else answer
+
+
+async def test_a_revoked_key_is_refused_by_every_gateway_that_has_it_in_memory(
     faked: Deployment, fresh_engines: list[FakeEngineProcess]
 ) -> None:
     key = await faked.make_key("--name", "soon-revoked")
@@ -49,18 +54,10 @@ async def test_a_revoked_key_is_refused_by_every_gateway_within_a_second(
                 connections.setdefault(gateway_of(faked, response), connection)
                 await response.aread()
         await faked.command("keys", "revoke", "soon-revoked")
-        returned_s = time.monotonic()
-        using = dict(connections)
-        while using:
-            for name, connection in list(using.items()):
-                asked_s = time.monotonic()
-                answer = await connection.post(f"{faked.url}/v1/chat/completions", json=BODY)
-                if answer.status_code == 200:
-                    # whatever was asked later than promised must be refused, however slow this machine is
-                    assert asked_s - returned_s <= PROMISE_S
-                else:
-                    assert (answer.status_code, answer.json()["error"]["code"]) == (401, "revoked_api_key")
-                    del using[name]
+        for connection in connections.values():
+            # within how long is tests/gateway/auth/test_revocation_bound.py's
+            answer = await eventually(functools.partial(refused, connection, f"{faked.url}/v1/chat/completions"))
+            assert (answer.status_code, answer.json()["error"]["code"]) == (401, "revoked_api_key")
         # for good, on fresh connections too, and on every endpoint
         async with openai.AsyncOpenAI(
             base_url=f"{faked.url}/v1", api_key=key, max_retries=0, http_client=fresh_connections()
