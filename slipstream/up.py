@@ -18,6 +18,7 @@ import msgspec
 
 from contracts.errors import ConfigError
 from contracts.generation import Tier
+from gateway.config import GatewayConfig
 from infra.local.child import Child
 from infra.local.control import ControlServer
 from infra.local.folders import DataFolder
@@ -135,10 +136,8 @@ class Up:
             raise _cause(errors) from None
         await self._take_requests()
         self._progress.say(f"{'ready':<34}{time.monotonic() - started_at:6.1f} s")
-        key = await make_first_key(self._settings)
-        self._warn(await ownership_warning(self._settings))
-        await self._warn_of_engines()
         settings = self._settings
+        key, *_ = await asyncio.gather(make_first_key(settings), self._warn_of_owner(), self._warn_of_engines())
         return banner.render(
             public_url(settings),
             settings.models,
@@ -149,6 +148,9 @@ class Up:
             console_link=key.console_link,
             make_key=command("keys create"),
         )
+
+    async def _warn_of_owner(self) -> None:
+        self._warn(await ownership_warning(self._settings))
 
     async def _take_requests(self) -> None:
         """Wait until a gateway says that a request would be served: keys, models and router are known to it."""
@@ -282,6 +284,8 @@ def _effective(settings: Settings, data: DataFolder, ports: Ports) -> Settings:
         files, certificate_file=_absolute(files.certificate_file), key_file=_absolute(files.key_file)
     )
     gateway = msgspec.structs.replace(settings.gateway, router=client, limits=limits, tls=tls)
+    if gateway.leave_after_s == GatewayConfig().leave_after_s:  # not chosen by the user: nobody balances these
+        gateway = msgspec.structs.replace(gateway, leave_after_s=0.0)
     audit = msgspec.structs.replace(settings.worker.audit, heads_folder=str(settings.audit_heads.absolute()))
     worker = msgspec.structs.replace(settings.worker, audit=audit)
     return msgspec.structs.replace(settings, local=local, router=router, gateway=gateway, worker=worker)

@@ -73,6 +73,34 @@ async def test_a_first_start_makes_one_owner_and_says_so_in_the_log(fresh_postgr
         await connection.close()
 
 
+@pytest.mark.parametrize(
+    ("change", "again"),
+    [
+        ("SELECT 1", ()),
+        ("UPDATE gateway.console_links SET expires_at = now()", ("console_link",)),
+        ("UPDATE gateway.projects SET name = 'other' WHERE name = 'default'", ("secret",)),
+        ("UPDATE gateway.organizations SET name = 'other' WHERE name = 'demo'", ("secret",)),
+        ("DELETE FROM gateway.admin_keys; DELETE FROM gateway.principals", ("admin_secret",)),
+    ],
+)
+async def test_a_later_start_makes_what_is_missing_and_else_administers_nothing(
+    fresh_postgres_url: str, data_folder: Path, monkeypatch: pytest.MonkeyPatch, change: str, again: tuple[str, ...]
+) -> None:
+    DataFolder(data_folder).prepare()
+    settings = Settings(local=LocalConfig(data=str(data_folder), database_url=fresh_postgres_url))
+    await make_first_key(settings)
+    connection = await asyncpg.connect(fresh_postgres_url)
+    try:
+        await connection.execute(change)
+    finally:
+        await connection.close()
+    if not again:
+        monkeypatch.delattr("slipstream.administration.administration")
+    made = await make_first_key(settings)
+    assert made.held
+    assert tuple(name for name in ("secret", "admin_secret", "console_link") if getattr(made, name)) == again
+
+
 async def test_organizations_that_store_prompts_are_marked(shell: Shell) -> None:
     acme, quiet = [await shell.must("organizations", "create", name) for name in ("acme", "quiet")]
     await shell.must("organizations", "update", "acme", "--store-prompts")
