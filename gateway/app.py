@@ -1,38 +1,20 @@
-"""Puts the routes together as a Litestar application with OpenAI's error bodies everywhere."""
+"""Puts a gateway's endpoints and routes together as one ASGI application."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from litestar import Litestar, Request, Response
 from litestar.datastructures import State
-from litestar.di import Provide
-from litestar.exceptions import HTTPException, MethodNotAllowedException, ValidationException
 
-from contracts.errors import (
-    BodyTooLarge,
-    InternalError,
-    InvalidField,
-    MethodNotAllowed,
-    SlipstreamError,
-)
-from gateway.admin.controllers import OPERATIONS, PREFIX, admin_operations
-from gateway.admin.openapi import admin_document
-from gateway.admin.request import refusal_of
 from gateway.auth.scopes import Scope
 from gateway.autocomplete.openapi import with_autocomplete
 from gateway.autocomplete.routes import CompletionEventsController, TabbyController
 from gateway.config import GatewayConfig
-from gateway.console.openapi import with_console
-from gateway.console.pages import DIST, Pages, pages_route
-from gateway.console.routes import console_routes
+from gateway.control_plane import is_controlled
 from gateway.front_door import FrontDoor
 from gateway.http.document import document_route
 from gateway.http.front_page import front_page
-from gateway.http.unknown_url import unknown_url
-from gateway.metering.journal.request_id import mint
 from gateway.routes import (
     ModelsController,
     SystemController,
@@ -40,14 +22,13 @@ from gateway.routes import (
     named_inference_route,
     stream_audit_route,
 )
+from gateway.routing import routes
 from gateway.services import Services
 from gateway.serving.body_room import BodyRoom
 from gateway.serving.endpoint import InferenceEndpoint, IsTheirs
-from gateway.serving.loop_shares import LoopShares
 from gateway.stream_audit.endpoint import StreamAuditEndpoint
 from gateway.stream_audit.openapi import with_stream_audit
 from gateway.wire.config import RequestConfig
-from gateway.wire.errors import body_of, headers_of, status_of
 from gateway.wire.format import WireFormat
 from gateway.wire.llama_cpp.format import InfillFormat, LlamaCompletionFormat
 from gateway.wire.llama_cpp.openapi import INFILL_PATH, LLAMA_COMPLETION_PATH, LLAMA_CPP_OPERATIONS
@@ -74,16 +55,12 @@ BY_BODY: Mapping[str, tuple[IsTheirs, Callable[[RequestConfig], WireFormat[Any]]
 """Where two APIs have the same path: which bodies are the other one's, and what speaks it."""
 SERVED = {**{path: "POST" for path in INFERENCE if path != LLAMA_COMPLETION_PATH}, "/v1/models": "GET"}
 """What clients of models ask for, and how. Not `/completion`: who asks for nearly that has misspelt OpenAI's."""
-ADMINISTERED = frozenset(each.path for each in OPERATIONS)
-"""Paths of the admin API, below its own."""
-
-logger = logging.getLogger(__name__)
 
 
 def create_app(services: Services, config: GatewayConfig) -> FrontDoor:
     """The ASGI application."""
     max_body_bytes, requests = config.max_body_bytes, config.requests
-    shares, room = LoopShares(), BodyRoom(requests.organization_body_bytes)
+    shares, room = services.shares, BodyRoom(requests.organization_body_bytes)
     others = {path: [(is_theirs, wire_format(requests))] for path, (is_theirs, wire_format) in BY_BODY.items()}
     endpoints = {
         path: InferenceEndpoint(
@@ -100,16 +77,8 @@ def create_app(services: Services, config: GatewayConfig) -> FrontDoor:
     stream_audit = StreamAuditEndpoint(
         services, services.stream_audits, StreamAuditFormat(requests), shares, lambda: services.draining
     )
-    inference = with_autocomplete(document([FIM_OPERATION, *LLAMA_CPP_OPERATIONS, TABBY_OPERATION]))
-
-    def translate(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
-        response = _response(_translated(request, error, max_body_bytes))
-        if isinstance(error, MethodNotAllowedException) and error.headers:
-            response.headers.update(error.headers)  # `allow`: which methods there are
-        return response
-
-    routes = Litestar(
-        route_handlers=[
+    served = routes(
+        [
             *(inference_route(path, endpoint) for path, endpoint in endpoints.items()),
             named_inference_route(ENGINE_PATH, engine_endpoint),
             ModelsController,
@@ -118,55 +87,21 @@ def create_app(services: Services, config: GatewayConfig) -> FrontDoor:
             TabbyController,
             front_page,
             stream_audit_route(stream_audit),
-            document_route("/openapi.json", with_stream_audit(inference, config.stream_audit)),
-            document_route(f"{PREFIX}/openapi.json", with_console(admin_document())),
-            admin_operations(requests),
-            *console_routes(requests),
-            *([pages_route(Pages.read(DIST))] if config.console.enabled else ()),
+            document_route("/openapi.json", lambda: _document(config)),
         ],
-        dependencies={"services": Provide(_services)},
-        exception_handlers={HTTPException: translate, Exception: translate},
-        request_max_body_size=max_body_bytes,
-        openapi_config=None,
-        state=State({"services": services, "shares": shares}, deep_copy=False),
-        logging_config=None,
-        debug=False,
+        State({"services": services, "shares": shares}, deep_copy=False),
+        max_body_bytes,
+        SERVED,
     )
+
+    async def led(scope: Any, receive: Any, send: Any) -> None:
+        controlled = scope["type"] == "http" and is_controlled(scope["path"])
+        await (services.control if controlled else served)(scope, receive, send)
+
     before, _, behind = ENGINE_PATH.partition("{model}")
-    return FrontDoor(endpoints, routes, {(before, behind): engine_endpoint})
+    return FrontDoor(endpoints, led, {(before, behind): engine_endpoint})
 
 
-async def _services(state: State) -> Services:
-    services: Services = state.services
-    return services
-
-
-def _translated(request: Request[Any, Any, Any], error: Exception, max_body_bytes: int) -> SlipstreamError:
-    if isinstance(error, SlipstreamError):
-        return error
-    if isinstance(error, HTTPException):
-        if error.status_code == 404:
-            return unknown_url(request.method, request.url.path, SERVED, ADMINISTERED)
-        if error.status_code == 405:
-            return _wrong_method(request, error)
-        if error.status_code == 413:
-            return BodyTooLarge(f"The request body is larger than {max_body_bytes} bytes.")
-        if isinstance(error, ValidationException):
-            return refusal_of(error, request)
-        if error.status_code < 500:
-            return InvalidField(error.detail)
-    request_id = mint()
-    logger.exception("request %s failed", request_id, exc_info=error)
-    return InternalError(f"Internal error. Quote request {request_id} when you report it.")
-
-
-def _wrong_method(request: Request[Any, Any, Any], error: HTTPException) -> MethodNotAllowed:
-    allowed = [method for method in (error.headers or {}).get("allow", "").split(", ") if method not in ("", "OPTIONS")]
-    advice = f"; use {' or '.join(sorted(allowed))}" if allowed else ""
-    return MethodNotAllowed(f"{request.method} is not allowed for {request.url.path}{advice}.")
-
-
-def _response(error: SlipstreamError) -> Response[bytes]:
-    headers = {name.decode(): value.decode() for name, value in headers_of(error)}
-    headers["x-request-id"] = mint()
-    return Response(body_of(error), status_code=status_of(error), headers=headers, media_type="application/json")
+def _document(config: GatewayConfig) -> bytes:
+    operations = [FIM_OPERATION, *LLAMA_CPP_OPERATIONS, TABBY_OPERATION]
+    return with_stream_audit(with_autocomplete(document(operations)), config.stream_audit)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 from collections.abc import AsyncIterator
@@ -24,7 +25,6 @@ from contracts.metrics import metrics_server
 from engines.http.engine_connections import EngineConnections
 from engines.http.keys import EngineKeys
 from engines.tokenizer.json_value import JsonBounds
-from gateway.admin.api import AdminApi
 from gateway.admin.webhooks.outbox import tell_crossing
 from gateway.auth.keyring import Keyring
 from gateway.autocomplete.event_rate import EventRate
@@ -32,7 +32,7 @@ from gateway.autocomplete.report_window import ReportWindow
 from gateway.autocomplete.store import EventStore
 from gateway.autocomplete.text_store import TextStore
 from gateway.config import GatewayConfig
-from gateway.console.console import Console
+from gateway.control_plane import Control, ControlPlane
 from gateway.db.engine import lazy_pool
 from gateway.desired.reports import Reporter
 from gateway.desired.store import DesiredStateStore, last_pools
@@ -62,6 +62,7 @@ from gateway.serving.access_log import AccessLog
 from gateway.serving.cascade import Cascades
 from gateway.serving.file_history import FileHistory
 from gateway.serving.idle_timeout import IdleTimeouts
+from gateway.serving.loop_shares import LoopShares
 from gateway.serving.model_catalog import ModelCatalog
 from gateway.serving.pipeline import RequestPipeline
 from gateway.serving.request import Salts
@@ -192,30 +193,41 @@ async def running_services(
             config.tokenizing, JsonBounds(config.requests.max_depth, config.requests.max_values), cascade_metrics
         )
         stack.callback(catalog.close)
-        control = RouterControl(place.router_control_address, place.reader_token)
-        stack.push_async_callback(control.stop)
-        admin = AdminApi(
-            place.database_url,
-            place.pepper,
-            config.admin,
-            catalog,
-            limiter,
-            slices,
-            config.console,
-            control if place.router_control_address else None,
-            replicas=lambda: router.replicas,
-        )
-        await admin.start()
-        stack.push_async_callback(admin.stop)
+        router_control = RouterControl(place.router_control_address, place.reader_token)
+        stack.push_async_callback(router_control.stop)
         browsers = Browsers(
             config.console,
             place.pepper,
             tls=bool(config.tls.certificate_file),
             trusted_proxies=config.connections.trusted_proxies,
         )
-        console = Console(admin, browsers, config.console, place.pepper, _provider(config.console.oidc))
-        console.start()
-        stack.push_async_callback(console.stop)
+        provider = _provider(config.console.oidc)
+        shares = LoopShares()
+
+        def load_control() -> Control:
+            from gateway.admin.api import AdminApi
+            from gateway.admin.services import AdminServices
+            from gateway.console.console import Console
+            from gateway.control_routes import ControlRoutes
+
+            admin = AdminApi(
+                place.database_url,
+                place.pepper,
+                config.admin,
+                catalog,
+                limiter,
+                slices,
+                config.console,
+                router_control if place.router_control_address else None,
+                replicas=lambda: router.replicas,
+            )
+            console = Console(admin, browsers, config.console, place.pepper, provider)
+            of_admin = AdminServices(admin=admin, browsers=browsers, leaving=lambda: services.draining)
+            return ControlRoutes(of_admin, console, config, shares)
+
+        # As with everything loaded before: it stays for ever, and holds no garbage that is worth a search.
+        control = ControlPlane(load_control, on_loaded=gc.freeze)
+        stack.push_async_callback(control.stop)
         reporter = Reporter(pool, place.instance, config.desired.timeout_s)
         reporter.start()
         stack.push_async_callback(reporter.stop)
@@ -256,13 +268,12 @@ async def running_services(
         )
         stack.push_async_callback(pipeline.stop)
 
-        yield Services(
+        services = Services(
             keyring=keyring,
             catalog=catalog,
             pipeline=pipeline,
-            admin=admin,
-            browsers=browsers,
-            console=console,
+            control=control,
+            shares=shares,
             completion_events=completion_events,
             event_rate=EventRate(config.autocomplete.events_per_second),
             report_window=ReportWindow(place.trace_retention_days),
@@ -282,6 +293,7 @@ async def running_services(
             },
             replicas=lambda: router.replicas,
         )
+        yield services
 
 
 def _provider(config: OidcConfig) -> Provider | None:

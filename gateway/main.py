@@ -100,6 +100,7 @@ async def serve(config: GatewayConfig, place: InstanceConfig, slices: SliceCheck
             def serving() -> None:
                 logger.info("%s takes connections on port %d", place.instance, listener.port)
                 notify(os.environ, READY)
+                services.control.start()
 
             def begin_draining() -> None:
                 services.draining = True
@@ -120,6 +121,7 @@ async def serve(config: GatewayConfig, place: InstanceConfig, slices: SliceCheck
                 ),
                 listener,
                 table,
+                leave_after_s=config.leave_after_s,
                 on_serving=serving,
                 on_exit=begin_draining,
             )

@@ -5,22 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from contracts.replica_state import ReplicaState
-from gateway.admin.api import AdminApi
 from gateway.autocomplete.event_rate import EventRate
 from gateway.autocomplete.report_window import ReportWindow
 from gateway.autocomplete.store import EventStore
-from gateway.console.console import Console
+from gateway.control_plane import ControlPlane
 from gateway.serving.endpoint import InferenceServices
-from gateway.sessions.browsers import Browsers
+from gateway.serving.loop_shares import LoopShares
 from gateway.stream_audit.endpoint import StreamAudits
 
 
 class Services(InferenceServices, kw_only=True):
     """What endpoints need, and the rest."""
 
-    admin: AdminApi
-    browsers: Browsers
-    console: Console
+    control: ControlPlane
+    shares: LoopShares
     completion_events: EventStore
     event_rate: EventRate
     report_window: ReportWindow

@@ -15,8 +15,9 @@ from evals.slices.catalogue import Catalogue
 from evals.slices.item import Source
 from evals.statistics.looks import levels, looks
 from evals.statistics.sizes import least_budget, least_margin
+from gateway.evals.bounds import MOST_ITEMS
 from gateway.evals.startable import EvalSlice, SliceRule
-from gateway.evals.store import MOST_ITEMS, Rule
+from gateway.evals.store import Rule
 
 SAMPLES = (50, 100, 200, 400)
 """Items whose templates are counted: more of them while it is not clear whether the slice can pass."""

@@ -21,8 +21,8 @@ from contracts.errors import (
     SessionEnded,
     TenantDisabled,
 )
+from gateway.audit.actor_kind import ActorKind
 from gateway.audit.log import Actor
-from gateway.audit.tables import ActorKind
 from gateway.auth import keys
 from gateway.tenants.roles import PERMISSIONS, Permission, PrincipalKind, Role
 

@@ -14,19 +14,18 @@ import msgspec
 from litestar import Request
 from litestar.connection import ASGIConnection
 from litestar.datastructures import State
-from litestar.exceptions import ValidationException
 from litestar.handlers import BaseRouteHandler
 
 from contracts.errors import AuthError, InvalidField, InvalidJson, NotFound, PermissionDenied, SessionEnded
-from contracts.misfit import shortened
 from gateway.admin.moments import require_utc
 from gateway.admin.operation import Operation, takes_several
 from gateway.admin.principal import NOT_SIGNED_IN, Principal
+from gateway.admin.services import AdminServices
 from gateway.auth.bearer import bearer_secret
 from gateway.http.client_connection import SCOPE_KEY
 from gateway.http.disconnect import ClientGone, ClientWatch
+from gateway.http.path_parameter import noun
 from gateway.http.request_body import whole_body
-from gateway.services import Services
 from gateway.wire.body_shape import Advice, BodyShape
 from gateway.wire.decode import decode, validation_error
 
@@ -44,7 +43,7 @@ class BoundedRequest(Request[Principal, Any, State]):
     async def body(self) -> bytes:
         """Raises BodyTooLarge as soon as it is, and InvalidJson for none where one is expected."""
         if not hasattr(self, "whole"):
-            services: Services = self.app.state.services
+            services: AdminServices = self.app.state.services
             shape = BodyShape(self.route_handler.opt["body_limits"], ADVICE)
             headers = dict(self.scope["headers"])
             self.whole = await whole_body(headers, self.receive, services.admin.max_body_bytes, shape.feed)
@@ -79,7 +78,7 @@ async def require_permission(connection: AnyConnection, handler: BaseRouteHandle
     if operation is None:
         return  # the answer to OPTIONS, which names the methods there are
     state, client = connection.app.state, connection.scope[SCOPE_KEY]  # type: ignore[literal-required]
-    services: Services = state.services
+    services: AdminServices = state.services
     try:
         connection.scope["user"] = await _admitted(connection, operation, services)
     except PermissionDenied:  # of a good key: a role that may not waits for nobody
@@ -91,7 +90,7 @@ async def require_permission(connection: AnyConnection, handler: BaseRouteHandle
         raise
 
 
-async def _admitted(connection: AnyConnection, operation: Operation, services: Services) -> Principal:
+async def _admitted(connection: AnyConnection, operation: Operation, services: AdminServices) -> Principal:
     """By a key, if one is given: then no cookie is looked at. Else by the session of a browser, which must prove for
     whatever changes something that our own page sent it."""
     if "authorization" not in connection.headers:
@@ -120,7 +119,7 @@ async def require_known_parameters(connection: AnyConnection, handler: BaseRoute
     kind = operation.query or msgspec.Struct
     for name, text in connection.path_params.items():
         if not _storable(text):
-            raise NotFound(f"There is no such {_noun(name)}.")
+            raise NotFound(f"There is no such {noun(name)}.")
     seen: set[str] = set()
     for name, text in connection.query_params.multi_items():
         if name not in kind.__struct_fields__:
@@ -133,17 +132,6 @@ async def require_known_parameters(connection: AnyConnection, handler: BaseRoute
         if name in seen and not takes_several(kind, name):
             raise InvalidField(f"Invalid value for '{name}': it is given twice.", param=name)
         seen.add(name)
-
-
-def refusal_of(error: ValidationException, request: Request[Any, Any, Any]) -> NotFound:
-    """Litestar's error as ours. Ids in a path are all it converts itself: what is no UUID names nothing."""
-    problems: Any = error.extra
-    name = problems[0]["key"]
-    return NotFound(f"There is no {_noun(name)} {shortened(request.path_params[name])!r}: ids are UUIDs.")
-
-
-def _noun(parameter: str) -> str:
-    return parameter.removesuffix("_id").replace("_", " ")
 
 
 def _storable(text: str) -> bool:

@@ -8,7 +8,7 @@ from uuid import UUID
 import asyncpg
 import msgspec
 
-from gateway.audit.tables import ActorKind
+from gateway.audit.actor_kind import ActorKind
 
 INSERT = """
 INSERT INTO gateway.audit_log (actor_kind, actor_id, actor_name, admin_key_id, request_id, organization_id,

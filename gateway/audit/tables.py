@@ -2,24 +2,11 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-
 from sqlalchemy import BigInteger, Column, DateTime, Index, LargeBinary, Table, Text
 from sqlalchemy.dialects.postgresql import JSONB, UUID
 
+from gateway.audit.actor_kind import ActorKind
 from gateway.db.tables import metadata, one_of
-
-
-class ActorKind(StrEnum):
-    """Who made a change."""
-
-    MEMBER = "member"
-    SERVICE_ACCOUNT = "service_account"
-    COMMAND = "command"
-    """Somebody with a shell on the deployment's machine, by the command line."""
-    SYSTEM = "system"
-    """The deployment itself: what its settings or its schedule bring about."""
-
 
 # Append-only by triggers, which also give id, at and both hashes. No foreign keys: it outlives what it speaks of.
 audit_log = Table(

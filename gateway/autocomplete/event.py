@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from contracts.generation import Caller
 from contracts.request_id import request_id_of
-from gateway.autocomplete.tables import EventType
+from gateway.autocomplete.event_type import EventType
 from gateway.metering.journal.request_id import arrived_at_s
 
 _REQUEST_ID = re.compile(r"req_[0-9a-f]{36}")

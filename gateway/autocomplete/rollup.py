@@ -21,7 +21,7 @@ from typing import NamedTuple, cast
 from uuid import UUID
 
 from contracts.generation import Tier
-from gateway.autocomplete.tables import EventType
+from gateway.autocomplete.event_type import EventType
 from gateway.autocomplete.total_tables import COUNTS
 from gateway.metering.journal.request_id import FIRST_DATED, PAST_DATED, first_at
 from gateway.metering.ledger.week import week_of

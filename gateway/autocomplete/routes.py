@@ -18,8 +18,8 @@ from gateway.auth.bearer import authenticate
 from gateway.auth.key_record import KeyRecord
 from gateway.auth.scopes import Scope
 from gateway.autocomplete.event import Event, completed_request, key_of
+from gateway.autocomplete.event_type import EventType
 from gateway.autocomplete.schema import CompletionEvent, TabbyEvent, TabbyEventType, TabbyHealth, TabbyServerSetting
-from gateway.autocomplete.tables import EventType
 from gateway.http.client_connection import SCOPE_KEY
 from gateway.http.disconnect import ClientGone, ClientWatch
 from gateway.http.request_body import whole_body

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from gateway.autocomplete.tables import EventType
+from gateway.autocomplete.event_type import EventType
 
 ChoiceIndex = Annotated[int, Meta(ge=0, le=127)]
 ViewId = Annotated[str, Meta(max_length=200, pattern=r"^[0-9A-Za-z._:/-]*$(?![\s\S])")]

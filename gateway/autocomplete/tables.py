@@ -6,26 +6,11 @@ their own, of organizations that want them stored.
 
 from __future__ import annotations
 
-from enum import StrEnum
-
 from sqlalchemy import CheckConstraint, Column, DateTime, Index, Integer, SmallInteger, Table, Text, func
 from sqlalchemy.dialects.postgresql import UUID
 
+from gateway.autocomplete.event_type import EventType
 from gateway.db.tables import metadata, one_of
-
-
-class EventType(StrEnum):
-    """What a user did with a completion."""
-
-    VIEW = "view"
-    """It was shown."""
-    SELECT = "select"
-    """It was taken."""
-    SELECT_PART = "select_part"
-    """Some of it was taken: a word, a line."""
-    DISMISS = "dismiss"
-    """It was rejected, or typed over."""
-
 
 # The project stands in the key: whoever names another project's completion reports about nothing, and cannot take the
 # place of that project's own report either. No foreign key: a completion's trace may be written later, or never.

@@ -96,7 +96,7 @@ def console_routes(limits: RequestConfig) -> list[HTTPRouteHandler]:
 
 def _route(operation: ConsoleOperation, limits: RequestConfig) -> HTTPRouteHandler:
     async def handle(request: BoundedRequest) -> Response[bytes]:
-        console: Console = request.app.state.services.console
+        console: Console = request.app.state.console
         visit = console.browsers.visit(request.scope)
         try:
             return await answer(request, console, visit)

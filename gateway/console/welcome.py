@@ -14,8 +14,8 @@ from gateway.admin.call import AdminCall
 from gateway.admin.principal import NO_KEY, Principal
 from gateway.admin.resources.members import NewMember, create_member
 from gateway.admin.transaction import recorded
+from gateway.audit.actor_kind import ActorKind
 from gateway.audit.log import Actor
-from gateway.audit.tables import ActorKind
 from gateway.console import passwords
 from gateway.console.accounts import Account, by_id
 from gateway.console.console import ConsoleCall

@@ -31,11 +31,6 @@ from sqlalchemy.dialects.postgresql import ARRAY, JSONB, UUID
 from sqlalchemy.schema import SchemaItem
 
 SCHEMA = "gateway"
-KEYS_CHANNEL = "slipstream_keys"
-"""Notified with the hex of a key's hash when that key changed, with `project:<id>` or `organization:<id>` when all keys
-of one may have, with `*` when any may have."""
-DESIRED_CHANNEL = "slipstream_desired"
-"""Notified with the number of a new desired-state version."""
 
 metadata = MetaData(
     schema=SCHEMA,

@@ -18,9 +18,9 @@ from contracts.background_task import BackgroundTask
 from contracts.desired_state import DesiredState, Model, Pool
 from contracts.errors import ConfigError, in_words
 from gateway.audit.log import Actor, record
+from gateway.db.channels import DESIRED_CHANNEL
 from gateway.db.engine import FAILURES, borrow, close, lazy_pool, redacted
 from gateway.db.notification_listener import NotificationListener
-from gateway.db.tables import DESIRED_CHANNEL
 from gateway.desired import document
 from gateway.desired.config import DesiredConfig
 from gateway.desired.ownership import Settled, settle, warning_of

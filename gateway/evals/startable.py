@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from contracts.errors import InvalidField
-from gateway.evals.store import Items, Margin
+from gateway.evals.bounds import Items, Margin
 
 BUDGET_ITEMS = 1_600
 

@@ -18,6 +18,7 @@ from sqlalchemy import ColumnElement, func, or_, select
 
 from contracts.errors import Conflict, NotFound
 from gateway.db.rows import columns_of, fetchrow, record_of
+from gateway.evals.bounds import MOST_ITEMS, Items, Margin
 from gateway.evals.tables import (
     ENDED,
     Arm,
@@ -32,14 +33,9 @@ from gateway.evals.tables import (
 
 Connection: TypeAlias = "asyncpg.Connection[Any]"
 
-MOST_ITEMS = 100_000
-"""Of one slice in one run."""
 SEEDS_A_DAY = MOST_ITEMS
 """So that no run reaches into the next day's. The first days' lie far behind all that served for development or is kept
 for final figures (evals/slices/split.py)."""
-
-Margin = Annotated[float, Meta(gt=0, lt=1)]
-Items = Annotated[int, Meta(ge=1, le=MOST_ITEMS)]
 
 
 class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

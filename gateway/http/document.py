@@ -1,8 +1,12 @@
-"""A page that is the same for everybody and all the time: made once, and not sent again to who has it."""
+"""A page that is the same for everybody and all the time: made once, when it is first asked for, and not sent
+again to a client that has it.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+from collections.abc import Callable
 from typing import Any
 
 from litestar import Request, Response, get
@@ -10,16 +14,32 @@ from litestar.datastructures import State
 from litestar.handlers import HTTPRouteHandler
 
 
-def document_route(path: str, document: bytes) -> HTTPRouteHandler:
-    """GET of a JSON document, no key needed. Answers 304 to who names its ETag."""
-    etag = f'"{hashlib.sha256(document).hexdigest()[:32]}"'
-    headers = {"etag": etag, "cache-control": "no-cache"}
+def document_route(path: str, make: Callable[[], bytes]) -> HTTPRouteHandler:
+    """GET of a JSON document, no key needed. Answers 304 to a client that names its ETag. make: called in a thread."""
+    document = _Document(make)
 
-    @get(path, sync_to_thread=False, name=f"document {path}")
-    def show(request: Request[Any, Any, State]) -> Response[bytes]:
+    @get(path, name=f"document {path}")
+    async def show(request: Request[Any, Any, State]) -> Response[bytes]:
+        body, etag = await document.made()
+        headers = {"etag": etag, "cache-control": "no-cache"}
         known = request.headers.get("if-none-match", "")
         if etag in known or known == "*":
             return Response(b"", status_code=304, headers=headers)
-        return Response(document, headers=headers, media_type="application/json")
+        return Response(body, headers=headers, media_type="application/json")
 
     return show
+
+
+class _Document:
+    def __init__(self, make: Callable[[], bytes]) -> None:
+        self._make = make
+        self._making = asyncio.Lock()
+        self._made: tuple[bytes, str] | None = None
+
+    async def made(self) -> tuple[bytes, str]:
+        """With its ETag."""
+        async with self._making:
+            if self._made is None:
+                body = await asyncio.to_thread(self._make)
+                self._made = body, f'"{hashlib.sha256(body).hexdigest()[:32]}"'
+        return self._made

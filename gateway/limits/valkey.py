@@ -31,6 +31,7 @@ STALL_TIMEOUTS = 10
 FIRST_BACKOFF_S, LAST_BACKOFF_S = 0.02, 1.0
 _NOTHING = object()
 _WHO = pack(("INFO", "server"))
+_RESP3, _PING = pack(("HELLO", 3)), pack(("PING",))
 
 
 def ignored(_: object) -> None:
@@ -55,14 +56,26 @@ class Valkey:
     """url: `unix:///path/to/socket`, `redis://[user:password@]host[:port][/db]`, or `rediss://` for TLS.
 
     scripts: packed commands that load them, sent first on every connection; one of them failing fails the connection.
-    identify: ask which run of a server it is, for `incarnation`.
+    identify: ask which run of a server it is, for `incarnation`. channel: hear what is published there, on the same
+    connection; on_message is called with each message.
     """
 
-    def __init__(self, url: str, timeout_s: float, scripts: tuple[bytes, ...] = (), *, identify: bool = False) -> None:
+    def __init__(
+        self,
+        url: str,
+        timeout_s: float,
+        scripts: tuple[bytes, ...] = (),
+        *,
+        identify: bool = False,
+        channel: str = "",
+        on_message: Callable[[bytes], None] = ignored,
+    ) -> None:
         self._address = Address(url)
         self._timeout_s = timeout_s
         self._scripts = scripts
         self._identify = identify
+        self._channel = channel
+        self._on_message = on_message
         self._link: _Link | None = None
         self._task = BackgroundTask("limits-valkey", self._keep_connected)
         self._ready = asyncio.Event()
@@ -121,12 +134,14 @@ class Valkey:
     async def _keep_connected(self) -> None:
         backoff = Backoff(FIRST_BACKOFF_S, LAST_BACKOFF_S)
         while True:
-            link = _Link(self._timeout_s)
+            link = _HearingLink(self._timeout_s, self._on_message) if self._channel else _Link(self._timeout_s)
             try:
                 async with asyncio.timeout(max(1.0, self._timeout_s)):
                     await self._address.connect(lambda link=link: link)  # type: ignore[misc]
                     for command in self._address.greeting + self._scripts:
                         await link.call(command)
+                    if isinstance(link, _HearingLink):
+                        await link.subscribe(self._channel)
                     if self._identify:
                         self.incarnation = _run_id(await link.call(_WHO))
                 self._link = link
@@ -249,6 +264,27 @@ class _Link(asyncio.Protocol):
             if self._given_up < len(self._waiting):
                 next_s = self._waiting[self._given_up][0] - now_s
             self._timer = self._loop.call_later(next_s, self._check_deadlines)
+
+
+class _HearingLink(_Link):
+    """Speaks RESP3, by which messages come between replies and are known from them."""
+
+    def __init__(self, timeout_s: float, on_message: Callable[[bytes], None]) -> None:
+        super().__init__(timeout_s)
+        self._on_message = on_message
+
+    async def subscribe(self, channel: str) -> None:
+        """Return once messages are heard."""
+        await self.call(_RESP3)
+        self._unsent.append(pack(("SUBSCRIBE", channel)))  # is answered by a push, and by no reply
+        await self.call(_PING)
+
+    def _next_reply(self) -> object:
+        while isinstance(reply := super()._next_reply(), hiredis.PushNotification):
+            kind, _, data = reply
+            if kind == b"message":
+                self._on_message(data)
+        return reply
 
 
 class Address:

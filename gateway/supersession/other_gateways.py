@@ -8,7 +8,6 @@ what is told too late, or of two requests in the wrong order, only lets an older
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import secrets
 from collections.abc import Callable
@@ -16,12 +15,8 @@ from functools import partial
 
 import hiredis
 import msgspec
-from redis.asyncio import Redis
-from redis.asyncio.client import PubSub
-from redis.exceptions import RedisError
 
 from contracts.background_task import BackgroundTask
-from contracts.backoff import Backoff
 from gateway.limits.command import pack
 from gateway.limits.valkey import ConnectionLost, Done, Valkey, ignored
 from gateway.metering.journal.request_id import arrived_at_s
@@ -30,8 +25,7 @@ from gateway.supersession.lineage import Digests, Keystroke, few_typed
 
 RECORD_MS = 30_000
 LISTEN_S = 10.0
-"""After which a silent connection is looked after."""
-FIRST_PAUSE_S, LAST_PAUSE_S = 0.1, 5.0
+"""How often a connection is looked after, on which others may be silent for long."""
 
 logger = logging.getLogger(__name__)
 
@@ -67,14 +61,12 @@ class OtherGateways:
 
     def __init__(self, url: str, key_prefix: str, timeout_s: float, digests: Digests) -> None:
         """url, timeout_s: as of `gateway.limits.valkey.Valkey`. key_prefix: begins all names in Valkey."""
-        self._url = url
         self._key_prefix = key_prefix
         self._digests = digests
-        self._valkey = Valkey(url, timeout_s)
         self._name = secrets.token_hex(8)
         """Another one after every start: nobody is told what an earlier run had."""
-        self._listening = asyncio.Event()
-        self._task = BackgroundTask("keystrokes elsewhere", self._listen)
+        self._valkey = Valkey(url, timeout_s, channel=self._channel(self._name), on_message=self._take)
+        self._task = BackgroundTask.every(LISTEN_S, self._look_after, "keystrokes elsewhere")
         self.on_told: OnTold | None = None
 
     async def start(self) -> None:
@@ -88,9 +80,8 @@ class OtherGateways:
         await self._valkey.stop()
 
     async def wait_ready(self) -> None:
-        """Return once there is a connection either way."""
+        """Return once others are told and heard."""
         await self._valkey.wait_ready()
-        await self._listening.wait()
 
     def announce(self, request: InFlightRequest, keystroke: Keystroke, lineage: bytes) -> None:
         """As of `Elsewhere`. The newest record stays until it lapses: whom it names may have ended, and knows it."""
@@ -130,32 +121,9 @@ class OtherGateways:
     def _channel(self, gateway: str) -> str:
         return f"{self._key_prefix}:keystrokes:{gateway}"
 
-    async def _listen(self) -> None:
-        backoff = Backoff(FIRST_PAUSE_S, LAST_PAUSE_S)
-        while True:
-            try:
-                async with (
-                    Redis.from_url(self._url, health_check_interval=LISTEN_S) as client,
-                    client.pubsub() as heard,
-                ):
-                    await heard.subscribe(self._channel(self._name))
-                    backoff.reset()
-                    await self._hear(heard)
-            except (RedisError, OSError) as error:
-                logger.debug("keystrokes elsewhere are not heard of: %r", error)
-            finally:
-                self._listening.clear()
-            await asyncio.sleep(backoff.next_s())
-
-    async def _hear(self, heard: PubSub) -> None:
-        while True:
-            message = await heard.get_message(timeout=LISTEN_S)
-            if message is None:
-                continue
-            if message["type"] == "subscribe":
-                self._listening.set()
-            elif message["type"] == "message":
-                self._take(message["data"])
+    def _look_after(self) -> None:
+        """A connection that died in silence is found out by what it does not answer."""
+        self._send(("PING",))
 
     def _take(self, data: bytes) -> None:
         try:

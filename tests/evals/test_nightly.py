@@ -6,7 +6,7 @@ import ast
 import datetime
 from pathlib import Path
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from evals.runs.plan import seeds_of
@@ -14,8 +14,10 @@ from evals.slices.catalogue import Catalogue
 from evals.slices.item import Slice, Source
 from evals.slices.registry import SLICES, find
 from evals.slices.split import Split, side
-from gateway.evals.store import MOST_ITEMS, rotating_seed
+from gateway.evals.bounds import MOST_ITEMS
+from gateway.evals.store import rotating_seed
 from tests.evals import published
+from tests.examples import examples
 
 ROOT = Path(__file__).parents[2]
 NIGHTS = st.dates(datetime.date(2026, 1, 1), datetime.date(2060, 1, 1))
@@ -28,7 +30,7 @@ def night_of(source: Source, night: datetime.date, items: int) -> list[int]:
 
 
 @given(first=NIGHTS, second=NIGHTS, items=st.integers(1, 500), more=st.integers(MOST_ITEMS - 500, MOST_ITEMS))
-@settings(max_examples=30)
+@examples(nightly=150)
 def test_two_nights_share_no_seed(first: datetime.date, second: datetime.date, items: int, more: int) -> None:
     one, other = night_of(find("json"), first, items), night_of(find("json"), second, more)
     assert (one[0], len(one), len(set(one))) == (min(one), items, items)
@@ -46,7 +48,7 @@ def test_a_file_is_asked_in_another_order_every_night(tmp_path: Path) -> None:
     assert sorted(night_of(one, tonight, 999)) == list(range(250)), "each once at most"
 
 
-@settings(max_examples=60)
+@examples(nightly=300)
 @given(chosen=st.sampled_from(SHORT), night=NIGHTS, seed=st.integers(0, 2**62))
 def test_training_cannot_draw_a_nights_item(chosen: Slice, night: datetime.date, seed: int) -> None:
     """Whatever seed training takes: every item rests on a phrase of its side, and no phrase is of both."""

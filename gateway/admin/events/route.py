@@ -71,7 +71,7 @@ def events_route() -> HTTPRouteHandler:
             try:
                 async with ClientWatch(connection):
                     with admin.events.open(request.user, topics) as stream:
-                        await _tell(admin.events, stream, connection, since, lambda: services.draining)
+                        await _tell(admin.events, stream, connection, since, services.leaving)
             except ClientGone:
                 return
 

@@ -12,7 +12,8 @@ from sqlalchemy import func, select, true
 from gateway.admin.call import AdminCall
 from gateway.admin.pages import page_of
 from gateway.admin.schemas import Moment, Name, Page, PageQuery
-from gateway.audit.tables import ActorKind, audit_log
+from gateway.audit.actor_kind import ActorKind
+from gateway.audit.tables import audit_log
 from gateway.db.rows import columns_of, equal
 
 

@@ -16,8 +16,9 @@ from gateway.admin.pages import page_of
 from gateway.admin.schemas import Body, ModelName, Name, Page, PageQuery
 from gateway.db.rows import columns_of, equal
 from gateway.evals import store, tables
+from gateway.evals.bounds import Items
 from gateway.evals.startable import require_asked
-from gateway.evals.store import Comparison, Items, Rule, Run, SliceProgress
+from gateway.evals.store import Comparison, Rule, Run, SliceProgress
 from gateway.evals.tables import Status
 from gateway.evals.target import target_of
 

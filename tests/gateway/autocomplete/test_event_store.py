@@ -10,19 +10,21 @@ from uuid import uuid4
 
 import asyncpg
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
 from contracts.generation import Caller
 from gateway.autocomplete import store as store_module
 from gateway.autocomplete.event import Event, EventKey, completed_request, key_of
+from gateway.autocomplete.event_type import EventType
 from gateway.autocomplete.store import EventStore
-from gateway.autocomplete.tables import EventType
 from gateway.db.engine import lazy_pool
 from gateway.metering.journal.request_id import mint
 from gateway.observability.metrics import GatewayMetrics
 from tests.database import as_owner
+from tests.examples import examples
+from tests.waiting import eventually
 
 ORGANIZATION, PROJECT = str(uuid4()), str(uuid4())
 CALLER = Caller(ORGANIZATION, PROJECT, str(uuid4()))
@@ -67,7 +69,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(nightly=400, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=STEPS, more=st.randoms(use_true_random=False))
 async def test_two_gateways_store_each_report_once_in_any_order(
     pool: asyncpg.Pool[Any], steps: list[Any], more: Any
@@ -125,8 +127,7 @@ async def test_what_is_told_while_its_report_is_written_is_written_too(
     async with locker.transaction():
         await locker.execute("LOCK TABLE gateway.completion_events IN ACCESS EXCLUSIVE MODE")
         flushing = asyncio.create_task(store.flush())
-        while not await locker.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"):  # noqa: ASYNC110
-            await asyncio.sleep(0)
+        await eventually(lambda: locker.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"))
         store.add(key, Event(ORGANIZATION, 9, 40))
     await flushing
     assert (await stored(pool))[key] == (ORGANIZATION, 9, 40)

@@ -15,6 +15,7 @@ from contracts.errors import Conflict, NotFound
 from evals.slices.split import RESERVED_FROM_SEED
 from gateway.db.engine import connect
 from gateway.evals import store
+from gateway.evals.bounds import MOST_ITEMS
 from gateway.evals.tables import Arm, Status
 
 
@@ -39,7 +40,7 @@ async def test_a_night_is_queued_once_for_a_model(connection: asyncpg.Connection
 
 def test_nights_ask_other_items_and_leave_those_kept_for_final_figures() -> None:
     seeds = [store.rotating_seed(date.fromordinal(739_000 + day)) for day in range(1000)]
-    assert all(later - earlier == store.MOST_ITEMS for earlier, later in itertools.pairwise(seeds))
+    assert all(later - earlier == MOST_ITEMS for earlier, later in itertools.pairwise(seeds))
     assert min(seeds) > 100 * RESERVED_FROM_SEED
 
 

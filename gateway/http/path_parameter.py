@@ -1,0 +1,23 @@
+"""What is said of a parameter in a path that names nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from litestar import Request
+from litestar.exceptions import ValidationException
+
+from contracts.errors import NotFound
+from contracts.misfit import shortened
+
+
+def noun(parameter: str) -> str:
+    """What it names, in words."""
+    return parameter.removesuffix("_id").replace("_", " ")
+
+
+def refusal_of(error: ValidationException, request: Request[Any, Any, Any]) -> NotFound:
+    """Litestar's error as ours. Ids in a path are all it converts itself: a text that is no UUID names nothing."""
+    problems: Any = error.extra
+    name = problems[0]["key"]
+    return NotFound(f"There is no {noun(name)} {shortened(request.path_params[name])!r}: ids are UUIDs.")

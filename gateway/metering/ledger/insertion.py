@@ -1,0 +1,75 @@
+"""The statement that inserts rows of the ledger: the database reads the columns from arrays, and prices each row."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from sqlalchemy import ARRAY, DateTime, Double, Text, and_, bindparam, column, func, or_, select
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.dialects.postgresql.asyncpg import dialect
+from sqlalchemy.types import TypeEngine
+
+from contracts.usage import Usage
+from gateway.metering.journal.records import Closed, Opened
+from gateway.metering.ledger.events import amount_micro
+from gateway.metering.ledger.ledger import ARRIVED
+from gateway.metering.tables import prices, usage_events
+
+_RECORDS = {"opened": Opened, "usage": Usage, "closed": Closed}
+
+
+class Insertion(NamedTuple):
+    """text: with `$1`. parameters: whose values it takes, a column's name each, and `gateway_id`. columns: by name, the
+    record of an attempt that fills each."""
+
+    text: str
+    parameters: tuple[str, ...]
+    columns: tuple[tuple[str, str], ...]
+
+
+class _Column(NamedTuple):
+    """One of `usage_events` that a record of the attempt fills. record: which one."""
+
+    name: str
+    record: str
+    kind: TypeEngine[Any]
+
+
+def _columns() -> tuple[_Column, ...]:
+    """Those that a record has a field for; the rest is the database's to say."""
+    found = []
+    for each in usage_events.c:
+        names = (name for name, kind in _RECORDS.items() if each.name in kind.__struct_fields__)
+        record = "opened" if each.name == ARRIVED else next(names, None)
+        if record is not None:
+            # float8 and to_timestamp: building 500 datetime objects costs more than everything else in a batch
+            kind: TypeEngine[Any] = Double() if isinstance(each.type, DateTime) else each.type
+            found.append(_Column(each.name, record, Text() if isinstance(kind, Text) else kind))
+    return tuple(found)
+
+
+def insertion() -> Insertion:
+    """Of rows of the ledger."""
+    columns = _columns()
+    arrays = (bindparam(each.name, type_=ARRAY(each.kind)) for each in columns)
+    valued = func.unnest(*arrays).table_valued(*(column(each.name, each.kind) for each in columns), name="r")
+    rows = valued.render_derived()
+    given = {
+        each.name: func.to_timestamp(rows.c[each.name]) if isinstance(each.kind, Double) else rows.c[each.name]
+        for each in columns
+    }
+    price = and_(
+        rows.c.billed,
+        prices.c.model == rows.c.model,
+        prices.c.valid_from <= given[ARRIVED],
+        or_(prices.c.valid_until.is_(None), given[ARRIVED] < prices.c.valid_until),
+    )
+    computed = (bindparam("gateway_id", type_=Text), prices.c.version, amount_micro(rows, prices))
+    values = select(*given.values(), *computed).select_from(rows.outerjoin(prices, price))
+    names = [*given, "gateway_id", "price_version", "amount_micro"]
+    # The conflict target is named on purpose: a second billed attempt of one request must be an error, not a row
+    # dropped.
+    keys = list(usage_events.primary_key)
+    statement = insert(usage_events).from_select(names, values).on_conflict_do_nothing(index_elements=keys)
+    compiled: Any = statement.compile(dialect=dialect())  # type: ignore[no-untyped-call]
+    return Insertion(compiled.string, tuple(compiled.positiontup), tuple((each.name, each.record) for each in columns))
