@@ -9,7 +9,7 @@ from fractions import Fraction
 from math import comb
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.generation import Tier
@@ -22,6 +22,7 @@ from diagnosis.objectives import Objectives
 from diagnosis.tree import Diagnosis, Outcome, diagnose
 from tests.diagnosis.plain_evidence import Row, window_of
 from tests.diagnosis.traffic import BEGAN, WINDOW
+from tests.examples import examples
 
 LONG_PROMPT = 20_000
 
@@ -149,7 +150,7 @@ def plainly(count: int, n: int, share: float) -> bool:
 
 
 @given(st.integers(1, 150), st.floats(0.001, 0.95), st.data())
-@settings(max_examples=60, deadline=None)
+@examples(nightly=300)
 def test_more_than_chance_is_what_all_terms_come_to(n: int, share: float, data: st.DataObject) -> None:
     count = data.draw(st.integers(0, n))
     assert surely_more(count, n, share) is plainly(count, n, share)

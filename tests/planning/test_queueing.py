@@ -8,7 +8,7 @@ import math
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from planning.queueing import (
@@ -19,6 +19,7 @@ from planning.queueing import (
     wait_quantile_s,
     waiting_share,
 )
+from tests.examples import examples
 
 REQUESTS = 40_000
 SEEDS = range(6)
@@ -101,7 +102,7 @@ budgets = st.floats(0.01, 30)
 spreads = st.floats(0, 4)
 
 
-@settings(max_examples=50)
+@examples(nightly=250)
 @given(loads, services, budgets, spreads)
 def test_the_fewest_servers_are_enough_and_one_less_is_not(
     arrivals_per_s: float, service_s: float, sojourn_s: float, scv: float
@@ -115,7 +116,7 @@ def test_the_fewest_servers_are_enough_and_one_less_is_not(
         assert sojourn_p99_s(servers - 1, arrivals_per_s, service_s, 1.0, scv) > sojourn_s
 
 
-@settings(max_examples=50)
+@examples(nightly=250)
 @given(loads, services, budgets, spreads, st.floats(1, 3))
 def test_more_load_longer_service_or_less_patience_never_needs_fewer(
     arrivals_per_s: float, service_s: float, sojourn_s: float, scv: float, factor: float

@@ -21,6 +21,9 @@ from tests.database import OWNER
 from tests.deployment import ROOT, free_port
 from tests.gateway.admin.receiver import receiver
 from tests.slipstream.guide import EACH_LINE, Block, Reader, blocks, reader, shell_blocks
+from tests.waiting import eventually
+
+pytestmark = pytest.mark.system
 
 PAGE = ROOT / "docs" / "guides" / "deploy.md"
 GUARD_S = 120.0
@@ -135,13 +138,12 @@ def _told(line: str) -> Block:
 
 
 async def _until(process: asyncio.subprocess.Process, holds: Callable[[], Any]) -> None:
-    async with asyncio.timeout(GUARD_S):
-        while True:
-            found = holds()
-            if found if isinstance(found, bool) else await found:
-                return
-            assert process.returncode is None, "it ended"
-            await asyncio.sleep(0.1)
+    async def goes_on_and_holds() -> bool:
+        assert process.returncode is None, "it ended"
+        found = holds()
+        return bool(found if isinstance(found, bool) else await found)
+
+    await eventually(goes_on_and_holds, GUARD_S)
 
 
 async def _stopped(process: asyncio.subprocess.Process) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from evals.slices.catalogue import Catalogue
 from gateway.evals import store
 from slipstream.eval_progress import Telling
 from tests.slipstream.shell import Shell
+from tests.waiting import eventually
 
 ANSWERED = """
 WITH version AS (INSERT INTO evals.slice_versions (slice, version, about, goal) VALUES ('facts', '1', 'capitals', 0.9)
@@ -86,9 +88,13 @@ async def test_who_waits_for_a_run_that_ends_otherwise_is_told_by_the_exit_code(
     monkeypatch.setattr("slipstream.commands.evals.Telling", Noted)
     waiting = asyncio.create_task(shell.run("evals", "run", "--model", "chat", "--slices", "facts"))
     connection = await asyncpg.connect(fresh_postgres_url)
-    while (run_id := await connection.fetchval("SELECT id FROM evals.runs")) is None or len(told) < 2:
+
+    async def begun() -> uuid.UUID | None:
         assert not waiting.done()
-        await asyncio.sleep(0.05)
+        run_id: uuid.UUID | None = await connection.fetchval("SELECT id FROM evals.runs")
+        return run_id if len(told) >= 2 else None
+
+    run_id = await eventually(begun)
     await store.cancel_run(connection, run_id)
     await connection.close()
     code, said = await waiting

@@ -21,6 +21,7 @@ from gateway.limits.levels import Limits
 from infra.local.folders import DataFolder
 from infra.local.private import secret_text
 from tests.slipstream.shell import Shell
+from tests.waiting import eventually
 
 LIVE = "SELECT count(*) FROM gateway.api_keys WHERE revoked_at IS NULL"
 
@@ -63,9 +64,7 @@ async def test_a_created_key_opens_the_door_with_its_limits_until_it_is_revoked(
         assert [rule.limits for rule in record.levels.rules] == [Limits(requests_per_minute=60, max_concurrency=2)]
         assert record.expires_at == pytest.approx(row["expires_at"].timestamp(), abs=1e-6)
         await shell.must("keys", "revoke", "laptop")
-        async with asyncio.timeout(20):
-            while keyring.cached(secret):  # noqa: ASYNC110
-                await asyncio.sleep(0.005)
+        await eventually(lambda: not keyring.cached(secret))
         with pytest.raises(RevokedKey):
             await keyring.identify(secret)
     finally:

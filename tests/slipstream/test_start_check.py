@@ -275,7 +275,8 @@ def test_what_up_would_take_is_valid_and_nothing_is_made(option: str, tmp_path: 
 def test_every_start_refuses_a_driver_there_is_not(command: tuple[str, ...], tmp_path: Path) -> None:
     file = tmp_path / "s.toml"
     file.write_text(WITHOUT_ENGINES.replace('"openai"', '"triton"'))
-    refused = run(*command, "--config", str(file), "--data", str(tmp_path / "data"))
+    started = run if command == ("gateway",) else run_here
+    refused = started(*command, "--config", str(file), "--data", str(tmp_path / "data"))
     assert (refused.returncode, refused.stderr.splitlines()[-1]) == (2, f"slipstream: {NO_DRIVER}")
 
 

@@ -36,6 +36,8 @@ from slipstream.worker_config import WorkerConfig
 from tests.database import as_owner
 from tests.deployment import free_port
 from tests.gateway.admin.receiver import receiver, tar_pits
+from tests.slipstream.deployment import run_here
+from tests.waiting import eventually
 
 TAR_PITS = 20
 HOUR = datetime(2026, 3, 1, 14, tzinfo=UTC)
@@ -179,6 +181,7 @@ async def test_the_worker_process_rolls_up_again_and_again_and_leaves_nothing_be
     assert left - {"pepper"} == {"audit", "run", "settings.toml", "worker.log"}
 
 
+@pytest.mark.system
 async def test_one_worker_for_everything_rolls_up_while_receivers_never_answer(
     start: Callable[..., Any], data_folder: Path, database: tuple[str, asyncpg.Connection[Any]]
 ) -> None:
@@ -198,6 +201,7 @@ async def test_one_worker_for_everything_rolls_up_while_receivers_never_answer(
         assert await asyncio.to_thread(worker.wait, 30) == 0
 
 
+@pytest.mark.system
 async def test_each_queue_has_a_worker_of_its_own(
     start: Callable[..., Any], data_folder: Path, database: tuple[str, asyncpg.Connection[Any]]
 ) -> None:
@@ -227,14 +231,9 @@ async def test_each_queue_has_a_worker_of_its_own(
 
 
 def test_an_unknown_queue_is_refused_by_name() -> None:
-    result = subprocess.run(
-        [sys.executable, "-m", "slipstream", "worker", "--queue", "nothing"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert result.returncode == 2
-    assert "'upkeep', 'webhooks', 'releases', 'evals'" in result.stderr
+    refused = run_here("worker", "--queue", "nothing")
+    assert refused.returncode == 2
+    assert "'upkeep', 'webhooks', 'releases', 'evals'" in refused.stderr
 
 
 async def _events(connection: asyncpg.Connection[Any], data: Path, urls: list[str]) -> None:
@@ -256,10 +255,11 @@ async def _events(connection: asyncpg.Connection[Any], data: Path, urls: list[st
 
 
 async def _until(worker: subprocess.Popen[bytes], holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while not holds():
-            assert worker.poll() is None
-            await asyncio.sleep(0.05)
+    def goes_on_and_holds() -> bool:
+        assert worker.poll() is None, "it ended"
+        return holds()
+
+    await eventually(goes_on_and_holds)
 
 
 async def _until_hours(
@@ -267,7 +267,8 @@ async def _until_hours(
     worker: subprocess.Popen[bytes],
     expected: list[tuple[datetime, int, int, int]],
 ) -> None:
-    async with asyncio.timeout(60):
-        while await _hours(connection) != expected:
-            assert worker.poll() is None
-            await asyncio.sleep(0.1)
+    async def rolled_up() -> bool:
+        assert worker.poll() is None, "it ended"
+        return await _hours(connection) == expected
+
+    await eventually(rolled_up)

@@ -7,11 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from engines.tokenizer import tokenizer as serving
+from tests.examples import examples
 from training.code_source import CodeSource, fim_tokens
 from training.fim import FimTokens, Gap, broken, lay_out, several_lines, single_line
 
@@ -27,7 +28,7 @@ def tokenizer() -> Tokenizer:
 
 @pytest.mark.parametrize("cut", CUTS)
 @given(text=st.text(alphabet="ab _=(\n\t'é#", max_size=200), seed=st.integers(0, 10_000))
-@settings(max_examples=150)
+@examples(nightly=750)
 def test_the_three_parts_are_the_text(cut: Callable[[str, random.Random], Gap | None], text: str, seed: int) -> None:
     gap = cut(text, random.Random(seed))
     if gap is None:

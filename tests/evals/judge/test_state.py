@@ -6,7 +6,7 @@ import math
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from evals.judge import (
@@ -22,6 +22,7 @@ from evals.judge import (
     thresholds_of,
     verdict,
 )  # fmt: skip
+from tests.examples import examples
 
 POLICY = Policy(cold_requests=3, least_units=(2, 4))
 WARM = Policy(cold_requests=0, least_units=(2, 4))
@@ -39,7 +40,7 @@ def request(
     return Observation(arm, unit, ttft_ms, itl_ms, failed, good)
 
 
-@settings(max_examples=60)
+@examples(nightly=300)
 @given(st.lists(st.tuples(st.booleans(), OBSERVATION), max_size=60), st.integers(0, 60))
 def test_batches_do_not_matter(drawn: list[tuple[bool, Observation]], next_stage: int) -> None:
     """Cut anywhere, or one by one, over a change of stage: the same state and the same verdict, bit for bit."""
@@ -63,7 +64,7 @@ def test_batches_do_not_matter(drawn: list[tuple[bool, Observation]], next_stage
     assert told[0] == told[1] == told[2]
 
 
-@settings(max_examples=40)
+@examples(nightly=200)
 @given(st.lists(OBSERVATION, max_size=60))
 def test_what_was_stored_replays_to_the_same_bytes(requests: list[Observation]) -> None:
     stored = msgspec.json.encode(requests)

@@ -11,7 +11,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from contracts.desired_state import Model, Pool
@@ -24,6 +24,8 @@ from gateway.desired import document
 from gateway.evals import store
 from gateway.evals.tables import ENDED, Decision, Status
 from tests.evals.runs.answering import KEY, Gateway, Numbers, Refused, gateway
+from tests.examples import examples
+from tests.waiting import eventually
 
 GUARD_S = 60.0
 """Nothing takes this long unless a test fails."""
@@ -117,10 +119,12 @@ async def ended(connection: Connection, read: Callable[..., Any], which: UUID) -
 
 async def seen(read: Callable[[], Awaitable[Any]], holds: Callable[[Any], bool]) -> Any:
     """What is read, once this holds of it."""
-    async with asyncio.timeout(GUARD_S):
-        while not holds(found := await read()):  # noqa: ASYNC110  what others store
-            await asyncio.sleep(0.005)
-    return found
+
+    async def found() -> Any:
+        value = await read()
+        return value if holds(value) else None
+
+    return await eventually(found)
 
 
 async def queued(connection: Connection, **more: Any) -> UUID:
@@ -157,7 +161,7 @@ async def test_a_run_asks_every_item_once_and_a_slice_with_an_end_goes_round(
     deaths=st.lists(st.tuples(st.integers(1, 60), st.booleans()), max_size=4),
     compared=st.booleans(),
 )
-@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(nightly=40, gate=6, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 async def test_killed_between_any_two_steps_it_goes_on_and_counts_every_item_once(
     connection: Connection, module_postgres_url: str, deaths: list[tuple[int, bool]], compared: bool
 ) -> None:

@@ -15,6 +15,12 @@ from tests.fakes.process import FakeEngineProcess, fake_engine
 TOKEN = "deployment-token-of-the-tests"
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """What needs the deployment is a system test."""
+    if "coding" in getattr(item, "fixturenames", ()):
+        item.add_marker(pytest.mark.system)
+
+
 @pytest.fixture(scope="session")
 async def _coding_engine() -> AsyncIterator[FakeEngineProcess]:
     async with fake_engine(token=TOKEN) as engine:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import sys
 from collections.abc import AsyncIterator
@@ -22,6 +21,7 @@ from tests.fakes.chunks import answer_text
 from tests.fakes.process import FakeEngineProcess
 from tests.language_client import Editor, editor
 from tests.slipstream.lsp.scripted_gateway import scripted_gateway
+from tests.waiting import eventually
 
 TEXT = "def add(a, b):\n    \n\n\nprint(add(1, 2))\n"
 HERE = (1, 4)
@@ -344,12 +344,14 @@ async def test_acceptance_of_what_was_left_to_take_is_in_the_gateways_books(
     request_id = str(completion_id(item)).removeprefix("cmpl-")
     async with coding.database() as database:
         query = "SELECT type, characters FROM gateway.completion_events WHERE strpos(request_id, $1) > 0"
-        while len(rows := await database.fetch(query, request_id)) < 2:  # noqa: ASYNC110  gateways store them by rounds
-            await asyncio.sleep(0.02)
-        query = "SELECT client, language FROM gateway.request_traces WHERE strpos(request_id, $1) > 0"
-        while not (told := await database.fetchrow(query, request_id)):  # noqa: ASYNC110
-            await asyncio.sleep(0.02)
-    assert {tuple(row) for row in rows} == {("view", None), ("select", len(ANSWER) - 6)}
+        expected = {("view", None), ("select", len(ANSWER) - 6)}
+
+        async def stored() -> bool:  # gateways store them by rounds
+            return {tuple(row) for row in await database.fetch(query, request_id)} == expected
+
+        await eventually(stored)
+        traced = "SELECT client, language FROM gateway.request_traces WHERE strpos(request_id, $1) > 0"
+        told = await eventually(lambda: database.fetchrow(traced, request_id))
     assert tuple(told) == ("slipstream-lsp", "python")
 
 

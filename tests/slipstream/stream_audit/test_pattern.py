@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 
 import msgspec
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from slipstream.stream_audit.measured import Measured, Stall
@@ -14,10 +14,11 @@ from slipstream.stream_audit.pattern import Pattern, pattern_of
 from slipstream.stream_audit.rules import delivery
 from slipstream.stream_audit.timing import timing_of
 from slipstream.stream_audit.verdict import Outcome
+from tests.examples import examples
 from tests.slipstream.stream_audit.networks import PLAN, buffer, direct, flush, jittery, measured, nagle, stream, whole
 
 SEEDS = st.integers(0, 2**32)
-FEW = settings(max_examples=60)
+FEW = examples(nightly=300)
 
 
 def pattern(audit: Measured) -> Pattern:
