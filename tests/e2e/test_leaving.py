@@ -23,7 +23,7 @@ async def record_of(engines: list[FakeEngineProcess], request_id: str) -> tuple[
     raise AssertionError(f"no engine has seen {request_id}")
 
 
-@pytest.mark.parametrize("leave_after", [0, 1, 2, 7, 20, 39])
+@pytest.mark.parametrize("leave_after", [0, 7, 39])
 async def test_leaving_a_stream_bills_what_the_engine_made(
     fake_client: openai.AsyncOpenAI, faked: Deployment, fresh_engines: list[FakeEngineProcess], leave_after: int
 ) -> None:
@@ -69,29 +69,6 @@ async def test_leaving_a_whole_answer_bills_what_the_engine_made(
     assert record["aborted"]
     assert 5 <= row["completion_tokens"] == record["tokens"] < 500
     assert (row["finish"], row["outcome"], row["billed"]) == ("client_gone", "exact", True)
-
-
-async def test_leaving_before_the_first_token_stops_the_engine_and_bills_the_prompt_alone(
-    fake_client: openai.AsyncOpenAI, faked: Deployment, fresh_engines: list[FakeEngineProcess]
-) -> None:
-    for engine in fresh_engines:
-        await engine.control(tokens=40, ttft_s=30)
-    asking = asyncio.create_task(
-        fake_client.chat.completions.create(model="fake", messages=STORY, max_tokens=40, stream=True)
-    )
-    waits = [asyncio.create_task(engine.wait(requests=1)) for engine in fresh_engines]
-    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-    asking.cancel()
-    await asyncio.gather(asking, return_exceptions=True)
-    for wait in waits:
-        wait.cancel()
-    [record] = [record for engine in fresh_engines for record in await engine.recorded()]
-    [row] = await faked.ledger(record["rid"])
-    assert (row["finish"], row["completion_tokens"], row["status"]) == ("client_gone", 0, 499)
-    _, record = await record_of(fresh_engines, record["rid"])
-    assert record["aborted"]
-    # the prompt was worked on
-    assert (row["prompt_tokens"], row["outcome"], row["billed"]) == (record["prompt_tokens"], "exact", True)
 
 
 async def test_a_client_that_stops_reading_is_cut(faked: Deployment, fresh_engines: list[FakeEngineProcess]) -> None:
