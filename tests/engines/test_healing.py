@@ -7,7 +7,7 @@ from pathlib import Path
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from contracts.errors import UnsupportedField
 from engines.tokenizer.healing import LONGEST_PIECE, TokenIndex
@@ -45,7 +45,6 @@ def test_what_is_kept_has_the_tokens_it_has_before_any_other_word(prefix: str) -
     assert whole[: len(CODE.plain_ids(kept))] == CODE.plain_ids(kept), "the cut is no boundary"
 
 
-@settings(max_examples=60)
 @given(TEXTS.filter(bool))
 def test_the_ids_toward_a_text_are_those_a_search_finds(text: str) -> None:
     index, wanted = TokenIndex(WORDS, ()), text.encode()
@@ -55,7 +54,6 @@ def test_the_ids_toward_a_text_are_those_a_search_finds(text: str) -> None:
     ]
 
 
-@settings(max_examples=60)
 @given(TEXTS.filter(bool), st.randoms(use_true_random=False))
 def test_any_choice_among_them_spells_the_text(text: str, chance: random.Random) -> None:
     state = CODE.opening(text).start()

@@ -7,6 +7,7 @@ import random
 import re
 import subprocess
 import sys
+import threading
 import time
 import unicodedata
 from collections import defaultdict
@@ -135,7 +136,41 @@ async def standstill(work: Awaitable[Any]) -> float:
     return longest
 
 
-@pytest.mark.parametrize("megabytes", [1, pytest.param(4, marks=pytest.mark.nightly)])
+class Watched:
+    """A library of which only the method is there that gives up the interpreter lock; notes in which thread it is."""
+
+    def __init__(self, backend: Any) -> None:
+        self._backend = backend
+        self.threads: set[int] = set()
+
+    def encode_batch_fast(self, texts: list[str], **options: Any) -> Any:
+        self.threads.add(threading.get_ident())
+        return self._backend.encode_batch_fast(texts, **options)
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+async def test_what_is_long_is_encoded_in_other_threads_without_the_interpreter_lock(name: str) -> None:
+    """Encoding held the interpreter lock for up to 17 seconds, of 4 MB."""
+    tokenizer = Tokenizer.load(MODELS / "slipstream-chat")
+    text = HOSTILE[name](100_000)
+    messages = [{"role": "user", "content": text}]
+    expected = tokenizer.encode(text), tokenizer.chat_ids(messages)
+    # the check whether it can fit at all is switched off: the encoding itself is looked at
+    tokenizer.longest_token_bytes = None
+    plain, parsing = Watched(tokenizer._plain), Watched(tokenizer._parsing)
+    tokenizer._plain, tokenizer._parsing = plain, parsing
+    off_loop = OffLoopTokenizer(tokenizer)
+    assert (
+        await off_loop.encode(text, LARGE_CONTEXT),
+        await off_loop.chat_ids(messages, None, LARGE_CONTEXT),
+    ) == expected
+    assert plain.threads
+    assert threading.get_ident() not in plain.threads | parsing.threads
+    off_loop.close()
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("megabytes", [1, 4])
 @pytest.mark.parametrize("name", HOSTILE)
 async def test_megabytes_leave_the_loop_running(machine: Machine, name: str, megabytes: int) -> None:
     """Encoding held the interpreter lock for up to 17 seconds, of 4 MB."""
@@ -150,6 +185,7 @@ async def test_megabytes_leave_the_loop_running(machine: Machine, name: str, meg
     off_loop.close()
 
 
+@pytest.mark.nightly
 async def test_thousands_of_messages_leave_the_loop_running(machine: Machine, chat: Tokenizer) -> None:
     off_loop = OffLoopTokenizer(chat)
     messages = [{"role": ("user", "assistant")[i % 2], "content": f"hello <|end|> {i} " * 9} for i in range(5_000)]
@@ -269,7 +305,9 @@ def test_composing_shrinks_no_text_further_than_is_said() -> None:
     def size(text: str) -> int:
         return len(text.encode())
 
-    every = [chr(code) for code in range(sys.maxunicode + 1) if not 0xD800 <= code < 0xE000]
+    most = 0x30000
+    assert not any(map(unicodedata.decomposition, map(chr, range(most, sys.maxunicode + 1)))), "no other is composed"
+    every = [chr(code) for code in range(most) if not 0xD800 <= code < 0xE000]
     longest: defaultdict[str, str] = defaultdict(str)
     for character in every:
         apart = unicodedata.normalize("NFD", character)
@@ -333,12 +371,12 @@ def test_a_long_text_that_cannot_fit_is_never_encoded_whole(
     assert chat.encode(text, count) == chat.encode(text), "what fits is not refused for its slices"
     longest, backend = [0], chat._plain
 
-    class Watched:
+    class Measured:
         def encode_batch_fast(self, texts: list[str], **options: Any) -> Any:
             longest[0] = max(longest[0], *map(len, texts))
             return backend.encode_batch_fast(texts, **options)
 
-    monkeypatch.setattr(chat, "_plain", Watched())
+    monkeypatch.setattr(chat, "_plain", Measured())
     with pytest.raises(
         ContextTooLong, match=rf"The prompt has {len(text.encode())} bytes, which are at least \d+ tokens"
     ):

@@ -52,7 +52,7 @@ def test_unrolled_training_is_what_serving_computes(piece: int) -> None:
     head, (ids, states, embedding) = made(), inputs()
     steps = 4
     unrolled = outputs_by_step(head, ids, states, embedding, steps)
-    for last in range(len(unrolled[0])):
+    for last in (0, 1, 2, 3, len(unrolled[0]) - 1):
         past, outputs = None, torch.zeros(0)
         for start in range(0, last + 1, piece):  # the prompt may come in chunks
             rows = torch.arange(start, min(start + piece, last + 1))
@@ -90,9 +90,9 @@ def test_training_lowers_the_loss_and_learns_to_guess() -> None:
     ids = allowed[(torch.arange(30) * 5) % CONFIG.draft_vocab_size]  # each token determines the next one
     scores = torch.zeros(30, CONFIG.vocab_size)
     scores[torch.arange(29), ids[1:]] = 8.0
-    optimiser = torch.optim.AdamW(head.parameters(), lr=3e-3)
+    optimiser = torch.optim.AdamW(head.parameters(), lr=1e-2)
     first = unroll(head, ids, states, scores, embedding, 3)
-    for _ in range(150):
+    for _ in range(60):
         optimiser.zero_grad()
         torch.autograd.backward(unroll(head, ids, states, scores, embedding, 3).loss)
         optimiser.step()

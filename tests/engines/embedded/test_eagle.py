@@ -248,7 +248,7 @@ def test_branches_leave_the_distribution_and_accepting_everything_does_not(
 ) -> None:
     law = law_of_three(load_model(target, "float32"))
     engine = make_engine(target, speculation=always(trained_head, "tree"))
-    assert sigmas(frequencies(engine, 16, seeded=True), law) < 7
+    assert sigmas(frequencies(engine, 4, seeded=True), law) < 7
     assert 0 < engine.stats.accepted_drafts < engine.stats.drafts
     monkeypatch.setattr(tree_checker, "accepted_path", take_any_branch)
     monkeypatch.setattr(engine_module, "accepted_prefix", lambda drafts, picked: len(drafts))
@@ -261,7 +261,7 @@ def test_drawn_guesses_leave_the_distribution_and_accepting_everything_does_not(
 ) -> None:
     law = law_of_three(load_model(target, "float32"))
     engine = make_engine(target, speculation=always(trained_head))
-    assert sigmas(frequencies(engine, 16), law) < 7
+    assert sigmas(frequencies(engine, 4), law) < 7
     assert 0 < engine.stats.accepted_drafts < engine.stats.drafts
     monkeypatch.setattr(sampler, "verify", accept_everything)
     assert sigmas(frequencies(make_engine(target, speculation=always(trained_head)), 4), law) > 7

@@ -15,6 +15,8 @@ from engines.embedded.output import Delta, Finish, Speculated
 from engines.tokenizer.tokenizer import Tokenizer
 from tests.engines.embedded.tiny import SHIPPED, request
 
+TOKENIZER = Tokenizer.load(SHIPPED / "slipstream-chat")
+
 
 class Client:
     """An exchange whose client is now and then too slow."""
@@ -52,7 +54,7 @@ def deltas(count: int, end: Finish) -> list[Delta]:
 async def stream(client: Client, news: list[Delta], pace: random.Random, *, extended: bool = False) -> None:
     """Tell the news one by one or several at once, with the loop running between some of them."""
     live = LiveRequest(request("r", [1, 2, 3]))
-    form = ChatFormat(live.request, "m", Tokenizer.load(SHIPPED / "slipstream-chat"), None)
+    form = ChatFormat(live.request, "m", TOKENIZER, None)
     form._head = b"data: {"
     task = asyncio.create_task(
         EventStream(
@@ -104,7 +106,7 @@ async def test_a_slow_client_gets_what_a_fast_one_gets(end: Finish) -> None:
 async def test_most_events_are_written_without_waking_the_task() -> None:
     client = Client(None)
     live = LiveRequest(request("r", [1, 2, 3]))
-    form = ChatFormat(live.request, "m", Tokenizer.load(SHIPPED / "slipstream-chat"), None)
+    form = ChatFormat(live.request, "m", TOKENIZER, None)
     stream_ = EventStream(client, form, live, continuous_usage_stats=False, include_usage=False)  # type: ignore[arg-type]
     task = asyncio.create_task(stream_.run())
     await asyncio.sleep(0)
@@ -119,7 +121,7 @@ async def test_most_events_are_written_without_waking_the_task() -> None:
 async def test_an_engine_that_breaks_down_breaks_the_stream() -> None:
     client = Client(None)
     live = LiveRequest(request("r", [1, 2, 3]))
-    form = ChatFormat(live.request, "m", Tokenizer.load(SHIPPED / "slipstream-chat"), None)
+    form = ChatFormat(live.request, "m", TOKENIZER, None)
     stream_ = EventStream(client, form, live, continuous_usage_stats=False, include_usage=False)  # type: ignore[arg-type]
     task = asyncio.create_task(stream_.run())
     live.put(deltas(1, Finish("stop"))[0])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -56,12 +56,23 @@ def make(folder: Path, model: Llama, *, pages: int = 400, speculation: Any = Non
     return Engine(model, KVStore(model.config, kv, model.dtype, 200), config, Tokenizer.load(folder).text_stream)
 
 
-def prompts(seed: int) -> list[list[int]]:
+class Size(NamedTuple):
+    """How much is compared."""
+
+    prompts: int
+    tokens: int
+
+
+SMALL, WHOLE = Size(6, 24), Size(12, 60)
+sizes = pytest.mark.parametrize("size", [SMALL, pytest.param(WHOLE, marks=pytest.mark.nightly)], ids=["small", "whole"])
+
+
+def prompts(seed: int, count: int = WHOLE.prompts) -> list[list[int]]:
     """Half of them begin alike, and all repeat themselves, so that there is something to find and to guess."""
     source = random.Random(seed)
     stem = [source.randrange(300, 1900) for _ in range(40)]
     made = []
-    for at in range(12):
+    for at in range(count):
         phrase = [source.randrange(300, 1900) for _ in range(source.randrange(3, 12))]
         made.append([*(stem if at % 2 else ()), *(phrase * 8)[: source.randrange(8, 60)]])
     return made
@@ -92,13 +103,13 @@ class Alone:
     """What each request is answered when it is the only one: the same for every way it may be served otherwise."""
 
     def __init__(self) -> None:
-        self._answers: dict[tuple[str, str, bool, int], dict[str, list[TokenLogprob]]] = {}
+        self._answers: dict[tuple[str, str, bool, int, Size], dict[str, list[TokenLogprob]]] = {}
 
     def answers(
-        self, folder: Path, model: Llama, dtype: str, own_linears: bool, seed: int, wanted: list[Request]
+        self, folder: Path, model: Llama, dtype: str, own_linears: bool, seed: int, size: Size, wanted: list[Request]
     ) -> dict[str, list[TokenLogprob]]:
-        """Computed once for a model and its requests, which follow from the seed."""
-        key = folder.name, dtype, own_linears, seed
+        """Computed once for a model and its requests, which follow from seed and size."""
+        key = folder.name, dtype, own_linears, seed, size
         if key not in self._answers:
             self._answers[key] = {one.rid: self._answer(folder, model, one) for one in wanted}
         return self._answers[key]
@@ -116,12 +127,18 @@ def alone() -> Alone:
 
 
 def ties(
-    alone: Alone, folder: Path, dtype: str, way: dict[str, Any], seed: int = 1, linears: Linears | None = None
+    alone: Alone,
+    folder: Path,
+    dtype: str,
+    way: dict[str, Any],
+    size: Size,
+    seed: int = 1,
+    linears: Linears | None = None,
 ) -> tuple[int, list[float]]:
     """Tokens compared, and the gap between the two likeliest at the first difference of each text that differs."""
     model = load_model(folder, dtype, PlainLinears if linears is None else lambda _: linears)
-    asked = [*prompts(seed), *questions(folder)]
-    wanted = [request(f"r{at}", prompt, max_tokens=60, logprobs=2) for at, prompt in enumerate(asked)]
+    asked = [*prompts(seed, size.prompts), *questions(folder)]
+    wanted = [request(f"r{at}", prompt, max_tokens=size.tokens, logprobs=2) for at, prompt in enumerate(asked)]
     engine = make(folder, model, **way)
     together = serve(engine, wanted)
     if "output_reserve" in way:
@@ -130,26 +147,29 @@ def ties(
         assert engine.stats.accepted_drafts > 0
     assert engine.stats.cached_tokens > 0
     gaps = []
-    for rid, expected in alone.answers(folder, model, dtype, linears is not None, seed, wanted).items():
+    for rid, expected in alone.answers(folder, model, dtype, linears is not None, seed, size, wanted).items():
         found = together[rid]
-        assert len(found) == len(expected) == 60
+        assert len(found) == len(expected) == size.tokens
         for mine, theirs in zip(found, expected, strict=True):
             if mine.id != theirs.id:
                 gaps.append(abs(theirs.top[0][1] - theirs.top[1][1]))
                 break
-    return 60 * len(wanted), gaps
+    return size.tokens * len(wanted), gaps
 
 
+@sizes
 @pytest.mark.parametrize(("name", "way"), CASES)
-def test_float32_is_the_same_however_it_is_served(alone: Alone, name: str, way: str) -> None:
-    assert ties(alone, SHIPPED / name, "float32", ways_of(name)[way])[1] == []
+def test_float32_is_the_same_however_it_is_served(alone: Alone, name: str, way: str, size: Size) -> None:
+    assert ties(alone, SHIPPED / name, "float32", ways_of(name)[way], size)[1] == []
 
 
+@sizes
 @pytest.mark.parametrize("name", ["slipstream-chat", "slipstream-code"])
-def test_bfloat16_differs_only_where_two_tokens_are_as_good_as_equal(alone: Alone, name: str) -> None:
+def test_bfloat16_differs_only_where_two_tokens_are_as_good_as_equal(alone: Alone, name: str, size: Size) -> None:
     compared, gaps = 0, []
-    for way in ways_of(name).values():
-        count, found = ties(alone, SHIPPED / name, "bfloat16", way, seed=2)
+    ways = ways_of(name) if size == WHOLE else {"all of it": WAYS["all of it"]}
+    for way in ways.values():
+        count, found = ties(alone, SHIPPED / name, "bfloat16", way, size, seed=2 if size == WHOLE else 1)
         compared += count
         gaps += found
     print(f"{name}: {len(gaps)} first differences in {compared} tokens, gaps {[round(gap, 3) for gap in gaps]}")
@@ -160,7 +180,7 @@ def test_bfloat16_differs_only_where_two_tokens_are_as_good_as_equal(alone: Alon
 def test_8_bit_weights_give_the_same_text_however_it_is_served(alone: Alone) -> None:
     pytest.importorskip("numba")
     linears = Int8Linears(native=True)
-    assert ties(alone, SHIPPED / "slipstream-code", "bfloat16", WAYS["all of it"], linears=linears)[1] == []
+    assert ties(alone, SHIPPED / "slipstream-code", "bfloat16", WAYS["all of it"], SMALL, linears=linears)[1] == []
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import random
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from engines.embedded.kv.store import KVStore
 from engines.embedded.models.registry import load_model
 from engines.tokenizer.tokenizer import Tokenizer
 from tests.engines.embedded.tiny import finish, request
+from tests.waiting import eventually_blocking
 
 ANYWHERE = KVEventsConfig(endpoint="tcp://127.0.0.1:*", replay_endpoint="tcp://127.0.0.1:*", topic="kv")
 
@@ -137,13 +137,6 @@ def cached(engine: Engine) -> set[tuple[Namespace, tuple[int, ...]]]:
     return found
 
 
-def until(condition: Callable[[], bool], timeout_s: float = 20) -> None:
-    """Ask the publisher's thread until it has got there."""
-    deadline_s = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline_s, "it did not happen"
-
-
 def follow(subscriber: Subscriber) -> dict[Any, Any]:
     """Apply what the subscriber has not seen; its picture then."""
     for number, payload in subscriber.ask(subscriber.applied):
@@ -162,7 +155,7 @@ def test_a_subscriber_that_follows_knows_every_cached_prefix(engine: Engine, sub
         finish(engine, request(f"r{at}", prompt, max_tokens=source.randrange(1, 9), cache_salt=salt, choices=2))
     assert engine.cache.evicted_pages > 0
     # the publisher's thread answers a replay also while the last events are on their way to it
-    until(lambda: set(follow(subscriber).values()) == cached(engine))
+    eventually_blocking(lambda: set(follow(subscriber).values()) == cached(engine))
 
 
 def test_live_messages_carry_topic_and_number_and_continue_the_replay(engine: Engine, subscriber: Subscriber) -> None:
@@ -182,28 +175,28 @@ def test_live_messages_carry_topic_and_number_and_continue_the_replay(engine: En
 def test_other_salts_have_other_hashes(engine: Engine, subscriber: Subscriber) -> None:
     for salt in ("", "a", "b"):
         finish(engine, request(f"r{salt}", range(5, 25), max_tokens=1, cache_salt=salt))
-    until(lambda: len(follow(subscriber)) == 3 * 5)
+    eventually_blocking(lambda: len(follow(subscriber)) == 3 * 5)
 
 
 def test_a_flush_forgets_everything_in_one_event(engine: Engine, subscriber: Subscriber) -> None:
     finish(engine, request("before", range(5, 45), max_tokens=2))
-    until(lambda: len(follow(subscriber)) == 10)
+    eventually_blocking(lambda: len(follow(subscriber)) == 10)
     engine.submit(request("running", range(5, 45), max_tokens=2))
     assert not engine.flush_cache()
     while engine.busy:
         engine.step()
     assert engine.flush_cache()
-    until(lambda: follow(subscriber) == {} and subscriber.cleared == 1)
+    eventually_blocking(lambda: follow(subscriber) == {} and subscriber.cleared == 1)
     assert engine.pages.free == engine.pages.total
     (deltas,) = finish(engine, request("after", range(5, 45), max_tokens=2)).values()
     assert deltas[-1].cached_tokens == 0
-    until(lambda: len(follow(subscriber)) == 10)
+    eventually_blocking(lambda: len(follow(subscriber)) == 10)
 
 
 def test_a_step_that_changes_nothing_publishes_nothing(engine: Engine, subscriber: Subscriber) -> None:
     engine.submit(request("r", range(5, 25), max_tokens=10))
     engine.step()
-    until(lambda: bool(subscriber.ask(0)))
+    eventually_blocking(lambda: bool(subscriber.ask(0)))
     count = len(subscriber.ask(0))
     engine.step()
     assert len(subscriber.ask(0)) == count

@@ -9,7 +9,7 @@ from typing import Literal
 import msgspec
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional
 
@@ -29,6 +29,7 @@ from evals.quantization.scheme import Rounder, Scheme
 from speculative.config import SpeculationConfig
 from tests.engines.embedded.test_graphs import with_graphs
 from tests.engines.embedded.tiny import SHIPPED, finish, make_engine, request
+from tests.examples import examples
 
 Format = Literal["fp8", "int8"]
 FORMATS: tuple[Format, ...] = ("fp8", "int8")
@@ -52,7 +53,7 @@ def ids(engine: Engine, *requests: Request) -> dict[tuple[str, int], list[int]]:
 
 @every_format
 @given(seed=st.integers(0, 2**32), size=st.sampled_from([1e-30, 1e-4, 1.0, 3e4]))
-@settings(max_examples=20)
+@examples(nightly=100, gate=10)
 def test_a_number_is_off_by_half_a_step_of_its_head_at_most(format_: Format, seed: int, size: float) -> None:
     torch.manual_seed(seed)
     heads = torch.randn(5, 2, 3, 16) * torch.rand(5, 2, 3, 1) * size
@@ -67,7 +68,7 @@ def test_a_number_is_off_by_half_a_step_of_its_head_at_most(format_: Format, see
 
 @every_format
 @given(seed=st.integers(0, 2**32), context=st.integers(1, 30))
-@settings(max_examples=20)
+@examples(nightly=100, gate=10)
 def test_attention_over_codes_is_that_over_what_they_stand_for(format_: Format, seed: int, context: int) -> None:
     torch.manual_seed(seed)
     heads, kv_heads, width, page_tokens = 4, 2, 16, 4

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
@@ -14,6 +13,7 @@ from engines.embedded.kv.namespace import Namespace
 from engines.embedded.kv.pages import PagePool
 from engines.embedded.kv.radix import RadixCache
 from tests.engines.embedded.naive_cache import NaiveCache, cached_pages, check_tree
+from tests.examples import examples
 
 PAGE, TWINS_PAGE = 2, 3
 TOTAL = 12
@@ -94,13 +94,9 @@ class Twins(RuleBasedStateMachine):
         assert self.radix_pool.free == TOTAL
 
 
+@pytest.mark.hypothesis
 def test_radix_and_naive_twin_agree_on_every_page() -> None:
-    run_state_machine_as_test(Twins, settings=settings(max_examples=120, stateful_step_count=40))
-
-
-@pytest.mark.nightly
-def test_radix_and_naive_twin_agree_on_every_page_at_length() -> None:
-    run_state_machine_as_test(Twins, settings=settings(max_examples=2000, stateful_step_count=60))
+    run_state_machine_as_test(Twins, settings=examples(nightly=2_000, gate=40, stateful_step_count=50))
 
 
 def cache(total: int = 8) -> tuple[RadixCache, PagePool]:

@@ -6,7 +6,6 @@ import random
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
@@ -14,6 +13,7 @@ from engines.embedded.engine import Engine
 from speculative.config import SpeculationConfig
 from tests.engines.embedded.naive_cache import cached_pages, check_tree
 from tests.engines.embedded.tiny import make_engine, request
+from tests.examples import examples
 
 
 def check_running(engine: Engine) -> None:
@@ -39,6 +39,7 @@ def check_idle(engine: Engine) -> None:
     assert engine.pages.free == engine.pages.total
 
 
+@pytest.mark.hypothesis
 def test_any_order_of_submits_steps_and_aborts_leaves_nothing_behind(tiny_model: Path) -> None:
     class Machine(RuleBasedStateMachine):
         def __init__(self) -> None:
@@ -93,7 +94,7 @@ def test_any_order_of_submits_steps_and_aborts_leaves_nothing_behind(tiny_model:
             assert not self.open
             check_idle(self.engine)
 
-    run_state_machine_as_test(Machine, settings=settings(max_examples=15, stateful_step_count=30))
+    run_state_machine_as_test(Machine, settings=examples(nightly=200, gate=8, stateful_step_count=30))
 
 
 def serve_at_random(folder: Path, requests: int, seed: int, speculation: SpeculationConfig | None = None) -> Engine:
@@ -138,12 +139,12 @@ def serve_at_random(folder: Path, requests: int, seed: int, speculation: Specula
 
 
 def test_random_requests_with_random_cancels_leave_nothing_behind(tiny_model: Path) -> None:
-    check_idle(serve_at_random(tiny_model, 300, seed=1))
+    check_idle(serve_at_random(tiny_model, 120, seed=1))
 
 
 def test_random_requests_with_drafts_leave_nothing_behind(tiny_model: Path) -> None:
     drafting = SpeculationConfig(method="ngram", governed=False, ngram_least=1)
-    engine = serve_at_random(tiny_model, 300, seed=3, speculation=drafting)
+    engine = serve_at_random(tiny_model, 120, seed=3, speculation=drafting)
     assert 0 < engine.stats.accepted_drafts < engine.stats.drafts
     check_idle(engine)
 

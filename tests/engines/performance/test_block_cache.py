@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engines.performance.block_cache import BlockCache
+from tests.examples import examples
 
 
 class NaiveTree:
@@ -49,7 +50,7 @@ paths = st.lists(st.integers(0, 2), min_size=1, max_size=5).map(tuple)
 actions = st.one_of(st.tuples(st.just("use"), paths), st.tuples(st.just("free"), st.integers(0, 9)), st.just("evict"))
 
 
-@settings(max_examples=200)
+@examples(nightly=1_000, gate=60)
 @given(st.lists(actions, max_size=60))
 def test_it_holds_and_forgets_what_the_naive_tree_does(steps: list[object]) -> None:
     cache, naive, used = BlockCache(), NaiveTree(), []
