@@ -66,9 +66,9 @@ class Service:
         return sum(live.request.choices for live in self.live.values())
 
     def start(self) -> None:
-        """Load the model in the engine's thread; make ready to compile grammars."""
+        """Load the model in the engine's thread; then make ready to compile grammars, whose processes would take the
+        cores from what readiness waits for."""
         self._worker.start()
-        self.grammars.start()
 
     def submit(self, request: Request) -> LiveRequest:
         """Hand a request to the engine.
@@ -180,6 +180,8 @@ class Service:
             store.page_tokens,
             store.token_bytes,
         )
+        if not self.draining:
+            self.grammars.start()
 
     def _deliver(self, deltas: list[Delta]) -> None:
         told: dict[str, LiveRequest] = {}

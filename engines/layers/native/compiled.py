@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import logging
 import os
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from typing import Any
 import numba
 
 Kernel = Callable[..., Any]
+logger = logging.getLogger(__name__)
 FAST_MATH = {"contract", "reassoc", "nsz", "nnan"}
 """Sums may be reordered, once and for all when the code is made: never by what a call is given. Nothing is infinite or
 not a number where a kernel compares."""
@@ -37,16 +40,31 @@ def kept(kernel: Any) -> Kernel:
 
 @functools.cache
 def _cache_folder() -> Path | None:
-    """A folder for these very sources: numba itself notices a change of the kernel's own file only, not of those whose
-    functions it calls. None: no folder can be written, so every process compiles."""
-    digest = hashlib.sha256()
+    """A folder for these very sources and this numba, which itself tells processors apart, and notices a change of the
+    kernel's own file only, not of those whose functions it calls. None: no folder is ours alone and can be written, so
+    every process compiles."""
+    digest = hashlib.sha256(numba.__version__.encode())
     for path in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(path.read_bytes())
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    folder = Path(base) / "slipstream" / "kernels" / digest.hexdigest()[:16]
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
+        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        base.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder = base
+        for name in ("slipstream", "kernels", digest.hexdigest()[:16]):
+            folder /= name
+            folder.mkdir(mode=0o700, exist_ok=True)
+            _require_ours(folder)
+    except (OSError, RuntimeError) as error:  # RuntimeError: an account without a home
+        logger.warning("kernels are compiled at every start, for they cannot be kept: %s", error)
         return None
     numba.config.CACHE_DIR = str(folder)
     return folder
+
+
+def _require_ours(folder: Path) -> None:
+    """Raise PermissionError where somebody else could write: what lies there is executed."""
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
+        raise PermissionError(
+            f"{folder} is not a folder that its owner, who must be uid {os.geteuid()}, alone may write"
+        )
