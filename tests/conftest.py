@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
@@ -22,6 +23,12 @@ from tests.sglang.server import MODELS, SGLangServer, settings, sglang_server
 from tests.temporary import short_folder
 
 register_profiles()
+
+
+def pytest_configure() -> None:
+    """PyTorch and what is under it compute in one thread, here and in processes that tests start: two workers of xdist
+    have a core each, and the tests' models are so small that a second thread mostly waits."""
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
