@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 
 import pytest
 
+from tests.deployment import ROOT
 from tests.gateway.slow_platform import SlowPlatform, slow_platform
+
+HERE = Path(__file__).parent
+CODE = ROOT / "models" / "slipstream-code"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that ask the platform share its one start."""
+    for item in items:
+        if item.path.is_relative_to(HERE) and "platform" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("slow platform"))
 
 
 @pytest.fixture(scope="session")
-async def platform(postgres_url: str, valkey_url: str) -> AsyncIterator[SlowPlatform]:
-    """Gateway, router and fake engine behind links; between tests all parts are up and at full speed."""
-    async with slow_platform(postgres_url, valkey_url) as running:
+async def platform(new_postgres_url: Callable[[], Awaitable[str]], valkey_url: str) -> AsyncIterator[SlowPlatform]:
+    """Gateway, router and fake engine behind links; between tests all parts are up and at full speed. `narrow` fills
+    gaps."""
+    async with slow_platform(await new_postgres_url(), valkey_url, code_tokenizer=CODE) as running:
         yield running

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import shutil
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterable, AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -25,9 +26,8 @@ from infra.local.folders import DataFolder
 from tests.deployment import ROOT, free_port, plain_environment
 from tests.fakes.process import FakeEngineProcess, fake_engine
 from tests.fakes.slow_link import SlowLink, slow_link
-
-GUARD_S = 60.0
-"""Nothing takes this long unless a test fails."""
+from tests.processes import answers, module_process
+from tests.waiting import eventually
 
 
 class Seen(msgspec.Struct, frozen=True):
@@ -50,6 +50,7 @@ class SlowPlatform:
         session: aiohttp.ClientSession,
         url: str,
         metrics_url: str,
+        database_url: str,
         database: asyncpg.Connection[Any],
         engine: FakeEngineProcess,
         data: DataFolder,
@@ -60,8 +61,9 @@ class SlowPlatform:
         self.session = session
         self.url = url
         self.metrics_url = metrics_url
-        self._database = database
-        self._data = data
+        self.database_url = database_url
+        self.database = database
+        self.data = data
         self._environment = environment
         self._project: Any = None
         self.engine = engine
@@ -74,11 +76,11 @@ class SlowPlatform:
     @property
     def pepper(self) -> bytes:
         """The deployment's."""
-        return self._data.pepper_file.read_text().strip().encode()
+        return self.data.pepper_file.read_text().strip().encode()
 
     async def add_key(self, *, new_organization: bool = False) -> MintedKey:
         """A key with limits that the gateway has never seen."""
-        database = self._database
+        database = self.database
         if self._project is None or new_organization:
             organization = await database.fetchval("INSERT INTO gateway.organizations (name) VALUES ('o') RETURNING id")
             self._project = await database.fetchval(
@@ -105,16 +107,14 @@ class SlowPlatform:
             self._lateness.write_text("0")
 
     @contextlib.asynccontextmanager
-    async def asked(
-        self, model: str, *, key: str = "", stream: bool = True, n: int = 1, upload_s: float = 0.0, **script: Any
-    ) -> Any:
+    async def asked(self, model: str, *, key: str = "", stream: bool = True, n: int = 1, **script: Any) -> Any:
         """The response to a request with this script, as soon as its headers are here."""
         text = "mock:" + msgspec.json.encode({"tokens": 4, **script}).decode()
         prompt = {"messages": [{"role": "user", "content": text}]} if model == "wide" else {"prompt": text}
         body = msgspec.json.encode({"model": model, "max_tokens": 1_000, "n": n, "stream": stream, **prompt})
         async with self.session.post(
             f"{self.url}/v1/{'chat/' if model == 'wide' else ''}completions",
-            data=_halves(body, upload_s) if upload_s else body,
+            data=body,
             headers={"authorization": f"Bearer {key or self.key}", "x-client-request-id": "named by the client"},
         ) as response:
             yield response
@@ -136,11 +136,16 @@ class SlowPlatform:
 
     async def events(self, request_id: str, count: int) -> list[dict[str, Any]]:
         """What editors reported of the request's completion, once so much is there."""
-        query = "SELECT * FROM gateway.completion_events WHERE request_id = $1 ORDER BY type, view_id"
-        async with asyncio.timeout(GUARD_S):
-            while len(rows := await self._database.fetch(query, request_id)) < count:  # noqa: ASYNC110
-                await asyncio.sleep(0.02)
-        return [dict(row) for row in rows]
+
+        async def reported() -> list[dict[str, Any]]:
+            query = "SELECT * FROM gateway.completion_events WHERE request_id = $1 ORDER BY type, view_id"
+            return [dict(row) for row in await self.database.fetch(query, request_id)]
+
+        async def enough() -> list[dict[str, Any]] | None:
+            rows = await reported()
+            return rows if len(rows) >= count else None
+
+        return await eventually(enough) if count else await reported()
 
     async def charge(self, request_id: str) -> dict[str, Any]:
         """The request's row of the ledger, once it is there."""
@@ -165,7 +170,7 @@ class SlowPlatform:
     async def command(self, *arguments: str) -> str:
         """Output of a `slipstream` command on this deployment."""
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "slipstream", *arguments, "--data", str(self._data.path), cwd=ROOT,
+            sys.executable, "-m", "slipstream", *arguments, "--data", str(self.data.path), cwd=ROOT,
             env=self._environment, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
         )  # fmt: skip
         output, _ = await process.communicate()
@@ -181,35 +186,23 @@ class SlowPlatform:
             "SLIPSTREAM_GATEWAY__PORT": str(port),
             "SLIPSTREAM_GATEWAY__METRICS__PORT": str(free_port()),
         }
-        folder = str(self._data.path)
-        async with _process(environment, "slipstream", "gateway", "--data", folder, "--instance", "other"):
+        arguments = ("gateway", "--data", str(self.data.path), "--instance", "other")
+        async with module_process("slipstream", *arguments, environment=environment) as process:
             url = f"http://127.0.0.1:{port}"
-            async with asyncio.timeout(GUARD_S):
-                await self._takes_traffic(url)
+            await answers(self.session, f"{url}/readyz", process)
             yield url
 
-    async def _takes_traffic(self, url: str) -> None:
-        while True:
-            with contextlib.suppress(aiohttp.ClientError):
-                async with self.session.get(f"{url}/readyz") as response:
-                    if response.status == 200:
-                        return
-            await asyncio.sleep(0.05)
+    async def warm_up(self) -> None:
+        """Return once the gateway has served both models."""
+        self.key = (await self.add_key()).secret
+        for model in ("wide", "narrow"):
+            await eventually(functools.partial(self._served, model))
 
-    async def wait_ready(self) -> None:
-        """Return once the gateway takes traffic and has served both models, so that no first time is measured."""
-        async with asyncio.timeout(GUARD_S):
-            await self._takes_traffic(self.url)
-            self.key = (await self.add_key()).secret
-            for model in ("wide", "narrow"):
-                while (await self.ask(model)).status == 503:  # noqa: ASYNC110  another process's state
-                    await asyncio.sleep(0.05)
+    async def _served(self, model: str) -> bool:
+        return (await self.ask(model)).status != 503
 
     async def _row(self, query: str, request_id: str) -> dict[str, Any]:
-        async with asyncio.timeout(GUARD_S):
-            while (row := await self._database.fetchrow(query, request_id)) is None:  # noqa: ASYNC110
-                await asyncio.sleep(0.02)
-        return dict(row)
+        return dict(await eventually(lambda: self.database.fetchrow(query, request_id)))
 
 
 @contextlib.asynccontextmanager
@@ -250,16 +243,20 @@ async def slow_platform(
             "SLIPSTREAM_GATEWAY__LIMITS__KEY_PREFIX": "phases",
             "SLIPSTREAM_GATEWAY__TRACE_FLUSH_S": "0.05",
         }
-        await enter(_process(environment, "slipstream", "router", "--data", str(data.path)))
-        await enter(
-            _process(environment, "tests.gateway.slow_disk", str(lateness), "gateway", "--data", str(data.path))
+        place = ("--data", str(data.path))
+        await enter(module_process("slipstream", "router", *place, environment=environment))
+        gateway = await enter(
+            module_process("tests.gateway.slow_disk", str(lateness), "gateway", *place, environment=environment)
         )
         database = await asyncpg.connect(postgres_url)
         stack.push_async_callback(database.close)
         session = await enter(aiohttp.ClientSession())
         url, metrics_url = f"http://127.0.0.1:{gateway_port}", f"http://127.0.0.1:{metrics_port}"
-        platform = SlowPlatform(session, url, metrics_url, database, engine, data, environment, links, lateness)
-        await platform.wait_ready()
+        platform = SlowPlatform(
+            session, url, metrics_url, postgres_url, database, engine, data, environment, links, lateness
+        )
+        await answers(session, f"{url}/readyz", gateway)
+        await platform.warm_up()
         yield platform
 
 
@@ -275,24 +272,3 @@ def _fleet(engine_url: str, code_tokenizer: Path | None) -> dict[str, str]:
         "SLIPSTREAM_MODELS": msgspec.json.encode(models).decode(),
         "SLIPSTREAM_POOLS": msgspec.json.encode(pools).decode(),
     }
-
-
-@contextlib.asynccontextmanager
-async def _process(environment: dict[str, str], module: str, *arguments: str) -> AsyncIterator[None]:
-    process = await asyncio.create_subprocess_exec(sys.executable, "-m", module, *arguments, cwd=ROOT, env=environment)
-    try:
-        yield
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            process.terminate()
-        try:
-            await asyncio.wait_for(process.wait(), GUARD_S)
-        except TimeoutError:
-            process.kill()
-            await process.wait()
-
-
-async def _halves(body: bytes, pause_s: float) -> AsyncIterable[bytes]:
-    yield body[: len(body) // 2]
-    await asyncio.sleep(pause_s)
-    yield body[len(body) // 2 :]

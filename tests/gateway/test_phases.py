@@ -1,40 +1,36 @@
-"""Phases against the client's clock: a delay put into one part of the path shows in that part's phase and nowhere else.
+"""Phases through real processes: a delay in one part of the path is in that part's phase, and header, row and histogram
+say the same. That it is in no other phase is tests/gateway/serving/test_phase_partition.py's, where time stands still.
 
-Delays are long and tolerances half of them, because the machine may be busy; nothing is asserted to be quick.
+Nothing is asserted to be quick: a delay is the least that a phase may say.
 """
 
 from __future__ import annotations
-
-import asyncio
 
 import msgspec
 import pytest
 
 from contracts.phases import Phase
 from tests.gateway.slow_platform import Seen, SlowPlatform
-from tests.tried import until_undisturbed
 
-DELAY_S = 0.5
-DELAY_MS = DELAY_S * 1e3
+DELAY_S = 0.1
+LEAST_MS = DELAY_S * 1e3 * 0.95
+"""A timer may end a little early by another clock."""
 AT_FIRST_BYTE = {"auth", "limit", "queue", "route", "engine"}
 
 
 async def check(platform: SlowPlatform, seen: Seen, *delayed: Phase) -> None:
-    """The delay is in these phases alone, all phases are the client's wall time, and header and row agree."""
+    """These phases have the delay, all phases together are the whole, and header and row agree."""
     assert seen.status == 200, seen.body
     row = await platform.trace(seen.request_id)
     phases_ms = row["phases_ms"]
     assert set(phases_ms) == {phase.value for phase in Phase}
-    assert {name for name, spent_ms in phases_ms.items() if spent_ms >= DELAY_MS * 0.95} == set(delayed), phases_ms
-    assert {name for name, spent_ms in phases_ms.items() if spent_ms >= DELAY_MS / 2} == set(delayed), phases_ms
+    assert {phase: phases_ms[phase] for phase in delayed if phases_ms[phase] < LEAST_MS} == {}, phases_ms
     assert sum(phases_ms.values()) == pytest.approx(row["total_ms"], abs=0.02)
-    assert row["total_ms"] == pytest.approx(seen.wall_ms, abs=DELAY_MS / 2)
     assert seen.timing_ms.items() <= phases_ms.items()
     assert set(seen.timing_ms) == AT_FIRST_BYTE
     assert (row["status"], row["error_code"], row["client_request_id"]) == (200, None, "named by the client")
 
 
-@until_undisturbed
 async def test_auth_holds_the_look_up_of_a_key(platform: SlowPlatform) -> None:
     unknown = await platform.add_key()
     async with platform.links["postgres"].delayed(DELAY_S):
@@ -42,67 +38,32 @@ async def test_auth_holds_the_look_up_of_a_key(platform: SlowPlatform) -> None:
     await check(platform, seen, Phase.AUTH)
 
 
-@until_undisturbed
-async def test_a_key_in_memory_needs_no_database(platform: SlowPlatform) -> None:
-    await platform.ask()  # what other tests changed has been heard of, and the key is read again
-    async with platform.links["postgres"].delayed(DELAY_S):
-        seen = await platform.ask(ttft_s=DELAY_S)
-    await check(platform, seen, Phase.ENGINE)
-
-
-@until_undisturbed
-async def test_auth_holds_a_slow_upload(platform: SlowPlatform) -> None:
-    await check(platform, await platform.ask(upload_s=DELAY_S), Phase.AUTH)
-
-
-@until_undisturbed
 async def test_limit_holds_the_reservation_and_stream_its_settlement(platform: SlowPlatform) -> None:
     async with platform.links["valkey"].delayed(DELAY_S):
         seen = await platform.ask()
     await check(platform, seen, Phase.LIMIT, Phase.STREAM)
 
 
-@until_undisturbed
 async def test_route_holds_the_way_to_the_router(platform: SlowPlatform) -> None:
     async with platform.links["router"].delayed(DELAY_S):
         seen = await platform.ask()
     await check(platform, seen, Phase.ROUTE)
 
 
-@until_undisturbed
-async def test_queue_holds_the_wait_for_a_place(platform: SlowPlatform) -> None:
-    async with platform.asked("narrow", tokens=900, inter_token_s=0.05) as occupying:
-        assert occupying.status == 200
-        waiting = asyncio.create_task(platform.ask("narrow"))
-        await asyncio.sleep(DELAY_S * 1.2)
-        assert not waiting.done()
-        occupying.close()
-    await check(platform, await waiting, Phase.QUEUE)
-
-
-@until_undisturbed
 async def test_engine_holds_the_way_to_the_engine(platform: SlowPlatform) -> None:
     async with platform.links["engine"].delayed(DELAY_S):
         seen = await platform.ask()
     await check(platform, seen, Phase.ENGINE)
 
 
-@until_undisturbed
-async def test_engine_holds_the_time_to_the_first_event(platform: SlowPlatform) -> None:
-    await check(platform, await platform.ask(ttft_s=DELAY_S), Phase.ENGINE)
+async def test_what_the_engine_takes_is_in_its_three_phases(platform: SlowPlatform) -> None:
+    """Which of them has how much is by when the gateway reads, and a busy one reads late."""
+    seen = await platform.ask(ttft_s=DELAY_S, text_gap_s=DELAY_S, tokens=11, inter_token_s=DELAY_S / 10)
+    await check(platform, seen, Phase.ENGINE)
+    phases_ms = (await platform.trace(seen.request_id))["phases_ms"]
+    assert sum(phases_ms[phase] for phase in (Phase.ENGINE, Phase.FIRST_TOKEN, Phase.DECODE)) >= 3 * LEAST_MS
 
 
-@until_undisturbed
-async def test_first_token_holds_the_time_from_the_role_to_the_text(platform: SlowPlatform) -> None:
-    await check(platform, await platform.ask(text_gap_s=DELAY_S), Phase.FIRST_TOKEN)
-
-
-@until_undisturbed
-async def test_decode_holds_the_time_between_tokens(platform: SlowPlatform) -> None:
-    await check(platform, await platform.ask(tokens=11, inter_token_s=DELAY_S / 10), Phase.DECODE)
-
-
-@until_undisturbed
 async def test_stream_holds_the_commit_to_the_journal(platform: SlowPlatform) -> None:
     with platform.slow_disk(DELAY_S):
         seen = await platform.ask()
@@ -110,16 +71,15 @@ async def test_stream_holds_the_commit_to_the_journal(platform: SlowPlatform) ->
 
 
 async def test_a_whole_answer_says_in_its_header_all_but_its_last_phase(platform: SlowPlatform) -> None:
-    seen = await platform.ask(stream=False, tokens=11, inter_token_s=DELAY_S / 10)
+    seen = await platform.ask(stream=False)
     phases_ms = (await platform.trace(seen.request_id))["phases_ms"]
     assert seen.timing_ms == {name: spent_ms for name, spent_ms in phases_ms.items() if name != Phase.STREAM}
-    assert seen.timing_ms[Phase.DECODE] >= DELAY_MS * 0.95
 
 
 async def test_histograms_get_every_phase_by_tier(platform: SlowPlatform) -> None:
     for model, tier, other in (("wide", "chat", "autocomplete"), ("narrow", "autocomplete", "chat")):
         before = await platform.phase_sums()
-        seen = await platform.ask(model, ttft_s=DELAY_S)
+        seen = await platform.ask(model)
         phases_ms = (await platform.trace(seen.request_id))["phases_ms"]
         after = await platform.phase_sums()
         for phase in Phase:

@@ -3,65 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
-from collections.abc import AsyncIterator
 from typing import Any
 
 import aiohttp
 import msgspec
 import pytest
-from prometheus_client import CollectorRegistry
 
-from contracts.desired_state import Model
-from contracts.errors import SlipstreamError
-from contracts.generation import Caller, Tier
-from engines.drivers import registry as drivers
-from gateway.auth.key_record import KeyRecord
-from gateway.auth.scopes import Scope
-from gateway.limits.levels import Levels
-from gateway.observability.metrics import GatewayMetrics
-from gateway.serving.body_room import BodyRoom
-from gateway.serving.endpoint import InferenceEndpoint
 from gateway.serving.loop_shares import LoopShares
-from gateway.serving.request import Arrival, Salts
 from gateway.wire.config import RequestConfig
 from gateway.wire.openai.format import ChatFormat
 from gateway.wire.openai.schema import ChatRequest
-from gateway.wire.prepared import Prepared, Target
-from tests.gateway.served import served
-
-KEY = KeyRecord(Caller("o", "p", "k"), Levels())
-MODEL = Target(Model("m", Tier.CHAT, "pool", 4_096), drivers.get("sglang").capabilities, None)
-BODY = msgspec.json.encode({"model": "m", "messages": [{"role": "user", "content": "x" * 1_000_000}]})
-
-
-class Doors:
-    """As much of `InferenceServices` as a request meets before the exchange; one key, one model."""
-
-    def __init__(self) -> None:
-        self.keyring = self.catalog = self
-        self.salts = Salts(b"secret")
-        self.spans = self.access_log = None
-        self.registry = CollectorRegistry()
-        self.metrics = GatewayMetrics(self.registry)
-        self.refusals: list[SlipstreamError] = []
-
-    def cached(self, secret: str) -> KeyRecord:
-        return KEY
-
-    models = ()
-
-    def find(self, name: str, may_use: object, adapters: object = ()) -> Target:
-        return MODEL
-
-    def refused(self, arrival: Arrival, error: SlipstreamError, status: int) -> None:
-        self.refusals.append(error)
-
-    def answered(self, code: str) -> float:
-        """How many requests ended so."""
-        samples = [sample for family in self.registry.collect() for sample in family.samples]
-        return sum(s.value for s in samples if s.labels.get("code") == code and s.name.endswith("_total"))
+from gateway.wire.prepared import Prepared
+from tests.gateway.serving.doors import BODY, KEY, Doors, serving
+from tests.waiting import eventually
 
 
 class Endless(ChatFormat):
@@ -80,24 +35,6 @@ class Endless(ChatFormat):
             self.ended.set()
 
 
-@contextlib.asynccontextmanager
-async def serving(
-    endless: Endless, doors: Doors, prepare_timeout_s: float, shares: LoopShares | None = None
-) -> AsyncIterator[int]:
-    """The port of a server with this one endpoint."""
-    endpoint: InferenceEndpoint[ChatRequest] = InferenceEndpoint(
-        doors,  # type: ignore[arg-type]
-        endless,
-        Scope.CHAT,
-        8_000_000,
-        RequestConfig(prepare_timeout_s=prepare_timeout_s),
-        shares or LoopShares(),
-        BodyRoom(RequestConfig().organization_body_bytes),
-    )
-    async with served(endpoint) as server:
-        yield server.port
-
-
 def alive() -> int:
     """Decoded requests in memory."""
     gc.collect()
@@ -114,8 +51,7 @@ async def test_a_client_that_leaves_takes_its_request_along() -> None:
         assert alive() == before + 1
         writer.close()
         await endless.ended.wait()
-        while doors.answered("client_gone") < 1:  # noqa: ASYNC110  the next turns of the loop
-            await asyncio.sleep(0)
+        await eventually(lambda: doors.answered("client_gone") >= 1)
         assert alive() == before
         assert doors.refusals == []
 

@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
-import pytest
 from redis import Redis
 
 from gateway.metering.journal.request_id import mint
-from tests.deployment import ROOT
-from tests.gateway.slow_platform import GUARD_S, SlowPlatform, slow_platform
-
-CODE = ROOT / "models" / "slipstream-code"
-
-
-@pytest.fixture
-async def alone(new_postgres_url: Any, valkey_url: str) -> AsyncIterator[SlowPlatform]:
-    """With a database of its own, that all of its tables can be read."""
-    async with slow_platform(await new_postgres_url(), valkey_url, code_tokenizer=CODE) as running:
-        yield running
+from tests.gateway.slow_platform import SlowPlatform
+from tests.waiting import eventually
 
 
 async def ask(platform: SlowPlatform, path: str, key: str, **body: Any) -> str:
@@ -52,7 +41,7 @@ def asks(text: str) -> list[tuple[str, dict[str, Any]]]:
 
 async def in_tables(platform: SlowPlatform, text: str) -> list[str]:
     """Tables in which a row has it."""
-    database = platform._database
+    database = platform.database
     names = await database.fetch(
         "SELECT relname FROM pg_class WHERE relnamespace = 'gateway'::regnamespace AND relkind IN ('r', 'p')"
         " AND NOT relispartition ORDER BY relname"  # the days of the ledger are read by their parent
@@ -80,40 +69,49 @@ def in_valkey(url: str, text: str) -> list[bytes]:
 
 def in_files(platform: SlowPlatform, text: str) -> list[str]:
     """Files of the deployment, its journals among them."""
-    paths = [path for path in platform._data.path.rglob("*") if path.is_file()]
+    paths = [path for path in platform.data.path.rglob("*") if path.is_file()]
     assert any("journal" in str(path) for path in paths)
     return [str(path) for path in paths if text.encode() in path.read_bytes()]
 
 
-async def test_texts_are_stored_nowhere_until_their_organization_wants_it(alone: SlowPlatform, valkey_url: str) -> None:
-    key = (await alone.add_key()).secret
+async def test_texts_are_stored_nowhere_until_their_organization_wants_it(
+    platform: SlowPlatform, valkey_url: str
+) -> None:
+    key = await platform.add_key(new_organization=True)
     marker = f"geheim{mint()}"
     for path, body in asks(marker):
-        await ask(alone, path, key, **body)
-    assert await in_tables(alone, marker) == []
+        await ask(platform, path, key.secret, **body)
+    assert await in_tables(platform, marker) == []
     assert in_valkey(valkey_url, marker) == []
-    assert in_files(alone, marker) == []
+    assert in_files(platform, marker) == []
 
-    organization = await alone._database.fetchval(
-        "SELECT organization_id FROM gateway.projects ORDER BY created_at DESC"
+    organization = await platform.database.fetchval(
+        "SELECT organization_id FROM gateway.projects JOIN gateway.api_keys ON project_id = projects.id"
+        " WHERE hash = $1",
+        key.hash,
     )
-    assert "prompts are stored" in await alone.command("organizations", "update", str(organization), "--store-prompts")
+    assert "prompts are stored" in await platform.command(
+        "organizations", "update", str(organization), "--store-prompts"
+    )
     wanted = f"gewollt{mint()}"
     path, body = asks(wanted)[-1]
-    async with asyncio.timeout(GUARD_S):
-        while not await in_tables(alone, wanted):
-            await ask(alone, path, key, **body)
-    assert await in_tables(alone, wanted) == ["completion_texts"]
-    row = await alone._database.fetchrow("SELECT * FROM gateway.completion_texts")
+
+    async def stored() -> list[str]:
+        await ask(platform, path, key.secret, **body)
+        return await in_tables(platform, wanted)
+
+    await eventually(stored)
+    assert await in_tables(platform, wanted) == ["completion_texts"]
+    row = await platform.database.fetchrow("SELECT * FROM gateway.completion_texts WHERE prefix LIKE $1", f"%{wanted}%")
     assert (row["prefix"], row["suffix"]) == (f"# {wanted}\nx = {wanted}", f"\n# {wanted}")
     assert row["completion"].startswith(" t0 t1")
     assert in_valkey(valkey_url, wanted) == []
-    assert in_files(alone, wanted) == []
-    assert "not stored" in await alone.command("organizations", "update", str(organization), "--no-store-prompts")
-    assert await in_tables(alone, wanted) == []
+    assert in_files(platform, wanted) == []
+    assert "not stored" in await platform.command("organizations", "update", str(organization), "--no-store-prompts")
+    assert await in_tables(platform, wanted) == []
     assert (
         msgspec.json.decode(
-            await alone._database.fetchval(
+            await platform.database.fetchval(
                 "SELECT after FROM gateway.audit_log WHERE action = 'organization.update' ORDER BY id DESC LIMIT 1"
             )
         )["store_prompts"]

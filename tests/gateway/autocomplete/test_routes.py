@@ -137,7 +137,7 @@ async def test_every_route_wants_a_key_for_completions(platform: SlowPlatform, m
     ):
         assert (await call(platform, method, path, b"{", **headers))[0] == status, headers
     chat_only = await platform.add_key()
-    await platform._database.execute("UPDATE gateway.api_keys SET scopes = '{chat}' WHERE hash = $1", chat_only.hash)
+    await platform.database.execute("UPDATE gateway.api_keys SET scopes = '{chat}' WHERE hash = $1", chat_only.hash)
     status, answer = await call(platform, method, path, b"{", authorization=f"Bearer {chat_only.secret}")
     assert (status, msgspec.json.decode(answer)["error"]["code"]) == (403, "insufficient_scope")
 

@@ -20,6 +20,7 @@ from gateway.metering.journal.request_id import mint
 from gateway.metering.ledger.trace_retention import forget_traces
 from gateway.observability.metrics import GatewayMetrics
 from gateway.wire.gap import Gap
+from tests.waiting import eventually
 
 GAP = Gap("before", "behind")
 
@@ -85,9 +86,7 @@ async def test_what_is_written_while_it_is_turned_off_is_gone_too(pool: asyncpg.
             await want(connection, caller, False)
             store.add(mint(), caller, GAP, None)
             writing = asyncio.create_task(store.flush())
-            async with asyncio.timeout(20):
-                while not await pool.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"):  # noqa: ASYNC110
-                    await asyncio.sleep(0.01)
+            await eventually(lambda: pool.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"))
         await writing
     assert not await stored(pool, caller)
 

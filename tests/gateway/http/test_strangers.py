@@ -16,7 +16,8 @@ from gateway.admin.controllers import OPERATIONS
 from gateway.http.config import ConnectionsConfig
 from gateway.main import RESERVED_DESCRIPTORS, fitting
 from slipstream.descriptors import raise_descriptor_limit
-from tests.gateway.slow_platform import GUARD_S, SlowPlatform
+from tests.gateway.slow_platform import SlowPlatform
+from tests.waiting import GUARD_S
 
 INFERENCE = ("/v1/chat/completions", "/v1/completions")
 ADMIN = tuple(

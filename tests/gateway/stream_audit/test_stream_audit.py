@@ -9,11 +9,11 @@ from typing import Any
 
 import aiohttp
 import msgspec
-import psycopg
 import pytest
 
 from contracts.stream_audit import PATH, AuditEvent
-from tests.gateway.slow_platform import GUARD_S, SlowPlatform
+from tests.gateway.slow_platform import SlowPlatform
+from tests.waiting import GUARD_S
 
 LONG = {"events": "2", "interval_ms": "60000"}
 
@@ -143,14 +143,13 @@ async def test_it_is_one_request_of_the_keys_limits_and_no_tokens(platform: Slow
     assert set(tokens) == {100_000_000}
 
 
-async def test_a_limit_refuses_it_as_it_refuses_a_completion(platform: SlowPlatform, postgres_url: str) -> None:
+async def test_a_limit_refuses_it_as_it_refuses_a_completion(platform: SlowPlatform) -> None:
     minted = await platform.add_key()
-    with contextlib.closing(psycopg.connect(postgres_url, autocommit=True)) as database:
-        database.execute(
-            "UPDATE gateway.limits SET requests_per_minute = 1 WHERE subject_id ="
-            " (SELECT id FROM gateway.api_keys WHERE hash = %s)",
-            [minted.hash],
-        )
+    await platform.database.execute(
+        "UPDATE gateway.limits SET requests_per_minute = 1 WHERE subject_id ="
+        " (SELECT id FROM gateway.api_keys WHERE hash = $1)",
+        minted.hash,
+    )
     async with asked(platform, minted.secret, events=1) as response:
         await response.read()
         assert response.headers["x-ratelimit-remaining-requests"] == "0"

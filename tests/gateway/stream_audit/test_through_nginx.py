@@ -22,6 +22,7 @@ from tests.gateway.slow_platform import SlowPlatform
 from tests.gateway.stream_audit.delaying_receiver import delaying_receiver
 from tests.gateway.stream_audit.nginx import RECOMMENDED, SECURE, SERVERS, Nginx, nginx
 
+pytestmark = pytest.mark.system
 AT_ONCE = 8
 """A gateway has sixteen places for such streams."""
 IDLE_S = 2.0
