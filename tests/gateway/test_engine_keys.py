@@ -26,7 +26,7 @@ from gateway.metering.ledger.reconciliation import EngineCounters
 from gateway.serving.model_catalog import ModelCatalog
 from router.client import RouterClient
 from router.client_config import RouterClientConfig
-from tests.gateway.auth.wire import until
+from tests.waiting import eventually
 
 METRICS = "".join(f"sglang:{name}_tokens_total 7\n" for name in ("prompt", "cached", "generation"))
 
@@ -152,8 +152,8 @@ async def test_a_desired_state_that_waits_for_a_file_takes_nothing_from_what_ser
     assert (catalog.version, known.key_for("http://127.0.0.1:1", "p")) == (1, "old")
     assert known.key_for("http://127.0.0.1:2", "q") == "old"  # another gateway may have made it serve
     late.write_text("new")
-    await until(lambda: catalog.version == 2)
-    await until(lambda: known.key_for("http://127.0.0.1:1", "p") == "new")
+    await eventually(lambda: catalog.version == 2)
+    await eventually(lambda: known.key_for("http://127.0.0.1:1", "p") == "new")
     await follower.stop()
     catalog.close()
 
@@ -176,7 +176,7 @@ async def test_a_desired_state_that_fails_to_load_holds_nobody_up_and_is_tried_a
     await follower.settled()
     assert catalog.version == 0
     failing.clear()
-    await until(lambda: catalog.version == 1)
+    await eventually(lambda: catalog.version == 1)
     await follower.settled()
     assert "desired state failed; begun again in" in caplog.text
     await follower.stop()

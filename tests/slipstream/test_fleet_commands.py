@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 from gateway.desired.reports import Reporter
-from tests.gateway.auth.wire import until
 from tests.slipstream.shell import Shell
+from tests.waiting import eventually
 
 MODEL = """
 name = "large"
@@ -101,7 +101,7 @@ async def test_gateways_are_waited_for_and_a_refusal_is_the_commands(shell: Shel
         async def both_serve() -> bool:
             return len(await pool.fetch("SELECT FROM gateway.fleet_gateways WHERE version = 2")) == 2
 
-        await until(both_serve)
+        await eventually(both_serve)
         command = asyncio.create_task(shell.run("replicas", "weight", "b1", "2"))
         first.serves(3)
         second.refuses(3, "models.large.tokenizer: there is no such folder")

@@ -11,7 +11,7 @@ import pytest
 from gateway.tenants.roles import Role
 from tests.audited import all_audited
 from tests.gateway.admin.people import Client, People
-from tests.gateway.auth.wire import until
+from tests.waiting import eventually
 
 POOL = {"name": "blue", "driver": "openai", "replicas": [{"id": "blue-0", "url": "http://127.0.0.1:9"}]}
 MODEL = {"name": "org/large", "tier": "chat", "pool": "blue", "context_tokens": 2_048}
@@ -152,7 +152,7 @@ async def test_the_gateway_tells_what_it_serves_and_what_it_refuses(operator: Cl
     async def refuses() -> bool:
         return bool((await told())["refused_version"] == refused)
 
-    await until(refuses)
+    await eventually(refuses)
     seen = await told()
     assert seen["version"] < refused
     assert "models.org/large.tokenizer" in seen["refusal"]
@@ -161,7 +161,7 @@ async def test_the_gateway_tells_what_it_serves_and_what_it_refuses(operator: Cl
     async def serves() -> bool:
         return bool((await told())["version"] == mended)
 
-    await until(serves)
+    await eventually(serves)
     seen = await told()
     assert (seen["refused_version"], seen["refusal"], seen["silent"]) == (None, None, False)
 

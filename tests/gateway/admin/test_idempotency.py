@@ -18,6 +18,7 @@ from gateway.admin.schemas import Body
 from gateway.serving.model_catalog import ModelCatalog
 from gateway.tenants.roles import Permission, Role
 from tests.gateway.admin.people import Client, People
+from tests.waiting import eventually
 
 
 async def project_path(people: People) -> str:
@@ -186,8 +187,7 @@ async def test_a_run_that_died_frees_its_key_after_a_minute_and_cannot_finish(sc
     scripted.script = [slow, says("instead")]
     first = asyncio.create_task(scripted.ask(key))
     fetchval = scripted.people.database.fetchval
-    while not await fetchval("SELECT true FROM gateway.idempotency_keys WHERE key = $1", key):  # noqa: ASYNC110
-        await asyncio.sleep(0.01)
+    await eventually(lambda: fetchval("SELECT true FROM gateway.idempotency_keys WHERE key = $1", key))
     with pytest.raises(IdempotencyInFlight):
         await scripted.ask(key)
     await _age(scripted.people, key, "61 seconds")
@@ -261,8 +261,7 @@ async def test_mismatch_is_told_even_while_the_first_runs(scripted: Scripted) ->
     scripted.script = [slow]
     first = asyncio.create_task(scripted.ask(key))
     fetchval = scripted.people.database.fetchval
-    while not await fetchval("SELECT true FROM gateway.idempotency_keys WHERE key = $1", key):  # noqa: ASYNC110
-        await asyncio.sleep(0.01)
+    await eventually(lambda: fetchval("SELECT true FROM gateway.idempotency_keys WHERE key = $1", key))
     await scripted.people.database.execute(
         "UPDATE gateway.idempotency_keys SET fingerprint = sha256('other') WHERE key = $1", key
     )

@@ -18,7 +18,7 @@ from gateway.admin.webhooks.outbox import tell_crossing
 from gateway.limits.spending import Crossing
 from tests.gateway.admin.people import People
 from tests.gateway.admin.receiver import receiver
-from tests.gateway.auth.wire import until
+from tests.waiting import eventually
 
 
 async def test_a_budgets_threshold_reaches_the_customer_once(people: People, admin_postgres_url: str) -> None:
@@ -45,7 +45,7 @@ async def test_a_budgets_threshold_reaches_the_customer_once(people: People, adm
 
         try:
             await asyncio.to_thread(app.tasks[tasks.DELIVER])
-            await until(lambda: len(ours()) >= 2)
+            await eventually(lambda: len(ours()) >= 2)
         finally:
             await asyncio.to_thread(delivery.stop)
     told = sorted((event["type"], event["data"]["percent"], event["data"]["spent_micro"]) for event in ours())
@@ -75,7 +75,7 @@ async def test_a_database_that_is_away_is_met_again(caplog: pytest.LogCaptureFix
     try:
         for _ in range(2):
             await asyncio.to_thread(app.tasks[tasks.DELIVER])
-            await until(lambda: "webhooks wait for the database" in caplog.text)
+            await eventually(lambda: "webhooks wait for the database" in caplog.text)
             caplog.clear()  # and the thread still works
     finally:
         await asyncio.to_thread(delivery.stop)

@@ -28,7 +28,7 @@ from gateway.limits.spending import Crossing
 from tests.gateway.admin.people import People
 from tests.gateway.admin.receiver import receiver, tar_pits
 from tests.gateway.admin.webhook_round import deliver_round
-from tests.gateway.auth.wire import until
+from tests.waiting import eventually
 
 PEPPER = b"p" * 32
 TAR_PITS = 20
@@ -76,11 +76,11 @@ async def test_twenty_tar_pits_of_one_tenant_do_not_hold_up_anothers_event(
         due.set()
         running = asyncio.create_task(WebhookDelivery(fresh_postgres_url, PEPPER, config).run(due, stop))
         try:
-            await until(lambda: sum(len(pit.came) for pit in pits) == config.organization_concurrency)
+            await eventually(lambda: sum(len(pit.came) for pit in pits) == config.organization_concurrency)
             crossing = Crossing(str(honest), "organization", str(honest), None, "2026-11", 100, 5_000, 5_000)
             await tell_crossing(database, crossing)
             due.set()
-            await until(lambda: len(server.came) == 1)
+            await eventually(lambda: len(server.came) == 1)
             assert server.came[0].event["type"] == "budget.exhausted"
             # Nothing of the other's has ended, and it holds its share and no more.
             assert await database.fetchval("SELECT count(*) FROM gateway.webhook_attempts WHERE status IS NULL") == 0
@@ -106,7 +106,7 @@ async def test_slots_that_get_free_are_taken_at_once_and_never_above_a_share(
         due, stop = asyncio.Event(), asyncio.Event()
         due.set()
         running = asyncio.create_task(WebhookDelivery(fresh_postgres_url, PEPPER, config).run(due, stop))
-        await until(lambda: len(server.came) == 40)
+        await eventually(lambda: len(server.came) == 40)
         stop.set()
         due.set()
         await running

@@ -15,6 +15,9 @@ from gateway.db.engine import connect
 from tests.gateway.auth.tenant import PEPPER, Tenant
 from tests.gateway.auth.wire import Wire
 
+PATIENT = {"trust_s": 60.0, "lookup_timeout_s": 60.0, "heartbeat_timeout_s": 60.0}
+"""A database on a busy machine may be late by more than a customer is kept waiting."""
+
 
 @pytest.fixture
 async def tenant(fresh_postgres_url: str) -> AsyncIterator[Tenant]:
@@ -44,7 +47,8 @@ async def keyring_at() -> AsyncIterator[Callable[..., Any]]:
     running: list[Keyring] = []
 
     async def start(url: str, *, clocks: dict[str, Any] | None = None, **changes: Any) -> Keyring:
-        keyring = Keyring(url, PEPPER, msgspec.structs.replace(AuthConfig(), **changes), **(clocks or {}))
+        config = msgspec.structs.replace(AuthConfig(), **{**PATIENT, **changes})
+        keyring = Keyring(url, PEPPER, config, **(clocks or {}))
         running.append(keyring)
         await keyring.start()
         return keyring

@@ -8,7 +8,7 @@ from typing import Any
 
 from gateway.auth.keyring import Keyring
 from tests.gateway.auth.tenant import Tenant
-from tests.gateway.auth.wire import until
+from tests.waiting import eventually
 
 ADD = """
 INSERT INTO gateway.adapters (organization_id, project_id, model, name, path)
@@ -33,7 +33,7 @@ async def test_they_come_and_go_with_every_keyring(
             async def as_expected(keyring: Keyring = keyring) -> bool:
                 return await paths(keyring) == list(expected)
 
-            await until(as_expected)
+            await eventually(as_expected)
 
     await everywhere()
     await execute(ADD, tenant.project_id, False, "support", "/organizations")

@@ -13,7 +13,7 @@ from contracts.errors import InvalidKey, TenantDisabled
 from gateway.auth.keyring import Keyring
 from gateway.auth.keys import MintedKey, mint
 from tests.gateway.auth.tenant import PEPPER, Tenant
-from tests.gateway.auth.wire import until
+from tests.waiting import eventually
 
 FLOOD = 5_000
 
@@ -49,7 +49,7 @@ async def test_a_tenants_change_forgets_its_own_keys_and_nobody_elses(
     before = await keyring.identify(ours.secret)
     remembered = await keyring.identify(theirs.secret)
     await tenant.connection.execute(OWN_CHANGES[what], tenant.project_id)
-    await until(lambda: keyring.cached(ours.secret) is None)
+    await eventually(lambda: keyring.cached(ours.secret) is None)
     assert keyring.cached(theirs.secret) is remembered
     if "disabled" in what:
         with pytest.raises(TenantDisabled):
@@ -76,7 +76,7 @@ async def test_a_refusal_is_forgotten_with_its_tenants_change(
             return False
         return True
 
-    await until(opens)
+    await eventually(opens)
 
 
 async def test_a_tenants_change_makes_nobody_elses_key_be_read_again(
@@ -100,7 +100,7 @@ async def test_a_tenants_change_makes_nobody_elses_key_be_read_again(
     asking = [asyncio.create_task(keyring.identify(minted.secret)) for minted in (ours, theirs)]
     await read.wait()
     await tenant.connection.execute(OWN_CHANGES["a project's models"], tenant.project_id)
-    await until(lambda: any(question.heard for question in keyring._lookups._questions))
+    await eventually(lambda: any(question.heard for question in keyring._lookups._questions))
     go_on.set()
     records = await asyncio.gather(*asking)
     assert records[0].models == frozenset({"wide"})

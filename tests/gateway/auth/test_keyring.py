@@ -16,7 +16,8 @@ from gateway.auth.keys import mint
 from gateway.db.engine import connect
 from tests.database import as_owner
 from tests.gateway.auth.tenant import PEPPER, Tenant
-from tests.gateway.auth.wire import Wire, until
+from tests.gateway.auth.wire import Wire
+from tests.waiting import eventually
 
 
 class Clock:
@@ -111,7 +112,7 @@ async def eventually_identified(keyring: Keyring, secret: str) -> None:
             return False
         return True
 
-    await until(identified)
+    await eventually(identified)
 
 
 async def test_a_malformed_key_never_reaches_the_database(
@@ -165,7 +166,7 @@ async def test_a_revocation_reaches_every_keyring(
         await keyring.identify(bystander.secret)
     await getattr(tenant, change)(minted)
     for keyring in keyrings:
-        await until(lambda keyring=keyring: keyring.cached(minted.secret) is None)  # type: ignore[misc]
+        await eventually(lambda: keyring.cached(minted.secret) is None)  # noqa: B023  awaited here
         with pytest.raises(RevokedKey if change == "revoke" else InvalidKey):
             await keyring.identify(minted.secret)
         assert keyring.cached(bystander.secret) is not None
@@ -183,7 +184,7 @@ async def test_changed_limits_reach_a_keyring_and_a_mere_use_does_not_empty_it(
         "UPDATE gateway.limits SET max_concurrency = 3 FROM gateway.api_keys WHERE id = subject_id AND hash = $1",
         changed.hash,
     )
-    await until(lambda: keyring.cached(changed.secret) is None)
+    await eventually(lambda: keyring.cached(changed.secret) is None)
     assert (await keyring.identify(changed.secret)).levels.rules[0].limits.max_concurrency == 3
     assert keyring.cached(used.secret) is not None
 
@@ -198,13 +199,13 @@ async def test_emptying_the_table_or_moving_a_project_is_heard(
         "WITH o AS (INSERT INTO gateway.organizations (name) VALUES ('other') RETURNING id)"
         " UPDATE gateway.projects SET organization_id = o.id FROM o"
     )
-    await until(lambda: keyring.cached(minted.secret) is None)
+    await eventually(lambda: keyring.cached(minted.secret) is None)
     after = await keyring.identify(minted.secret)
     assert after.caller.organization_id != before.caller.organization_id
     owner = await connect(as_owner(fresh_postgres_url))
     await owner.execute("TRUNCATE gateway.api_keys")
     await owner.close()
-    await until(lambda: keyring.cached(minted.secret) is None)
+    await eventually(lambda: keyring.cached(minted.secret) is None)
     with pytest.raises(InvalidKey):
         await keyring.identify(minted.secret)
 
@@ -230,7 +231,7 @@ async def test_an_answer_from_before_a_revocation_is_not_remembered(
     asking = asyncio.create_task(keyring.identify(minted.secret))
     await read.wait()
     await tenant.revoke(minted)
-    await until(lambda: any(minted.hash.hex() in question.heard for question in keyring._lookups._questions))
+    await eventually(lambda: any(minted.hash.hex() in question.heard for question in keyring._lookups._questions))
     go_on.set()
     with pytest.raises(RevokedKey):
         await asking
@@ -268,7 +269,7 @@ async def test_start_without_a_database_refuses_until_it_is_there(
         await keyring.identify(minted.secret)
     assert caught.value.retry_after_s == 1.0
     await wire.connect()
-    await until(lambda: keyring.trusted)
+    await eventually(lambda: keyring.trusted)
     await keyring.identify(minted.secret)
 
 
@@ -309,7 +310,7 @@ async def test_stop_leaves_no_task_and_no_connection(
     async def nobody_listens() -> bool:
         return await tenant.listening_besides() == 0
 
-    await until(nobody_listens)
+    await eventually(nobody_listens)
 
 
 def test_a_heartbeat_slower_than_trust_is_refused() -> None:

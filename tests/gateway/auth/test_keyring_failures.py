@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 from collections.abc import Callable
@@ -10,9 +11,12 @@ from typing import Any
 
 import pytest
 
-from contracts.errors import AuthUnavailable, RevokedKey
+from contracts.errors import AuthError, AuthUnavailable, RevokedKey
+from gateway.auth.key_record import KeyRecord
+from gateway.auth.keyring import Keyring
 from tests.gateway.auth.tenant import Tenant
-from tests.gateway.auth.wire import Wire, until
+from tests.gateway.auth.wire import Wire
+from tests.waiting import eventually
 
 
 async def test_a_killed_listener_reconnects_and_has_missed_nothing(
@@ -29,15 +33,15 @@ async def test_a_killed_listener_reconnects_and_has_missed_nothing(
         await tenant.connection.fetch("SELECT pg_terminate_backend(pid, 5000) FROM unnest($1::int[]) pid", killed)
         await tenant.revoke(minted)
     for each in (keyring, other):
-        await until(lambda each=each: each.cached(minted.secret) is None)  # type: ignore[misc]
+        await eventually(lambda: each.cached(minted.secret) is None)  # noqa: B023  awaited here
         with pytest.raises(RevokedKey):
             await each.identify(minted.secret)
-        await until(lambda each=each: each.trusted)  # type: ignore[misc]
+        await eventually(lambda: each.trusted)  # noqa: B023  awaited here
 
     async def both_are_back() -> bool:
         return await tenant.listening_besides(*killed) == 2
 
-    await until(both_are_back)
+    await eventually(both_are_back)
 
 
 async def test_a_stopped_listener_backend_ends_trust_and_the_database_answers(
@@ -51,34 +55,49 @@ async def test_a_stopped_listener_backend_ends_trust_and_the_database_answers(
     os.kill(stopped, signal.SIGSTOP)
     try:
         await tenant.revoke(minted)
-        await until(lambda: keyring.cached(minted.secret) is None)
+        await eventually(lambda: keyring.cached(minted.secret) is None)
         with pytest.raises(RevokedKey):
             await keyring.identify(minted.secret)
-        await until(lambda: keyring.trusted)  # through a new connection
+        await eventually(lambda: keyring.trusted)  # through a new connection
         assert await tenant.listening_besides(stopped) == 1
     finally:
         os.kill(stopped, signal.SIGCONT)
 
 
+async def refusal(keyring: Keyring, secret: str) -> type[Exception] | None:
+    """What a key is refused by; None as long as the database has not answered in time, which a busy one may not."""
+    try:
+        await keyring.identify(secret)
+    except AuthUnavailable:
+        return None
+    except AuthError as error:
+        return type(error)
+    raise AssertionError("the key is good")
+
+
 async def test_a_held_wire_fails_closed_and_heals(tenant: Tenant, wire: Wire, keyring_at: Callable[..., Any]) -> None:
     """Everything hangs, nothing is refused: as with a frozen server or a lost network."""
     changes = {"heartbeat_s": 0.05, "trust_s": 0.3, "heartbeat_timeout_s": 0.3, "lookup_timeout_s": 0.3}
-    keyring = await keyring_at(wire.url, **changes)
+    keyring: Keyring = await keyring_at(wire.url, **changes)
     minted, revoked = await tenant.add(), await tenant.add()
     await keyring.identify(minted.secret)
     await keyring.identify(revoked.secret)
     wire.hold()
     await tenant.revoke(revoked)
-    await until(lambda: not keyring.trusted)
+    await eventually(lambda: not keyring.trusted)
     for secret in (minted.secret, revoked.secret):
         assert keyring.cached(secret) is None
         with pytest.raises(AuthUnavailable):
             await keyring.identify(secret)
     wire.flowing.set()
-    await until(lambda: keyring.trusted)
-    with pytest.raises(RevokedKey):
-        await keyring.identify(revoked.secret)
-    assert (await keyring.identify(minted.secret)).caller.project_id == str(tenant.project_id)
+    assert await eventually(lambda: refusal(keyring, revoked.secret)) is RevokedKey
+
+    async def known() -> KeyRecord | None:
+        with contextlib.suppress(AuthUnavailable):
+            return await keyring.identify(minted.secret)
+        return None
+
+    assert (await eventually(known)).caller.project_id == str(tenant.project_id)
 
 
 async def test_a_cut_wire_fails_closed_and_heals(tenant: Tenant, wire: Wire, keyring_at: Callable[..., Any]) -> None:
@@ -89,11 +108,11 @@ async def test_a_cut_wire_fails_closed_and_heals(tenant: Tenant, wire: Wire, key
     await keyring.identify(revoked.secret)
     await wire.cut()
     await tenant.revoke(revoked)
-    await until(lambda: not keyring.trusted)
+    await eventually(lambda: not keyring.trusted)
     with pytest.raises(AuthUnavailable):
         await keyring.identify(minted.secret)
     await wire.connect()
-    await until(lambda: keyring.trusted)
+    await eventually(lambda: keyring.trusted)
     assert keyring.cached(revoked.secret) is None
     with pytest.raises(RevokedKey):
         await keyring.identify(revoked.secret)
@@ -115,4 +134,4 @@ async def test_stop_does_not_wait_for_a_server_that_hangs(
             await asking
     wire.flowing.set()
     await wire.cut()
-    await until(lambda: asyncio.all_tasks() <= before)
+    await eventually(lambda: asyncio.all_tasks() <= before)

@@ -11,7 +11,6 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -22,6 +21,7 @@ from gateway.auth.key_record import KeyRecord, Reason, Refusal, tenants_of
 from gateway.auth.keyring import Keyring
 from gateway.auth.keys import mint
 from gateway.limits.levels import Level, Levels, Limits, Rule
+from tests.examples import examples
 
 PEPPER = b"p" * 32
 TRUST_S = LOOKUP_TIMEOUT_S = 10.0
@@ -210,5 +210,5 @@ class RevocationMachine(RuleBasedStateMachine):
         await self.keyring.stop()
 
 
-RevocationMachine.TestCase.settings = settings(max_examples=300, stateful_step_count=40)
+RevocationMachine.TestCase.settings = examples(nightly=300, gate=30, stateful_step_count=40)
 TestRevocationBound = RevocationMachine.TestCase

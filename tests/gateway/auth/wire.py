@@ -4,22 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
-
-GUARD_S = 20.0
-"""Nothing is waited for this long unless a test fails."""
-
-
-async def until(condition: Callable[[], bool | Awaitable[bool]]) -> None:
-    """Give the loop time until the condition holds; fails after GUARD_S."""
-    async with asyncio.timeout(GUARD_S):
-        while True:
-            holds = condition()
-            if holds if isinstance(holds, bool) else await holds:
-                return
-            await asyncio.sleep(0.005)
 
 
 class Wire:

@@ -42,7 +42,7 @@ async def test_a_borrowed_connection_is_replaced_after_a_failure_and_kept_after_
     assert await backend() == first
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.05), borrow(pool) as connection:
-            await connection.execute("SELECT pg_sleep(2)")
+            await connection.execute("SELECT pg_sleep(60)")
     assert await backend() != first
     await pool.close()
 

@@ -11,7 +11,8 @@ import pytest
 from contracts.errors import ConfigError
 from gateway.db.engine import connect
 from gateway.db.notification_listener import NotificationListener
-from tests.gateway.auth.wire import Wire, until
+from tests.gateway.auth.wire import Wire
+from tests.waiting import eventually
 
 
 def listener_at(url: str, heard: list[str], **changes: Any) -> NotificationListener:
@@ -29,7 +30,7 @@ async def test_payloads_are_heard_in_order_after_joining(postgres_url: str) -> N
     connection = await connect(postgres_url)
     for payload in ("a", "b", "c"):
         await connection.execute("SELECT pg_notify('slipstream_test', $1)", payload)
-    await until(lambda: len(heard) == 4)
+    await eventually(lambda: len(heard) == 4)
     assert heard == ["joined", "a", "b", "c"]
     await listener.stop()
     assert listener.proven_at_s == float("-inf")
@@ -45,7 +46,7 @@ async def test_a_heartbeat_proves_what_was_announced_before_it_began(postgres_ur
     for number in range(50):
         await connection.execute("SELECT pg_notify('slipstream_test', $1)", str(number))
         announced_s = time.monotonic()
-        await until(lambda announced_s=announced_s: listener.proven_at_s > announced_s)  # type: ignore[misc]
+        await eventually(lambda: listener.proven_at_s > announced_s)  # noqa: B023  awaited here
         assert heard[-1] == str(number)
     await listener.stop()
     await connection.close()
@@ -61,7 +62,7 @@ async def test_it_joins_again_after_each_loss_and_proves_nothing_in_between(
     assert heard == []
     for times in (1, 2):
         await wire.connect()
-        await until(lambda times=times: heard == ["joined"] * times)  # type: ignore[misc]
+        await eventually(lambda: heard == ["joined"] * times)  # noqa: B023  awaited here
         wire.hold()
         await wire.asked.wait()  # this heartbeat is never answered
         proven_at_s = listener.proven_at_s

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -19,6 +19,7 @@ from contracts.generation import Tier
 from gateway.desired import document, edits
 from gateway.desired.difference import differences
 from gateway.desired.revision import digest_of
+from tests.examples import examples
 
 
 def replica(name: str, weight: float = 1.0) -> Replica:
@@ -73,7 +74,7 @@ def served(state: DesiredState, name: str) -> bool:
     return found is None or edits.pools_of(found) <= serving
 
 
-@settings(max_examples=200)
+@examples(nightly=400)
 @given(st.lists(ANY_EDIT, max_size=8))
 def test_any_sequence_of_edits_leaves_a_state_that_contradicts_nothing(drawn: list[Any]) -> None:
     state = STATE

@@ -18,7 +18,8 @@ from gateway.db.engine import connect
 from gateway.desired.config import DesiredConfig
 from gateway.desired.store import DesiredStateStore
 from tests.database import as_owner
-from tests.gateway.auth.wire import GUARD_S, Wire, until
+from tests.gateway.auth.wire import Wire
+from tests.waiting import GUARD_S, eventually
 
 MODELS = (Model(name="slipstream-chat", tier=Tier.CHAT, pool="chat", context_tokens=2_048, aliases=("chat",)),)
 POOLS = (Pool(name="chat", driver="embedded", replicas=(Replica(id="chat-0", url="http://127.0.0.1:1", weight=0.5),)),)
@@ -117,7 +118,7 @@ async def test_a_new_version_is_announced_to_every_gateway(
     reader = await store_at(fresh_postgres_url, lambda state: seen.append(state.version), poll_s=3_600)
     for count in (1, 2, 3):
         await writer.put(with_replicas(count))
-        await until(lambda count=count: reader.current.version == count)  # type: ignore[misc]
+        await eventually(lambda count=count: reader.current.version == count)  # type: ignore[misc]
         assert reader.current.pools == with_replicas(count).pools
     assert seen == [1, 2, 3]
 
@@ -131,7 +132,7 @@ async def test_polling_finds_a_version_whose_announcement_was_lost(
     await owner.execute("ALTER TABLE gateway.desired_states DISABLE TRIGGER ALL")
     await owner.close()
     await writer.put(STATE)
-    await until(lambda: reader.current.version == 1)
+    await eventually(lambda: reader.current.version == 1)
 
 
 async def test_a_restarted_gateway_takes_up_the_newest(store_at: Callable[..., Any], fresh_postgres_url: str) -> None:
@@ -149,14 +150,14 @@ async def test_the_last_known_state_survives_the_database(
     writer = await store_at(fresh_postgres_url)
     reader = await store_at(wire.url, poll_s=0.05, timeout_s=0.3)
     await writer.put(STATE)
-    await until(lambda: reader.current.version == 1)
+    await eventually(lambda: reader.current.version == 1)
     await wire.cut()
     await writer.put(with_replicas(2))
     with pytest.raises(ConfigError, match="the desired state could not be written"):
         await reader.put(STATE)
     assert reader.current.version == 1
     await wire.connect()
-    await until(lambda: reader.current.version == 2)
+    await eventually(lambda: reader.current.version == 2)
 
 
 async def test_a_database_that_says_nothing_is_named_in_the_log_with_what_happens_next(
@@ -164,12 +165,12 @@ async def test_a_database_that_says_nothing_is_named_in_the_log_with_what_happen
 ) -> None:
     await (await store_at(fresh_postgres_url)).put(STATE)
     reader = await store_at(wire.url, poll_s=0.05, timeout_s=0.3)
-    await until(lambda: reader.current.version == 1)
+    await eventually(lambda: reader.current.version == 1)
     wire.hold()
     said = "stays at version 1: the newest cannot be read (TimeoutError: no answer within 0.3 s); tried again every"
-    await until(lambda: said in caplog.text)
+    await eventually(lambda: said in caplog.text)
     wire.flowing.set()
-    await until(lambda: not reader._problem)
+    await eventually(lambda: not reader._problem)
 
 
 async def test_a_state_that_contradicts_itself_is_not_written(
@@ -193,7 +194,7 @@ async def test_a_row_of_a_newer_release_is_neither_adopted_nor_overwritten(
     )
     with pytest.raises(ConfigError, match=r"version 2: .*teleport.* newer release"):
         await store.seed(MODELS, POOLS)
-    await until(lambda: "teleport" in store._problem)
+    await eventually(lambda: "teleport" in store._problem)
     assert store.current.version == 1
     with pytest.raises(ConfigError, match=r"version 2: .*teleport.* newer release"):
         await store.put(with_replicas(2))
@@ -210,7 +211,7 @@ async def test_a_listener_that_fails_does_not_end_the_following(
     reader = await store_at(fresh_postgres_url, fail)
     for version in (1, 2):
         await writer.put(with_replicas(version))
-        await until(lambda version=version: reader.current.version == version)  # type: ignore[misc]
+        await eventually(lambda version=version: reader.current.version == version)  # type: ignore[misc]
 
 
 async def test_stop_leaves_no_task(store_at: Callable[..., Any], fresh_postgres_url: str) -> None:

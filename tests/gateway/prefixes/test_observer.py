@@ -6,7 +6,7 @@ import random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.prefix import BLOCK_TOKENS
@@ -15,6 +15,7 @@ from gateway.prefixes.observer import FORGOTTEN_AT_ONCE_BYTES, Observed, PrefixO
 from gateway.prefixes.parts import MAX_MESSAGES, Parts
 from gateway.prefixes.sketch import MAX_TEMPLATES, OTHERS, TEMPLATE_IDLE_S, Remembered
 from gateway.prefixes.template import PrefixDigests
+from tests.examples import examples
 from tests.gateway.prefixes.prompts import ACME, OTHER, asked, ids_of, message, tool
 
 
@@ -51,7 +52,7 @@ REQUESTS = st.tuples(
 )
 
 
-@settings(max_examples=150)
+@examples(nightly=400)
 @given(st.lists(REQUESTS, max_size=25))
 def test_the_share_is_that_of_a_recount_over_all_tokens(requests: list[Any]) -> None:
     naive, mine = Naive(), observer()
@@ -66,7 +67,7 @@ def test_the_share_is_that_of_a_recount_over_all_tokens(requests: list[Any]) -> 
         assert sample.differing_token == (sample.reusable_tokens if new else None)
 
 
-@settings(max_examples=60)
+@examples(nightly=400)
 @given(st.integers(0, 1 << 32), st.integers(20_000, 80_000))
 def test_memory_is_bounded_and_what_is_forgotten_is_never_claimed(seed: int, limit_bytes: int) -> None:
     source, naive, mine = random.Random(seed), Naive(), observer(limit_bytes=limit_bytes)
