@@ -69,6 +69,11 @@ def deep(levels: int) -> bytes:
     return b"[" * levels + b"]" * levels
 
 
+def inside(value: bytes) -> bytes:
+    """A JSON object that holds this one."""
+    return b'{"a":%b}' % value
+
+
 def texts(chat_model: str, text_model: str | None, size: int = MEGABYTE) -> Iterator[Hostile]:
     """Long texts at both endpoints; text_model: None: only at one."""
     for name, long_text in long_texts(size):
@@ -106,11 +111,11 @@ def long(chat_model: str, text_model: str, size: int = 8 * MEGABYTE - 512) -> It
     yield spoken("as many messages as are taken", many(message, 9_900 * 30), TAKEN)
     call = b'{"id":"1","type":"function","function":{"name":"f","arguments":%b}}'
     for name, arguments, statuses in (
-        ("deep", deep(1_200), REFUSED),
-        ("very deep", deep(100_000), REFUSED),
-        ("wide", many(b"[]", MEGABYTE), REFUSED),
-        ("as wide as is taken", many(b"[]", 19_000 * 3), TAKEN),
-        ("of a number", b"[%b]" % (b"9" * 5_000), TAKEN),
+        ("deep", inside(deep(1_200)), REFUSED),
+        ("very deep", inside(deep(100_000)), REFUSED),
+        ("wide", inside(many(b"[]", MEGABYTE)), REFUSED),
+        ("as wide as is taken", inside(many(b"[]", 19_000 * 3)), TAKEN),
+        ("of a number", inside(b"9" * 5_000), TAKEN),
     ):
         written = call % msgspec.json.encode(arguments.decode())
         yield spoken(f"{name} arguments", b'[{"role":"assistant","tool_calls":[%b]}]' % written, statuses)

@@ -16,7 +16,8 @@ ROUNDS = 3
 CORPORA = {
     "texts": lambda: texts("chat", "code"),
     "long texts": lambda: texts("chat", "code", 3_900_000),
-    "texts that are searched for control tokens": lambda: texts("strict", None),
+    "texts that are searched for control tokens": lambda: texts("strict", None, 300_000),
+    "long texts that are searched for control tokens": lambda: texts("strict", None),
     "long lists": lambda: long("chat", "code"),
     "crooked bodies": lambda: crooked("chat", "code"),
 }
@@ -40,7 +41,8 @@ async def longest_standstill_s(one: Hostile, hostile: HostilePlatform) -> float:
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=[pytest.mark.nightly] if kind == "long texts" else []) for kind in CORPORA]
+    "kind",
+    [pytest.param(kind, marks=[pytest.mark.nightly] if kind.startswith("long texts") else []) for kind in CORPORA],
 )
 async def test_hostile_bodies_are_answered_and_hold_nobody_up(kind: str, hostile: HostilePlatform) -> None:
     bodies: Iterator[Hostile] = CORPORA[kind]()

@@ -15,7 +15,7 @@ from contracts.errors import BodyTooLarge, InvalidField, InvalidJson, RequestErr
 from gateway.wire.body_shape import BodyShape
 from gateway.wire.config import RequestConfig
 from gateway.wire.openai.decode import Decoder
-from tests.hostile.corpus import deep, many
+from tests.hostile.corpus import deep, inside, many
 from tests.hostile.naive_shape import naive_shape
 
 JSON = st.recursive(
@@ -100,9 +100,9 @@ def call_with(*arguments: str) -> bytes:
 @pytest.mark.parametrize(
     ("arguments", "kind"),
     [
-        (["{}", deep(1_200).decode()], InvalidField),
-        (["{}", many(b"[]", 70_000).decode()], BodyTooLarge),
-        ([many(b"[]", 40_000).decode()] * 2, BodyTooLarge),
+        (["{}", inside(deep(1_200)).decode()], InvalidField),
+        (["{}", inside(many(b"[]", 70_000)).decode()], BodyTooLarge),
+        ([inside(many(b"[]", 40_000)).decode()] * 2, BodyTooLarge),
     ],
 )
 def test_arguments_of_calls_count_like_the_body(arguments: list[str], kind: type[RequestError]) -> None:
@@ -110,7 +110,7 @@ def test_arguments_of_calls_count_like_the_body(arguments: list[str], kind: type
         Decoder().chat(call_with(*arguments))
     at = len(arguments) - 1
     assert caught.value.param == f"messages[0].tool_calls[{at}].function.arguments"
-    assert Decoder().chat(call_with('{"a": "[[[', '"]]]', deep(100).decode())) is not None
+    assert Decoder().chat(call_with('{"a": "[[["}', '{"]]]": "{"}', inside(deep(100)).decode())) is not None
 
 
 def test_annotations_are_taken_back_unread() -> None:

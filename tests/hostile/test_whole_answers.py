@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import tracemalloc
 from typing import Any
 
@@ -79,18 +78,25 @@ def test_a_whole_answer_is_what_its_events_said() -> None:
     }
 
 
-def test_four_times_the_tokens_cost_about_four_times_the_work() -> None:
-    def spent_s(tokens: int) -> float:
-        collector = Collector("id", "m", 1)
-        events = [chat_event(0, number) for number in range(tokens)]
-        began_s = time.thread_time()
-        for event in events:
-            collector.feed(event)
-        return time.thread_time() - began_s
+def test_four_times_the_tokens_need_four_times_the_memory_in_passing() -> None:
+    """A copy of the whole answer for each token would need sixteen times as much."""
 
-    spent_s(100)
-    # copying at every token makes it sixteen times and more
-    assert min(spent_s(4_000) for _ in range(3)) < 9 * min(spent_s(1_000) for _ in range(3))
+    def passing_bytes(tokens: int) -> int:
+        collector, taken = Collector("id", "m", 1), 0
+        events = [chat_event(0, number) for number in range(tokens)]
+        tracemalloc.start()
+        try:
+            for event in events:
+                before = tracemalloc.get_traced_memory()[0]
+                tracemalloc.reset_peak()
+                collector.feed(event)
+                taken += tracemalloc.get_traced_memory()[1] - before
+        finally:
+            tracemalloc.stop()
+        return taken
+
+    passing_bytes(10)
+    assert passing_bytes(2_000) < 5 * passing_bytes(500)
 
 
 def generation(

@@ -1,9 +1,9 @@
 """`slipstream gateway` with a heartbeat on its event loop: `python -m tests.hostile.watched_gateway FILE gateway …`.
 
-Every standstill of some milliseconds becomes a line of FILE. Counted is the wall time between two beats less the time
-in which the loop's thread was ready to run and the kernel gave all cores to others (`/proc/thread-self/schedstat`).
-What is left is a callback that did not end, or a thread that kept the interpreter to itself: the figure does not grow
-with what else the machine does.
+Every standstill of some milliseconds becomes a line of FILE. It counts the wall time between two beats less the time in
+which the loop's thread was ready to run and the kernel gave all cores to others (`/proc/thread-self/schedstat`), and
+never more than the CPU time of the whole process. What is left is a callback that computed, or a thread that kept the
+interpreter to itself: the figure does not grow with what else the machine does.
 """
 
 from __future__ import annotations
@@ -32,17 +32,19 @@ async def beat(log: Path) -> None:
     """Until cancelled."""
     with log.open("a", buffering=1) as lines:
         while True:
-            began_s, waited_s = time.monotonic(), runnable_s()
+            began_s, waited_s, used_s = time.monotonic(), runnable_s(), time.process_time()
             await asyncio.sleep(BEAT_S)
             gap_s = time.monotonic() - began_s
             if gap_s > WORTH_TELLING_S:
-                held_s = gap_s - BEAT_S - (runnable_s() - waited_s)
+                held_s = min(gap_s - BEAT_S - (runnable_s() - waited_s), time.process_time() - used_s)
                 lines.write(f"{gap_s} {held_s}\n")
 
 
 def stand_still() -> None:
-    """What a callback does that does not end: the seconds are in the file beside the log."""
-    time.sleep(float(LOG.with_suffix(".pause").read_text()))
+    """Compute for the seconds of CPU time in the file beside the log, as a callback does that does not end."""
+    ends_s = time.thread_time() + float(LOG.with_suffix(".pause").read_text())
+    while time.thread_time() < ends_s:
+        pass
 
 
 async def watched_serve(*arguments: Any) -> None:
