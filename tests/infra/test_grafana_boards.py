@@ -83,6 +83,7 @@ def test_grafana_finds_what_is_provisioned() -> None:
     assert kinds == {render.PROMETHEUS["type"], render.POSTGRES["type"]}
 
 
+@pytest.mark.system
 def test_the_composed_prometheus_scrapes_the_composed_processes(tmp_path: Path) -> None:
     compose = ROOT / "infra" / "compose"
     scraped = yaml.safe_load((compose / "prometheus.yml").read_text())

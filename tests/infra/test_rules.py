@@ -27,10 +27,12 @@ def known() -> set[str]:
     return set(re.findall(r"^\| `([\w:]+)`", metrics_page(), re.M)) | recorded
 
 
+@pytest.mark.system
 def test_the_real_promtool_takes_the_rules() -> None:
     promtool("check", "rules", "--lint=all", "--lint-fatal", *map(str, RULES))
 
 
+@pytest.mark.system
 @families
 def test_rules_say_what_their_series_ask_for(file: Path) -> None:
     promtool("test", "rules", str(TESTS / file.name))
