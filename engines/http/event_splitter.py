@@ -29,19 +29,16 @@ class EventSplitter:
             data = self._without_mark(data)
         if self._rest:
             data = self._ended_by(data)
-        elif b"\r" in data:
+        elif data.find(b"\r") >= 0:
             # JSON never holds a raw \r, so line ends can be unified; a \r at the very end waits for its \n
             data = data.replace(b"\r\n", b"\n")
         start = 0
         while (end := data.find(b"\n\n", start)) >= 0:
-            event = data[start:end]
+            if data.startswith(b"data: ", start) and data.find(b"\n", start, end) < 0:
+                yield data[start + 6 : end]
+            elif payload := _payload_of_lines(data[start:end]):
+                yield payload
             start = end + 2
-            if event.startswith(b"data: ") and b"\n" not in event:
-                yield event[6:]
-            else:
-                payload = _payload_of_lines(event)
-                if payload:
-                    yield payload
         if start < len(data):
             self._rest += data[start:]
         if len(self._rest) > MAX_EVENT_BYTES:

@@ -175,7 +175,7 @@ class Relay:
             self._usage.chunk(decoded(payload))
             return b""
         # with several choices usage must be kept by choice, and engines may give each an id of its own
-        if b'"choices":[{' not in payload or not self.events or self._choices > 1:
+        if payload.find(b'"choices":[{') < 0 or not self.events or self._choices > 1:
             return self._unusual(payload)
         rewritten = self._rewrite(payload)
         if rewritten is None:
@@ -198,7 +198,8 @@ class Relay:
             or (self._service_tier is not None and b'"service_tier":' in payload)
         ):
             return None
-        if _THEIR_THOUGHT in payload:
+        # find, not `in`: before Python 3.12 that allocates for an exception which it throws away
+        if payload.find(_THEIR_THOUGHT) >= 0:
             if _OUR_THOUGHT in payload or payload.count(_THEIR_THOUGHT) > 1:
                 return None
             payload = payload.replace(_THEIR_THOUGHT, _OUR_THOUGHT)
