@@ -15,7 +15,7 @@ from playwright.async_api import Browser
 from contracts.desired_state import DesiredState, Model, Pool, Replica
 from contracts.generation import Tier
 from gateway.desired import edits
-from gateway.desired.revision import write
+from gateway.desired.revision import newest, write
 from infra.local.folders import APPLICATION_ROLE, DataFolder
 from infra.local.postgres import create_database
 from tests.console.pages import Console, seen_by
@@ -47,7 +47,7 @@ ADDRESSES = {
 async def administered(server: Path, template: str, valkey_url: str, name: str) -> AsyncIterator[People]:
     """With a database of its own, of that name."""
     await create_database(server, name, template)
-    database_url = f"postgresql://{APPLICATION_ROLE}@/{name}?host={server}"
+    database_url = url_of(server, name)
     async with lone_gateway(database_url, valkey_url) as gateway, aiohttp.ClientSession() as session:
         database = await asyncpg.connect(database_url)
         people = People(session, gateway.url, database, gateway.pepper)
@@ -56,16 +56,24 @@ async def administered(server: Path, template: str, valkey_url: str, name: str) 
         await database.close()
 
 
+def url_of(server: Path, name: str) -> str:
+    """The database of that name, as gateways open it."""
+    return f"postgresql://{APPLICATION_ROLE}@/{name}?host={server}"
+
+
 @contextlib.asynccontextmanager
 async def people_of(deployed: Deployment) -> AsyncIterator[People]:
-    """Of a whole deployment, whose fleet has what the things of the admin API's tests are about."""
+    """Of a whole deployment, whose fleet has what the things of the admin API's tests are about, until the end."""
     async with aiohttp.ClientSession() as session, deployed.database() as database:
+        before = (await newest(database)).state
         async with database.transaction():
             await write(database, _with_pool_of_things, actor="tests", action="put")
         pepper = DataFolder(deployed.data).pepper_file.read_text().strip().encode()
         people = People(session, deployed.url, database, pepper)
         await people.move_in()
         yield people
+        async with database.transaction():
+            await write(database, lambda _: before, actor="tests", action="put")
 
 
 def _with_pool_of_things(state: DesiredState) -> DesiredState:

@@ -1,4 +1,4 @@
-"""A deployment on a fake engine, and a real Chromium that somebody is signed in with."""
+"""A deployment on fake engines that most tests share, and a real Chromium that somebody is signed in with."""
 
 from __future__ import annotations
 
@@ -7,13 +7,17 @@ import os
 import re
 import shutil
 from collections.abc import AsyncIterator, Mapping
+from typing import Any, NamedTuple
 
+import msgspec
 import pytest
-from playwright.async_api import Browser, async_playwright
+from playwright.async_api import Browser, StorageState, async_playwright
 
+from contracts.desired_state import Model, Pool, Replica
+from contracts.generation import Tier
 from tests.console.pages import OPERATORS_HOME, Console, seen_by
-from tests.deployment import ROOT, Deployment, deployment, fake_fleet
-from tests.fakes.process import fake_engine
+from tests.deployment import ROOT, Deployment, deployment
+from tests.fakes.process import FakeEngineProcess, fake_engine
 
 TOKEN = "deployment-token-of-the-console"
 CHAT_TOKENIZER = str(ROOT / "models" / "slipstream-chat")
@@ -46,28 +50,70 @@ async def browser(chromium: str) -> AsyncIterator[Browser]:
 
 @contextlib.asynccontextmanager
 async def serving(fleet: Mapping[str, str]) -> AsyncIterator[Deployment]:
-    """A gateway, a worker and a router in front of that fleet, whose engines know TOKEN."""
-    async with deployment(environment={**fleet, "SLIPSTREAM_SLO__ROLL_UP_EVERY_S": "2"}, token=TOKEN) as running:
+    """A gateway, a worker and a router in front of that fleet, whose engines know TOKEN. Its webhooks may go to this
+    machine."""
+    environment = {
+        **fleet,
+        "SLIPSTREAM_SLO__ROLL_UP_EVERY_S": "2",
+        "SLIPSTREAM_GATEWAY__ADMIN__WEBHOOKS__ALLOW_PRIVATE_ADDRESSES": "true",
+    }
+    async with deployment(environment=environment, token=TOKEN) as running:
         yield running
 
 
-@pytest.fixture(scope="module")
-async def deployed(chromium: str) -> AsyncIterator[Deployment]:
-    """In front of a fake engine that serves `fake`. Of one module: tests change the fleet."""
-    async with (
-        fake_engine(token=TOKEN) as engine,
-        serving(fake_fleet(engine.url, tokenizer=CHAT_TOKENIZER, context_tokens=20_000, max_adapters=4)) as running,
-    ):
-        yield running
+class Engines(NamedTuple):
+    """The fake engines of the shared deployment."""
+
+    fake: FakeEngineProcess
+    """Of the pool and the model `fake`."""
+    pair: tuple[FakeEngineProcess, FakeEngineProcess]
+    """`pair-0` and `pair-1`, of the pool and the model `pair`."""
+    play: FakeEngineProcess
+    """Of the pool `play` with the models `play-chat` and `play-code`."""
 
 
-@pytest.fixture(scope="module")
-async def owner(browser: Browser, deployed: Deployment) -> AsyncIterator[Console]:
-    """The first account, made by the link of the first start."""
-    link = LINK.search(deployed.output)
-    assert link is not None, deployed.output
+@pytest.fixture(scope="session")
+async def fakes(chromium: str) -> AsyncIterator[Engines]:
+    """Tests leave them as they were."""
     async with contextlib.AsyncExitStack() as stack:
-        console = await stack.enter_async_context(seen_by(browser, deployed.url))
+        made = [await stack.enter_async_context(fake_engine(token=TOKEN)) for _ in range(4)]
+        yield Engines(made[0], (made[1], made[2]), made[3])
+
+
+@pytest.fixture(scope="session")
+async def deployed(fakes: Engines) -> AsyncIterator[Deployment]:
+    """Tests that change the fleet change what nobody else looks at, or restore it; organizations are their own."""
+    context: dict[str, Any] = {"context_tokens": 20_000, "tokenizer": CHAT_TOKENIZER}
+    models = [
+        Model("fake", Tier.CHAT, "fake", **context),
+        Model("pair", Tier.CHAT, "pair", engine_model="fake", **context),
+        Model("play-chat", Tier.CHAT, "play", engine_model="fake", **context),
+        Model("play-code", Tier.AUTOCOMPLETE, "play", 4_096, engine_model="fake"),
+    ]
+    pair = tuple(Replica(f"pair-{number}", engine.url) for number, engine in enumerate(fakes.pair))
+    pools = [
+        Pool("fake", "sglang", (Replica("fake-0", fakes.fake.url),), 1_000, max_adapters=4),
+        Pool("pair", "sglang", pair, 1_000),
+        Pool("play", "sglang", (Replica("play-0", fakes.play.url),), 1_000),
+    ]
+    async with serving(fleet_of(models, pools)) as running:
+        yield running
+
+
+def fleet_of(models: list[Model], pools: list[Pool]) -> dict[str, str]:
+    """Environment that makes them the fleet."""
+    return {
+        "SLIPSTREAM_MODELS": msgspec.json.encode(models).decode(),
+        "SLIPSTREAM_POOLS": msgspec.json.encode(pools).decode(),
+    }
+
+
+@contextlib.asynccontextmanager
+async def first_owner(browser: Browser, running: Deployment) -> AsyncIterator[Console]:
+    """The first account, made by the link of the first start."""
+    link = LINK.search(running.output)
+    assert link is not None, running.output
+    async with seen_by(browser, running.url) as console:
         page = console.page
         await page.goto(link.group())
         await page.get_by_label("Email").fill(EMAIL)
@@ -79,6 +125,21 @@ async def owner(browser: Browser, deployed: Deployment) -> AsyncIterator[Console
         yield console
 
 
+@pytest.fixture(scope="session")
+async def _signed_in(browser: Browser, deployed: Deployment) -> AsyncIterator[StorageState]:
+    """What a browser keeps of the first account."""
+    async with first_owner(browser, deployed) as console:
+        yield await console.page.context.storage_state()
+
+
+@pytest.fixture(scope="module")
+async def owner(browser: Browser, deployed: Deployment, _signed_in: StorageState) -> AsyncIterator[Console]:
+    """The first account, in a window of this module's own."""
+    async with seen_by(browser, deployed.url, kept=_signed_in) as console:
+        await console.go("/operations")
+        yield console
+
+
 def pytest_itemcollected(item: pytest.Item) -> None:
     """What needs a browser needs more than the gate has. A browser, a deployment and axe on a busy machine take longer
     than other tests: what hangs is ended later."""
@@ -87,3 +148,5 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     item.add_marker(pytest.mark.system)
     if item.get_closest_marker("timeout") is None:
         item.add_marker(pytest.mark.timeout(400))
+    if "deployed" in getattr(item, "fixturenames", ()):
+        item.add_marker(pytest.mark.xdist_group("console"))

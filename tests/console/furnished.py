@@ -26,8 +26,8 @@ from tests.diagnosis.traffic import CHANGES, rows
 from tests.gateway.diagnosis.stored_traffic import organization as tenant_of_traffic
 from tests.gateway.diagnosis.stored_traffic import store
 from tests.rollout.traffic import Load, history
+from tests.waiting import eventually
 
-GUARD_S = 90
 PROMPT = "You answer in one sentence. How long is a piece of string? " * 4
 MEMBERS = (("Grace", "admin"), ("Linus", "developer"), ("Margaret", "billing"))
 DELIVERIES = """
@@ -125,21 +125,17 @@ async def _quality(owner: Console, deployed: Deployment, database: asyncpg.Conne
     stages = {"stages": [0.25, 0.5, 1.0], "margins": {"least_units": [2_000, 3_000]}}
     release = UUID((await made(owner, "/releases", {"model": "m", "candidate_pool": "new", **stages}))["id"])
     load = Load()
-    await _until_running(database, release)
+
+    async def runs() -> bool:
+        found = await releases.locked(database, release)
+        return found is not None and found.state is State.RUNNING
+
+    await eventually(runs)
     for _ in range(3):
         found = await releases.locked(database, release)
         assert found is not None
         assert await load.serve(database, found, 120) > 0
     return {"releaseId": str(release), "comparisonId": str(comparison), "runId": str(run)}
-
-
-async def _until_running(database: asyncpg.Connection, release: UUID) -> None:
-    async with asyncio.timeout(GUARD_S):
-        while True:
-            found = await releases.locked(database, release)
-            if found is not None and found.state is State.RUNNING:
-                return
-            await asyncio.sleep(0.1)
 
 
 async def _slow(database: asyncpg.Connection, organization: UUID) -> None:

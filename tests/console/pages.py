@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import re
@@ -11,15 +10,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from playwright.async_api import Browser, Expect, Page
+from playwright.async_api import Browser, Expect, Page, StorageState
 
 from tests.deployment import ROOT
+from tests.waiting import eventually
 
 AXE = ROOT / "console" / "node_modules" / "axe-core" / "axe.min.js"
-GUARD_S = 30
+GUARD_S = 60
+"""Of every wait for a page. A guard, not a measure: pages ask again every five seconds."""
 expect = Expect()
-"""With a guard, not a measure: pages ask again every five seconds, as long as Playwright waits by default."""
-expect.set_options(timeout=60_000)
+expect.set_options(timeout=1_000 * GUARD_S)
 Theme = Literal["light", "dark"]
 THEMES: tuple[Theme, ...] = ("light", "dark")
 GRAVE = ("serious", "critical")
@@ -58,13 +58,11 @@ class Console:
     async def settled(self) -> None:
         """Until the page has a heading and no skeleton."""
         await self.page.get_by_role("heading", level=1).wait_for()
-        await expect(self.page.locator(".skeleton")).to_have_count(0, timeout=1_000 * GUARD_S)
+        await expect(self.page.locator(".skeleton")).to_have_count(0)
 
     async def until(self, predicate: str, argument: object) -> None:
         """Until an asynchronous function holds. `wait_for_function` takes any promise for true."""
-        async with asyncio.timeout(GUARD_S):
-            while not await self.page.evaluate(predicate, argument):  # noqa: ASYNC110  another process' state
-                await asyncio.sleep(0.02)
+        await eventually(lambda: self.page.evaluate(predicate, argument), GUARD_S)
 
     async def heading(self) -> str:
         """The page's."""
@@ -126,10 +124,14 @@ def file_name(name: str) -> str:
 
 
 @contextlib.asynccontextmanager
-async def seen_by(browser: Browser, url: str, *, width: int = 1360, height: int = 860) -> AsyncIterator[Console]:
-    """A window of its own: cookies and storage are its own too."""
-    context = await browser.new_context(viewport={"width": width, "height": height}, reduced_motion="reduce")
-    context.set_default_timeout(15_000)
+async def seen_by(
+    browser: Browser, url: str, *, width: int = 1360, height: int = 860, kept: StorageState | None = None
+) -> AsyncIterator[Console]:
+    """A window of its own: cookies and storage are its own too. kept: what they are at first."""
+    context = await browser.new_context(
+        viewport={"width": width, "height": height}, reduced_motion="reduce", storage_state=kept
+    )
+    context.set_default_timeout(1_000 * GUARD_S)
     page = await context.new_page()
     console = Console(page, url)
     page.on("console", lambda each: console.complaints.append(each.text) if each.type == "error" else None)

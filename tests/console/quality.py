@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
+from collections.abc import AsyncIterator
 from uuid import UUID
 
 import asyncpg
@@ -14,7 +16,7 @@ from contracts.generation import Tier
 from evals.gate import PairedItem, SliceRule, judge
 from gateway.db.engine import lazy_pool
 from gateway.desired import edits
-from gateway.desired.revision import write
+from gateway.desired.revision import newest, write
 from gateway.evals import store as evals_store
 from tests.gateway.shadow.pairs import SAME, pair, project, store_on, texts
 
@@ -54,6 +56,16 @@ async def put_candidate(database: asyncpg.Connection, old_url: str, new_url: str
 
     async with database.transaction():
         await write(database, edit, actor="tests", action="put")
+
+
+@contextlib.asynccontextmanager
+async def candidate(database: asyncpg.Connection, old_url: str, new_url: str) -> AsyncIterator[None]:
+    """The same, and in the end the fleet as it was."""
+    before = (await newest(database)).state
+    await put_candidate(database, old_url, new_url)
+    yield
+    async with database.transaction():
+        await write(database, lambda _: before, actor="tests", action="put")
 
 
 async def put_comparisons(database: asyncpg.Connection, seed: int = 7) -> list[UUID]:

@@ -11,34 +11,22 @@ from datetime import UTC, datetime, timedelta
 import aiohttp
 import pytest
 
-from tests.console.conftest import CHAT_TOKENIZER, TOKEN, serving
 from tests.console.pages import Console, expect, made
-from tests.deployment import Deployment, fake_fleet
-from tests.fakes.process import fake_engine
+from tests.deployment import Deployment
 from tests.gateway.admin.receiver import Receiver, receiver
 
 ADMIN_SECRET = re.compile(r"sk-slip-admin-[0-9A-Za-z]{38}")
 WEBHOOK_SECRET = re.compile(r"whsec_\S+")
 AUDITED = """
-SELECT action FROM gateway.audit_log WHERE actor_kind = 'member' AND split_part(action, '.', 1) = ANY($1) ORDER BY id
+SELECT action FROM gateway.audit_log
+ WHERE actor_kind = 'member' AND split_part(action, '.', 1) = ANY($1) AND id > $2 ORDER BY id
 """
-
-
-@pytest.fixture(scope="module")
-async def deployed(chromium: str) -> AsyncIterator[Deployment]:
-    """Whose webhooks may go to this machine."""
-    private = {"SLIPSTREAM_GATEWAY__ADMIN__WEBHOOKS__ALLOW_PRIVATE_ADDRESSES": "true"}
-    async with (
-        fake_engine(token=TOKEN) as engine,
-        serving({**fake_fleet(engine.url, tokenizer=CHAT_TOKENIZER), **private}) as running,
-    ):
-        yield running
 
 
 @pytest.fixture(scope="module")
 async def acme(owner: Console) -> str:
     """A new organization's id."""
-    return str((await made(owner, "/organizations", {"name": "acme"}))["id"])
+    return str((await made(owner, "/organizations", {"name": "administered"}))["id"])
 
 
 @pytest.fixture
@@ -48,10 +36,17 @@ async def customer() -> AsyncIterator[Receiver]:
         yield listening
 
 
-async def audited(deployed: Deployment, *subjects: str) -> list[str]:
-    """What was done in the console to things of these kinds, in order."""
+@pytest.fixture
+async def before(deployed: Deployment) -> int:
+    """The newest row of the audit log when the test began."""
     async with deployed.database() as database:
-        return [row["action"] for row in await database.fetch(AUDITED, list(subjects))]
+        return int(await database.fetchval("SELECT coalesce(max(id), 0) FROM gateway.audit_log"))
+
+
+async def audited(deployed: Deployment, before: int, *subjects: str) -> list[str]:
+    """What was done in the console since then to things of these kinds, in order."""
+    async with deployed.database() as database:
+        return [row["action"] for row in await database.fetch(AUDITED, list(subjects), before)]
 
 
 async def kept(owner: Console, secret: re.Pattern[str]) -> str:
@@ -65,7 +60,7 @@ async def kept(owner: Console, secret: re.Pattern[str]) -> str:
 
 
 async def test_a_webhook_is_made_tried_and_its_delivery_sent_again(
-    owner: Console, deployed: Deployment, acme: str, customer: Receiver
+    owner: Console, deployed: Deployment, acme: str, customer: Receiver, before: int
 ) -> None:
     page = owner.page
     await owner.go(f"/org/{acme}/webhooks")
@@ -99,17 +94,19 @@ async def test_a_webhook_is_made_tried_and_its_delivery_sent_again(
     await page.get_by_role("menuitem", name="Remove…").click()
     await dialog.get_by_role("button", name="Remove").click()
     await page.get_by_role("heading", name="Webhooks", level=1).wait_for()
-    assert await audited(deployed, "webhook", "delivery") == [
+    assert await audited(deployed, before, "webhook", "delivery") == [
         "webhook.create", "webhook.test", "delivery.retry", "webhook.delete"
     ]  # fmt: skip
 
 
-async def test_a_price_is_made_and_one_that_has_not_begun_is_removed(owner: Console, deployed: Deployment) -> None:
+async def test_a_price_is_made_and_one_that_has_not_begun_is_removed(
+    owner: Console, deployed: Deployment, before: int
+) -> None:
     page = owner.page
-    await owner.go("/prices?model=fake")
+    await owner.go("/prices?model=priced")
     await page.get_by_role("button", name="New price").first.click()
     dialog = page.get_by_role("dialog")
-    await dialog.get_by_label("Model").fill("fake")
+    await dialog.get_by_label("Model").fill("priced")
     await dialog.get_by_label("Input, of a million tokens", exact=True).fill("2.5")
     await dialog.get_by_label("Output, of a million tokens").fill("a dime")
     await dialog.get_by_text("An amount of at most six decimals.").wait_for()
@@ -123,22 +120,22 @@ async def test_a_price_is_made_and_one_that_has_not_begun_is_removed(owner: Cons
     told = [cell.strip().replace("\xa0", " ") for cell in cells[1:5]]
     assert told == ["2.50 USD", "0.25 USD", "2.50 USD", "10.00 USD"], "the cache's follow the input"
     year = datetime.now(UTC).year + 1
-    later = {"model": "fake", "input_micro": 1, "output_micro": 1, "valid_from": f"{year}-01-01T00:00:00Z"}
+    later = {"model": "priced", "input_micro": 1, "output_micro": 1, "valid_from": f"{year}-01-01T00:00:00Z"}
     planned = (await made(owner, "/prices", later))["version"]
-    await owner.go("/prices?model=fake")
-    await page.get_by_role("button", name=f"Actions for the price of fake, version {planned}").click()
+    await owner.go("/prices?model=priced")
+    await page.get_by_role("button", name=f"Actions for the price of priced, version {planned}").click()
     await page.get_by_role("menuitem", name="Remove…").click()
     await dialog.get_by_role("button", name="Remove").click()
     await expect(rows).to_have_count(1)
     async with deployed.database() as database:
-        [row] = await database.fetch("SELECT * FROM gateway.prices WHERE model = 'fake'")
+        [row] = await database.fetch("SELECT * FROM gateway.prices WHERE model = 'priced'")
     assert (row["input_micro"], row["output_micro"]) == (2_500_000, 10_000_000)
     assert row["valid_until"] is None, "it goes on"
     await expect(rows.first.get_by_role("cell").nth(6)).to_have_text("further notice")
-    assert await audited(deployed, "price") == ["price.create", "price.create", "price.delete", "price.update"]
+    assert await audited(deployed, before, "price") == ["price.create", "price.create", "price.delete", "price.update"]
 
 
-async def test_a_price_is_ended(owner: Console, deployed: Deployment) -> None:
+async def test_a_price_is_ended(owner: Console, deployed: Deployment, before: int) -> None:
     page = owner.page
     await made(owner, "/prices", {"model": "ended", "input_micro": 1, "output_micro": 1})
     await owner.go("/prices?model=ended")
@@ -150,7 +147,7 @@ async def test_a_price_is_ended(owner: Console, deployed: Deployment) -> None:
     async with deployed.database() as database:
         ends = await database.fetchval("SELECT valid_until FROM gateway.prices WHERE model = 'ended'")
     assert ends > datetime.now(UTC), "gateways know of it before it ends"
-    assert (await audited(deployed, "price"))[-1] == "price.update"
+    assert (await audited(deployed, before, "price"))[-1] == "price.update"
 
 
 async def test_a_price_with_a_successor_is_ended_before_that_one_begins(owner: Console, deployed: Deployment) -> None:
@@ -185,7 +182,7 @@ async def status_of(url: str, secret: str) -> int:
 
 
 async def test_a_service_account_has_admin_keys_that_are_rotated_and_revoked(
-    owner: Console, deployed: Deployment, acme: str
+    owner: Console, deployed: Deployment, acme: str, before: int
 ) -> None:
     page = owner.page
     await owner.go(f"/org/{acme}/service-accounts")
@@ -231,7 +228,7 @@ async def test_a_service_account_has_admin_keys_that_are_rotated_and_revoked(
     await page.get_by_role("menuitem", name="Remove…").click()
     await dialog.get_by_role("button", name="Remove").click()
     await page.get_by_role("heading", name="No service accounts").wait_for()
-    assert await audited(deployed, "service_account", "admin_key") == [
+    assert await audited(deployed, before, "service_account", "admin_key") == [
         "service_account.create", "service_account.update", "admin_key.create", "admin_key.rotate", "admin_key.revoke",
         "service_account.update", "service_account.delete",
     ]  # fmt: skip

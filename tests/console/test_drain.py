@@ -5,42 +5,31 @@ until it is given requests again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import aiohttp
 import pytest
 from playwright.async_api import Locator
 
-from tests.console.conftest import CHAT_TOKENIZER, TOKEN, serving
+from tests.console.conftest import Engines
 from tests.console.pages import Console, expect
-from tests.deployment import Deployment, fake_fleet
+from tests.deployment import Deployment
 from tests.fakes.chunks import answer_text
-from tests.fakes.process import FakeEngineProcess, fake_engine
+from tests.fakes.process import FakeEngineProcess
+from tests.waiting import GUARD_S
 
-Engines = tuple[FakeEngineProcess, FakeEngineProcess]
+Pair = tuple[FakeEngineProcess, FakeEngineProcess]
 REQUESTS = 12
-SECONDS = 60
-"""A guard, not a measure."""
 
 
-@pytest.fixture(scope="module")
-async def engines(chromium: str) -> AsyncIterator[Engines]:
-    """`fake-0` and `fake-1`."""
-    async with fake_engine(token=TOKEN) as one, fake_engine(token=TOKEN) as other:
-        yield one, other
-
-
-@pytest.fixture(scope="module")
-async def deployed(engines: Engines) -> AsyncIterator[Deployment]:
-    """One pool of both."""
-    urls = [engine.url for engine in engines]
-    async with serving(fake_fleet(*urls, tokenizer=CHAT_TOKENIZER, context_tokens=20_000)) as running:
-        yield running
+@pytest.fixture
+def engines(fakes: Engines) -> Pair:
+    """`pair-0` and `pair-1`."""
+    return fakes.pair
 
 
 async def ask(deployed: Deployment, text: str) -> str:
     """A request's answer, which is 200."""
-    body = {"model": "fake", "messages": [{"role": "user", "content": text}], "max_tokens": 8}
+    body = {"model": "pair", "messages": [{"role": "user", "content": text}], "max_tokens": 8}
     headers = {"Authorization": f"Bearer {deployed.key}"}
     async with (
         aiohttp.ClientSession(headers=headers) as http,
@@ -51,16 +40,16 @@ async def ask(deployed: Deployment, text: str) -> str:
         return str(told["choices"][0]["message"]["content"])
 
 
-async def counts(engines: Engines) -> list[int]:
+async def counts(engines: Pair) -> list[int]:
     """Requests of clients that each got."""
     return [len(await engine.recorded()) for engine in engines]
 
 
-async def begun_on(deployed: Deployment, engines: Engines, place: int) -> asyncio.Task[str]:
+async def begun_on(deployed: Deployment, engines: Pair, place: int) -> asyncio.Task[str]:
     """A request that this engine was given, which may still run. Ever other prompts are asked until it is: one prompt
     may stay where its prefix is kept."""
     before, number = (await counts(engines))[place], 0
-    async with asyncio.timeout(SECONDS):
+    async with asyncio.timeout(GUARD_S):
         while True:
             task = asyncio.create_task(ask(deployed, f"{number} is a number"))
             while not task.done():
@@ -78,18 +67,18 @@ async def weigh(row: Locator, action: str) -> None:
     await row.get_by_role("button", name=action).click()
     dialog = row.page.get_by_role("dialog")
     if action == "Drain":
-        await expect(dialog.get_by_text("1 other replica of fake can serve.")).to_be_visible()
+        await expect(dialog.get_by_text("1 other replica of pair can serve.")).to_be_visible()
     await dialog.get_by_role("button", name=action).click()
     await dialog.wait_for(state="hidden")
 
 
 async def test_the_other_replica_answers_while_one_is_drained(
-    owner: Console, deployed: Deployment, engines: Engines
+    owner: Console, deployed: Deployment, engines: Pair
 ) -> None:
     for place in (0, 1):
         await (await begun_on(deployed, engines, place))
     await owner.go("/operations/fleet")
-    row = owner.page.get_by_role("region", name="Replicas of fake").get_by_role("row", name="fake-0")
+    row = owner.page.get_by_role("region", name="Replicas of pair").get_by_role("row", name="pair-0")
     await engines[0].control(hang_after_tokens=3)
     running = await begun_on(deployed, engines, 0)
     await weigh(row, "Drain")

@@ -6,23 +6,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
 from playwright.async_api import Browser
 
 from gateway.tenants.roles import Role
-from tests.console.administered import people_of, window_of
+from tests.console.administered import administered, window_of
 from tests.console.pages import expect, made
-from tests.deployment import Deployment
 from tests.gateway.admin.examples import things_of
 from tests.gateway.admin.people import People
 
 
 @pytest.fixture(scope="module")
-async def people(deployed: Deployment) -> AsyncIterator[People]:
-    """Of a deployment with one thing of every kind."""
-    async with people_of(deployed) as there:
+async def people(
+    postgres_server: Path, _migrated_template: str, valkey_url: str, chromium: str
+) -> AsyncIterator[People]:
+    """With one thing of every kind."""
+    async with administered(postgres_server, _migrated_template, valkey_url, "test_console_rights") as there:
         yield there
 
 

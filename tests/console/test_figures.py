@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import csv
 import re
 from collections import Counter, defaultdict
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 from uuid import UUID
 
-import aiohttp
 import asyncpg
 import msgspec
 import pytest
-from playwright.async_api import Page
+from playwright.async_api import Browser, Page
 
 from contracts.errors import Overloaded
 from contracts.length_class import length_class
@@ -23,8 +26,13 @@ from contracts.objectives import OBJECTIVES
 from gateway.desired import edits
 from gateway.desired.revision import write
 from gateway.metering.journal.request_id import mint
+from gateway.metering.ledger.rollup import roll_up as roll_up_usage
 from gateway.prefixes.rollup import roll_up as roll_up_prefixes
+from gateway.slo.adoption import adopt
 from gateway.slo.judgement import TraceRow, failed, judge
+from gateway.slo.rollup import roll_up as roll_up_slo
+from gateway.tenants.roles import Role
+from tests.console.administered import administered, url_of, window_of
 from tests.console.figures import (
     APART,
     BILLED,
@@ -39,32 +47,57 @@ from tests.console.figures import (
     sums,
     tenant,
 )
-from tests.console.pages import Console, expect, made
+from tests.console.pages import Console, expect
 from tests.console.quality import put_windows
-from tests.deployment import Deployment
+from tests.gateway.admin.people import People
 
 COLUMNS = ("requests", "prompt_tokens", "cached_tokens", "completion_tokens")
-UNTIL_ADDED_UP_MS = 30_000
 TRACE = """
 INSERT INTO gateway.request_traces (request_id, organization_id, status, error_code, phases_ms, tier, model, pool,
        attempts, prompt_tokens, cached_tokens, completion_tokens, total_ms, ttft_ms, tpot_ms, itl_max_ms, service_class)
-VALUES ($1, $2, $3, $4, '{}', $5, 'fake', 'fake', 1, $6, 0, 10, $7, $8, $9, $10, $11)
+VALUES ($1, $2, $3, $4, '{}', $5, 'wide', 'one', 1, $6, 0, 10, $7, $8, $9, $10, $11)
 """
 PRICE = 3.6
 """Of a replica-hour."""
 
 
+@dataclass(frozen=True)
+class Books:
+    """The database of a gateway that has neither router nor worker: what a worker adds up is added up here."""
+
+    people: People
+    database_url: str
+
+    @contextlib.asynccontextmanager
+    async def database(self) -> AsyncIterator[asyncpg.Connection[Any]]:
+        """One connection for all."""
+        yield self.people.database
+
+
 @pytest.fixture(scope="module")
-async def counted(owner: Console, deployed: Deployment) -> UUID:
-    """An organization whose week the worker has added up."""
-    async with deployed.database() as database:
+async def books(postgres_server: Path, _migrated_template: str, valkey_url: str, chromium: str) -> AsyncIterator[Books]:
+    name = "test_console_figures"
+    async with administered(postgres_server, _migrated_template, valkey_url, name) as there:
+        yield Books(there, url_of(postgres_server, name))
+
+
+@pytest.fixture(scope="module")
+async def owner(browser: Browser, books: Books) -> AsyncIterator[Console]:
+    """Who runs the deployment."""
+    async with window_of(browser, books.people, await books.people.principal("operator", Role.OWNER)) as console:
+        yield console
+
+
+@pytest.fixture(scope="module")
+async def counted(books: Books) -> UUID:
+    """An organization whose weeks are added up."""
+    async with books.database() as database:
         organization = await tenant(database)
         billed = await database.fetchval(
             "SELECT count(*) FROM gateway.usage_events WHERE organization_id = $1 AND billed", organization
         )
-    await owner.go(f"/org/{organization}/usage?period=90d")
-    await expect(figure(owner.page, "Requests")).to_have_text(f"{billed:,}", timeout=UNTIL_ADDED_UP_MS)
     assert 0 < billed < ROWS
+    await asyncio.to_thread(roll_up_usage, books.database_url)
     return organization
 
 
@@ -86,13 +119,11 @@ async def asked_period(owner: Console, path: str) -> tuple[datetime, datetime]:
 
 @pytest.mark.parametrize("period", ["24h", "7d", "30d", "month", "90d"])
 @pytest.mark.parametrize("by", list(GROUPS))
-async def test_usage_equals_the_ledger(
-    owner: Console, deployed: Deployment, counted: UUID, by: str, period: str
-) -> None:
+async def test_usage_equals_the_ledger(owner: Console, books: Books, counted: UUID, by: str, period: str) -> None:
     page = owner.page
     grouped = "" if by == "all" else f"&by={by}"
     start, end = await asked_period(owner, f"/org/{counted}/usage?period={period}{grouped}")
-    async with deployed.database() as database:
+    async with books.database() as database:
         expected = await sums(database, counted, by, start, end)
         [whole] = (await sums(database, counted, "all", start, end)).values()
     rows = page.get_by_role("table", name="Usage by group").locator("tbody tr")
@@ -114,12 +145,10 @@ async def test_usage_equals_the_ledger(
     assert await figure(page, "Input from the cache").inner_text() == f"{share * 100:.1f} %"
 
 
-async def test_a_filter_and_the_period_before_equal_the_ledger(
-    owner: Console, deployed: Deployment, counted: UUID
-) -> None:
+async def test_a_filter_and_the_period_before_equal_the_ledger(owner: Console, books: Books, counted: UUID) -> None:
     page = owner.page
     start, end = await asked_period(owner, f"/org/{counted}/usage?period=7d&by=model&figure=requests&compare=true")
-    async with deployed.database() as database:
+    async with books.database() as database:
         now = await sums(database, counted, "model", start, end)
         before = await sums(database, counted, "model", start - (end - start), start)
     for name, of in now.items():
@@ -132,13 +161,13 @@ async def test_a_filter_and_the_period_before_equal_the_ledger(
     assert await figure(page, "Requests").inner_text() == f"{now['counted-wide']['requests']:,}"
 
 
-async def test_what_is_downloaded_equals_the_ledger(owner: Console, deployed: Deployment, counted: UUID) -> None:
+async def test_what_is_downloaded_equals_the_ledger(owner: Console, books: Books, counted: UUID) -> None:
     page = owner.page
     start, end = await asked_period(owner, f"/org/{counted}/usage?period=30d&by=key")
     async with page.expect_download() as caught:
         await page.get_by_role("button", name="CSV").click()
     lines = list(csv.DictReader((await (await caught.value).path()).read_text().splitlines()))
-    async with deployed.database() as database:
+    async with books.database() as database:
         expected = await sums(database, counted, "key", start, end)
     assert {line["key"]: [int(line[column]) for column in COLUMNS] for line in lines} == {
         name: [of[column] for column in COLUMNS] for name, of in expected.items()
@@ -148,12 +177,12 @@ async def test_what_is_downloaded_equals_the_ledger(owner: Console, deployed: De
         assert round(float(line["amount"]) * 1e6) == expected[line["key"]]["amount_micro"]
 
 
-async def test_the_invoice_equals_the_ledger(owner: Console, deployed: Deployment, counted: UUID) -> None:
+async def test_the_invoice_equals_the_ledger(owner: Console, books: Books, counted: UUID) -> None:
     page = owner.page
     begin = datetime.now(UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     month = f"{begin:%Y-%m}"
     await owner.go(f"/org/{counted}/invoices?month={month}")
-    async with deployed.database() as database:
+    async with books.database() as database:
         [whole] = (await sums(database, counted, "all", begin, begin + timedelta(days=32))).values()
         by_key = await sums(database, counted, "key", begin, begin + timedelta(days=32))
     assert await figure(page, "Amount").inner_text() == money(whole["amount_micro"])
@@ -166,9 +195,9 @@ async def test_the_invoice_equals_the_ledger(owner: Console, deployed: Deploymen
     assert requests == {name: of["requests"] for name, of in by_key.items()}
 
 
-async def test_a_tenants_overview_equals_the_ledger(owner: Console, deployed: Deployment, counted: UUID) -> None:
+async def test_a_tenants_overview_equals_the_ledger(owner: Console, books: Books, counted: UUID) -> None:
     start, end = await asked_period(owner, f"/org/{counted}")
-    async with deployed.database() as database:
+    async with books.database() as database:
         [whole] = (await sums(database, counted, "all", start, end)).values()
     page = owner.page
     assert await figure(page, "Requests").inner_text() == f"{whole['requests']:,}"
@@ -178,11 +207,11 @@ async def test_a_tenants_overview_equals_the_ledger(owner: Console, deployed: De
 
 
 async def test_what_a_chart_tells_under_the_pointer_equals_the_ledger(
-    owner: Console, deployed: Deployment, counted: UUID
+    owner: Console, books: Books, counted: UUID
 ) -> None:
     page = owner.page
     start, end = await asked_period(owner, f"/org/{counted}/usage?period=7d&by=model&figure=requests")
-    async with deployed.database() as database:
+    async with books.database() as database:
         rows = await database.fetch(BY_DAY, counted, start, end)
     expected: dict[str, dict[str, str]] = defaultdict(dict)
     for row in rows:
@@ -198,40 +227,10 @@ async def test_what_a_chart_tells_under_the_pointer_equals_the_ledger(
     assert told == expected
 
 
-async def test_limits_counters_equal_the_ledger(owner: Console, deployed: Deployment) -> None:
-    organization = (await made(owner, "/organizations", {"name": "limited"}))["id"]
-    project = (await made(owner, f"/organizations/{organization}/projects", {"name": "backend"}))["id"]
-    key = await made(owner, f"/projects/{project}/keys", {"name": "staging"})
-    price = {"model": "fake", "input_micro": 2_500_000, "output_micro": 10_000_000}
-    await made(owner, "/prices", price)
-    limits = {"tokens_per_day": 1_000_000, "money_micro_per_month": 5_000_000}
-    await made(owner, f"/projects/{project}/limits/all", limits, "PUT")
-    body = {"model": "fake", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 8}
-    ids = []
-    async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {key['secret']}"}) as http:
-        for _ in range(3):
-            async with http.post(f"{deployed.url}/v1/chat/completions", json=body) as answer:
-                assert answer.status == 200, await answer.text()
-                await answer.read()
-                ids.append(answer.headers["x-request-id"])
-    rows = await deployed.ledger(*ids)
-    tokens = sum(row["prompt_tokens"] + row["completion_tokens"] for row in rows)
-    spent = sum(row["amount_micro"] for row in rows)
-    assert tokens > 0
-    assert spent > 0
-    page = owner.page
-    await owner.go(f"/org/{organization}/limits?project={project}")
-    card = page.locator("section.card", has=page.get_by_role("heading", name="Of the project"))
-    for label, used, limit in (
-        ("Tokens per day", f"{tokens:,}", "1,000,000"), ("Budget per month", money(spent), money(5_000_000)),
-    ):  # fmt: skip
-        await expect(card.get_by_role("listitem").filter(has_text=label)).to_contain_text(f"{used} of {limit} (")
-
-
-async def test_shares_of_prefixes_equal_each_sample(owner: Console, deployed: Deployment, counted: UUID) -> None:
-    async with deployed.database() as database:
+async def test_shares_of_prefixes_equal_each_sample(owner: Console, books: Books, counted: UUID) -> None:
+    async with books.database() as database:
         await database.execute(PREFIX_SAMPLES, counted)
-        await asyncio.to_thread(roll_up_prefixes, deployed.database_url, sample_retention_days=30)
+        await asyncio.to_thread(roll_up_prefixes, books.database_url, sample_retention_days=30)
         rows = {row["model"]: row for row in await database.fetch(PREFIX_SHARES, counted)}
     whole = {name: sum(int(row[name]) for row in rows.values()) for name in (*COLUMNS[:3], "reusable_tokens")}
     page = owner.page
@@ -251,8 +250,8 @@ async def test_shares_of_prefixes_equal_each_sample(owner: Console, deployed: De
         ]  # fmt: skip
 
 
-async def test_reconciliation_adds_up_its_windows(owner: Console, deployed: Deployment) -> None:
-    async with deployed.database() as database:
+async def test_reconciliation_adds_up_its_windows(owner: Console, books: Books) -> None:
+    async with books.database() as database:
         await put_windows(database)
         engines = ["old-0", "new-0"]
         whole, *each = [await database.fetchrow(APART, name) for name in ("", *engines)]
@@ -273,7 +272,7 @@ async def test_reconciliation_adds_up_its_windows(owner: Console, deployed: Depl
 
 
 async def test_objectives_and_the_deployment_equal_what_became_of_each_request(
-    owner: Console, deployed: Deployment, counted: UUID
+    owner: Console, books: Books, counted: UUID
 ) -> None:
     """Judged one by one by the plain rules; half an hour of requests that keep and break each promise."""
     at = datetime.now(UTC) - timedelta(minutes=45)
@@ -282,7 +281,7 @@ async def test_objectives_and_the_deployment_equal_what_became_of_each_request(
     became: Counter[str] = Counter()
     by_hour: dict[str, Counter[str]] = defaultdict(Counter)
     good_tokens = 0
-    async with deployed.database() as database:
+    async with books.database() as database:
         await database.execute("DELETE FROM gateway.request_traces")
         for table in ("slo_minutes", "slo_hours", "serving_minutes", "serving_hours"):
             await database.execute(f"DELETE FROM gateway.{table}")
@@ -324,6 +323,8 @@ async def test_objectives_and_the_deployment_equal_what_became_of_each_request(
                 each["failed"] += failed(row)
                 each["shed"] += code == Overloaded.code
                 each["limited"] += status == 429
+        await adopt(database, OBJECTIVES)
+    await asyncio.to_thread(roll_up_slo, books.database_url, trace_retention_days=30)
     page = owner.page
     assert 0 < sum(kept.values()) < sum(of.values()) < 400
     await owner.go("/operations/slo?period=24h")
@@ -333,7 +334,7 @@ async def test_objectives_and_the_deployment_equal_what_became_of_each_request(
             "row", name=re.compile(f"^{objective.tier}, {objective.length} prompts")
         )
         cell = line.get_by_role("cell").nth(2)
-        await expect(cell).to_contain_text(f"{of[key]:,} requests", timeout=UNTIL_ADDED_UP_MS)
+        await expect(cell).to_contain_text(f"{of[key]:,} requests")
         assert (await cell.inner_text()).startswith(f"{kept[key] / of[key] * 100:.2f} %"), (key, kept[key], of[key])
         left = 1 - (1 - kept[key] / of[key]) / (1 - objective.target)
         assert (await line.get_by_role("cell").nth(3).inner_text()).split("\n")[0] == f"{left * 100:.0f} %"
@@ -341,7 +342,7 @@ async def test_objectives_and_the_deployment_equal_what_became_of_each_request(
     for name in ("failed by us", "shed", "limited"):
         assert await figure(page, name.capitalize()).inner_text() == short(became[name.split()[0]])
     await expect_cost_of_the_pool(page, at - timedelta(minutes=15), good_tokens)
-    await expect_the_deployments_page(owner, deployed, became, by_hour)
+    await expect_the_deployments_page(owner, books, became, by_hour)
     for objective in OBJECTIVES:
         key = objective.tier, objective.length
         line = page.get_by_role("table", name="Error budgets").get_by_role(
@@ -353,12 +354,12 @@ async def test_objectives_and_the_deployment_equal_what_became_of_each_request(
 
 
 async def price_of_pools(database: asyncpg.Connection, since: datetime) -> None:
-    """A price for the pool `fake`, as if it had been there since that moment."""
+    """A price for the pool `one`, as if it had been there since that moment."""
     async with database.transaction():
         await write(
             database,
             lambda state: edits.put_pool(
-                state, msgspec.structs.replace(edits.find_pool(state, "fake"), price_per_replica_hour=PRICE)
+                state, msgspec.structs.replace(edits.find_pool(state, "one"), price_per_replica_hour=PRICE)
             ),
             actor="tests",
             action="put",
@@ -371,7 +372,7 @@ async def price_of_pools(database: asyncpg.Connection, since: datetime) -> None:
 
 async def expect_cost_of_the_pool(page: Page, since: datetime, good_tokens: int) -> None:
     """One replica since that moment; the period ends when the page asked, which is between two looks at the clock."""
-    line = page.get_by_role("table", name="Cost of good tokens by pool").get_by_role("row", name=re.compile("^fake"))
+    line = page.get_by_role("table", name="Cost of good tokens by pool").get_by_role("row", name=re.compile("^one"))
     cells = await line.get_by_role("cell").all_inner_texts()
     most_h = (datetime.now(UTC) - since) / timedelta(hours=1)
     hours, cost, per_million = (float(cells[place].removesuffix("\xa0USD").replace(",", "")) for place in (1, 2, 4))
@@ -382,7 +383,7 @@ async def expect_cost_of_the_pool(page: Page, since: datetime, good_tokens: int)
 
 
 async def expect_the_deployments_page(
-    owner: Console, deployed: Deployment, became: Counter[str], by_hour: dict[str, Counter[str]]
+    owner: Console, books: Books, became: Counter[str], by_hour: dict[str, Counter[str]]
 ) -> None:
     """Its figures, the hours that its charts draw, and what was billed in these hours."""
     page = owner.page
@@ -392,10 +393,10 @@ async def expect_the_deployments_page(
     asked = parse_qs(urlsplit((await caught.value).url).query)
     start, end = (datetime.fromisoformat(asked[name][0]) for name in ("start", "end"))
     begin, past = start.replace(minute=0, second=0, microsecond=0), end + timedelta(hours=1, microseconds=-1)
-    async with deployed.database() as database:
+    async with books.database() as database:
         billed = await database.fetchval(BILLED, begin, past.replace(minute=0, second=0, microsecond=0))
     requests = became["requests"]
-    await expect(figure(page, "Requests")).to_contain_text(short(requests), timeout=UNTIL_ADDED_UP_MS)
+    await expect(figure(page, "Requests")).to_contain_text(short(requests))
     assert await figure(page, "Billed").inner_text() == f"{money(billed)} in whole hours"
     goodput = share(became["good"], became["counted"], 2)
     assert await figure(page, "Goodput").inner_text() == f"{goodput} of {short(became['counted'])}"

@@ -7,13 +7,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import NamedTuple
 
-import msgspec
 import pytest
 from playwright.async_api import Browser
 
 from contracts.desired_state import Model, Pool, Replica
 from contracts.generation import Tier
-from tests.console.conftest import CHAT_TOKENIZER, TOKEN, serving
+from tests.console.conftest import CHAT_TOKENIZER, TOKEN, first_owner, fleet_of, serving
 from tests.console.furnished import furnish
 from tests.console.gallery import KEPT, page_name, shown
 from tests.console.pages import Console, expect, seen_by
@@ -23,8 +22,6 @@ from tests.deployment import Deployment
 from tests.fakes.process import FakeEngineProcess, fake_engine
 
 MOST_BYTES = 8_000_000
-UNTIL_SHOWN_MS = 30_000
-"""A guard: totals are added up every few seconds, those of objectives every other."""
 ENTRY = ("/sign-in", "/welcome")
 
 
@@ -96,18 +93,21 @@ async def engines(chromium: str) -> AsyncIterator[list[FakeEngineProcess]]:
 
 
 @pytest.fixture(scope="module")
-async def deployed(engines: list[FakeEngineProcess]) -> AsyncIterator[Deployment]:
-    """Two replicas that serve a model for chat and one for completions."""
+async def shown_all(engines: list[FakeEngineProcess]) -> AsyncIterator[Deployment]:
+    """Two replicas that serve a model for chat and one for completions. Its pages show what the guide says and nothing
+    else, so that no other module's tests use it."""
     replicas = tuple(Replica(f"fake-{number}", each.url) for number, each in enumerate(engines))
     pool = Pool("fake", "sglang", replicas, 1_000, max_adapters=4, price_per_replica_hour=2.4)
     chat = Model("fake-chat", Tier.CHAT, "fake", 20_000, tokenizer=CHAT_TOKENIZER, engine_model="fake")
     code = Model("fake-code", Tier.AUTOCOMPLETE, "fake", 4_096, engine_model="fake")
-    fleet = {
-        "SLIPSTREAM_MODELS": msgspec.json.encode([chat, code]).decode(),
-        "SLIPSTREAM_POOLS": msgspec.json.encode([pool]).decode(),
-    }
-    async with serving(fleet) as running:
+    async with serving(fleet_of([chat, code], [pool])) as running:
         yield running
+
+
+@pytest.fixture(scope="module")
+async def owner(browser: Browser, shown_all: Deployment) -> AsyncIterator[Console]:
+    async with first_owner(browser, shown_all) as console:
+        yield console
 
 
 async def begin(owner: Console, secret: str, model: str) -> None:
@@ -141,9 +141,9 @@ async def lines_of(owner: Console) -> list[str]:
 
 @pytest.mark.timeout(900)
 async def test_every_page_shows_what_the_guide_says_and_is_usable_in_light_and_dark(
-    browser: Browser, owner: Console, deployed: Deployment, engines: list[FakeEngineProcess]
+    browser: Browser, owner: Console, shown_all: Deployment, engines: list[FakeEngineProcess]
 ) -> None:
-    ids = await furnish(owner, deployed)
+    ids = await furnish(owner, shown_all)
     places = addresses(ids) | {
         "/operations/requests/$requestId": f"/operations/requests/{ids['served']}",
     }
@@ -151,18 +151,18 @@ async def test_every_page_shows_what_the_guide_says_and_is_usable_in_light_and_d
     for route, view in VIEWS.items():
         await owner.go(places[route] + (f"?{view.search}".format_map(ids) if view.search else ""))
         if route == "/playground/chat":
-            await chat(owner, deployed.key)
+            await chat(owner, shown_all.key)
         if route == "/playground/autocomplete":
-            await complete(owner, deployed.key, engines)
+            await complete(owner, shown_all.key, engines)
         try:
             for text in view.shows:
                 found = owner.page.locator("main").get_by_text(text).locator("visible=true").first
-                await expect(found).to_be_visible(timeout=UNTIL_SHOWN_MS)
+                await expect(found).to_be_visible()
             await owner.expect_no_faults(page_name(route))
         except AssertionError as error:
             wrong.append(f"{route}: {str(error).partition('Aria snapshot')[0]}")
     assert not wrong, "\n".join(wrong)
-    async with seen_by(browser, deployed.url) as stranger:
+    async with seen_by(browser, shown_all.url) as stranger:
         await stranger.go("/sign-in")
         await stranger.expect_no_faults(page_name("/sign-in"))
 

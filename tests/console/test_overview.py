@@ -15,7 +15,6 @@ from tests.console.test_tenants import sign_in
 from tests.deployment import Deployment
 
 SENT = 6
-UNTIL_ADDED_UP_MS = 30_000
 TOTALS = """
 SELECT count(*) AS requests, sum(completion_tokens) AS completion_tokens, sum(prompt_tokens) AS prompt_tokens,
        sum(cached_tokens) AS cached_tokens,
@@ -106,7 +105,7 @@ async def test_figures_equal_the_rows(owner: Console, deployed: Deployment, sent
         "row", name=re.compile("chat fake fake")
     )
     count = part.get_by_role("cell").nth(3)
-    await expect(count).to_have_text(str(expected["requests"]), timeout=UNTIL_ADDED_UP_MS)
+    await expect(count).to_have_text(str(expected["requests"]))
     told = await figures(page, "By tier, model and pool", "chat fake fake")
     for measure, heading in (("ttft", "TTFT"), ("tpot", "TPOT")):
         for value, name in zip(expected[measure], ("p50", "p95", "p99"), strict=True):
@@ -129,13 +128,13 @@ async def test_an_open_overview_hears_of_news(owner: Console, deployed: Deployme
         "row", name=re.compile("chat fake fake")
     )
     now = (await totals(deployed))["requests"]
-    await expect(part.get_by_role("cell").nth(3)).to_have_text(str(now), timeout=UNTIL_ADDED_UP_MS)
+    await expect(part.get_by_role("cell").nth(3)).to_have_text(str(now))
     assert [each.partition("?")[2] for each in streams] == ["topics=slo,usage"]
 
 
 async def test_a_filter_is_in_the_address(owner: Console, sent: list[str]) -> None:
     page = owner.page
-    await owner.go("/operations")
+    await owner.go("/operations?model=fake")
     await page.get_by_label("Tier", exact=True).select_option("autocomplete")
     await page.wait_for_url(re.compile("tier=autocomplete"))
     await page.get_by_text("No requests in this period").wait_for()

@@ -15,7 +15,7 @@ from playwright.async_api import Browser, Locator
 from gateway.releases import store
 from tests.console.conftest import TOKEN
 from tests.console.pages import Console, expect, seen_by
-from tests.console.quality import put_candidate, put_comparisons, put_reviews, put_windows
+from tests.console.quality import candidate, put_comparisons, put_reviews, put_windows
 from tests.console.test_tenants import sign_in
 from tests.deployment import Deployment
 from tests.fakes.process import FakeEngineProcess, fake_engine
@@ -39,8 +39,7 @@ async def database(
     deployed: Deployment, pools: tuple[FakeEngineProcess, FakeEngineProcess]
 ) -> AsyncIterator[asyncpg.Connection]:
     """The deployment's, with a model `m` and a candidate for it."""
-    async with deployed.database() as connection:
-        await put_candidate(connection, *(engine.url for engine in pools))
+    async with deployed.database() as connection, candidate(connection, *(engine.url for engine in pools)):
         yield connection
 
 
@@ -109,7 +108,7 @@ async def test_a_release_is_started_watched_held_resumed_and_rolled_back(
     await expect(figure(owner, "State")).to_have_text("running")
     load = Load()
     await served(database, release, load, 120)
-    await page.get_by_role("heading", name="Candidate beside control").wait_for(timeout=60_000)
+    await page.get_by_role("heading", name="Candidate beside control").wait_for()
     await page.get_by_role("row", name=re.compile("harm Failures sessions with a fault")).wait_for()
     await served(database, release, load, 200)
     track = page.get_by_role("list", name="Stages")

@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 from playwright.async_api import Browser, Response, TimeoutError
 
 from gateway.tenants.roles import PERMISSIONS, Role
-from tests.console.administered import addressed, people_of, window_of
+from tests.console.administered import addressed, administered, people_of, window_of
 from tests.console.offered import OFFERED, offered, wrong
 from tests.console.pages import Console
 from tests.console.routes import addresses, routes
@@ -35,16 +36,31 @@ OF_TENANTS = {"/operations/requests/$requestId"}
 """Pages below /operations of which a tenant may read a part: its own request."""
 
 
+OF_THE_ROUTER = {
+    "/operations/fleet", "/operations/fleet/pools/$pool", "/operations/requests/$requestId",
+}  # fmt: skip
+"""Pages that ask the router: they need a whole deployment."""
+
+
 @pytest.fixture(scope="module")
-async def people(deployed: Deployment) -> AsyncIterator[People]:
-    """Of a deployment with one thing of every kind."""
-    async with people_of(deployed) as there:
+async def people(
+    postgres_server: Path, _migrated_template: str, valkey_url: str, chromium: str
+) -> AsyncIterator[People]:
+    """With one thing of every kind."""
+    async with administered(postgres_server, _migrated_template, valkey_url, "test_console_roles") as there:
         await there.database.execute(PRICE_IN_FORCE)
         yield there
 
 
-async def walked(console: Console, ids: dict[str, str], role: Role, *, operator: bool) -> tuple[set[str], list[str]]:
-    """Routes where something was refused for the role, and what failed otherwise."""
+@pytest.fixture(scope="module")
+async def everybody(deployed: Deployment) -> AsyncIterator[People]:
+    """Of a whole deployment."""
+    async with people_of(deployed) as there:
+        yield there
+
+
+async def walked(console: Console, places: dict[str, str], role: Role, *, operator: bool) -> tuple[set[str], list[str]]:
+    """Routes where something was refused for the role, and what failed otherwise. places: addresses by route."""
     refused: set[str] = set()
     failed: list[str] = []
     route = ""
@@ -56,7 +72,7 @@ async def walked(console: Console, ids: dict[str, str], role: Role, *, operator:
             failed.append(f"{route}: {response.status} {response.url}")
 
     console.page.on("response", heard)
-    for route, place in addresses(ids).items():
+    for route, place in places.items():
         try:
             await console.go(place)
         except TimeoutError:
@@ -75,20 +91,37 @@ async def test_every_page_is_shown_or_refused_and_offers_what_the_role_may(
     browser: Browser, people: People, whose: str, role: Role
 ) -> None:
     operator = whose == "operator"
-    ids = addressed(await things_of(people, whose))
+    places = addresses(addressed(await things_of(people, whose)))
+    places = {route: place for route, place in places.items() if route not in OF_THE_ROUTER}
     async with window_of(browser, people, await people.principal(whose, role)) as console:
-        refused, failed = await walked(console, ids, role, operator=operator)
+        refused, failed = await walked(console, places, role, operator=operator)
+        assert not failed, "\n".join(failed)
+        if operator:
+            assert refused == set() or role is not Role.OWNER
+        else:
+            of_deployment = {route for route in places if route.startswith("/operations")}
+            assert refused >= of_deployment, "a tenant is shown the deployment's"
+            assert refused <= of_deployment or role is not Role.OWNER
+        names = await console.page.get_by_role("navigation", name="Main").get_by_role("link").all_inner_texts()
+        assert operator or not {"Organizations", "Fleet", "Releases", "Deployment"} & set(names), "of the deployment"
+        assert await refused_where_led_to(console) == []
+
+
+@pytest.mark.parametrize(("whose", "role"), WALKS)
+async def test_what_the_router_tells_is_shown_or_refused_and_offers_what_the_role_may(
+    browser: Browser, everybody: People, whose: str, role: Role
+) -> None:
+    operator = whose == "operator"
+    places = addresses(addressed(await things_of(everybody, whose)))
+    places = {route: place for route, place in places.items() if route in OF_THE_ROUTER}
+    async with window_of(browser, everybody, await everybody.principal(whose, role)) as console:
+        refused, failed = await walked(console, places, role, operator=operator)
         assert not failed, "\n".join(failed)
         if operator:
             assert ("/operations/fleet" in refused) == ("fleet.read" not in permissions(role)), refused
             assert refused == set() or role is not Role.OWNER
         else:
-            of_deployment = {route for route in routes() if route.startswith("/operations")} - OF_TENANTS
-            assert refused >= of_deployment, "a tenant is shown the deployment's"
-            assert refused <= of_deployment | OF_TENANTS or role is not Role.OWNER
-        names = await console.page.get_by_role("navigation", name="Main").get_by_role("link").all_inner_texts()
-        assert operator or not {"Organizations", "Fleet", "Releases", "Deployment"} & set(names), "of the deployment"
-        assert await refused_where_led_to(console) == []
+            assert refused >= OF_THE_ROUTER - OF_TENANTS, "a tenant is shown the deployment's"
 
 
 async def refused_where_led_to(console: Console) -> list[str]:
