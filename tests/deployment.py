@@ -21,6 +21,7 @@ import msgspec
 
 from contracts.desired_state import Model, Pool, Replica
 from contracts.generation import Tier
+from tests.cluster_template import copy_cluster
 from tests.temporary import short_folder
 
 ROOT = Path(__file__).parents[1]
@@ -157,15 +158,18 @@ async def deployment(
     token: str | None = None,
     data: Path | None = None,
     on_disk: bool = False,
+    first: bool = False,
 ) -> AsyncIterator[Deployment]:
     """Start, wait until it is up, stop.
 
     token: what engines outside the deployment expect. data: keep this folder; None: a temporary one, removed at the
     end. on_disk: for what is measured, whose writes must cost what they cost a user; else it is in memory where there
-    is room.
+    is room. first: it makes its database itself, as a user's first start does.
     """
     folder = data or (Path(tempfile.mkdtemp(prefix="slip-up-")) if on_disk else short_folder("slip-up-"))
     folder.mkdir(exist_ok=True)
+    if not first and not (folder / "postgres").exists():
+        await copy_cluster(folder)
     if token is not None:
         for name in ("token", "engine.metrics.token"):  # the fake engines know one
             (folder / name).write_text(token)
