@@ -34,7 +34,8 @@ from router.tokens import RouterTokens
 from tests.engines.embedded.peft_folder import merge, write_adapter
 from tests.engines.embedded.tiny import finish, make_engine, request, text
 from tests.real_engine import RealEngine, ask, text_of
-from tests.router.fakes import GUARD_S, until
+from tests.router.fakes import GUARD_S
+from tests.waiting import eventually
 
 TOKENS = 4
 PROMPT = tuple(range(300, 340))
@@ -150,7 +151,7 @@ class AdaptedFleet:
         self._client.first_token(asked.request_id, 0.1, usage.cached_tokens)
         self._client.release(LeaseEnd(asked.request_id, Finish.COMPLETE, usage))
         records = self.router.dispatcher.records
-        await until(lambda: records.of(asked.request_id)[0].completion_tokens is not None)
+        await eventually(lambda: records.of(asked.request_id)[0].completion_tokens is not None)
         return Answer(text_of(events), usage, lease, records.of(asked.request_id)[0])
 
     async def _begin(self) -> None:
@@ -164,7 +165,9 @@ class AdaptedFleet:
         pool = Pool("pool", self._driver.name, replicas, max_adapters=self._most)
         self._client.publish(DesiredState(1, (model,), (pool,)))
         fleet = self.router.dispatcher.fleet
-        await until(lambda: len(fleet.replicas) == len(replicas) and all(one.usable for one in fleet.replicas.values()))
+        await eventually(
+            lambda: len(fleet.replicas) == len(replicas) and all(one.usable for one in fleet.replicas.values())
+        )
 
     async def _end(self) -> None:
         await self.loader.stop()

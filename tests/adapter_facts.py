@@ -27,7 +27,8 @@ from tests.adapted_engine import (
     unload,
 )
 from tests.real_engine import RealEngine, ask, finishes, payloads, read_all
-from tests.router.fakes import GUARD_S, until
+from tests.router.fakes import GUARD_S
+from tests.waiting import eventually
 
 LENGTH = 300
 """Tokens of a prompt: four whole blocks, and some that are never shared."""
@@ -151,10 +152,10 @@ class AdapterFacts:
                 await cached(engine, adapter, prompt)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(1.0):
-                        await until(lambda prompt=prompt: fleet.blocks(adapter, prompt) == BLOCKS)  # type: ignore[misc]
+                        await eventually(lambda prompt=prompt: fleet.blocks(adapter, prompt) == BLOCKS)  # type: ignore[misc]
                     break
             assert fleet.blocks(None, prompt) == 0
             plain = new_prompt(LENGTH)
             await cached(engine, None, plain)
-            await until(lambda: fleet.blocks(None, plain) == BLOCKS)
+            await eventually(lambda: fleet.blocks(None, plain) == BLOCKS)
             assert fleet.blocks(adapter, plain) == 0

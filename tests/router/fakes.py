@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Protocol
 
 from contracts.desired_state import DesiredState, Model, Pool, Replica
@@ -88,14 +87,7 @@ class Connect(Protocol):
     ) -> RouterClient: ...
 
 
-GUARD_S = 30.0
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    """Wait for something another task will bring about; the guard is for a test that fails."""
-    async with asyncio.timeout(GUARD_S):
-        while not holds():  # noqa: ASYNC110  the things waited for have no event to set
-            await asyncio.sleep(0.002)
+GUARD_S = 60.0
 
 
 def queued(core: Dispatcher) -> int:

@@ -30,6 +30,7 @@ from tests.deployment import free_port
 from tests.fakes.process import FakeEngineProcess, fake_engine
 from tests.router.fakes import GUARD_S, TOKEN, Connect, ask
 from tests.router.test_process import run
+from tests.waiting import eventually
 
 DEADLINE_S = 1.0
 ANSWER_S = 1.0
@@ -181,11 +182,15 @@ class Chaos:
 
     async def until_told(self, what: Callable[[pb.Fleet], bool]) -> None:
         last: pb.Fleet | None = None
+
+        async def told() -> bool:
+            nonlocal last
+            last = await self.fleet()
+            return last is not None and what(last)
+
         try:
-            async with asyncio.timeout(GUARD_S):
-                while (last := await self.fleet()) is None or not what(last):  # noqa: ASYNC110  another process'
-                    await asyncio.sleep(0.02)
-        except TimeoutError:
+            await eventually(told)
+        except AssertionError:
             raise AssertionError(f"the router still says:\n{last}") from None
 
 
@@ -225,9 +230,7 @@ async def harmed(chaos: Chaos, rounds: int) -> None:
             answered = chaos.outcomes["answered"]
             await harm()
             # the next one hits a fleet that serves again
-            async with asyncio.timeout(GUARD_S):
-                while chaos.outcomes["answered"] < answered + ASKING:  # noqa: ASYNC110  twelve tasks count it
-                    await asyncio.sleep(0.01)
+            await eventually(lambda answered=answered: chaos.outcomes["answered"] >= answered + ASKING)  # type: ignore[misc]
     chaos.over = True
     await asyncio.wait_for(asyncio.gather(*asking), GUARD_S)
     assert not chaos.late, "granted after its deadline"

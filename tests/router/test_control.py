@@ -22,7 +22,8 @@ from router.control.watchers import QUEUE_LENGTH, Watchers
 from router.core.record import Record
 from router.server import RouterServer
 from slipstream.commands.fleet import left_without
-from tests.router.fakes import TOKEN, Connect, StartRouter, ask, fleet, queued, until
+from tests.router.fakes import TOKEN, Connect, StartRouter, ask, fleet, queued
+from tests.waiting import eventually
 
 Health = health_pb2.HealthCheckResponse
 
@@ -47,7 +48,7 @@ async def test_the_fleet_is_seen_with_its_leases_and_queue(router: RouterServer,
     client.publish(fleet(replicas=("r1",), max_concurrency=1))
     await client.acquire(ask("l1"))
     second = asyncio.create_task(client.acquire(ask("l2")))
-    await until(lambda: queued(router.dispatcher) == 1)
+    await eventually(lambda: queued(router.dispatcher) == 1)
     with control(router) as calls:
         seen = await asyncio.to_thread(calls.fleet)
     (pool,) = seen.pools
@@ -92,7 +93,7 @@ async def test_who_waits_for_the_last_replica_hears_at_once_that_it_is_drained(
     client.publish(fleet(replicas=("r1",), max_concurrency=1))
     await client.acquire(ask("l1"))
     waiting = asyncio.create_task(client.acquire(ask("l2")))
-    await until(lambda: queued(router.dispatcher) == 1)
+    await eventually(lambda: queued(router.dispatcher) == 1)
     with control(router) as calls:
         await asyncio.to_thread(calls.drain, "r1", True)
     with pytest.raises(Exception, match="engine"):
@@ -102,7 +103,7 @@ async def test_who_waits_for_the_last_replica_hears_at_once_that_it_is_drained(
 async def test_an_unknown_replica_is_refused_by_name(router: RouterServer, connect: Connect) -> None:
     client = await connect(router.port)
     client.publish(fleet(replicas=("r1",)))
-    await until(lambda: router.dispatcher.fleet.version > 0)
+    await eventually(lambda: router.dispatcher.fleet.version > 0)
     with control(router) as calls, pytest.raises(NotFound, match="no replica 'x'; replicas: r1"):
         await asyncio.to_thread(calls.drain, "x", True)
 
@@ -113,7 +114,7 @@ async def test_decisions_are_watched_as_they_are_taken(router: RouterServer, con
     with control(router) as calls:
         watching = calls.watch()
         first = asyncio.create_task(asyncio.to_thread(next, watching))
-        await until(lambda: len(router._watchers) == 1)
+        await eventually(lambda: len(router._watchers) == 1)
         await client.acquire(ask("l1"))
         record, missed = await first
         assert (record.lease_id, record.chosen, missed) == ("l1", "r1", 0)
@@ -122,14 +123,14 @@ async def test_decisions_are_watched_as_they_are_taken(router: RouterServer, con
         record, missed = await asyncio.to_thread(next, watching)
         assert record.refused.startswith("overloaded")
         await asyncio.to_thread(watching.close)  # type: ignore[attr-defined]
-    await until(lambda: len(router._watchers) == 0)
+    await eventually(lambda: len(router._watchers) == 0)
 
 
 async def test_a_watcher_that_does_not_read_misses_some_and_is_told_how_many() -> None:
     watchers = Watchers()
     watching = watchers.watch()
     first = asyncio.ensure_future(anext(watching))
-    await until(lambda: len(watchers) == 1)
+    await eventually(lambda: len(watchers) == 1)
     for number in range(QUEUE_LENGTH + 5):
         watchers.decided(Record(str(number), str(number), 0, "m", "p", "prefix", "", 1, 1, 0.0, 0.0))
     assert (await first)[0].request_id == "0"

@@ -9,7 +9,7 @@ from collections import Counter
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.desired_state import Model
@@ -24,6 +24,7 @@ from router.core.excess import in_excess
 from router.core.fair_queue import ACTIVE_S, FairQueue
 from router.core.state import QueuedRequest, Session
 from router.protocol import messages
+from tests.examples import examples
 from tests.router.core_driver import Core, granted, refused
 from tests.router.fakes import fleet
 
@@ -67,7 +68,7 @@ class Plain:
         return name in excessive and others_demand <= running
 
 
-@settings(max_examples=150)
+@examples(nightly=150)
 @given(
     st.lists(EVENTS, max_size=60),
     st.lists(st.sampled_from([0.5, 1.0, 2.0, 4.0]), min_size=len(NAMES), max_size=len(NAMES)),
@@ -102,7 +103,7 @@ def test_the_verdict_equals_the_plain_one(events: list[tuple[str, object, int]],
             assert in_excess(queue, name) == plain.in_excess(name), (kind, which, tokens)
 
 
-@settings(max_examples=50)
+@examples(nightly=50)
 @given(st.integers(2, 12), st.integers(1, 40), st.integers(1, 3))
 def test_where_all_demand_alike_nobody_is_in_excess(tenants: int, waiting: int, running: int) -> None:
     queue = FairQueue()

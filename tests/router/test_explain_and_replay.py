@@ -22,7 +22,8 @@ from router.core.split import Costs, SplitChoice
 from router.server import RouterServer
 from slipstream.commands import fleet as fleet_commands
 from slipstream.commands import router as router_commands
-from tests.router.fakes import TOKEN, Connect, FakeEngines, StartRouter, ask, fleet, until
+from tests.router.fakes import TOKEN, Connect, FakeEngines, StartRouter, ask, fleet
+from tests.waiting import eventually
 
 
 def explained(router: RouterServer, request_id: str) -> list[Record]:
@@ -46,7 +47,7 @@ async def test_a_decision_is_explained_and_completed_by_what_came_of_it(
         lease = await client.acquire(wanted)
         client.first_token(f"l{number}", 0.05, 100 * number)
         client.release(LeaseEnd(f"l{number}", Finish.COMPLETE, Usage(300, 7, 100 * number)))
-        await until(lambda: leases(router) == 0)
+        await eventually(lambda: leases(router) == 0)
     (record,) = await asyncio.to_thread(explained, router, "req_l1")
     assert record.chosen == lease.engine.replica_id
     assert {one.replica_id for one in record.candidates} == {"r1", "r2"}
@@ -74,7 +75,7 @@ async def test_what_the_commands_print_is_explained_where_it_is_printed(
     lease = await client.acquire(ask("l1"))
     client.first_token("l1", 0.05, 0)
     client.release(LeaseEnd("l1", Finish.COMPLETE, Usage(10, 5, 0)))
-    await until(lambda: leases(router) == 0)
+    await eventually(lambda: leases(router) == 0)
     address = f"127.0.0.1:{router.control_port}"
     settings = SimpleNamespace(control_address=address, reader_token=TOKEN)
     for commands in (router_commands, fleet_commands):
@@ -139,7 +140,7 @@ async def test_a_recorded_day_is_decided_again_alike(
         await client.acquire(wanted)
         client.first_token(f"l{number}", 0.01, 0)
         client.release(LeaseEnd(f"l{number}", Finish.COMPLETE, Usage(80, 5, 0)))
-    await until(lambda: leases(router) == 0)
+    await eventually(lambda: leases(router) == 0)
     await router.stop()
     steps = list(event_log.replay(log, router.config))
     assert sum(decided.startswith("granted") for step in steps for decided in step.decided) == 40
@@ -170,7 +171,7 @@ async def test_a_log_can_be_replayed_while_it_is_written_and_the_one_before_is_k
     client.publish(fleet(max_concurrency=2))
     await client.acquire(ask("l1"))
     # polls come by on their own, and with them what is buffered
-    await until(lambda: any("granted l1" in one for _, _, logged in event_log.read(log) for one in logged))
+    await eventually(lambda: any("granted l1" in one for _, _, logged in event_log.read(log) for one in logged))
     await first.stop()
     written = log.read_bytes()
     second = await start_router(event_log=str(log))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.desired_state import Model
@@ -13,6 +13,7 @@ from contracts.generation import Tier
 from contracts.lease import LeaseRequest
 from router.core.fair_queue import OUTPUT_WEIGHT, YIELDING, FairQueue
 from router.core.state import QueuedRequest, Session
+from tests.examples import examples
 
 MODEL = Model("m", Tier.CHAT, "p", 8_192)
 SESSION = Session("g", "e")
@@ -29,7 +30,7 @@ def waiting(
     return made
 
 
-@settings(max_examples=100)
+@examples(nightly=100)
 @given(
     st.lists(
         st.tuples(st.sampled_from("abc"), st.integers(-1, 1), st.sampled_from([10, 20]), st.integers(0, 9)), max_size=30

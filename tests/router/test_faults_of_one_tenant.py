@@ -6,7 +6,6 @@ import heapq
 from collections import Counter
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -15,6 +14,7 @@ from router.core.breaker import FAULTS_COUNTED, FAULTS_TO_OPEN, Breaker, State
 from router.core.decisions import Decision, Granted, PollNow, ProbeGeneration
 from router.core.events import Cancel, GenerationProbed, Probe, ReplicaPolled, Tick
 from router.metrics import RouterMetrics
+from tests.examples import examples
 from tests.router.core_driver import Core, granted
 from tests.router.fakes import fleet
 
@@ -463,7 +463,7 @@ class AllAgainstOneReplica(RuleBasedStateMachine):
 
 
 for _machine in (BreakerAgainstPlain, AvoidanceAgainstPlain, OneTenantAgainstAll, AllAgainstOneReplica):
-    _machine.TestCase.settings = settings(max_examples=120, stateful_step_count=40)
+    _machine.TestCase.settings = examples(nightly=120, gate=20, stateful_step_count=40)
 test_a_breaker_is_what_its_history_makes_it = BreakerAgainstPlain.TestCase
 test_an_avoidance_is_what_its_history_makes_it = AvoidanceAgainstPlain.TestCase
 test_one_tenant_takes_no_replica_from_another = OneTenantAgainstAll.TestCase

@@ -18,7 +18,8 @@ from router.core.replica import Health
 from router.protocol import messages
 from router.protocol.framing import FrameReader, framed
 from router.server import RouterServer
-from tests.router.fakes import GUARD_S, TOKEN, Connect, FakeEngines, StartRouter, ask, fleet, queued, until
+from tests.router.fakes import GUARD_S, TOKEN, Connect, FakeEngines, StartRouter, ask, fleet, queued
+from tests.waiting import eventually
 
 
 def leases(router: RouterServer, replica_id: str = "r1") -> int:
@@ -51,7 +52,7 @@ async def test_a_lease_is_granted_reported_and_released(start_router: StartRoute
     client.first_token("l1", 0.05, 3)
     client.release(ended("l1"))
     client.release(ended("l1"))
-    await until(lambda: leases(router) == 0)
+    await eventually(lambda: leases(router) == 0)
 
 
 async def test_refusals_arrive_as_our_errors(start_router: StartRouter, connect: Connect, engines: FakeEngines) -> None:
@@ -70,7 +71,7 @@ async def test_refusals_arrive_as_our_errors(start_router: StartRouter, connect:
     assert not_found.value.retry_after_s is None
     engines.status.clear()
     client.publish(fleet(2, replicas=("r1",), max_concurrency=1))
-    await until(lambda: healthy(router) == ["r1"])
+    await eventually(lambda: healthy(router) == ["r1"])
     await client.acquire(ask("l3"))
     with pytest.raises(Overloaded) as overloaded:
         await client.acquire(ask("l4", deadline_s=0.01))
@@ -81,13 +82,13 @@ async def test_many_at_once_each_get_their_own_answer(start_router: StartRouter,
     router = await start_router()
     client = await connect(router.port)
     client.publish(fleet(max_concurrency=1_000))
-    await until(lambda: healthy(router) == ["r1", "r2"])
+    await eventually(lambda: healthy(router) == ["r1", "r2"])
     granted = await asyncio.gather(*(client.acquire(ask(f"l{number}")) for number in range(500)))
     assert [lease.lease_id for lease in granted] == [f"l{number}" for number in range(500)]
     assert leases(router, "r1") == leases(router, "r2") == 250
     for lease in granted:
         client.release(ended(lease.lease_id))
-    await until(lambda: leases(router, "r1") == leases(router, "r2") == 0)
+    await eventually(lambda: leases(router, "r1") == leases(router, "r2") == 0)
 
 
 async def test_the_wrong_token_is_refused(start_router: StartRouter, connect: Connect) -> None:
@@ -99,9 +100,9 @@ async def test_the_wrong_token_is_refused(start_router: StartRouter, connect: Co
 
 
 async def test_strangers_are_sent_away(start_router: StartRouter) -> None:
-    router = await start_router(silence_s=0.2)
+    router, hurried = await start_router(), await start_router(silence_s=0.1)
 
-    async def said(*frames: bytes) -> str:
+    async def said(*frames: bytes, router: RouterServer = router) -> str:
         reader, writer = await asyncio.open_connection("127.0.0.1", router.port)
         writer.write(b"".join(frames))
         async with asyncio.timeout(GUARD_S):
@@ -114,13 +115,14 @@ async def test_strangers_are_sent_away(start_router: StartRouter) -> None:
 
     opening = framed(messages.opening(TOKEN))
     assert await said(b"GET /metrics HTTP/1.1\r\n\r\n") == ""
-    assert "nothing heard" in await said()
-    assert "nothing heard" in await said(opening)
+    assert "nothing heard" in await said(router=hurried)
+    assert "nothing heard" in await said(opening, router=hurried)
     assert "version 7" in await said(framed(pb.Opening(token=TOKEN, version=7)))
     assert "first message must be" in await said(opening, framed(pb.GatewayMessage(hello=pb.Hello(gateway_id="g"))))
     assert "cannot be read" in await said(opening, b"\x00\x00\x00\x01\xff")
-    await until(lambda: not router.connections)
-    assert router.metrics.registry.get_sample_value("slipstream_router_streams_closed_total") == 0
+    for each in (router, hurried):
+        await eventually(lambda each=each: not each.connections)  # type: ignore[misc, arg-type]
+        assert each.metrics.registry.get_sample_value("slipstream_router_streams_closed_total") == 0
 
 
 async def test_the_control_service_tells_the_fleet(
@@ -132,7 +134,7 @@ async def test_the_control_service_tells_the_fleet(
     client = await connect(router.port)
     client.publish(fleet(3))
     await client.acquire(ask("l1"))
-    await until(lambda: router.dispatcher.fleet.replicas["r2"].detail == "connection refused")
+    await eventually(lambda: router.dispatcher.fleet.replicas["r2"].detail == "connection refused")
     with ControlClient(f"127.0.0.1:{router.control_port}", TOKEN) as control:
         told = await asyncio.to_thread(control.fleet)
     [pool] = told.pools
@@ -148,12 +150,12 @@ async def test_a_cancelled_wait_leaves_the_queue(start_router: StartRouter, conn
     client.publish(fleet(replicas=("r1",), max_concurrency=1))
     await client.acquire(ask("l1"))
     waiting = asyncio.create_task(client.acquire(ask("l2")))
-    await until(lambda: queued(router.dispatcher) == 1)
+    await eventually(lambda: queued(router.dispatcher) == 1)
     waiting.cancel()
     await asyncio.gather(waiting, return_exceptions=True)
-    await until(lambda: queued(router.dispatcher) == 0)
+    await eventually(lambda: queued(router.dispatcher) == 0)
     client.release(ended("l1"))
-    await until(lambda: leases(router) == 0)
+    await eventually(lambda: leases(router) == 0)
 
 
 async def test_a_cancel_that_crosses_its_grant_gives_the_place_back(
@@ -178,7 +180,7 @@ async def test_a_cancel_that_crosses_its_grant_gives_the_place_back(
     assert on_its_way.cancelled()
     if not arrived.cancelled():
         client.release(ended("l2"))
-    await until(lambda: leases(router) == 1 and set(client.book.live) == {"warm"})
+    await eventually(lambda: leases(router) == 1 and set(client.book.live) == {"warm"})
 
 
 async def test_live_leases_survive_a_broken_stream(start_router: StartRouter, connect: Connect) -> None:
@@ -188,10 +190,10 @@ async def test_live_leases_survive_a_broken_stream(start_router: StartRouter, co
     for lease_id in ("live", "ends"):
         await client.acquire(ask(lease_id))
     client._drop_connection()
-    await until(lambda: not client.connected)
+    await eventually(lambda: not client.connected)
     client.release(ended("ends"))
-    await until(lambda: client.connections == 2)
-    await until(lambda: leases(router) == 1)
+    await eventually(lambda: client.connections == 2)
+    await eventually(lambda: leases(router) == 1)
     assert set(router.dispatcher.sessions[client.gateway_id].leases) == {"live"}
 
 
@@ -202,13 +204,13 @@ async def test_a_killed_router_comes_back_knowing_everything(start_router: Start
     for number, client in enumerate(clients):
         await client.acquire(ask(f"live-{number}"))
     router = await restart(router, start_router)
-    await until(lambda: all(client.connections == 2 for client in clients))
-    await until(lambda: leases(router) == 2)
-    await until(lambda: router.dispatcher.fleet.version == 7)
+    await eventually(lambda: all(client.connections == 2 for client in clients))
+    await eventually(lambda: leases(router) == 2)
+    await eventually(lambda: router.dispatcher.fleet.version == 7)
     await clients[0].acquire(ask("another"))
     for number, client in enumerate(clients):
         client.release(ended(f"live-{number}"))
-    await until(lambda: leases(router) == 1)
+    await eventually(lambda: leases(router) == 1)
 
 
 async def test_asks_waiting_when_the_router_dies_are_answered_by_the_next(
@@ -219,10 +221,10 @@ async def test_asks_waiting_when_the_router_dies_are_answered_by_the_next(
     client.publish(fleet(replicas=("r1",), max_concurrency=1))
     await client.acquire(ask("l1"))
     before = asyncio.create_task(client.acquire(ask("before")))
-    await until(lambda: queued(router.dispatcher) == 1)
+    await eventually(lambda: queued(router.dispatcher) == 1)
     port = router.port
     await router.abort()
-    await until(lambda: not client.connected)
+    await eventually(lambda: not client.connected)
     during = asyncio.create_task(client.acquire(ask("during")))
     router = await start_router(port=port)
     client.release(ended("l1"))
@@ -246,7 +248,7 @@ async def test_a_router_that_says_nothing_is_taken_for_absent(start_router: Star
     router = await start_router()
     client = await connect(router.port, answer_margin_s=0.05)
     client.publish(fleet(replicas=("r1",)))
-    await until(lambda: router.dispatcher.fleet.version == 1)
+    await eventually(lambda: router.dispatcher.fleet.version == 1)
     router.dispatcher.handle = lambda event, now: []  # type: ignore[method-assign]
     with pytest.raises(RouterUnavailable, match="did not answer"):
         await client.acquire(ask("l1", deadline_s=0.05))
@@ -259,7 +261,7 @@ async def test_a_router_that_hangs_is_left(start_router: StartRouter, connect: C
     await client.acquire(ask("l1"))
     for connection in router.connections.values():
         connection.send = lambda message: None  # type: ignore[method-assign]
-    await until(lambda: client.connections == 2)
+    await eventually(lambda: client.connections == 2)
     await client.acquire(ask("l2"))
     assert leases(router) == 2
 
@@ -269,10 +271,10 @@ async def test_a_gateway_that_hangs_is_disconnected(start_router: StartRouter, c
     hung = await connect(router.port, ping_interval_s=3_600.0)
     alive = await connect(router.port, ping_interval_s=0.05)
     alive.publish(fleet(replicas=("r1",)))
-    await until(lambda: router.dispatcher.fleet.version == 1)
+    await eventually(lambda: router.dispatcher.fleet.version == 1)
     await hung.acquire(ask("l1"))
     await alive.acquire(ask("l2"))
-    await until(lambda: not hung.connected or hung.connections > 1)
+    await eventually(lambda: not hung.connected or hung.connections > 1)
     assert alive.connections == 1
     assert set(router.dispatcher.sessions[alive.gateway_id].leases) == {"l2"}
 
@@ -295,7 +297,7 @@ async def test_a_gateway_that_does_not_read_is_disconnected(start_router: StartR
                 writer.write(framed(messages.acquire(ask(f"{number}" + "x" * 1_000_000), 30.0)))
                 await writer.drain()
     closed = "slipstream_router_streams_closed_total"
-    await until(lambda: router.metrics.registry.get_sample_value(closed) == 1)
+    await eventually(lambda: router.metrics.registry.get_sample_value(closed) == 1)
     assert router.dispatcher.sessions["deaf"].grace_ends_at is not None
     writer.close()
 
@@ -304,7 +306,7 @@ async def test_a_router_that_does_not_read_is_reconnected_to(start_router: Start
     router = await start_router()
     client = await connect(router.port, outbox_messages=16)
     client.publish(fleet(replicas=("r1",), max_concurrency=1_000))
-    await until(lambda: router.dispatcher.fleet.version == 1)
+    await eventually(lambda: router.dispatcher.fleet.version == 1)
     for connection in router.connections.values():
         assert connection.stream._transport
         connection.stream._transport.pause_reading()
@@ -312,7 +314,7 @@ async def test_a_router_that_does_not_read_is_reconnected_to(start_router: Start
     asks = [asyncio.create_task(client.acquire(ask(f"{number}" + "x" * 500_000))) for number in range(50)]
     granted = await asyncio.gather(*asks)
     assert len(granted) == 50
-    await until(lambda: leases(router) == 50)
+    await eventually(lambda: leases(router) == 50)
     assert client.connections > 1
 
 
@@ -322,8 +324,8 @@ async def test_two_processes_of_one_gateway_do_not_mix(start_router: StartRouter
     old.publish(fleet(replicas=("r1",)))
     await old.acquire(ask("l1"))
     await connect(router.port, gateway_id="same")
-    await until(lambda: leases(router) == 0)
-    await until(lambda: not old.connected)
+    await eventually(lambda: leases(router) == 0)
+    await eventually(lambda: not old.connected)
 
 
 async def test_a_port_in_use_is_one_clear_line(start_router: StartRouter) -> None:
@@ -337,7 +339,7 @@ async def test_a_stopping_router_lets_decided_answers_leave(start_router: StartR
     client = await connect(router.port)
     client.publish(fleet(replicas=("r1",)))
     lease = asyncio.create_task(client.acquire(ask("l1")))
-    await until(lambda: leases(router) == 1)
+    await eventually(lambda: leases(router) == 1)
     await router.stop()
     assert (await lease).engine.replica_id == "r1"
 
@@ -348,7 +350,7 @@ async def test_stopping_a_client_leaves_nobody_waiting(start_router: StartRouter
     client.publish(fleet(replicas=("r1",), max_concurrency=1))
     await client.acquire(ask("l1"))
     waiting = asyncio.create_task(client.acquire(ask("l2")))
-    await until(lambda: queued(router.dispatcher) == 1)
+    await eventually(lambda: queued(router.dispatcher) == 1)
     await client.stop()
     with pytest.raises(RouterUnavailable):
         await waiting

@@ -21,7 +21,8 @@ from router.core.events import GenerationProbed, Probe
 from router.generation_probe import GenerationProber, outcome
 from router.health import Target
 from router.server import RouterServer
-from tests.router.fakes import GUARD_S, TOKENS, Connect, ask, fleet, until
+from tests.router.fakes import GUARD_S, TOKENS, Connect, ask, fleet
+from tests.waiting import eventually
 
 CHUNK = b'data: {"choices": [{"index": 0, "delta": {"content": "1"}}]}\n\n'
 LAST = b'data: {"choices": [{"index": 0, "delta": {}, "finish_reason": "length"}]}\n\n'
@@ -120,11 +121,11 @@ async def test_an_engine_that_fails_its_only_tenant_behind_healthy_polls_is_take
             lease = await client.acquire(ask(f"l{number}", excluded=("r2",)))
             client.release(LeaseEnd(lease.lease_id, Finish.ENGINE_ERROR, engine_fault=True))
         replica = router.dispatcher.fleet.replicas["r1"]
-        await until(lambda: replica.breaker.open)
+        await eventually(lambda: replica.breaker.open)
         assert replica.breaker.reason == "a probe of the router failed"
         assert [url for url, _ in engines.asked][:1] == ["http://127.0.0.1/r1"]
         assert b'slipstream_router_generation_probes_total{replica="r1"}' in generate_latest(router.metrics.registry)
         engines.answers.clear()
-        await until(lambda: not replica.breaker.open and not replica.breaker.half_open)
+        await eventually(lambda: not replica.breaker.open and not replica.breaker.half_open)
     finally:
         await router.stop()

@@ -12,7 +12,8 @@ from router.config import RouterConfig
 from router.core.events import ReplicaPolled
 from router.core.replica import Health
 from router.health import HealthPoller, Target
-from tests.router.fakes import GUARD_S, Connect, FakeDriver, FakeEngines, StartRouter, ask, fleet, until
+from tests.router.fakes import GUARD_S, Connect, FakeDriver, FakeEngines, StartRouter, ask, fleet
+from tests.waiting import eventually
 
 R1 = "http://127.0.0.1/r1"
 
@@ -129,7 +130,7 @@ async def test_an_engine_that_died_is_found_out_by_the_first_fault(
     first = await client.acquire(ask("l1", excluded=("r2",)))
     engines.status[R1] = 0
     client.release(LeaseEnd(first.lease_id, Finish.ENGINE_ERROR, engine_fault=True))
-    await until(lambda: router.dispatcher.fleet.replicas["r1"].health is Health.UNHEALTHY)
+    await eventually(lambda: router.dispatcher.fleet.replicas["r1"].health is Health.UNHEALTHY)
     assert (await client.acquire(ask("l2"))).engine.replica_id == "r2"
     engines.status[R1] = 200
-    await until(lambda: router.dispatcher.fleet.replicas["r1"].health is Health.HEALTHY)
+    await eventually(lambda: router.dispatcher.fleet.replicas["r1"].health is Health.HEALTHY)

@@ -22,7 +22,7 @@ from router.core.kv_changes import BYTES_PER_STEP, FREE_STEPS, apply
 from router.core.kv_mirror import EVERYTHING, PATIENCE_BYTES, PATIENCE_MESSAGES, UNREADABLE, KvMirror
 from router.core.prefix_index import PrefixIndex
 from router.kv_subscriber import MOST_MESSAGE_BYTES, KvSubscriptions
-from tests.router.fakes import until
+from tests.waiting import eventually
 
 TOO_SMALL, TOO_LARGE = -1, 1 << 32
 SEVERAL = 3_000
@@ -107,9 +107,12 @@ class Publisher:
     async def until_heard(self, heard: list[KvBatch]) -> None:
         """Publish until something is heard that was published from now on."""
         first = self.sent
-        while not heard or heard[-1].number < first:
+
+        def sent_and_heard() -> bool:
             self.send()
-            await asyncio.sleep(0.01)
+            return bool(heard) and heard[-1].number >= first
+
+        await eventually(sent_and_heard)
 
 
 @contextlib.contextmanager
@@ -144,9 +147,9 @@ async def test_a_message_that_raises_does_not_make_the_router_deaf(caplog: pytes
         await publisher.until_heard(heard)
         publisher.send(b"a defect", times=20)
         publisher.send(times=500)
-        await until(lambda: heard[-1].number == publisher.sent - 1)
+        await eventually(lambda: heard[-1].number == publisher.sent - 1)
         publisher.send()
-        await until(lambda: heard[-1].number == publisher.sent - 1)
+        await eventually(lambda: heard[-1].number == publisher.sent - 1)
     assert len([line for line in caplog.messages if "could not be taken in" in line]) == 20
 
 
@@ -166,7 +169,7 @@ async def test_a_burst_that_breaks_off_is_gone_on_with(monkeypatch: pytest.Monke
         await publisher.until_heard(heard)
         publisher.send(b"a defect")
         publisher.send(times=500)
-        await until(lambda: heard[-1].number == publisher.sent - 1)
+        await eventually(lambda: heard[-1].number == publisher.sent - 1)
     assert len(said) == 1
 
 
@@ -178,7 +181,7 @@ async def test_a_message_larger_than_any_engines_is_not_taken_and_its_sender_hea
     with published() as publisher, subscribed(publisher, heard.append):
         await publisher.until_heard(heard)
         publisher.send(bytes(MOST_MESSAGE_BYTES))
-        await until(lambda: heard[-1].number == publisher.sent - 1)
+        await eventually(lambda: heard[-1].number == publisher.sent - 1)
         publisher.send(bytes(MOST_MESSAGE_BYTES + 1))
         await publisher.until_heard(heard)
     assert max(len(batch.payload) for batch in heard) == MOST_MESSAGE_BYTES
@@ -198,7 +201,7 @@ async def test_large_messages_share_the_loop_as_many_small_ones_do() -> None:
         await publisher.until_heard(heard)
         other = asyncio.create_task(others())
         publisher.send(bytes(kv_subscriber.BURST_BYTES // 2 + 1), times=20)
-        await until(lambda: heard[-1].number == publisher.sent - 1)
+        await eventually(lambda: heard[-1].number == publisher.sent - 1)
         other.cancel()
     assert max(after - before for before, after in itertools.pairwise(turns)) <= 2
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
+import itertools
 import random
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.desired_state import DesiredState, Model, Pool, Replica
@@ -26,10 +26,11 @@ from router.core.kv_mirror import EVERYTHING, PATIENCE_MESSAGES, KvMirror
 from router.core.prefix_index import PrefixIndex
 from router.kv_subscriber import END_OF_REPLAY, numbered
 from router.policies import registry
+from tests.examples import examples
 from tests.router.adapted import adapted_fleet, served
 from tests.router.core_driver import Core
-from tests.router.fakes import until
 from tests.router.kv_follower import KvFollower
+from tests.waiting import eventually
 
 PAGE_TOKENS = 16
 ANYWHERE = KVEventsConfig(endpoint="tcp://127.0.0.1:*", replay_endpoint="tcp://127.0.0.1:*", topic="kv")
@@ -85,11 +86,13 @@ async def router(publisher: EventPublisher) -> AsyncIterator[KvFollower]:
 
 async def joined(router: KvFollower, cache: FakeCache) -> None:
     """Publish until something is heard."""
-    mark = 0
-    while not router.joined:
-        mark += 1
-        cache.store((1_000_000 + mark,) * PAGE_TOKENS)
-        await asyncio.sleep(0.01)
+    marks = itertools.count(1_000_001)
+
+    def stored_and_heard() -> bool:
+        cache.store((next(marks),) * PAGE_TOKENS)
+        return router.joined
+
+    await eventually(stored_and_heard)
 
 
 def prompt(dice: random.Random) -> tuple[int, ...]:
@@ -109,7 +112,9 @@ async def test_the_index_holds_what_the_engine_holds_also_after_lost_messages(
         cache.store(tokens, salt)
         if number % 3 == 2:
             cache.remove_some(dice)
-    await until(lambda: all(router.overlap(tokens, salt) == cache.overlap(tokens, salt) for tokens, salt in prompts))
+    await eventually(
+        lambda: all(router.overlap(tokens, salt) == cache.overlap(tokens, salt) for tokens, salt in prompts)
+    )
     assert any(cache.overlap(tokens, salt) for tokens, salt in prompts)
     assert router.overlap(prompts[0][0], "other salt") == 0
     if lost:
@@ -155,7 +160,7 @@ RUNS = st.lists(st.tuples(st.integers(0, 2), st.integers(1, 1_300)), min_size=1,
 """Tokens and how many of each: prompts with beginnings in common, also of more than one segment of blocks."""
 
 
-@settings(max_examples=100, deadline=None)
+@examples(nightly=100)
 @given(
     st.sampled_from([16, 48, 64, 128]),
     st.lists(RUNS, min_size=1, max_size=4),

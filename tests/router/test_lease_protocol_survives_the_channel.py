@@ -10,7 +10,6 @@ from collections import defaultdict
 
 import msgspec
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -26,6 +25,7 @@ from router.core.dispatcher import Dispatcher
 from router.core.events import Event, GatewayDisconnected, ReplicaPolled, Tick
 from router.policies import registry
 from router.protocol import codec, messages
+from tests.examples import examples
 from tests.router.fakes import ask, fleet, queued
 from tests.router.integrity import check_integrity
 
@@ -434,6 +434,6 @@ class LeaseProtocol(RuleBasedStateMachine):
         check_integrity(self.router)
 
 
-pytestmark = pytest.mark.timeout(600)  # 12,000 steps take a busy machine more than two minutes
-LeaseProtocol.TestCase.settings = settings(max_examples=150, stateful_step_count=80)
+pytestmark = pytest.mark.timeout(600)  # 12,000 steps at night take a busy machine more than two minutes
+LeaseProtocol.TestCase.settings = examples(nightly=150, gate=20, stateful_step_count=80)
 test_lease_protocol_survives_the_channel = LeaseProtocol.TestCase

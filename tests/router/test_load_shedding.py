@@ -6,7 +6,7 @@ import math
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.desired_state import Model
@@ -15,6 +15,7 @@ from contracts.lease import LeaseRequest
 from router.core.fair_queue import FairQueue
 from router.core.load_shedding import EFFICIENCY, LEAST_WORK_S, SHARE_WEIGHT, Served, begin_by, given_up
 from router.core.state import QueuedRequest, Session
+from tests.examples import examples
 
 MODEL = Model("m", Tier.CHAT, "p", 8_192)
 SESSION = Session("g", "e")
@@ -33,7 +34,7 @@ def names(asks: list[QueuedRequest]) -> set[int]:
     return {one.number for one in asks}
 
 
-@settings(max_examples=200)
+@examples(nightly=200)
 @given(st.lists(st.tuples(st.floats(0.01, 3.0), st.floats(0.1, 10.0)), max_size=20), st.floats(0, 2), st.floats(0.5, 8))
 def test_who_is_left_can_begin_in_time(asks: list[tuple[float, float]], backlog_s: float, rate: float) -> None:
     line = [waiting(number, *each) for number, each in enumerate(asks)]
@@ -109,7 +110,7 @@ def plainly_given_up(
     return gone
 
 
-@settings(max_examples=200)
+@examples(nightly=200)
 @given(
     st.lists(st.tuples(st.floats(0.01, 3.0), st.floats(0.1, 10.0)), max_size=16),
     st.floats(0, 2),

@@ -6,11 +6,12 @@ import random
 from collections import OrderedDict
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from contracts.prefix import HASH_BYTES, chain_bytes, chain_tokens, root
 from router.core.prefix_index import PrefixIndex
+from tests.examples import examples
 
 SLOTS = 3
 
@@ -67,7 +68,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=200)
+@examples(nightly=200)
 @given(STEPS, st.lists(PROMPTS, min_size=1, max_size=5))
 @example([("hold", 2, "aa"), ("hold", 2, "b"), ("hold", 2, "a"), ("trim", 2, 2)], ["b"])  # a prompt ends inside a node
 def test_overlaps_are_those_of_the_naive_twin(steps: list[tuple[str, int, str | int]], asked: list[str]) -> None:

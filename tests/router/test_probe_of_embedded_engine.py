@@ -18,7 +18,8 @@ from router.core.avoidance import FAULTS_TO_AVOID
 from router.server import RouterServer
 from tests.engines.embedded.engine_process import START, TOKEN, Process, healthy
 from tests.engines.embedded.tiny import SHIPPED
-from tests.router.fakes import TOKENS, Connect, ask, until
+from tests.router.fakes import TOKENS, Connect, ask
+from tests.waiting import eventually
 
 BROKEN = (
     """
@@ -39,6 +40,7 @@ def broken_engine() -> Iterator[Process]:
     process.child.communicate()
 
 
+@pytest.mark.system
 async def test_one_tenants_faults_and_a_probe_take_out_a_broken_embedded_engine(
     broken_engine: Process, connect: Connect
 ) -> None:
@@ -56,7 +58,7 @@ async def test_one_tenants_faults_and_a_probe_take_out_a_broken_embedded_engine(
             lease = await client.acquire(ask(f"l{number}"))
             client.release(LeaseEnd(lease.lease_id, Finish.ENGINE_ERROR, engine_fault=True))
         replica = router.dispatcher.fleet.replicas["r1"]
-        await until(lambda: replica.breaker.open)
+        await eventually(lambda: replica.breaker.open)
         assert replica.breaker.reason == "a probe of the router failed"
     finally:
         await router.stop()

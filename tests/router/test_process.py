@@ -20,7 +20,8 @@ from contracts.metrics import MetricsConfig
 from contracts.usage import Finish
 from router.config import RouterConfig
 from tests.deployment import free_port
-from tests.router.fakes import GUARD_S, TOKEN, Connect, ask, until
+from tests.router.fakes import GUARD_S, TOKEN, Connect, ask
+from tests.waiting import eventually
 
 START = """
 import sys, msgspec
@@ -117,9 +118,10 @@ async def test_an_engine_that_hangs_is_left_alone_and_used_again_when_it_goes_on
         return {lease.engine.replica_id for lease in leases}
 
     async def until_used(expected: set[str]) -> None:
-        async with asyncio.timeout(GUARD_S):
-            while await places() != expected:  # noqa: ASYNC110  another process's picture: asking is the only way
-                await asyncio.sleep(0.01)
+        async def used() -> bool:
+            return await places() == expected
+
+        await eventually(used)
 
     await until_used({"hangs", "well"})
     engine.hangs.set()
@@ -141,13 +143,13 @@ async def test_a_killed_router_leaves_nobody_waiting_beyond_the_deadline(
     for number in range(4):
         await client.acquire(ask(f"held-{number}"))
     waiting = [asyncio.create_task(client.acquire(ask(f"w{number}", deadline_s=20.0))) for number in range(3)]
-    await until(lambda: len(client.book.pending) == 3)
+    await eventually(lambda: len(client.book.pending) == 3)
     router.kill()
     await router.wait()
     outcomes = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), GUARD_S)
     assert all(isinstance(outcome, RouterUnavailable) for outcome in outcomes)
     router = await run(config)
-    await until(lambda: client.connections == 2)
+    await eventually(lambda: client.connections == 2)
     for number in range(4):
         client.release(LeaseEnd(f"held-{number}", Finish.COMPLETE))
     assert {(await client.acquire(ask(f"n{number}"))).engine.replica_id for number in range(4)} == {"hangs", "well"}
@@ -173,7 +175,7 @@ async def test_a_router_process_is_killed_restarted_and_stopped(engine_url: str,
     router.kill()
     await router.wait()
     router = await run(config)
-    await until(lambda: client.connections == 2)
+    await eventually(lambda: client.connections == 2)
     client.release(LeaseEnd("l1", Finish.COMPLETE))
     assert (await waiting).lease_id == "l3"
 
@@ -187,4 +189,4 @@ async def test_a_router_process_is_killed_restarted_and_stopped(engine_url: str,
 
     router.send_signal(signal.SIGTERM)
     assert await asyncio.wait_for(router.wait(), GUARD_S) == 0
-    await until(lambda: not client.connected)
+    await eventually(lambda: not client.connected)

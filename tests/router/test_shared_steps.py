@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from contracts.generation import Tier
@@ -16,6 +16,7 @@ from engines.drivers.embedded import EmbeddedDriver
 from engines.embedded.config import SchedulerConfig
 from engines.embedded.scheduler import SHARE_BEHIND
 from router.config import SloClass
+from tests.examples import examples
 from tests.router.core_driver import Core, granted
 from tests.router.fakes import fleet
 
@@ -44,7 +45,7 @@ def computed_meanwhile(oldest: int, behind: list[int], own: int) -> int:
     return others
 
 
-@settings(max_examples=60)
+@examples(nightly=60)
 @given(prompts, st.lists(prompts, max_size=4), prompts)
 def test_what_is_taken_to_be_in_front_is_what_such_an_engine_computes_meanwhile(
     oldest: int, behind: list[int], own: int

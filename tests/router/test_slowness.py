@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from router.core.decisions import Decision, ProbeGeneration
@@ -18,6 +18,7 @@ from router.core.latency_model import JUMP, RATIO_LIMITS, RATIO_STEP, SHORTEST_S
 from router.core.outliers import OUTLIER_RATIO, OUTLIER_REPORTS, SLOW_PROBES
 from router.core.slowness import CELLS, FRESH_S, LARGEST_STEP, Slowness, cell_of
 from router.core.teachers import KEPT, OTHERS_ENOUGH, Teachers
+from tests.examples import examples
 from tests.router.core_driver import Core
 from tests.router.fakes import fleet
 
@@ -152,7 +153,7 @@ REPORTS = st.lists(
 )
 
 
-@settings(max_examples=150)
+@examples(nightly=150)
 @given(REPORTS)
 def test_slowness_is_what_its_history_makes_it(reports: list[tuple[float, str, float]]) -> None:
     slowness, plain, now = Slowness(), PlainSlowness(), 0.0
@@ -166,7 +167,7 @@ def test_slowness_is_what_its_history_makes_it(reports: list[tuple[float, str, f
 HONEST = [one for one in distinct(CELLS) if one != MALLORY]
 
 
-@settings(max_examples=150)
+@examples(nightly=150)
 @given(
     st.integers(1, CELLS - 1),
     st.lists(
@@ -191,7 +192,7 @@ def test_one_voice_moves_no_verdict_beyond_what_the_others_find(
             assert slowness.value >= 0.5 - 1e-9
 
 
-@settings(max_examples=150)
+@examples(nightly=150)
 @given(st.lists(st.sampled_from([MALLORY] * 6 + [ALICE, BOB]), max_size=400))
 def test_one_organization_teaches_at_most_as_much_as_all_others(names: list[str]) -> None:
     teachers = Teachers()

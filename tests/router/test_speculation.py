@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import generate_latest
 
@@ -22,6 +22,7 @@ from router.core.speculation import WINDOW_S, SpeculationGovernor, Switch
 from router.core.split import Costs, SplitChoice
 from router.metrics import RouterMetrics
 from router.protocol import messages
+from tests.examples import examples
 from tests.router.core_driver import Core
 from tests.router.fakes import fleet, queued
 
@@ -99,7 +100,7 @@ def test_a_burst_shorter_than_the_window_is_no_peak() -> None:
     assert not governor.on
 
 
-@settings(max_examples=20)
+@examples(nightly=100, gate=8)
 @given(st.integers(1, 3), st.floats(0.1, 2.0), st.floats(0.0, 1.0))
 def test_the_load_of_clients_that_send_one_request_after_the_other_is_their_number(
     clients: int, request_s: float, pause_share: float

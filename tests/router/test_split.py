@@ -6,7 +6,7 @@ import random
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.desired_state import DesiredState, Model, Pool, Replica
@@ -19,6 +19,7 @@ from router.core.decisions import Granted
 from router.core.events import Cancel, GatewayConnected, GatewayDisconnected, Release, ReplicaPolled
 from router.core.split import MARGIN, MEASURED_EVERY, TELLING_TRANSFERS, Costs, SplitRule, splits
 from router.explain import told
+from tests.examples import examples
 from tests.router.core_driver import Core, granted, refused
 
 RATE_S = 1e-4
@@ -66,7 +67,7 @@ def test_with_nobody_in_front_it_is_the_planners_rule(interference_ms: int, tran
     assert splits(Costs(0.3, interference_s, 0.3, transfer_s), False) is shorter(transfer_s, interference_s)
 
 
-@settings(max_examples=60)
+@examples(nightly=60)
 @given(seconds, seconds, seconds, seconds, st.booleans())
 def test_the_rule_is_what_a_plain_comparison_says_outside_the_margin(
     whole_s: float, interference_s: float, pair_s: float, transfer_s: float, was: bool
@@ -78,7 +79,7 @@ def test_the_rule_is_what_a_plain_comparison_says_outside_the_margin(
         assert splits(costs, was) is was or costs.advantage_s == MARGIN * transfer_s == 0
 
 
-@settings(max_examples=40)
+@examples(nightly=40)
 @given(st.floats(0, 1e-3), st.floats(0, 1e-8), st.floats(0, 0.1), st.floats(0, 1e-3), st.booleans())
 def test_a_longer_prompt_is_never_served_whole_where_a_shorter_one_is_split(
     per_token_s: float, per_pair_s: float, start_s: float, moved_s: float, was: bool

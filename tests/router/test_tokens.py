@@ -15,7 +15,8 @@ from router.protocol import messages
 from router.protocol.framing import FrameReader, framed
 from router.server import RouterServer
 from router.tokens import Role
-from tests.router.fakes import GUARD_S, READER_TOKEN, TOKEN, TOKENS, Connect, StartRouter, ask, fleet, until
+from tests.router.fakes import GUARD_S, READER_TOKEN, TOKEN, TOKENS, Connect, StartRouter, ask, fleet
+from tests.waiting import eventually
 
 ENGINES_TOKEN = "token-that-every-engine-holds"
 STRANGERS = ("", ENGINES_TOKEN, TOKEN[:-1], TOKEN + "x", TOKEN.upper(), "tökén", "x" * 3_000)
@@ -55,7 +56,7 @@ async def test_whoever_is_no_gateway_neither_leases_nor_publishes(
     router = await start_router()
     honest = await connect(router.port)
     honest.publish(fleet(7, replicas=("r1",)))
-    await until(lambda: router.dispatcher.fleet.version == 7)
+    await eventually(lambda: router.dispatcher.fleet.version == 7)
     publish, lease = messages.desired_state(hijacked(FAR)), messages.acquire(ask("stolen"), 30.0)
     for attack in ((HELLO, publish, lease), (publish,), (lease,), (HELLO, lease)):
         answers = await said_to(router, token, *attack)
@@ -113,10 +114,10 @@ async def test_a_version_too_far_ahead_is_refused_and_the_next_true_one_taken(
     router = await start_router(max_version_jump=100)
     broken, honest = await connect(router.port, gateway_id="broken"), await connect(router.port)
     honest.publish(fleet(7, replicas=("r1",)))
-    await until(lambda: router.dispatcher.fleet.version == 7)
+    await eventually(lambda: router.dispatcher.fleet.version == 7)
     for version in (108, FAR):
         broken.publish(hijacked(version))
-        await until(lambda version=version: f"desired state {version} of gateway broken is refused" in caplog.text)  # type: ignore[misc]
+        await eventually(lambda version=version: f"desired state {version} of gateway broken is refused" in caplog.text)  # type: ignore[misc, arg-type]
     assert "restart the router" in caplog.text
     assert (await honest.acquire(ask("l1"))).engine.replica_id == "r1"
     honest.publish(fleet(107, replicas=("r2",)))
@@ -129,11 +130,11 @@ async def test_a_router_started_again_takes_the_version_the_database_has(
     router = await start_router(max_version_jump=100)
     client = await connect(router.port)
     client.publish(fleet(7, replicas=("r1",)))
-    await until(lambda: router.dispatcher.fleet.version == 7)
+    await eventually(lambda: router.dispatcher.fleet.version == 7)
     client.publish(fleet(1_000_000, replicas=("r2",)))
-    await until(lambda: "desired state 1000000" in caplog.text)
+    await eventually(lambda: "desired state 1000000" in caplog.text)
     port = router.port
     await router.abort()
     again = await start_router(port=port, max_version_jump=100)
-    await until(lambda: again.dispatcher.fleet.version == 1_000_000)
+    await eventually(lambda: again.dispatcher.fleet.version == 1_000_000)
     assert (await client.acquire(ask("l1"))).engine.replica_id == "r2"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -15,6 +14,7 @@ from contracts.prefix import BLOCK_TOKENS, HASH_BYTES
 from contracts.usage import Finish, Usage
 from router.config import SloClass
 from router.core.events import Cancel, Release
+from tests.examples import examples
 from tests.router.core_driver import Core
 from tests.router.fakes import fleet
 
@@ -194,5 +194,5 @@ class Reading(RuleBasedStateMachine):
             before.append(hashes)
 
 
-Reading.TestCase.settings = settings(max_examples=15, stateful_step_count=20)
+Reading.TestCase.settings = examples(nightly=15, gate=15, stateful_step_count=20)
 TestReading = Reading.TestCase

@@ -14,10 +14,11 @@ from contracts.prefix import BLOCK_TOKENS
 from engines.drivers.vllm import VLLMDriver
 from engines.http.engine_connections import EngineConnections
 from tests.real_engine import RealEngine, ask
-from tests.router.fakes import GUARD_S, until
+from tests.router.fakes import GUARD_S
 from tests.router.kv_follower import KvFollower
 from tests.vllm import server
 from tests.vllm.server import VLLMProcess, VLLMServer
+from tests.waiting import eventually
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(700)]
 SALT = "events"
@@ -67,7 +68,7 @@ async def cached(engine: RealEngine, prompt: tuple[int, ...], salt: str = SALT) 
 async def test_what_is_stored_is_known_under_its_salt_alone(follower: KvFollower, engine: RealEngine) -> None:
     prompt = new_prompt()
     assert await cached(engine, prompt) == 0
-    await until(lambda: follower.overlap(prompt, SALT) * BLOCK_TOKENS == SHARED)
+    await eventually(lambda: follower.overlap(prompt, SALT) * BLOCK_TOKENS == SHARED)
     assert follower.overlap(prompt, "another") == follower.overlap(prompt) == 0
     assert await cached(engine, prompt) == SHARED
 
@@ -79,7 +80,7 @@ async def test_what_was_missed_is_asked_for_again(follower: KvFollower, engine: 
     for prompt in prompts:
         await cached(engine, prompt)
     assert follower.drop == 0
-    await until(lambda: all(follower.overlap(prompt, SALT) * BLOCK_TOKENS == SHARED for prompt in prompts))
+    await eventually(lambda: all(follower.overlap(prompt, SALT) * BLOCK_TOKENS == SHARED for prompt in prompts))
     assert follower.heard_repeated >= before + 3
 
 
@@ -88,12 +89,12 @@ async def test_without_a_replay_a_gap_makes_the_router_forget(vllm: VLLMServer, 
     async with followed(vllm.kv_events, "", engine) as follower:
         first, lost, after = (new_prompt() for _ in range(3))
         await cached(engine, first)
-        await until(lambda: held(follower, first))
+        await eventually(lambda: held(follower, first))
         follower.drop = 1
         await cached(engine, lost)
-        await until(lambda: not follower.drop)
+        await eventually(lambda: not follower.drop)
         await cached(engine, after)
-        await until(lambda: held(follower, after))
+        await eventually(lambda: held(follower, after))
         assert follower.heard_repeated == 0
         assert follower.overlap(first, SALT) == follower.overlap(lost, SALT) == 0
         assert await cached(engine, first) == SHARED, "the engine has it still"
@@ -106,7 +107,7 @@ async def test_an_engine_that_was_started_anew_has_nothing_of_before(
     async with followed(another.server.kv_events, another.server.kv_events_replay, engine) as follower:
         before, after = new_prompt(), new_prompt()
         await cached(engine, before)
-        await until(lambda: held(follower, before))
+        await eventually(lambda: held(follower, before))
         await another.kill()
         await another.start()
         # its first events are lost to a subscriber that has not come back yet, and are asked for again
@@ -122,7 +123,7 @@ async def test_what_was_thrown_out_is_forgotten(follower: KvFollower, engine: Re
     prompts = [new_prompt() for _ in range(server.BLOCKS * server.BLOCK_TOKENS // SHARED + 5)]
     for prompt in prompts:
         await cached(engine, prompt)
-        await until(lambda prompt=prompt: follower.overlap(prompt, SALT) * BLOCK_TOKENS == SHARED)  # type: ignore[misc]
+        await eventually(lambda prompt=prompt: follower.overlap(prompt, SALT) * BLOCK_TOKENS == SHARED)  # type: ignore[misc]
     predicted = [follower.overlap(prompt, SALT) * BLOCK_TOKENS for prompt in prompts]
     assert predicted[0] == 0, "there is no room for so many"
     # newest first: what is asked for again takes no place from those that are still to come

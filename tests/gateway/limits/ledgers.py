@@ -14,6 +14,7 @@ from gateway.limits.levels import Level, Levels, Limits, Rule
 from gateway.limits.reservations import Reservation
 from gateway.limits.spending import Crossing, Subject
 from tests.gateway.limits.store import MakeLimiter, MeasuredLimiter
+from tests.waiting import GUARD_S
 
 Row = tuple[str, Caller, Tier, int]
 """Request id, who, tier, amount."""
@@ -124,7 +125,7 @@ class Platform:
             **{**self._config, **config},
         )
         self.gateways[instance] = gateway
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(GUARD_S):
             await gateway.wait_connected()
         return gateway
 

@@ -1,14 +1,15 @@
 """One gateway's limiter under more load than the limit allows, in a process of its own.
 
-    python -m tests.gateway.limits.overloader URL SECONDS SEED
+    python -m tests.gateway.limits.overloader URL REQUESTS SEED
 
-Begins when its input says so. Open load: requests come at their own times, whatever became of those before. Last line
-of output: JSON with every admitted request of the loud key as [server's ms, reserved, used], and how the others fared.
+Begins when its input says so, and sends its requests as fast as they are decided, a few at a time. Last line of output:
+JSON with every admitted request of the loud key as [server's ms, reserved, used], and how the others fared.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import random
 import sys
@@ -23,9 +24,9 @@ from tests.gateway.limits.store import MeasuredLimiter
 
 TOKENS_PER_MINUTE = 120_000
 """2,000 a second, for all processes together."""
-LOUD_PER_S = 60
+LOUD_AT_ONCE = 8
 MOST_TOKENS = 300
-QUIET_PER_S = 2
+QUIET_REQUESTS = 20
 ORGANIZATION = "overloaded"
 
 
@@ -37,24 +38,26 @@ def levels(key: str, limits: Limits) -> Levels:
 
 
 LOUD = levels("loud", Limits(tokens_per_minute=TOKENS_PER_MINUTE))
-# three processes at two a second stay below ten
+# three processes' requests fit, and none comes in the way of another
 QUIET = levels("quiet", Limits(requests_per_minute=600, tokens_per_minute=100_000, max_concurrency=50))
 
 
-async def main(url: str, seconds: float, seed: int) -> dict[str, Any]:
+async def main(url: str, requests: int, seed: int) -> dict[str, Any]:
     chance = random.Random(seed)
-    limiter = MeasuredLimiter(url, instance=str(seed), call_timeout_s=10)
+    limiter = MeasuredLimiter(url, instance=str(seed))
     await limiter.start()
     await limiter.wait_connected()
     print("ready", flush=True)
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
     admitted: list[tuple[int, int, int]] = []
     results: Counter[str] = Counter()
+    numbers = itertools.count()
 
-    async def one(name: str, key: str, which: Levels, most: int, used: int, hold_s: float) -> None:
+    async def one(key: str, which: Levels, most: int) -> None:
+        used = chance.randint(most // 6, most)
         try:
             reservation = await limiter.reserve(
-                name, Caller(ORGANIZATION, "p", key), Tier.CHAT, which, Cost(0, most, 0)
+                f"{seed}.{next(numbers)}", Caller(ORGANIZATION, "p", key), Tier.CHAT, which, Cost(0, most, 0)
             )
         except LimitReached:
             results[f"{key} refused"] += 1
@@ -63,24 +66,17 @@ async def main(url: str, seconds: float, seed: int) -> dict[str, Any]:
         assert reservation.state is not None
         if key == "loud":
             admitted.append((reservation.state.now_ms, most, used))
-        await asyncio.sleep(hold_s)
+        await asyncio.sleep(0)
         await limiter.settle(reservation, Cost(0, used, 0))
 
-    loop = asyncio.get_running_loop()
-    ends_s, tasks, number = loop.time() + seconds, set(), 0
-    due_s = {"loud": loop.time(), "quiet": loop.time()}
-    while (now_s := loop.time()) < ends_s:
-        for key, which, per_s in (("loud", LOUD, LOUD_PER_S), ("quiet", QUIET, QUIET_PER_S)):
-            while due_s[key] <= now_s:
-                due_s[key] += chance.expovariate(per_s) if key == "loud" else 1 / per_s
-                most = MOST_TOKENS if key == "loud" else 50
-                used = chance.randint(most // 6, most)
-                number += 1
-                task = asyncio.create_task(one(f"{seed}.{number}", key, which, most, used, chance.uniform(0, 0.2)))
-                tasks.add(task)
-                task.add_done_callback(tasks.discard)
-        await asyncio.sleep(0.002)
-    await asyncio.gather(*tasks)
+    async def several(key: str, which: Levels, most: int, count: int) -> None:
+        for _ in range(count):
+            await one(key, which, most)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(LOUD_AT_ONCE):
+            group.create_task(several("loud", LOUD, MOST_TOKENS, requests // LOUD_AT_ONCE))
+        group.create_task(several("quiet", QUIET, 50, QUIET_REQUESTS))
     await limiter.drain()
     still_open = limiter.open_reservations
     await limiter.stop()
@@ -88,4 +84,4 @@ async def main(url: str, seconds: float, seed: int) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(asyncio.run(main(sys.argv[1], float(sys.argv[2]), int(sys.argv[3])))), flush=True)
+    print(json.dumps(asyncio.run(main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))), flush=True)

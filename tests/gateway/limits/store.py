@@ -24,6 +24,7 @@ from gateway.limits.reservations import Reservation
 from gateway.limits.script import decision
 from gateway.limits.spending import Crossing, Subject
 from gateway.wire.rate_state import CounterState
+from tests.waiting import eventually_blocking
 
 
 class Store:
@@ -41,14 +42,14 @@ class Store:
         command += ["--save", "", "--appendonly", "yes", "--appendfsync", "everysec"]
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         with self.client() as client:
-            deadline_s = time.monotonic() + 20
-            while True:
+
+            def ready() -> bool:
                 try:
-                    client.ping()
-                    return
+                    return bool(client.ping())
                 except (redis.ConnectionError, redis.BusyLoadingError):
-                    assert time.monotonic() < deadline_s
-                    time.sleep(0.01)
+                    return False
+
+            eventually_blocking(ready)
 
     def kill(self) -> None:
         assert self._process is not None
@@ -123,7 +124,7 @@ class MeasuredLimiter(Limiter):
         metrics = LimitsMetrics(self._registry)
         super().__init__(
             url,
-            LimitsConfig(**config),
+            LimitsConfig(**{"call_timeout_s": 10, **config}),  # a busy machine must not stand for one that is gone
             metrics,
             currency="USD",
             instance=instance,
@@ -162,7 +163,6 @@ def asked(
 
 AnyStore = Store | GivenStore
 MakeLimiter = Callable[..., Awaitable[MeasuredLimiter]]
-Eventually = Callable[[Callable[[], bool]], Awaitable[None]]
 
 
 def left(state: RateState | None, counter: Counter) -> CounterState:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import redis
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, Phase
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from hypothesis.stateful import run_state_machine_as_test as run_machine
@@ -22,6 +22,7 @@ from gateway.limits.cost import Cost
 from gateway.limits.levels import Level, Limits
 from gateway.limits.local import DAYS_KEPT, LONGEST_LEASE_MS
 from gateway.limits.plan import DAY_MS, MINUTE_MS, Decision, Plan, Status
+from tests.examples import examples
 from tests.gateway.limits.ledgers import Platform
 from tests.gateway.limits.reference import StandIn
 from tests.gateway.limits.store import AnyStore, MakeLimiter
@@ -332,19 +333,17 @@ def _month(ms: int) -> int:
     return moment.year * 12 + moment.month - 1
 
 
-@pytest.mark.parametrize(
-    "examples", [pytest.param(150, id="default"), pytest.param(2_000, id="long", marks=pytest.mark.nightly)]
-)
-def test_no_limit_is_passed_under_any_clock(store: AnyStore, examples: int) -> None:
+@pytest.mark.hypothesis
+def test_no_limit_is_passed_under_any_clock(store: AnyStore) -> None:
     with store.client() as client:
         if client.connection_pool.connection_kwargs.get("path") is None:
             pytest.skip("flushes the database: only on a store of our own")
         run_machine(
             type("Machine", (Jumps,), {"client": client}),
-            settings=settings(
-                max_examples=examples,
+            settings=examples(
+                nightly=2_000,
+                gate=20,
                 stateful_step_count=40,
-                derandomize=True,
                 phases=(Phase.explicit, Phase.reuse, Phase.generate),
                 report_multiple_bugs=False,
                 suppress_health_check=list(HealthCheck),

@@ -163,7 +163,7 @@ async def test_a_refusal_leaves_nothing_behind(store: AnyStore, make_limiter: Ma
 
 
 async def test_a_key_without_limits_makes_no_call(make_limiter: MakeLimiter, tmp_path: Path) -> None:
-    limiter = await make_limiter(f"unix://{tmp_path}/nobody-listens")
+    limiter = await make_limiter(f"unix://{tmp_path}/nobody-listens", call_timeout_s=0.05)
     reservation = await limiter.take(new_id(), new_id(), Limits(), 10**9)
     assert reservation.state is None
     await limiter.settle(reservation, Cost(0, 5))

@@ -14,7 +14,8 @@ from gateway.limits.cost import Cost
 from gateway.limits.levels import Limits
 from gateway.limits.plan import Counter
 from gateway.limits.refusal import LimitReached
-from tests.gateway.limits.store import AnyStore, Eventually, MakeLimiter, MeasuredLimiter, Store, left
+from tests.gateway.limits.store import AnyStore, MakeLimiter, MeasuredLimiter, Store, left
+from tests.waiting import eventually
 
 
 def new_id() -> str:
@@ -86,9 +87,7 @@ async def test_cancelled_reserve_leaks_nothing(own_store: Store, make_limiter: M
     await limiter.take(new_id(), key, limits, 1)
 
 
-async def test_settlement_survives_a_killed_valkey(
-    own_store: Store, make_limiter: MakeLimiter, eventually: Eventually
-) -> None:
+async def test_settlement_survives_a_killed_valkey(own_store: Store, make_limiter: MakeLimiter) -> None:
     limiter = await make_limiter(own_store.url)
     key, limits = new_id(), Limits(tokens_per_minute=500, max_concurrency=1)
     reservation = await limiter.take(new_id(), key, limits, 500)
@@ -106,7 +105,7 @@ async def test_settlement_survives_a_killed_valkey(
 
 
 async def test_too_many_delayed_settlements_drop_the_oldest_and_say_so(
-    own_store: Store, make_limiter: MakeLimiter, eventually: Eventually
+    own_store: Store, make_limiter: MakeLimiter
 ) -> None:
     limiter = await make_limiter(own_store.url, max_delayed_settlements=3)
     key, limits = new_id(), Limits(max_concurrency=5)
@@ -119,9 +118,7 @@ async def test_too_many_delayed_settlements_drop_the_oldest_and_say_so(
     assert limiter.metric("delayed_settlements") == 3
 
 
-async def test_valkey_killed_under_load_comes_back_to_zero(
-    own_store: Store, make_limiter: MakeLimiter, eventually: Eventually
-) -> None:
+async def test_valkey_killed_under_load_comes_back_to_zero(own_store: Store, make_limiter: MakeLimiter) -> None:
     limiters = [await make_limiter(own_store.url) for _ in range(3)]
     key, limits = new_id(), Limits(requests_per_minute=1_000_000, max_concurrency=8)
     results = {"admitted": 0, "unavailable": 0, "refused": 0}
@@ -158,9 +155,7 @@ async def test_valkey_killed_under_load_comes_back_to_zero(
     assert results["refused"] > 0
 
 
-async def test_heartbeat_restores_places_after_lost_data(
-    own_store: Store, make_limiter: MakeLimiter, eventually: Eventually
-) -> None:
+async def test_heartbeat_restores_places_after_lost_data(own_store: Store, make_limiter: MakeLimiter) -> None:
     limiter = await make_limiter(own_store.url, lease_s=0.6)
     key, limits = new_id(), Limits(requests_per_minute=10, max_concurrency=5)
     kept = await limiter.take(new_id(), key, limits, 1)
@@ -173,7 +168,7 @@ async def test_heartbeat_restores_places_after_lost_data(
         assert client.hkeys(f"slipstream:{{org-{key}}}:open") == [kept.id.encode()]
 
 
-async def test_heartbeat_extends_the_lease(store: AnyStore, make_limiter: MakeLimiter, eventually: Eventually) -> None:
+async def test_heartbeat_extends_the_lease(store: AnyStore, make_limiter: MakeLimiter) -> None:
     limiter = await make_limiter(store.url, lease_s=0.6)
     key, limits = new_id(), Limits(max_concurrency=1)
     await limiter.take(new_id(), key, limits, 1)
@@ -187,18 +182,20 @@ async def test_a_stopped_gateways_places_lapse(store: AnyStore, make_limiter: Ma
     key, limits = new_id(), Limits(max_concurrency=1)
     await dead.take(new_id(), key, limits, 1)
     await dead.stop()  # without having settled
-    async with asyncio.timeout(20):
-        while True:
-            try:
-                await alive.take(new_id(), key, limits, 1)
-                break
-            except LimitReached as refused:
-                assert refused.limit.counter == Counter.CONCURRENCY
-                await asyncio.sleep(0.01)
+
+    async def taken() -> bool:
+        try:
+            await alive.take(new_id(), key, limits, 1)
+        except LimitReached as refused:
+            assert refused.limit.counter == Counter.CONCURRENCY
+            return False
+        return True
+
+    await eventually(taken)
 
 
 async def test_places_taken_locally_are_announced_when_valkey_is_back(
-    own_store: Store, make_limiter: MakeLimiter, eventually: Eventually
+    own_store: Store, make_limiter: MakeLimiter
 ) -> None:
     limiter = await make_limiter(own_store.url, when_unavailable="local", lease_s=0.6)
     key, limits = new_id(), Limits(max_concurrency=2)

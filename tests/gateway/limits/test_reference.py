@@ -8,13 +8,14 @@ from datetime import UTC, datetime
 import hypothesis.strategies as st
 import pytest
 import redis
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, Phase
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from contracts.generation import Tier
 from gateway.limits.cost import Cost
 from gateway.limits.levels import Level, Levels, Limits, Rule
 from gateway.limits.plan import DAY_MS, MINUTE_MS, NO_LIMIT, Plan, Status, amounts_of, plan_of
+from tests.examples import examples
 from tests.gateway.limits.reference import ReferenceLimiter
 from tests.gateway.limits.store import AnyStore
 from tests.gateway.limits.timed import LEASE_MS, PERCENTS, TOMB_MS, TimedStore
@@ -157,20 +158,18 @@ class Comparison(RuleBasedStateMachine):
                     assert left[7 * at + position] <= capacity
 
 
-@pytest.mark.parametrize(
-    "examples", [pytest.param(150, id="default"), pytest.param(2_000, id="long", marks=pytest.mark.nightly)]
-)
-def test_scripts_and_twin_agree(store: AnyStore, examples: int) -> None:
+@pytest.mark.hypothesis
+def test_scripts_and_twin_agree(store: AnyStore) -> None:
     with store.client() as client:
         if client.connection_pool.connection_kwargs.get("path") is None:
             pytest.skip("flushes the database: only on a store of our own")
         machine = type("Machine", (Comparison,), {"client": client})
         run_state_machine_as_test(
             machine,
-            settings=settings(
-                max_examples=examples,
+            settings=examples(
+                nightly=2_000,
+                gate=20,
                 stateful_step_count=40,
-                derandomize=True,
                 phases=(Phase.explicit, Phase.reuse, Phase.generate),
                 report_multiple_bugs=False,
                 suppress_health_check=list(HealthCheck),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import tempfile
-import time
 import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -25,6 +24,7 @@ from tests.gateway.limits.ledgers import Platform
 from tests.gateway.limits.reference import StandIn
 from tests.gateway.limits.store import AnyStore, MakeLimiter
 from tests.gateway.limits.timed import LEASE_MS, TOMB_MS, TimedStore, one_rule, words
+from tests.waiting import eventually_blocking
 
 NOW_MS = 1_700_000_000_000
 
@@ -189,17 +189,20 @@ def cluster_url() -> Iterator[str]:
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         client = redis.Redis(port=port)
         try:
-            deadline_s = time.monotonic() + 20
-            while True:
+
+            def owns_all_slots() -> bool:
                 try:
                     client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16_383)  # type: ignore[no-untyped-call]
-                    break
                 except redis.ConnectionError:
-                    assert time.monotonic() < deadline_s
-                    time.sleep(0.01)
-            while b"cluster_state:ok" not in client.execute_command("CLUSTER", "INFO"):  # type: ignore[no-untyped-call]
-                assert time.monotonic() < deadline_s
-                time.sleep(0.01)
+                    return False
+                return True
+
+            def state() -> bytes:
+                told: bytes = client.execute_command("CLUSTER", "INFO")  # type: ignore[no-untyped-call]
+                return told
+
+            eventually_blocking(owns_all_slots)
+            eventually_blocking(lambda: b"cluster_state:ok" in state())
             yield f"redis://127.0.0.1:{port}/0"
         finally:
             client.close()

@@ -13,7 +13,8 @@ import pytest
 from contracts.errors import ConfigError
 from gateway.limits.command import pack
 from gateway.limits.valkey import CallTimeout, ConnectionLost, Valkey
-from tests.gateway.limits.store import AnyStore, Eventually
+from tests.gateway.limits.store import AnyStore
+from tests.waiting import GUARD_S, eventually
 
 
 @pytest.fixture
@@ -100,7 +101,7 @@ async def test_a_cancelled_caller_does_not_shift_the_others(client: Valkey) -> N
     assert [reply for i, reply in enumerate(replies) if i != 3] == [str(i).encode() for i in range(10) if i != 3]
 
 
-async def test_disconnect_fails_what_is_in_flight_and_reconnects(tmp_path: Path, eventually: Eventually) -> None:
+async def test_disconnect_fails_what_is_in_flight_and_reconnects(tmp_path: Path) -> None:
     changes: list[bool] = []
     async with Peer(tmp_path / "s") as peer:
         client = Valkey(f"unix://{peer.path}", timeout_s=5)
@@ -125,7 +126,7 @@ async def test_a_server_that_never_answers_again_is_given_up(tmp_path: Path) -> 
         await client.start()
         with pytest.raises(CallTimeout):
             await client.call(pack(("PING",)))
-        await asyncio.wait_for(lost.wait(), 20)
+        await asyncio.wait_for(lost.wait(), GUARD_S)
         await client.stop()
 
 

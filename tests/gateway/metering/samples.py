@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry
@@ -108,13 +107,6 @@ async def rows(journal: Journal) -> list[Closed]:
         if not more:
             return found
         found += more
-
-
-async def until(reached: Callable[[], bool]) -> None:
-    """Wait for something another thread or task does; TimeoutError only when it never happens."""
-    async with asyncio.timeout(60):
-        while not reached():  # noqa: ASYNC110
-            await asyncio.sleep(0.002)
 
 
 class FaultyDisk(Disk):

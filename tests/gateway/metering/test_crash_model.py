@@ -13,7 +13,8 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from hypothesis import HealthCheck, settings
+import pytest
+from hypothesis import HealthCheck
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -32,7 +33,9 @@ from gateway.metering.journal.records import AttemptKey, Closed, Opened
 from gateway.metering.journal.recovery import Recovery
 from gateway.metering.ledger.ledger import Ledger
 from gateway.metering.ledger.shipper import Shipper
-from tests.gateway.metering.samples import MemoryLedger, closed, metrics, opened, placed, quick, until
+from tests.examples import examples
+from tests.gateway.metering.samples import MemoryLedger, closed, metrics, opened, placed, quick
+from tests.waiting import eventually
 
 ResultT = TypeVar("ResultT")
 # An index, taken modulo what there is: that depends on races (was a write faster than a crash), which drawing must not.
@@ -231,7 +234,7 @@ class Crashes(RuleBasedStateMachine):
     def disk_heals(self) -> None:
         """And with it the journal, which then has what it could not write."""
         self.disk.failing = False
-        self.run(until(lambda: self.journal.healthy))
+        self.run(eventually(lambda: self.journal.healthy))
         for row, _ in self.waiting.values():
             self.run(self.journal.closed(row))
         self._collect()
@@ -242,7 +245,7 @@ class Crashes(RuleBasedStateMachine):
         self.disk.failing = False
         self.disk.free.set()
         if not self.journal.healthy:
-            self.run(until(lambda: self.journal.healthy))
+            self.run(eventually(lambda: self.journal.healthy))
         self.run(self.journal.stop())
         self._settle_waiting()
         self._start()
@@ -372,8 +375,9 @@ async def _ask(url: str, driver: str, request_id: str, attempt: int) -> Usage | 
     return Usage(completion_tokens=1) if int(request_id[-1], 16) % 2 else None
 
 
+@pytest.mark.hypothesis
 def test_crashes_lose_and_double_nothing() -> None:
     run_state_machine_as_test(
         Crashes,
-        settings=settings(max_examples=40, stateful_step_count=40, suppress_health_check=list(HealthCheck)),
+        settings=examples(nightly=200, gate=15, stateful_step_count=40, suppress_health_check=list(HealthCheck)),
     )

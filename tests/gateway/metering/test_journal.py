@@ -16,8 +16,9 @@ from gateway.metering.journal import frames
 from gateway.metering.journal.disk import Disk
 from gateway.metering.journal.records import Closed, Opened, earlier_engine_request_id, engine_request_id
 from gateway.metering.journal.request_id import mint
-from tests.gateway.metering.samples import FaultyDisk, closed, opened, placed, quick, rows, start, until, value
+from tests.gateway.metering.samples import FaultyDisk, closed, opened, placed, quick, rows, start, value
 from tests.small_disk import Kind, small_disk
+from tests.waiting import eventually
 
 
 async def test_closed_records_are_durable_when_closed_returns(tmp_path: Path) -> None:
@@ -225,7 +226,7 @@ async def test_a_full_disk_stops_admission_until_a_write_succeeds(tmp_path: Path
         await journal.closed(closed(before))
     assert value(registry, "slipstream_journal_healthy") == 0
     disk.mend()
-    await until(lambda: journal.healthy)
+    await eventually(lambda: journal.healthy)
     assert value(registry, "slipstream_journal_healthy") == 1
     journal.opened(after)
     await journal.closed(closed(after))
@@ -251,7 +252,7 @@ async def test_after_a_failed_fdatasync_the_file_is_left_and_its_records_are_wri
         await journal.closed(closed(lost))
     assert [row.key for row in await rows(journal)] == [safe.key]
     disk.mend()
-    await until(lambda: journal.healthy)
+    await eventually(lambda: journal.healthy)
     await journal.closed(closed(lost))
     assert [row.key for row in await rows(journal)] == [safe.key, lost.key]
     # the new file holds, by itself, all that was not confirmed
@@ -270,10 +271,10 @@ async def test_failed_probes_leave_no_files_behind(tmp_path: Path) -> None:
     disk.write_error = OSError(errno.ENOSPC, "No space left on device")
     with pytest.raises(JournalUnavailable):
         journal.opened(opened())
-    await until(lambda: value(registry, "slipstream_journal_failures_total") >= 5)
+    await eventually(lambda: value(registry, "slipstream_journal_failures_total") >= 5)
     assert len(list((tmp_path / "gw").glob("*.slj"))) <= 2
     disk.mend()
-    await until(lambda: journal.healthy)
+    await eventually(lambda: journal.healthy)
     await journal.stop()
 
 
@@ -312,7 +313,7 @@ async def test_a_disk_that_is_really_full(kind: Kind) -> None:
             with pytest.raises(JournalUnavailable):
                 await journal.closed(closed(record))
         disk.free()
-        await until(lambda: journal.healthy)
+        await eventually(lambda: journal.healthy)
         await asyncio.gather(*(journal.closed(closed(record)) for record in ended))
         await journal.stop()
         journal = await start(folder)
@@ -360,7 +361,10 @@ async def test_a_torn_tail_is_cut_and_everything_before_it_kept(tmp_path: Path) 
     journal.opened(last)
     whole = segment.read_bytes()
     await journal.stop()
-    for size in range(before, len(whole)):
+    # one at each of its ends, and some between
+    for size in sorted(
+        {*range(before, before + 12), *range(before, len(whole), 7), *range(len(whole) - 8, len(whole))}
+    ):
         folder = tmp_path / f"torn-{size}"
         folder.mkdir()
         (folder / segment.name).write_bytes(whole[:size])

@@ -6,13 +6,16 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from tests.gateway.metering.samples import closed, quick, rows, start
 
 
-async def test_kill_9_at_random_moments_loses_and_doubles_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("rounds", [3, pytest.param(20, marks=pytest.mark.nightly)])
+async def test_kill_9_at_random_moments_loses_and_doubles_nothing(tmp_path: Path, rounds: int) -> None:
     path = tmp_path / "gw"
     said: dict[str, set[str]] = {"opened": set(), "placed": set(), "closed": set()}
-    for round_number in range(8):
+    for round_number in range(rounds):
         child = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "tests.gateway.metering.crashing_writer", str(path), stdout=asyncio.subprocess.PIPE
         )

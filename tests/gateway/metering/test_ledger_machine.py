@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import psycopg
-from hypothesis import HealthCheck, settings
+import pytest
+from hypothesis import HealthCheck
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 from msgspec.structs import replace
@@ -30,6 +31,7 @@ from gateway.metering.ledger.rollup import roll_up
 from gateway.metering.ledger.shipper import Shipper
 from gateway.metering.ledger.verification import verify
 from tests.database import as_owner
+from tests.examples import examples
 from tests.gateway.metering.rows import moment, row
 from tests.gateway.metering.samples import metrics, placed, quick, start
 from tests.gateway.metering.test_rollup import DAYS, PRICE
@@ -219,14 +221,16 @@ def naive_amount(end: Closed) -> int:
     return (cost + 500_000) // 1_000_000
 
 
+@pytest.mark.hypothesis
 def test_every_attempt_has_one_row_and_totals_add_up(fresh_postgres_url: str) -> None:
     with psycopg.connect(fresh_postgres_url, autocommit=True) as connection:
         connection.execute(PRICE.encode())
     machine = type("OnThisDatabase", (Machine,), {"url": fresh_postgres_url})
     run_state_machine_as_test(
         machine,
-        settings=settings(
-            max_examples=8,
+        settings=examples(
+            nightly=40,
+            gate=4,
             stateful_step_count=30,
             suppress_health_check=list(HealthCheck),
             database=None,

@@ -19,6 +19,7 @@ from tests.database import as_owner
 from tests.gateway.metering.ledger_rows import find
 from tests.gateway.metering.rows import moment, row
 from tests.gateway.metering.samples import closed, opened
+from tests.waiting import eventually
 
 NOON = moment("2026-03-01 12:00")
 DAY_S = 86_400.0
@@ -188,9 +189,8 @@ async def test_a_day_that_somebody_reads_waits_for_the_next_run_and_holds_up_no_
         async with reader.transaction():
             assert await reader.fetchval("SELECT count(*) FROM gateway.usage_events") == 1
             retiring = asyncio.create_task(asyncio.to_thread(retire_days, fresh_postgres_url, 35))
+            await eventually(lambda: owner.fetchval("SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)"))
             async with asyncio.timeout(60):
-                while not await owner.fetchval("SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)"):  # noqa: ASYNC110
-                    await asyncio.sleep(0.01)
                 await Ledger(pool).insert([at(NOON + 1)], "g")  # behind the one that waits, which gives up
             assert await retiring == []
         assert await pool.fetchval("SELECT count(*) FROM gateway.usage_retired_days") == 0

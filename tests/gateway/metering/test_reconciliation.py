@@ -33,7 +33,8 @@ from gateway.metering.ledger.reconciliation import EngineCounters, Finding, reco
 from gateway.metering.ledger.windows import Sample, continues, drift, windows
 from gateway.metering.metrics import MeteringMetrics
 from tests.fakes.process import WAIT_S, FakeEngineProcess, fake_engine
-from tests.gateway.metering.samples import closed, opened, until, value
+from tests.gateway.metering.samples import closed, opened, value
+from tests.waiting import eventually
 
 
 def sample(at: float, tokens: int, *, on: bool = True) -> Sample:
@@ -195,11 +196,11 @@ async def test_what_was_found_is_shown_in_metrics(here: Deployment) -> None:
     await here.generate("r1", 10)  # its row is lost
     await here.reconcile()
     watch.start()
-    await until(lambda: value(registry, "slipstream_ledger_drift_tokens", kind="completion") == 10)
+    await eventually(lambda: value(registry, "slipstream_ledger_drift_tokens", kind="completion") == 10)
     await here.pool.execute(
         "INSERT INTO gateway.usage_verifications VALUES (now(), '2026-03-01', '2026-03-02', 5, 2, 1, 0)"
     )
-    await until(lambda: value(registry, "slipstream_ledger_wrong_totals") == 3)
+    await eventually(lambda: value(registry, "slipstream_ledger_wrong_totals") == 3)
     await watch.stop()
 
 

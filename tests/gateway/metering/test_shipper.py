@@ -13,7 +13,8 @@ from gateway.metering.journal.records import Closed
 from gateway.metering.ledger.ledger import Ledger
 from gateway.metering.ledger.shipper import Shipper
 from gateway.metering.metrics import MeteringMetrics
-from tests.gateway.metering.samples import MemoryLedger, closed, opened, quick, start, until, value
+from tests.gateway.metering.samples import MemoryLedger, closed, opened, quick, start, value
+from tests.waiting import eventually
 
 
 async def _write(journal: Journal, count: int) -> list[Closed]:
@@ -54,7 +55,7 @@ async def test_nothing_is_lost_while_the_database_is_away(tmp_path: Path) -> Non
     journal = await start(tmp_path / "gw")
     shipper = _shipper(journal, ledger, shown)
     written = await _write(journal, 50)
-    await until(lambda: value(registry, "slipstream_ledger_errors_total") > 2)
+    await eventually(lambda: value(registry, "slipstream_ledger_errors_total") > 2)
     assert value(registry, "slipstream_ledger_backlog_rows") == 50
     assert value(registry, "slipstream_ledger_oldest_seconds") > 0
     await shipper.stop()
@@ -95,7 +96,7 @@ async def test_a_stop_in_the_middle_ships_again_and_counts_once(tmp_path: Path) 
         journal = await start(tmp_path / "gw")
         shipper = _shipper(journal, ledger, shown, batch_rows=3)
         written += await _write(journal, 20)
-        await until(lambda: len(ledger.rows) > 5)
+        await eventually(lambda: len(ledger.rows) > 5)
         await shipper.stop()
         await journal.stop()
     journal = await start(tmp_path / "gw")

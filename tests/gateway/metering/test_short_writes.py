@@ -16,7 +16,8 @@ from gateway.metering.journal import frames
 from gateway.metering.journal.disk import Disk
 from gateway.metering.journal.journal import Journal
 from gateway.metering.journal.records import Opened
-from tests.gateway.metering.samples import closed, metrics, opened, quick, until
+from tests.gateway.metering.samples import closed, metrics, opened, quick
+from tests.waiting import eventually
 
 
 class Interleaving:
@@ -102,7 +103,7 @@ async def test_what_was_acknowledged_beside_a_short_write_survives_the_process(
             await journal.closed(closed(record))
         except JournalUnavailable:
             assert disk.is_full
-    await until(lambda: refused > 0 or bool(acknowledged))
+    await eventually(lambda: refused > 0 or bool(acknowledged))
     # The process dies here: what is in the folder is all there is.
     copy = tmp_path / "after" / "gw"
     copy.parent.mkdir()
@@ -114,7 +115,7 @@ async def test_what_was_acknowledged_beside_a_short_write_survives_the_process(
     assert refused > 0
     await after.stop()
     disk.is_full = False
-    await until(lambda: journal.healthy)
+    await eventually(lambda: journal.healthy)
     await journal.stop()
 
 

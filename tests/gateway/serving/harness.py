@@ -67,7 +67,7 @@ from tests.gateway.serving.fakes import (
     Faults,
 )
 
-GUARD_S = 30.0
+GUARD_S = 60.0
 """Nothing takes this long unless a test fails."""
 KEY = KeyRecord(Caller("organization", "project", "key"), Levels())
 CHAT, COMPLETION = ChatFormat(RequestConfig()), CompletionFormat(RequestConfig())

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.cascade import Approval, Cascade
@@ -23,6 +23,7 @@ from contracts.usage import Finish
 from gateway.http.response import ResponseWriter
 from gateway.limits.cost import Cost
 from gateway.serving.request import Arrival, InferenceRequest
+from tests.examples import examples
 from tests.gateway.serving.client import Client
 from tests.gateway.serving.harness import CHAT, COMPLETION, GUARD_S, KEY, PRICE, Harness, body, harness
 
@@ -422,7 +423,7 @@ def masked(client: Client, request_id: str) -> bytes:
     return client.answer.body.replace(request_id.removeprefix("req_").encode(), b"ID")
 
 
-@settings(max_examples=25)
+@examples(nightly=25)
 @given(
     small=st.integers(1, 6),
     big=st.integers(1, 6),

@@ -9,12 +9,14 @@ from typing import Any
 
 import hypothesis.strategies as st
 import msgspec
-from hypothesis import given, settings
+from hypothesis import given
 
 from contracts.errors import InternalError, RateLimited, RouterUnavailable
+from tests.examples import examples
 from tests.gateway.serving.client import Client
-from tests.gateway.serving.harness import COMPLETION, GUARD_S, Harness, harness
+from tests.gateway.serving.harness import COMPLETION, Harness, harness
 from tests.gateway.serving.test_continuations import FILE, FIM, PREFIX, fim_text
+from tests.waiting import eventually
 
 TOKENS = 12
 """Of the answer to the first prefix."""
@@ -95,7 +97,7 @@ ERRORS = st.sampled_from(
 )
 
 
-@settings(max_examples=100)
+@examples(nightly=100)
 @given(
     course=courses(),
     driver=st.sampled_from(["embedded", "openai"]),
@@ -151,12 +153,16 @@ def test_each_is_answered_as_if_alone_and_books_are_closed(
 
 async def go_on_until(platform: Harness, tasks: list[asyncio.Task[Any]]) -> None:
     """Engines that fell silent say the rest, until all requests have ended and no engine generates any more."""
-    async with asyncio.timeout(GUARD_S):
-        while not all(task.done() for task in tasks) or any(engine.live for engine in platform.engines):
-            for engine in platform.engines:
-                for generating in list(engine.live.values()):
-                    generating.go_on()
-            await asyncio.sleep(0.002)
+
+    def over() -> bool:
+        if all(task.done() for task in tasks) and not any(engine.live for engine in platform.engines):
+            return True
+        for engine in platform.engines:
+            for generating in list(engine.live.values()):
+                generating.go_on()
+        return False
+
+    await eventually(over)
 
 
 def require_nothing_in_flight(platform: Harness) -> None:

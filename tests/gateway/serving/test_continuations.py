@@ -22,6 +22,7 @@ from gateway.wire.llama_cpp.format import InfillFormat
 from gateway.wire.mistral.format import FimFormat
 from tests.gateway.serving.client import Client
 from tests.gateway.serving.harness import COMPLETION, EDITOR, GUARD_S, Harness, harness
+from tests.waiting import eventually
 
 FIM, INFILL = FimFormat(RequestConfig()), InfillFormat(RequestConfig())
 FILE = "def add(left, right):\n    return left + right\n"
@@ -516,9 +517,7 @@ async def test_texts_are_forgotten_also_when_nobody_asks_any_more(monkeypatch: p
             platform.ask(fim(f"{number}"))
             await platform.ended()
         continuations = platform.platform.pipeline._continuations
-        async with asyncio.timeout(GUARD_S):
-            while len(continuations):  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+        await eventually(lambda: not len(continuations))
         assert continuations._timer is None
 
 

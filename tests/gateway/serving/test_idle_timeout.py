@@ -10,7 +10,7 @@ import pytest
 
 from gateway.serving.idle_timeout import IdleTimeouts, Wait
 
-GUARD_S = 20.0
+GUARD_S = 60.0
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from tests.gateway.serving.client import Client
 from tests.gateway.serving.harness import body, harness
 from tests.gateway.serving.test_with_router import routed
-from tests.router.fakes import until
+from tests.waiting import eventually
 
 STREAMS = 200
 
@@ -35,7 +35,7 @@ async def test_two_hundred_streams_all_begin_before_one_of_them_has_ended() -> N
             client.leave()
         await asyncio.gather(*serving)
         assert router.book.live == {}
-        await until(lambda: replica.leases == 0)
+        await eventually(lambda: replica.leases == 0)
 
 
 async def test_an_upstream_that_refuses_is_given_less_and_the_client_is_told_to_come_back() -> None:
@@ -54,7 +54,7 @@ async def test_an_upstream_that_refuses_is_given_less_and_the_client_is_told_to_
         await platform.serve(refused, asked)
         assert refused.answer.status == 503
         (replica,) = server.dispatcher.fleet.replicas.values()
-        await until(lambda: replica.leases == len(clients))
+        await eventually(lambda: replica.leases == len(clients))
         assert replica.max_concurrency == len(clients)
         assert replica.limited_by == "learnt: the upstream refused a request because it was full"
         for client in clients:

@@ -7,12 +7,13 @@ from typing import Any
 
 import hypothesis.strategies as st
 import msgspec
-from hypothesis import given, settings
+from hypothesis import given
 
 from contracts.errors import InternalError, JournalUnavailable, RateLimited, RouterUnavailable
 from contracts.usage import Finish
 from gateway.wire.config import RequestConfig
 from gateway.wire.mistral.format import FimFormat
+from tests.examples import examples
 from tests.gateway.serving.client import Client
 from tests.gateway.serving.harness import body, harness
 
@@ -34,7 +35,7 @@ ENGINES: st.SearchStrategy[dict[str, Any]] = st.one_of(
 )
 
 
-@settings(max_examples=150)
+@examples(nightly=150)
 @given(
     stream=st.booleans(),
     choices=st.integers(1, 2),
@@ -91,7 +92,7 @@ FIM = FimFormat(RequestConfig())
 KEYSTROKE = {"model": "m", "prompt": "def f():\n    ret", "suffix": "\n", "max_tokens": 50}
 
 
-@settings(max_examples=100)
+@examples(nightly=100)
 @given(
     stream=st.booleans(),
     driver=st.sampled_from(["embedded", "openai"]),

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.desired_state import Canary, Model
@@ -27,6 +27,7 @@ from gateway.shadow.config import ShadowConfig
 from gateway.shadow.pair import Outcome
 from gateway.wire.format import WireFormat
 from gateway.wire.prepared import Target
+from tests.examples import examples
 from tests.gateway.serving.client import Client
 from tests.gateway.serving.harness import CHAT, COMPLETION, GUARD_S, KEY, Harness, body, harness
 
@@ -442,7 +443,7 @@ def _lasting(client: Client) -> tuple[int, bytes]:
     return answer.status, re.sub(rb'"created":\d+', b"", body)
 
 
-@settings(max_examples=20)
+@examples(nightly=20)
 @given(says=GARBAGE, ending=ENDINGS, stream=st.booleans())
 def test_whatever_the_candidate_does_the_customer_reads_the_same(says: bytes, ending: str, stream: bool) -> None:
     async def check() -> None:

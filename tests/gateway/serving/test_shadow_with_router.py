@@ -19,7 +19,7 @@ from gateway.metering.ledger.ledger import Ledger
 from gateway.serving.shadow_copies import NO_ID
 from tests.gateway.serving.test_shadow_copies import Shadowed, shadowed, split
 from tests.gateway.serving.test_with_router import routed
-from tests.router.fakes import until
+from tests.waiting import eventually
 
 
 @pytest.fixture
@@ -38,8 +38,8 @@ async def split_by_router() -> AsyncIterator[tuple[Shadowed, Any]]:
             for place in to.platform.router.engines
         )
         router.publish(DesiredState(2, (model,), pools))
-        await until(lambda: server.dispatcher.fleet.version == 2)
-        await until(lambda: all(replica.usable for replica in server.dispatcher.fleet.replicas.values()))
+        await eventually(lambda: server.dispatcher.fleet.version == 2)
+        await eventually(lambda: all(replica.usable for replica in server.dispatcher.fleet.replicas.values()))
         yield to, server.dispatcher.fleet
 
 
@@ -50,7 +50,7 @@ async def test_the_copy_has_a_row_that_is_nobodys_and_on_no_bill(database: async
         assert to.outcomes() == {"compared": 1}
         [pair] = to.platform.pairs.kept
         assert (pair.baseline_pool, pair.candidate_pool) == ("pool", "candidate")
-        await until(lambda: sum(replica.leases for replica in fleet.replicas.values()) == 0)
+        await eventually(lambda: sum(replica.leases for replica in fleet.replicas.values()) == 0)
         _, copy = to.platform.journal.records
         assert await Ledger(database).insert([copy], "gateway") == 1
         row = await database.fetchrow("SELECT * FROM gateway.usage_events")
@@ -85,5 +85,5 @@ async def test_a_copy_takes_no_place_at_the_router() -> None:
         replica = fleet.replicas["engine-1"]
         assert (replica.leases, replica.free) == (1, True)
         await to.platform.pipeline.stop()
-        await until(lambda: replica.leases == 0)
+        await eventually(lambda: replica.leases == 0)
         assert (replica.unwaited, to.outcomes()) == (0, {"superseded": 1})

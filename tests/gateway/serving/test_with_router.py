@@ -22,7 +22,8 @@ from router.config import RouterConfig
 from router.server import RouterServer
 from tests.gateway.serving.client import Client
 from tests.gateway.serving.harness import GUARD_S, Harness, body, harness
-from tests.router.fakes import TOKEN, TOKENS, until
+from tests.router.fakes import TOKEN, TOKENS
+from tests.waiting import eventually
 
 FIM = FimFormat(RequestConfig())
 
@@ -68,7 +69,7 @@ async def test_a_lease_is_held_while_an_engine_answers_and_given_back_before_the
         await serving
         assert router.book.live == {}
         replicas = server.dispatcher.fleet.replicas.values()
-        await until(lambda: sum(replica.leases for replica in replicas) == 0)
+        await eventually(lambda: sum(replica.leases for replica in replicas) == 0)
 
 
 async def test_a_router_that_goes_while_an_engine_answers_takes_nothing_from_the_client() -> None:
@@ -89,7 +90,7 @@ async def test_a_router_that_goes_while_an_engine_answers_takes_nothing_from_the
 async def test_a_router_that_is_gone_is_told_to_the_client_and_nothing_is_kept() -> None:
     async with harness() as platform, routed(platform) as (server, router):
         await server.abort()
-        await until(lambda: not router.connected)
+        await eventually(lambda: not router.connected)
         client = Client()
         await platform.serve(client)
         assert (client.answer.status, client.answer.json["error"]["code"]) == (503, "router_unavailable")
@@ -107,13 +108,13 @@ async def test_who_types_on_leaves_the_routers_queue() -> None:
         holder, older, newer = Client(), Client(), Client()
         asks = [gap("x = "), gap("def f():\n    ret"), gap("def f():\n    return")]
         holding = asyncio.create_task(platform.serve(holder, asks[0], FIM))
-        await until(lambda: len(router.book.live) == 1)
+        await eventually(lambda: len(router.book.live) == 1)
         pool = server.dispatcher.fleet.pools["pool"]
         waiting = asyncio.create_task(platform.serve(older, asks[1], FIM))
-        await until(lambda: len(pool.queue) == 1)
+        await eventually(lambda: len(pool.queue) == 1)
         typing = asyncio.create_task(platform.serve(newer, asks[2], FIM))
         await waiting
-        await until(lambda: len(pool.queue) == 1 == len(router.book.pending))
+        await eventually(lambda: len(pool.queue) == 1 == len(router.book.pending))
         assert older.answer.json["choices"][0]["message"]["content"] == ""
         platform.script(hang=False)
         holder.leave()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import msgspec
 import pytest
 
@@ -16,6 +18,7 @@ BLOCK_TOKENS = 64
 SETTINGS = SimulatorConfig(replicas=3, limits=EngineLimits(block_tokens=BLOCK_TOKENS, capacity_tokens=120_000))
 
 
+@functools.cache
 def run(reported: float) -> tuple[Simulation, Dispatcher]:
     traffic = sessions(8.0, 120.0, 1, SessionsConfig(tenants=6, block_tokens=BLOCK_TOKENS, pause_s=8.0))
     settings = msgspec.structs.replace(SETTINGS, reported_capacity=reported)

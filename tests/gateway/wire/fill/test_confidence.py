@@ -9,7 +9,7 @@ from typing import Any
 import hypothesis.strategies as st
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from contracts.errors import UnsupportedField
 from engines.drivers.error_bodies import engine_error
@@ -18,6 +18,7 @@ from gateway.wire.fill.request import Filled
 from gateway.wire.fill.stop_rules import StopRules
 from gateway.wire.fill.transcoder import Answer, FillCollector, FillRelay
 from gateway.wire.usage_tracker import UsageTracker
+from tests.examples import examples
 from tests.gateway.wire.fill.naive_stop_rules import cut
 
 Token = tuple[str, float]
@@ -57,7 +58,7 @@ def collected(events: Sequence[bytes], asked: Filled) -> str:
 
 
 @given(TOKENS, RULES, st.sampled_from([0.3, 0.6, 0.8]), st.integers(1, 4))
-@settings(max_examples=400)
+@examples(nightly=400)
 def test_cut_anywhere_a_completion_is_shown_or_not_by_the_tokens_that_are_left_of_it(
     tokens: list[Token], rules: StopRules, least: float, size: int
 ) -> None:

@@ -8,10 +8,11 @@ from pathlib import Path
 import hypothesis.strategies as st
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from gateway.wire.fill.context import Block, block_at, by_context, opens
 from gateway.wire.fill.stop_rules import StopRules, indentation
+from tests.examples import examples
 from tests.gateway.wire.fill.test_stop_rules import filtered
 
 FREE = Block()
@@ -181,7 +182,7 @@ PIECES = st.lists(st.sampled_from(["\n", "    ", "\t", "if x:", "{", "}", "end",
 
 
 @given(PIECES.map("".join), PIECES.map("".join), st.sampled_from(["python", "go", "ruby", "markdown", "other"]))
-@settings(max_examples=300)
+@examples(nightly=300)
 def test_whatever_the_file_the_end_of_a_block_is_outside_of_it(prefix: str, suffix: str, language: str) -> None:
     block = block_at(prefix, suffix, language)
     if block is None:

@@ -9,7 +9,7 @@ from typing import Any
 import hypothesis.strategies as st
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from contracts.errors import ContextTooLong, SpecialToken, UnsupportedField
 from contracts.generation import TextPrompt
@@ -22,6 +22,7 @@ from gateway.wire.fill.request import Filled, FillRequest
 from gateway.wire.fill.stop_rules import StopRules
 from gateway.wire.gap import MOST_COMPARED, Snippet
 from gateway.wire.prepared import Prepared, Target
+from tests.examples import examples
 from tests.gateway.wire.openai.preparing import CALLER, MODELS, target
 from tests.psm_model import write_psm_model
 
@@ -97,7 +98,7 @@ SIDES = st.lists(
 
 
 @given(SIDES.map("".join), SIDES.map("".join), st.integers(40, 300), st.integers(1, 30))
-@settings(max_examples=150)
+@examples(nightly=150)
 async def test_whatever_the_file_the_prompt_and_its_answer_fit(
     prefix: str, suffix: str, context: int, max_tokens: int
 ) -> None:
@@ -352,7 +353,7 @@ async def test_nothing_is_healed_unasked_or_where_engines_cannot(where: Target) 
     assert ids_of(plain) == tuple(CODE.fill_ids("y = offse", ""))
 
 
-@settings(max_examples=40)
+@examples(nightly=40)
 @given(st.text(st.sampled_from("ab _.(\n\tß"), max_size=300), st.integers(30, 200))
 async def test_a_healed_prompt_and_what_the_output_begins_with_are_the_prefix(prefix: str, context: int) -> None:
     where = target(CODE, context_tokens=context, fim={"healing": True})

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from gateway.wire.fill.stop_rules import StopRules, TextFilter
+from tests.examples import examples
 from tests.gateway.wire.fill.naive_stop_rules import cut
 
 LINES = st.sampled_from(
@@ -29,7 +30,7 @@ RULES = st.builds(
 
 
 @given(TEXTS, SUFFIXES, RULES, st.data())
-@settings(max_examples=1_500)
+@examples(nightly=1_500)
 def test_cut_anywhere_a_text_ends_where_the_whole_one_does(
     text: str, suffix: str, rules: StopRules, data: st.DataObject
 ) -> None:

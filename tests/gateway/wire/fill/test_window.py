@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import hypothesis.strategies as st
-from hypothesis import given, settings
+from hypothesis import given
 
 from gateway.wire.fill.window import PREFIX_SHARES, SHARES, STEP_CHARACTERS, Window, step_lines, window
+from tests.examples import examples
 
 TEXT = st.lists(st.text("ab (\n", max_size=40), max_size=60).map("\n".join)
 
@@ -23,7 +24,7 @@ def cost(text: str) -> int:
 
 
 @given(TEXT, TEXT, st.integers(0, 400))
-@settings(max_examples=500)
+@examples(nightly=500)
 def test_a_window_fits_and_touches_the_cursor(prefix: str, suffix: str, room: int) -> None:
     shown = window(prefix, suffix, room, counts)
 
@@ -35,7 +36,7 @@ def test_a_window_fits_and_touches_the_cursor(prefix: str, suffix: str, room: in
 
 
 @given(TEXT, TEXT, st.integers(40, 400))
-@settings(max_examples=300)
+@examples(nightly=300)
 def test_both_ends_stand_at_line_ends_unless_one_line_is_too_long(prefix: str, suffix: str, room: int) -> None:
     shown = window(prefix, suffix, room, counts)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.errors import EngineFailed, EngineRefused
@@ -15,6 +15,7 @@ from contracts.usage import Usage
 from gateway.wire.openai.collect import Collector
 from gateway.wire.openai.relay import Relay, rewrite_decoded
 from gateway.wire.usage_tracker import UsageTracker
+from tests.examples import examples
 
 OURS, MODEL = "chatcmpl-ours", "public-model"
 
@@ -102,7 +103,7 @@ def test_split_at_every_byte_gives_the_same_bytes(include_usage: bool, running_u
 
 
 @given(st.data())
-@settings(max_examples=60)
+@examples(nightly=60)
 def test_any_cutting_and_line_ending_gives_the_same_events(data: st.DataObject) -> None:
     stream = engine_stream(running_usage=data.draw(st.booleans()), role_first=True)
     whole = run([stream])[:2]
@@ -236,7 +237,7 @@ def test_cached_tokens_of_a_shared_cache_are_nobodys_to_know(kind: Any) -> None:
 
 
 @given(st.data())
-@settings(max_examples=40)
+@examples(nightly=40)
 def test_what_was_delivered_is_kept_until_the_engine_counts(data: st.DataObject) -> None:
     """Both readers keep the same, whatever path an event takes and however it is cut."""
     running_usage = data.draw(st.booleans())
