@@ -258,6 +258,7 @@ async def test_a_gateway_that_is_not_there_is_named(tmp_path: Path) -> None:
     assert said == f"Slipstream: http://127.0.0.1:{port} cannot be reached: Connection refused"
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("options", "said"),
     [
