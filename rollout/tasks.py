@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 import time
 from typing import Any
 
@@ -29,14 +30,16 @@ class ReleaseTask:
         self._database_url = database_url
         self._controller = Controller(config)
         self._metrics = metrics
+        self._running = threading.Lock()
         self._runner: asyncio.Runner | None = None
         self._connection: asyncpg.Connection[Any] | None = None
 
     def run(self) -> int:
         """One look at every release; returns how many steps were taken. Raises FAILURES of the database."""
-        if self._runner is None:
-            self._runner = asyncio.Runner()
-        return self._runner.run(self._look())
+        with self._running:
+            if self._runner is None:
+                self._runner = asyncio.Runner()
+            return self._runner.run(self._look())
 
     async def _look(self) -> int:
         connection = self._connection

@@ -130,8 +130,8 @@ def gateway_name(number: int) -> str:
 
 
 def worker_name(queues: Sequence[Queue]) -> str:
-    """Of the process that serves them: the first one's."""
-    return f"worker-{queues[0].value}"
+    """Of the process that serves them: the first one's, where it does not serve all."""
+    return "worker" if set(queues) == set(Queue) else f"worker-{queues[0].value}"
 
 
 def names_of(settings: Settings, engines: Sequence[Engine]) -> dict[str, list[str]]:

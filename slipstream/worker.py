@@ -2,8 +2,8 @@
 
 Queues, so that each can have a process of its own: `upkeep` of the ledger and of administration, `webhooks`, whose work
 is with other people's servers, `releases`, which must move within seconds, and `evals`, whose work takes hours. One
-process may serve several. Tasks must bear being run twice: they are acknowledged after the work, and every worker
-carries the schedule of the queues it serves.
+process may serve several: what must move within seconds does not wait for upkeep (`prompt_tasks.py`). Tasks must bear
+being run twice: they are acknowledged after the work, and every worker carries the schedule of the queues it serves.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from rollout import tasks as release_tasks
 from rollout.metrics import ReleaseMetrics
 from rollout.tasks import ReleaseTask
 from slipstream.evals import evals_runner
+from slipstream.prompt_tasks import PromptTasks
 from slipstream.settings import Settings
 from slipstream.worker_config import Queue, ready_file
 from slipstream.worker_metrics import WorkerMetrics
@@ -46,6 +47,8 @@ QUEUE_OF = {
     evals_tasks.QUEUE_NIGHT: Queue.EVALS,
 }
 """Every other task is upkeep."""
+PROMPT = frozenset({admin_tasks.DELIVER, release_tasks.ADVANCE, evals_tasks.WORK})
+"""Run in a thread of their own (`PromptTasks`)."""
 EVALS_JOIN_S = 5.0
 """For giving back what a run has in hand; what is not goes to the next worker when its lease ends."""
 
@@ -62,18 +65,6 @@ def create_app(
     registry: for what its tasks find that Prometheus shall know.
     Raises ConfigError for settings that contradict each other.
     """
-    periods_s = {
-        **tasks.periods_s(settings.worker.ledger, settings.worker.roll_up_every_s),
-        **slo_tasks.periods_s(settings.slo),
-        **prefix_tasks.periods_s(settings.worker.prefixes),
-        **completion_tasks.periods_s(settings.worker.completions),
-        **shadow_tasks.PERIODS_S,
-        **evidence_retention.PERIODS_S,
-        **admin_tasks.PERIODS_S,
-        **evals_tasks.PERIODS_S,
-        **release_tasks.periods_s(settings.worker.releases),
-        audit_tasks.NOTE_HEAD: settings.worker.audit.heads_every_s,
-    }
     app = Celery("slipstream", broker=broker_url(settings.valkey_url))
     app.conf.update(
         broker_connection_retry_on_startup=True,
@@ -97,8 +88,8 @@ def create_app(
         # A worker that was away finds one waiting run, not one for every missed period.
         beat_schedule={
             task: {"task": task, "schedule": period_s, "options": {"expires": period_s}}
-            for task, period_s in periods_s.items()
-            if QUEUE_OF.get(task, Queue.UPKEEP) in queues
+            for task, period_s in scheduled_s(settings, queues).items()
+            if task not in PROMPT
         }
         | (evals_tasks.schedule(settings.evals) if Queue.EVALS in queues else {}),
     )
@@ -126,6 +117,23 @@ def create_app(
     return app
 
 
+def scheduled_s(settings: Settings, queues: Sequence[Queue]) -> dict[str, float]:
+    """How often each task of these queues runs, by name."""
+    periods_s = {
+        **tasks.periods_s(settings.worker.ledger, settings.worker.roll_up_every_s),
+        **slo_tasks.periods_s(settings.slo),
+        **prefix_tasks.periods_s(settings.worker.prefixes),
+        **completion_tasks.periods_s(settings.worker.completions),
+        **shadow_tasks.PERIODS_S,
+        **evidence_retention.PERIODS_S,
+        **admin_tasks.PERIODS_S,
+        **evals_tasks.PERIODS_S,
+        **release_tasks.periods_s(settings.worker.releases),
+        audit_tasks.NOTE_HEAD: settings.worker.audit.heads_every_s,
+    }
+    return {task: each_s for task, each_s in periods_s.items() if QUEUE_OF.get(task, Queue.UPKEEP) in queues}
+
+
 def broker_url(valkey_url: str) -> str:
     """Celery's spelling of a Valkey URL."""
     return f"redis+socket://{valkey_url.removeprefix('unix://')}" if valkey_url.startswith("unix://") else valkey_url
@@ -145,8 +153,11 @@ def main(settings: Settings, queues: Sequence[Queue] = tuple(Queue)) -> None:
         settings.evals.chosen()  # a file of questions that cannot be read stops the start
     evals = LoopThread("evals", evals_runner(settings).run, EVALS_JOIN_S)
     app = create_app(settings, queues, delivery.wake, evals.wake, registry)
+    periods_s = scheduled_s(settings, queues)
+    prompt = PromptTasks(app, {task: each_s for task, each_s in periods_s.items() if task in PROMPT})
     process = WorkerProcess(
         app,
+        prompt,
         (delivery, evals),
         ready_file(settings.data, queues),
         at_start=(
@@ -160,6 +171,6 @@ def main(settings: Settings, queues: Sequence[Queue] = tuple(Queue)) -> None:
         else (),
         stop_timeout_s=settings.local.stop_timeout_s,
     )
-    WorkerMetrics(registry).follow(scheduled["task"] for scheduled in app.conf.beat_schedule.values())
+    WorkerMetrics(registry).follow({*periods_s, *(each["task"] for each in app.conf.beat_schedule.values())})
     with metrics_server(registry, settings.worker.metrics, "worker.metrics"):
         process.run([queue.value for queue in queues])

@@ -32,8 +32,8 @@ class Queue(StrEnum):
     """Runs of evals, which take minutes to hours."""
 
 
-PROCESSES = ((Queue.UPKEEP,), (Queue.WEBHOOKS, Queue.RELEASES), (Queue.EVALS,))
-"""The queues that a worker process of `up` serves. Deliveries are a thread's work, and hold up no release."""
+PROCESSES = (tuple(Queue),)
+"""The queues that each worker process of `up` serves: one process has them all, and none of them waits for another."""
 
 
 class WorkerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

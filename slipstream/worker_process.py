@@ -21,6 +21,7 @@ from celery.worker import state
 from contracts.errors import ServiceError, SlipstreamError, in_words
 from contracts.loop_thread import LoopThread
 from infra.local.private import folder_error
+from slipstream.prompt_tasks import PromptTasks
 from telemetry.log import in_json
 
 STOP_SHARE = 0.9
@@ -34,11 +35,18 @@ class WorkerProcess:
     """Runs once. Celery logs what a signal's receiver raises and works on, so failures of a start are kept here."""
 
     def __init__(
-        self, app: Celery, threads: Sequence[LoopThread], ready: Path, at_start: Sequence[str], stop_timeout_s: float
+        self,
+        app: Celery,
+        prompt: PromptTasks,
+        threads: Sequence[LoopThread],
+        ready: Path,
+        at_start: Sequence[str],
+        stop_timeout_s: float,
     ) -> None:
-        """threads: of work that its tasks only wake. ready: a file that exists while tasks are taken. at_start: the
-        tasks every start begins with."""
+        """prompt: the tasks that wait for no other. threads: of work that tasks only wake. ready: a file that exists
+        while tasks are taken. at_start: the tasks every start begins with."""
         self._app = app
+        self._prompt = prompt
         self._threads = threads
         self._ready = ready
         self._at_start = at_start
@@ -58,7 +66,8 @@ class WorkerProcess:
             celery_worker.safe_say = lambda text, *_: logger.info(text.strip())
         signals.worker_ready.connect(self._begin, weak=False)
         signals.worker_shutting_down.connect(self._stop_in_time, weak=False)
-        # One process that works on one task at a time: about half the memory of a pool, and nothing to orphan.
+        # One process that works on one task of its queues at a time: about half the memory of a pool, and nothing to
+        # orphan.
         with warnings.catch_warnings():
             # to root it recommends an option of its own command; who runs us is for units and containers to say
             warnings.filterwarnings("ignore", "You're running the worker with superuser privileges", SecurityWarning)
@@ -87,6 +96,7 @@ class WorkerProcess:
             for name in self._at_start:
                 self._app.send_task(name)
             self._beat.start()
+            self._prompt.start()
             self._ready.touch()
             logger.info("worker ready: takes tasks of %s", ", ".join(self._queues))
         except Exception as error:
@@ -104,6 +114,7 @@ class WorkerProcess:
         with contextlib.suppress(OSError):  # gone, or a disk that became read-only
             self._ready.unlink()
         self._beat.service.stop()  # not beat.stop, which waits, and for ever when it never began
+        self._prompt.stop()
         for thread in self._threads:
             thread.stop()
 

@@ -287,7 +287,7 @@ def _follow(deployment: Deployment, read: Callable[[AdminCall, UUID], Any], whic
     from gateway.evals.tables import ENDED
     from slipstream.administration import administer
     from slipstream.processes import worker_name
-    from slipstream.worker_config import Queue
+    from slipstream.worker_config import PROCESSES, Queue
 
     async def look(call: AdminCall) -> tuple[Any, list[RunInFull]]:
         found = await read(call, which)
@@ -296,7 +296,8 @@ def _follow(deployment: Deployment, read: Callable[[AdminCall, UUID], Any], whic
         return found, [await get_eval_run(call, each) for each in (found.baseline_run, found.candidate_run)]
 
     began_s = time.monotonic()
-    telling = Telling(command(f"logs {worker_name((Queue.EVALS,))}"), command("status"))
+    worker = next(worker_name(queues) for queues in PROCESSES if Queue.EVALS in queues)
+    telling = Telling(command(f"logs {worker}"), command("status"))
     try:
         found, runs = administer(deployment, look)
         print(f"  {plan_of(found, runs)}", file=sys.stderr, flush=True)

@@ -260,7 +260,7 @@ async def test_a_release_survives_every_process_in_every_stage(world: World) -> 
     async with world.customers():
         began_s = time.monotonic()
         while not found.get("ended_at"):
-            assert time.monotonic() - began_s < ALL_STAGES_S, (found, world.running.log("worker-webhooks")[-3_000:])
+            assert time.monotonic() - began_s < ALL_STAGES_S, (found, world.running.log("worker")[-3_000:])
             await asyncio.sleep(0.1)
             with contextlib.suppress(OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError):
                 found = await world.newest()  # before each kill: what is killed next is killed in this stage

@@ -35,7 +35,7 @@ async def test_what_needs_nothing_of_one_another_is_stopped_at_once_after_the_ga
     data = DataFolder(tmp_path / "data")
     data.prepare()
     supervisor = Supervisor(data, CONFIG)
-    middle, last = ("worker-upkeep", "engine-chat-1", "router"), ("valkey", "postgres")
+    middle, last = ("worker", "engine-chat-1", "router"), ("valkey", "postgres")
     awaited = {
         "gateway-1": (),
         **dict.fromkeys(middle, ("gateway-1.ended", *(f"{name}.asked" for name in middle))),

@@ -28,7 +28,7 @@ def test_every_process_has_a_port_of_its_own_and_keeps_it(tmp_path: Path) -> Non
     first = Ports(tmp_path / "ports")
     chosen = targets_of(settings, names_of(settings, ()), first)
     assert [target.name for target in chosen] == [
-        "gateway-1", "gateway-2", "gateway-3", "router", "worker-upkeep", "worker-webhooks", "worker-evals",
+        "gateway-1", "gateway-2", "gateway-3", "router", "worker",
     ]  # fmt: skip
     assert {target.host for target in chosen} == {"127.0.0.1"}
     assert len({target.port for target in chosen} - {0}) == len(chosen)

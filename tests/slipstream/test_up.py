@@ -33,7 +33,7 @@ METRIC_OF = {
     "router": {"slipstream_router_gateways"},
     "worker": {"slipstream_worker_tasks_total"},
 }
-EXPECTED = {"router", "valkey", "postgres", "worker-evals", "worker-upkeep", "worker-webhooks", "gateway-1"}
+EXPECTED = {"router", "valkey", "postgres", "worker", "gateway-1"}
 
 
 @pytest.fixture

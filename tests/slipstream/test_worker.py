@@ -29,6 +29,7 @@ from gateway.metering.journal.request_id import mint
 from gateway.metering.ledger.rollup import roll_up
 from gateway.metering.tasks import ROLL_UP
 from infra.local.config import LocalConfig
+from rollout.tasks import ADVANCE
 from slipstream import toml
 from slipstream.settings import Settings
 from slipstream.worker import broker_url
@@ -199,6 +200,44 @@ async def test_one_worker_for_everything_rolls_up_while_receivers_never_answer(
         assert await connection.fetchval("SELECT count(*) FROM gateway.webhook_attempts") <= 1  # the pits still hang
         worker.send_signal(signal.SIGTERM)
         assert await asyncio.to_thread(worker.wait, 30) == 0
+
+
+@pytest.mark.system
+async def test_upkeep_that_does_not_end_holds_up_no_delivery_and_no_release(
+    start: Callable[..., Any], data_folder: Path, database: tuple[str, asyncpg.Connection[Any]]
+) -> None:
+    url, connection = database
+    metrics_port = free_port()
+    owner = await asyncpg.connect(as_owner(url))
+    async with receiver() as server, owner.transaction():
+        await owner.execute("LOCK TABLE gateway.usage_hourly IN ACCESS EXCLUSIVE MODE")
+        await _use(connection, HOUR, 5)
+        worker = start("--metrics-port", str(metrics_port))
+
+        async def waits_for_the_lock() -> bool:
+            assert worker.poll() is None, "it ended"
+            return bool(await owner.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"))
+
+        await eventually(waits_for_the_lock)
+        before = _advanced(metrics_port)
+        await _events(connection, data_folder, [server.url])
+        await _until(worker, lambda: len(server.came) == 1 and _advanced(metrics_port) >= before + 2)
+        assert await waits_for_the_lock()
+    await owner.close()
+    await _until_hours(connection, worker, [(HOUR, 1, 10, 5)])
+    worker.send_signal(signal.SIGTERM)
+    assert await asyncio.to_thread(worker.wait, 30) == 0
+
+
+def _advanced(metrics_port: int) -> float:
+    """How many looks at releases have ended well."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{metrics_port}/metrics", timeout=60) as answer:
+        families = list(text_string_to_metric_families(answer.read().decode()))
+    wanted = {"task": ADVANCE, "state": "SUCCESS"}
+    samples = [
+        s for f in families for s in f.samples if s.name == "slipstream_worker_tasks_total" and s.labels == wanted
+    ]
+    return sum(sample.value for sample in samples)
 
 
 @pytest.mark.system

@@ -24,7 +24,7 @@ async def prompts_take_long(world: World) -> AsyncIterator[None]:
 
 @CAUSES.of("SlipstreamProcessDown")
 async def a_process_hangs(world: World) -> AsyncIterator[None]:
-    async with stopped(await world.running.pid("worker-webhooks")):
+    async with stopped(await world.running.pid("worker")):
         yield
 
 
@@ -158,7 +158,7 @@ async def valkey_is_gone(world: World) -> AsyncIterator[None]:
 
 @CAUSES.of("WorkerIsStuck", "ObjectivesAreNotCounted")
 async def the_worker_stands_still(world: World) -> AsyncIterator[None]:
-    async with stopped(await world.running.pid("worker-upkeep")):
+    async with stopped(await world.running.pid("worker")):
         yield
 
 

@@ -93,5 +93,5 @@ async def a_transaction_is_left_open(world: World) -> AsyncIterator[None]:
 
 @CAUSES.of("ReleaseIsStuck")
 async def the_worker_of_releases_stands_still(world: World) -> AsyncIterator[None]:
-    async with released(world), stopped(await world.running.pid("worker-webhooks")):
+    async with released(world), stopped(await world.running.pid("worker")):
         yield

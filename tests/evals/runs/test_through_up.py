@@ -52,7 +52,7 @@ async def test_kill_9_of_worker_valkey_and_postgres_loses_no_item_and_counts_non
         async with deployment(environment=environment, token=TOKEN) as running:
             asked = ("--model", "fake", "--slices", "facts,lists", "--items", str(ITEMS), "--first-seed", "10000")
             made = msgspec.json.decode(await running.command("evals", "run", *asked, "--no-wait", "--json"))
-            for answered, name in ((20, "worker-evals"), (80, "valkey"), (140, "postgres"), (220, "worker-evals")):
+            for answered, name in ((20, "worker"), (80, "valkey"), (140, "postgres"), (220, "worker")):
                 await shown(running, made["id"], functools.partial(_has, answered))
                 await running.kill(name)
             found = await shown(running, made["id"], lambda run: run["status"] not in ("queued", "running"))
