@@ -152,7 +152,7 @@ class AdapterFacts:
                 await cached(engine, adapter, prompt)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(1.0):
-                        await eventually(lambda prompt=prompt: fleet.blocks(adapter, prompt) == BLOCKS)  # type: ignore[misc]
+                        await eventually(lambda prompt=prompt: fleet.blocks(adapter, prompt) == BLOCKS)  # type: ignore[misc, arg-type]
                     break
             assert fleet.blocks(None, prompt) == 0
             plain = new_prompt(LENGTH)
