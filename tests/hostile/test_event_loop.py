@@ -14,9 +14,10 @@ LONGEST_STANDSTILL_S = 0.050
 ROUNDS = 3
 """A standstill that a body causes comes with it every time; what comes once in three times, something else caused."""
 CORPORA = {
-    "texts": lambda: texts("chat", "code"),
-    "long texts": lambda: texts("chat", "code", 3_900_000),
-    "texts that are searched for control tokens": lambda: texts("strict", None, 300_000),
+    "texts": lambda: texts("chat", "code", 250_000),
+    "long texts": lambda: texts("chat", "code"),
+    "long texts of almost four megabytes": lambda: texts("chat", "code", 3_900_000),
+    "texts that are searched for control tokens": lambda: texts("strict", None, 250_000),
     "long texts that are searched for control tokens": lambda: texts("strict", None),
     "long lists": lambda: long("chat", "code"),
     "crooked bodies": lambda: crooked("chat", "code"),
