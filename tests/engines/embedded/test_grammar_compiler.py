@@ -18,7 +18,7 @@ from engines.drivers.error_bodies import engine_error
 from engines.embedded.config import GrammarConfig
 from engines.embedded.grammar.compiler import GrammarCompiler
 from engines.embedded.grammar.guide import Guide
-from engines.embedded.grammar.orders import Verdict
+from engines.embedded.grammar.orders import Order, Verdict
 from engines.embedded.grammar.plain import PLAIN_BYTES, is_plain
 from engines.embedded.grammar.spec import GrammarSpec, ebnf_spec, object_spec, regex_spec, schema_spec
 from engines.embedded.grammar.trial_process import TrialProcess
@@ -30,9 +30,10 @@ from tests.engines.embedded.tiny import SHIPPED
 
 CHAT = SHIPPED / "slipstream-chat"
 END_IDS = Tokenizer.load(CHAT).end_ids
-CONFIG = GrammarConfig(compile_timeout_s=0.5)
-SLACK_S = 20.0
-"""For a machine that is busy; without the deadline these take minutes."""
+CONFIG = GrammarConfig(compile_timeout_s=60)
+"""No deadline ends what is cheap, on a machine however busy."""
+DEADLINE_S = 0.2
+"""What is costly has, which takes minutes."""
 
 
 def words(seed: int) -> Callable[[int], str]:
@@ -97,6 +98,18 @@ CHEAP: dict[str, Callable[[], GrammarSpec]] = {
 
 
 @pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> Callable[[GrammarSpec], None]:
+    """Gives the attempts at one grammar `DEADLINE_S`, and leaves the others their time."""
+    ask, hurried = TrialProcess._ask, set[str]()
+
+    def asked(self: TrialProcess, order: Order, left: threading.Event) -> Verdict:
+        return ask(self, Order(order.text, DEADLINE_S) if order.text in hurried else order, left)
+
+    monkeypatch.setattr(TrialProcess, "_ask", asked)
+    return lambda spec: hurried.add(spec.text)
+
+
+@pytest.fixture
 async def compiler() -> AsyncIterator[GrammarCompiler]:
     compiler = GrammarCompiler(CHAT, 2_048, END_IDS, CONFIG)
     yield compiler
@@ -123,36 +136,36 @@ async def other_tenants(compiler: GrammarCompiler, names: int = 3) -> None:
 
 @pytest.mark.parametrize("kind", COSTLY)
 async def test_a_costly_grammar_is_refused_at_the_deadline_and_nobody_else_waits(
-    compiler: GrammarCompiler, kind: str
+    compiler: GrammarCompiler, impatient: Callable[[GrammarSpec], None], kind: str
 ) -> None:
     compiler.start()
     spec = COSTLY[kind]()
-    began_s = time.monotonic()
+    impatient(spec)
     attack = asyncio.create_task(compiler.compile(spec, "attacker"))
     await other_tenants(compiler)
     with pytest.raises(InvalidField, match=spec.field) as refused:
         await attack
     assert refused.value.param == spec.field
-    assert time.monotonic() - began_s < CONFIG.compile_timeout_s + SLACK_S
     await other_tenants(compiler, 1)
 
 
 @pytest.mark.parametrize("kind", CHEAP)
 async def test_what_is_large_but_cheap_ends_one_way_or_the_other(compiler: GrammarCompiler, kind: str) -> None:
     spec = CHEAP[kind]()
-    async with asyncio.timeout(SLACK_S):
-        try:
-            assert isinstance(await compiler.compile(spec, "a"), Guide)
-        except InvalidField as refused:
-            assert refused.param == spec.field
+    try:
+        assert isinstance(await compiler.compile(spec, "a"), Guide)
+    except InvalidField as refused:
+        assert refused.param == spec.field
     await other_tenants(compiler, 1)
 
 
-async def test_the_deadline_is_named_with_its_limit(compiler: GrammarCompiler) -> None:
+async def test_the_deadline_is_named_with_its_limit() -> None:
+    compiler = GrammarCompiler(CHAT, 2_048, END_IDS, GrammarConfig(compile_timeout_s=DEADLINE_S, compile_processes=1))
     with pytest.raises(
-        InvalidField, match=r"response_format\.json_schema: too complex: .* longer than 0\.5 s"
+        InvalidField, match=r"response_format\.json_schema: too complex: .* longer than 0\.2 s"
     ) as refused:
         await compiler.compile(schema(ENDLESS), "a")
+    compiler.close()
     told = engine_error(*error_answer(refused.value))
     assert isinstance(told, EngineRefused), "the gateway takes it for the client's error"
     assert (told.message, told.param) == (refused.value.message, "response_format.json_schema")
@@ -192,7 +205,7 @@ async def test_a_client_that_leaves_ends_its_compile_and_gives_its_place_back(
     leaving.cancel()
     with pytest.raises(asyncio.CancelledError):
         await leaving
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         assert isinstance(await staying, Guide)
     assert child.returncode is not None
     compiler.close()
@@ -346,6 +359,7 @@ def random_plain(source: random.Random, deep: int) -> Any:
     return {"type": "object", "properties": dict(zip(names, inner, strict=True)), "additionalProperties": more}
 
 
+@pytest.mark.nightly
 def test_what_is_plain_compiles_within_a_small_share_of_the_deadline() -> None:
     """CPU time, the best of three: another process's turn is not the compiler's."""
     vocabulary, source = Vocabulary(CHAT, 2_048, END_IDS), random.Random(1)

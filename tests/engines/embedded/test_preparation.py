@@ -1,13 +1,13 @@
-"""A real engine whose clients send grammars without end: others are served, leavers used nothing, SIGTERM is heard."""
+"""An engine whose clients send grammars without end: others are served, leavers used nothing, draining is heard."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import signal
-import time
-from collections.abc import AsyncIterator, Callable, Iterator
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,21 @@ import aiohttp
 import pytest
 
 from contracts.errors import Overloaded
+from engines.embedded.config import GrammarConfig
+from engines.embedded.grammar.orders import Order, Verdict
+from engines.embedded.grammar.spec import schema_spec
+from engines.embedded.grammar.trial_process import TrialProcess
 from engines.embedded.history import RequestUsage, UsageHistory
 from engines.embedded.preparation import MOST_OVERTAKEN, Preparation
-from tests.engines.embedded.engine_process import QUESTION, TOKEN, Process, healthy, usage_of
+from tests.engines.embedded.engine_process import QUESTION, usage_of
+from tests.engines.embedded.served import Served, served
 from tests.engines.embedded.test_grammar_compiler import ENDLESS
 from tests.engines.embedded.tiny import SHIPPED
+from tests.waiting import eventually, eventually_blocking
 
 CHAT = str(SHIPPED / "slipstream-chat")
+PATIENT = {"compile_timeout_s": 60}
+ENDLESS_TEXT = schema_spec(ENDLESS, "response_format.json_schema", GrammarConfig()).text
 UNUSED = {
     "prompt_tokens": 0,
     "total_tokens": 0,
@@ -31,158 +39,143 @@ UNUSED = {
 }
 
 
+class Compiles:
+    """What trial processes of this process are asked to compile."""
+
+    def __init__(self) -> None:
+        self.children: dict[str, subprocess.Popen[bytes]] = {}
+        """By the grammar that it was given last."""
+        self.deadlines_s: dict[str, float] = {}
+        """By grammar; those without one have the engine's."""
+
+    async def of(self, text: str) -> subprocess.Popen[bytes]:
+        """The child, once it has the grammar."""
+        return await eventually(lambda: self.children.get(text))
+
+
 @pytest.fixture
-def start() -> Iterator[Callable[..., Process]]:
-    processes: list[Process] = []
+def compiles(monkeypatch: pytest.MonkeyPatch) -> Compiles:
+    found, ask = Compiles(), TrialProcess._ask
 
-    def starter(**grammar: Any) -> Process:
-        processes.append(Process(model=CHAT, drain_s=60, grammar=grammar))
-        return processes[-1]
+    def asked(self: TrialProcess, order: Order, left: threading.Event) -> Verdict:
+        assert self._child is not None
+        found.children[order.text] = self._child
+        return ask(self, Order(order.text, found.deadlines_s.get(order.text, order.timeout_s)), left)
 
-    yield starter
-    for process in processes:
-        process.child.kill()
-        process.child.communicate()
+    monkeypatch.setattr(TrialProcess, "_ask", asked)
+    return found
 
 
 @pytest.fixture
-async def session() -> AsyncIterator[aiohttp.ClientSession]:
-    async with aiohttp.ClientSession(headers={"authorization": f"Bearer {TOKEN}"}) as session:
-        yield session
+async def engine() -> AsyncIterator[Served]:
+    async with served(model=CHAT, drain_s=60, grammar=PATIENT) as engine:
+        yield engine
 
 
 def ask(
-    session: aiohttp.ClientSession, process: Process, tenant: str, schema: dict[str, Any] | None, **more: Any
+    session: aiohttp.ClientSession, engine: Served, tenant: str, schema: dict[str, Any] | None, **more: Any
 ) -> asyncio.Task[tuple[int, Any]]:
     form = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}} if schema else None
     body = {"model": "slipstream-chat", "messages": QUESTION, "max_tokens": 8, "cache_salt": tenant, **more}
 
     async def answer() -> tuple[int, Any]:
         asked = {**body, "response_format": form} if form else body
-        async with session.post(f"{process.url}/v1/chat/completions", json=asked) as answer:
+        async with session.post(f"{engine.url}/v1/chat/completions", json=asked) as answer:
             return answer.status, await answer.json()
 
     return asyncio.create_task(answer())
 
 
-def compilers(process: Process) -> list[int]:
-    """The ids of the engine's processes for grammars."""
-    tasks = Path(f"/proc/{process.child.pid}/task")
-    return [int(pid) for task in tasks.iterdir() for pid in (task / "children").read_text().split()]
-
-
-def used_s(pid: int) -> float:
-    """CPU seconds of a process; 0 when it is gone."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
-        return 0.0
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-async def compiling(process: Process) -> int:
-    """The process that has worked for longer than it takes to start."""
-    async with asyncio.timeout(60):
-        while True:
-            for pid in compilers(process):
-                if used_s(pid) > 1.5:
-                    return pid
-            await asyncio.sleep(0.02)
-
-
-async def gone(pid: int) -> None:
-    """Return when the process has ended."""
-    async with asyncio.timeout(30):
-        while True:
-            if not used_s(pid):
-                return
-            await asyncio.sleep(0.02)
-
-
-async def final_usage(session: aiohttp.ClientSession, process: Process, rid: str) -> tuple[int, Any]:
-    """As soon as it is known."""
-    async with asyncio.timeout(30):
-        while True:
-            found = await usage_of(session, process.url, rid)
-            if found[0] != 404:
-                return found
-            await asyncio.sleep(0.02)
-
-
 async def test_a_schema_without_end_is_a_clients_error_and_others_are_served_meanwhile(
-    start: Callable[..., Process], session: aiohttp.ClientSession
+    engine: Served, session: aiohttp.ClientSession, compiles: Compiles
 ) -> None:
-    process = start(compile_timeout_s=3)
-    await healthy(process)
-    attack = ask(session, process, "attacker", ENDLESS)
+    compiles.deadlines_s[ENDLESS_TEXT] = 60.0
+    attack = ask(session, engine, "attacker", ENDLESS)
+    child = await compiles.of(ENDLESS_TEXT)
     for schema in (
         None,
         {"type": "object", "properties": {"b": {"type": "string"}}},
         {"type": "integer", "minimum": 7},
     ):
-        status, _ = await ask(session, process, "other", schema)
+        status, _ = await ask(session, engine, "other", schema)
         assert status == 200
-    status, refused = await attack
+    assert child.poll() is None, "it is still at it"
+    attack.cancel()
+    compiles.deadlines_s[ENDLESS_TEXT] = 0.1
+    status, refused = await ask(session, engine, "attacker", ENDLESS)
     assert (status, refused["param"]) == (400, "response_format.json_schema")
-    assert "longer than 3 s" in refused["message"]
+    assert "longer than 60 s" in refused["message"]
 
 
 async def test_a_client_that_leaves_during_a_compile_ends_it_and_used_nothing(
-    start: Callable[..., Process], session: aiohttp.ClientSession
+    engine: Served, session: aiohttp.ClientSession, compiles: Compiles
 ) -> None:
-    process = start(compile_timeout_s=60)
-    await healthy(process)
-    leaving = ask(session, process, "a", ENDLESS, rid="req_left")
-    pid = await compiling(process)
+    leaving = ask(session, engine, "a", ENDLESS, rid="req_left")
+    child = await compiles.of(ENDLESS_TEXT)
     leaving.cancel()
-    await gone(pid)
-    assert await final_usage(session, process, "req_left") == (200, {"rid": "req_left", "usage": UNUSED})
+    await eventually(lambda: child.returncode is not None)
+
+    async def known() -> tuple[int, Any] | None:
+        found = await usage_of(session, engine.url, "req_left")
+        return None if found[0] == 404 else found
+
+    assert await eventually(known) == (200, {"rid": "req_left", "usage": UNUSED})
 
 
 async def test_a_request_is_aborted_by_id_during_a_compile(
-    start: Callable[..., Process], session: aiohttp.ClientSession
+    engine: Served, session: aiohttp.ClientSession, compiles: Compiles
 ) -> None:
-    process = start(compile_timeout_s=60)
-    await healthy(process)
-    aborted = ask(session, process, "a", ENDLESS, rid="req_aborted")
-    pid = await compiling(process)
-    async with session.post(f"{process.url}/abort_request", json={"rid": "req_abo"}) as answer:
+    aborted = ask(session, engine, "a", ENDLESS, rid="req_aborted")
+    child = await compiles.of(ENDLESS_TEXT)
+    async with session.post(f"{engine.url}/abort_request", json={"rid": "req_abo"}) as answer:
         assert answer.status == 200
     # so that a gateway whose client is still there may try another engine
     status, _ = await aborted
     assert status == 503
-    await gone(pid)
-    assert await usage_of(session, process.url, "req_aborted") == (200, {"rid": "req_aborted", "usage": UNUSED})
+    await eventually(lambda: child.returncode is not None)
+    assert await usage_of(session, engine.url, "req_aborted") == (200, {"rid": "req_aborted", "usage": UNUSED})
 
 
-async def test_sigterm_ends_a_compile_under_way(start: Callable[..., Process], session: aiohttp.ClientSession) -> None:
-    process = start(compile_timeout_s=60)
-    await healthy(process)
-    refused = ask(session, process, "a", ENDLESS)
-    pid = await compiling(process)
-    began_s = time.monotonic()
-    process.child.send_signal(signal.SIGTERM)
-    assert (await refused)[0] == 503
-    await asyncio.to_thread(process.child.wait, 30)
-    # without the mend it would last as long as the compile, which no one has seen end
-    assert time.monotonic() - began_s < 30
-    assert process.child.returncode == 0
-    await gone(pid)
-    assert "Traceback" not in process.end()
-
-
-async def test_an_engine_that_is_killed_leaves_no_compile_behind(
-    start: Callable[..., Process], session: aiohttp.ClientSession
+async def test_draining_ends_a_compile_under_way(
+    engine: Served, session: aiohttp.ClientSession, compiles: Compiles
 ) -> None:
-    process = start(compile_timeout_s=2)
-    await healthy(process)
-    attack = ask(session, process, "a", ENDLESS)
-    children = compilers(process)
-    assert children
-    process.child.kill()
-    await asyncio.gather(attack, return_exceptions=True)
-    for pid in children:
-        await gone(pid)
+    """Otherwise it would last as long as the compile, which no one has seen end."""
+    refused = ask(session, engine, "a", ENDLESS)
+    child = await compiles.of(ENDLESS_TEXT)
+    engine.service.stop()  # as SIGTERM does
+    assert (await refused)[0] == 503
+    await engine.serving
+    assert engine.service.failure is None
+    await eventually(lambda: child.poll() is not None)
+
+
+PARENT = """
+import sys, threading
+from pathlib import Path
+from engines.embedded.config import GrammarConfig
+from engines.embedded.grammar.orders import Order, send
+from engines.embedded.grammar.trial_process import TrialProcess
+trial = TrialProcess(Path(sys.argv[1]), 2048, [2], GrammarConfig())
+trial.warm()
+send(trial._pipes[0], Order(sys.stdin.read(), 0.1))
+print(trial._child.pid, flush=True)
+threading.Event().wait()
+"""
+"""An engine that has asked for a compile."""
+
+
+def test_an_engine_that_is_killed_leaves_no_compile_behind() -> None:
+    """The kernel ends a compile whose engine is no longer there to do it, soon after the deadline."""
+    with subprocess.Popen(
+        [sys.executable, "-c", PARENT, CHAT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as parent:
+        assert parent.stdin is not None
+        assert parent.stdout is not None
+        parent.stdin.write(ENDLESS_TEXT)
+        parent.stdin.close()
+        child = Path("/proc") / parent.stdout.readline().strip()
+        parent.kill()
+    eventually_blocking(lambda: not child.exists())
 
 
 async def test_of_aborts_that_overtake_their_requests_the_newest_are_known_for_a_while() -> None:
