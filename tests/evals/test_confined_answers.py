@@ -30,6 +30,7 @@ def sandbox(request: pytest.FixtureRequest) -> Sandbox:
     return found
 
 
+@pytest.mark.nightly
 def test_answers_are_judged_alike_wherever_they_are_run(sandbox: Sandbox) -> None:
     """Of every family one item: its reference, and answers that are wrong."""
     plain, shut_in = find("code"), Catalogue(sandbox=sandbox).find("code")

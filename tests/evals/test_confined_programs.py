@@ -15,6 +15,7 @@ from evals.sandbox.calls import filter_for
 from evals.sandbox.isolation import Isolation
 from evals.sandbox.plain import decode, encode
 from evals.sandbox.sandbox import IsolationUnavailable, Limits, Program, Sandbox, Verdict
+from tests.waiting import eventually_blocking
 
 ROOT = Path(__file__).parents[2]
 LIMITS = Limits(cpu_s=1, memory_bytes=512 << 20, wall_s=60.0)
@@ -199,9 +200,12 @@ def test_what_sleeps_is_ended_and_nothing_is_left_running() -> None:
     deaf = "import ctypes\nctypes.CDLL(None).prctl(1, 0, 0, 0, 0)\n"  # no signal when the parent dies
     assert not judged(impatient, f"{deaf}import time\ntime.sleep(1000)").passed
     assert not judged(impatient, "def f(x): return x", "import time; time.sleep(1000)").passed
-    assert started() <= before
+    # other tests' programs are seen as well, and end
+    left = started() - before
+    eventually_blocking(lambda: not left & started())
 
 
+@pytest.mark.nightly
 def test_a_verdict_takes_no_seconds(sandbox: Sandbox) -> None:
     """Of processor time, which other work on the machine does not change."""
     judged(sandbox, "def f(x): return 2 * x")

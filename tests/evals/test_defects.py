@@ -44,7 +44,7 @@ def sound() -> Asked:
 
 
 def test_what_is_asked_here_is_what_the_engine_serves(sound: Asked, tokenizer: Tokenizer) -> None:
-    some = items("lists", 6) + items("multi-turn", 6)
+    some = items("lists", 2) + items("multi-turn", 1)
     engine = build_engine(EngineConfig(model=str(CHAT)), 4608, tokenizer)
     for item, answer in zip(some, sound.answers(some), strict=True):
         sampling = Sampling(max_tokens=item.max_tokens, temperature=0, stop_ids=tokenizer.end_ids)

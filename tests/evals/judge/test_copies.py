@@ -64,6 +64,7 @@ def test_what_gives_way_has_to_be_counted_where_the_customers_engine_failed() ->
     assert sum(stopped(seed, without) for seed in range(RELEASES)) > most(ALPHA)
 
 
+@pytest.mark.nightly
 def test_one_that_fails_just_so_much_more_as_is_tolerated_is_seldom_stopped() -> None:
     policy = msgspec.structs.replace(POLICY, copy_tolerance=0.02)
 

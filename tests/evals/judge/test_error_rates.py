@@ -78,6 +78,7 @@ def test_unchanged_releases_of_clustered_sessions_are_seldom_rolled_back() -> No
     assert count(Decision.ROLL_BACK, clustered) <= most(ALPHA)
 
 
+@pytest.mark.nightly
 def test_that_would_not_be_so_if_every_request_threw_a_coin() -> None:
     """The same releases, so that the test above is known to be one that can fail."""
     assert count(Decision.ROLL_BACK, clustered, as_units=False) > RELEASES / 2
