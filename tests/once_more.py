@@ -24,7 +24,7 @@ DEFAULT_FLAKY = Path(__file__).parents[1] / "build" / "flaky.txt"
 
 
 class Failures:
-    """A plugin of pytest that keeps which tests failed, and the first line of each failure."""
+    """A plugin of pytest that keeps which tests failed, and a line of each failure."""
 
     def __init__(self) -> None:
         self.found: dict[str, str] = {}
@@ -56,8 +56,9 @@ def without_group(test: str) -> str:
 
 def _said(report: pytest.TestReport) -> str:
     crash = getattr(report.longrepr, "reprcrash", None)
-    lines = (report.longreprtext if crash is None else str(crash.message)).strip().splitlines()
-    return lines[0] if lines else "nothing"
+    if crash is not None:
+        return str(crash.message).partition("\n")[0]
+    return report.longreprtext.strip().rpartition("\n")[2]
 
 
 def _passes_alone(test: str) -> bool:
