@@ -1,0 +1,139 @@
+"""How long does `slipstream up` take until requests are served, and which process takes what of the processors?
+
+    python -m benchmarks.up_start [--rounds 3] [--engines] [--check]
+
+First and later starts of a deployment, without engines or (--engines) with both that are shipped, beside
+`python -c "import litestar"` in the same round. Wall seconds mean something on an idle machine only; CPU seconds, by
+process, and their ratio on a busy one too. Ends with one JSON line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from benchmarks.bounds import add_check, tell
+from benchmarks.start_up import REFERENCE, ROOT, cpu_s, with_byte_code
+from tests.deployment import free_port
+
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+LAST_LINE = "  try "
+FIRST, LATER = "first", "later"
+BOUNDS = {(FIRST, False): 16.0, (LATER, False): 11.0, (LATER, True): 30.0}
+"""CPU seconds of all processes, as a multiple of the reference's: for each start, and whether with engines."""
+WITHOUT_ENGINES = """
+[[models]]
+name = "elsewhere"
+tier = "chat"
+pool = "elsewhere"
+context_tokens = 1000
+
+[[pools]]
+name = "elsewhere"
+driver = "openai"
+replicas = [{ id = "elsewhere-1", url = "http://127.0.0.1:9" }]
+"""
+
+
+class Start(NamedTuple):
+    """What one start took. cpu_s: by process, PostgreSQL's and the short-lived ones together."""
+
+    wall_s: float
+    cpu_s: dict[str, float]
+
+
+def start(data: Path, settings: Path) -> Start:
+    """Start, note what was used until the last line, and stop."""
+    options = ("--data", str(data), "--port", str(free_port()), "--config", str(settings))
+    command = [sys.executable, "-m", "slipstream", "up", *options]
+    began_s = time.monotonic()
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    assert process.stdout is not None
+    try:
+        if not any(line.startswith(LAST_LINE) for line in process.stdout):
+            raise SystemExit("`slipstream up` ended before it was up")
+        wall_s = time.monotonic() - began_s
+        used: defaultdict[str, float] = defaultdict(float)
+        for name, seconds in used_by(process.pid, "up"):
+            used[name] += seconds
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate()
+    return Start(wall_s, dict(used))
+
+
+def used_by(pid: int, name: str) -> Iterator[tuple[str, float]]:
+    """CPU seconds of a process and, by name, of those it started; what had ended by now is its parent's."""
+    own, reaped = _cpu_s(pid)
+    yield name, own
+    yield ("short-lived" if name == "up" else name), reaped
+    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # one of PostgreSQL's ended meanwhile
+            yield from used_by(int(child), _name_of(child) if name == "up" else name)
+
+
+def _name_of(pid: str) -> str:
+    arguments = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+    return arguments[3] if arguments[1:3] == ["-m", "slipstream"] else Path(arguments[0].split()[0]).name
+
+
+def _cpu_s(pid: int) -> tuple[float, float]:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    user, system, reaped_user, reaped_system = (int(ticks) / TICKS_PER_S for ticks in fields[11:15])
+    return user + system, reaped_user + reaped_system
+
+
+def main(rounds: int, *, engines: bool) -> list[str]:
+    """Measure and print; returns what was missed."""
+    with tempfile.TemporaryDirectory(prefix="slip-start-") as folder:
+        with_byte_code(f"{folder}/byte-code")
+        settings, data = Path(folder) / "slipstream.toml", Path(folder) / "d"
+        settings.write_text("" if engines else WITHOUT_ENGINES)
+        REFERENCE.run()
+        start(data, settings)  # writes byte code, and compiles the engines' kernels
+        taken: dict[str, list[Start]] = {FIRST: [], LATER: []}
+        references: list[float] = []
+        for _ in range(rounds):
+            references.append(cpu_s(REFERENCE.run))
+            shutil.rmtree(data)
+            taken[FIRST].append(start(data, settings))
+            taken[LATER].append(start(data, settings))
+    reference_s = statistics.median(references)
+    line: dict[str, object] = {"rounds": rounds, "engines": engines, "reference_cpu_s": round(reference_s, 3)}
+    missed = []
+    for which, starts in taken.items():
+        wall_s = statistics.median(each.wall_s for each in starts)
+        by_process = {name: statistics.median(each.cpu_s.get(name, 0.0) for each in starts) for name in starts[0].cpu_s}
+        ratio = sum(by_process.values()) / reference_s
+        bound = BOUNDS.get((which, engines))
+        print(f"{which} start: {wall_s:5.2f} s, {ratio:5.1f} × the CPU of {REFERENCE.name}")
+        for name, seconds in sorted(by_process.items(), key=lambda each: -each[1]):
+            print(f"    {name:14} {seconds:6.2f} s of CPU")
+        line |= {f"{which}_wall_s": round(wall_s, 2), f"{which}_cpu_ratio": round(ratio, 1)}
+        line[f"{which}_cpu_s"] = {name: round(seconds, 2) for name, seconds in by_process.items()}
+        if bound is not None and ratio > bound:
+            missed.append(f"{which} start: {ratio:.1f} × the CPU of {REFERENCE.name}; at most {bound:g}")
+    print(json.dumps(line))
+    return missed
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--engines", action="store_true", help="with the two engines that are shipped")
+    add_check(parser)
+    options = parser.parse_args()
+    tell(main(options.rounds, engines=options.engines), options.check)
