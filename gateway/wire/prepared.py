@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
 from contracts.adapter import Adapter
@@ -12,13 +14,15 @@ from contracts.generation import Caller, ChatPrompt, Generation, Sampling, TextP
 from contracts.prefix import PrefixChain, of_generation
 from contracts.split import Side, shares_caches, side_of, unit_of
 from engines.drivers.base import Capabilities
-from engines.tokenizer.fill import FillTemplate
-from engines.tokenizer.off_loop import OffLoopTokenizer
 from gateway.wire.conversation import conversation_of
 from gateway.wire.digest import digest_of
 from gateway.wire.file_identity import file_identity
 from gateway.wire.gap import Gap
 from gateway.wire.language import known_language
+
+if TYPE_CHECKING:
+    from engines.tokenizer.fill import FillTemplate
+    from engines.tokenizer.off_loop import OffLoopTokenizer
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -95,6 +99,8 @@ class Prepared(msgspec.Struct, frozen=True):
     """Its session, as `contracts.split.unit_of` numbers it; 0: its model is not split."""
     service_tier: str | None = None
     """OpenAI's field as the client gave it, then as the answer names it; None: the client did not ask."""
+    running_usage: bool = False
+    """Every event of a stream tells the usage so far."""
 
 
 def prepared(
@@ -115,6 +121,7 @@ def prepared(
     gap: Gap | None = None,
     rules: msgspec.Struct | None = None,
     service_tier: str | None = None,
+    running_usage: bool = False,
 ) -> Prepared:
     """The Generation that a format's request comes to, with its price. language: as the client names it."""
     model = target.model
@@ -154,6 +161,7 @@ def prepared(
         salt=salt,
         unit=unit,
         service_tier=service_tier,
+        running_usage=running_usage,
     )
 
 

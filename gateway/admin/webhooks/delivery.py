@@ -13,7 +13,7 @@ import random
 import time
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 from uuid import UUID
 
 import asyncpg
@@ -26,9 +26,12 @@ from gateway.admin.tables import DeliveryState
 from gateway.admin.webhooks import signature
 from gateway.admin.webhooks.metrics import WebhookMetrics
 from gateway.admin.webhooks.outbox import EventType
+from gateway.admin.webhooks.outcome import Outcome
 from gateway.admin.webhooks.queue import Due, take_due
-from gateway.admin.webhooks.sender import Outcome, Sender
 from gateway.db.engine import FAILURES, borrow, connect, lazy_pool
+
+if TYPE_CHECKING:
+    from gateway.admin.webhooks.sender import Sender
 
 GROWTH = 3
 CONNECTIONS = 4
@@ -97,6 +100,8 @@ class WebhookDelivery:
     @contextlib.asynccontextmanager
     async def at_work(self, on_slot_free: Callable[[], None] = lambda: None) -> AsyncIterator[Shift]:
         """Slots to deliver in; what is under way when they are left is cancelled, and comes back after its lease."""
+        from gateway.admin.webhooks.sender import Sender  # aiohttp's client, which sets TLS up when it is imported
+
         name = "slipstream-webhooks"
         pool = await lazy_pool(self._url, size=CONNECTIONS, connect_timeout_s=CONNECT_TIMEOUT_S, name=name)
         try:

@@ -7,30 +7,18 @@ from collections.abc import Mapping
 from typing import Any
 
 import aiohttp
-import msgspec
 from yarl import URL
 
 from contracts.errors import in_words
 from gateway.admin.config import WebhooksConfig
-from gateway.admin.webhooks.address import ForbiddenAddress, PublicResolver, check_literal
+from gateway.admin.webhooks.address import ForbiddenAddress, check_literal
+from gateway.admin.webhooks.outcome import Outcome
+from gateway.admin.webhooks.resolver import PublicResolver
 
 ERROR_CHARACTERS = 300
 LOOKUPS_FOR_EACH = 4
 """Threads for each delivery under way: the system's resolver may wait for a name server longer than we for a delivery,
 and cannot be stopped."""
-
-
-class Outcome(msgspec.Struct, frozen=True):
-    """How an attempt went. status: None without an answer; error: None for a 2xx."""
-
-    status: int | None
-    error: str | None
-    duration_ms: float
-
-    @property
-    def delivered(self) -> bool:
-        """The receiver has it."""
-        return self.error is None
 
 
 class Sender:

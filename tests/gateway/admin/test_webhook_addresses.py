@@ -11,7 +11,8 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 
 from contracts.errors import InvalidField
 from gateway.admin.config import WebhooksConfig
-from gateway.admin.webhooks.address import ForbiddenAddress, PublicResolver, check_url, is_public
+from gateway.admin.webhooks.address import ForbiddenAddress, check_url, is_public
+from gateway.admin.webhooks.resolver import PublicResolver
 from gateway.admin.webhooks.sender import Sender
 from tests.gateway.admin.receiver import receiver
 
