@@ -12,7 +12,8 @@ from router.config import RouterConfig
 from router.core.events import ReplicaPolled
 from router.core.replica import Health
 from router.health import HealthPoller, Target
-from tests.router.fakes import GUARD_S, Connect, FakeDriver, FakeEngines, StartRouter, ask, fleet
+from tests.router.fakes import Connect, FakeDriver, FakeEngines, StartRouter, ask, fleet
+from tests.virtual_time import in_virtual_time
 from tests.waiting import eventually
 
 R1 = "http://127.0.0.1/r1"
@@ -33,9 +34,10 @@ class Heard:
         return self.driver or FakeDriver()
 
     async def next(self) -> ReplicaPolled:
-        return await asyncio.wait_for(self.reports.get(), GUARD_S)
+        return await self.reports.get()
 
 
+@in_virtual_time
 async def test_health_and_load_are_reported_at_once(engines: FakeEngines) -> None:
     engines.running[R1] = 5
     heard = Heard(engines)
@@ -45,6 +47,7 @@ async def test_health_and_load_are_reported_at_once(engines: FakeEngines) -> Non
     await heard.poller.stop()
 
 
+@in_virtual_time
 async def test_a_failing_replica_is_polled_until_it_recovers(engines: FakeEngines) -> None:
     engines.status[R1] = 0
     heard = Heard(engines)
@@ -61,6 +64,7 @@ async def test_a_failing_replica_is_polled_until_it_recovers(engines: FakeEngine
     await heard.poller.stop()
 
 
+@in_virtual_time
 async def test_a_refused_key_is_said_with_where_to_set_it(engines: FakeEngines) -> None:
     engines.status[R1] = 401
     heard = Heard(engines)
@@ -71,6 +75,7 @@ async def test_a_refused_key_is_said_with_where_to_set_it(engines: FakeEngines) 
     await heard.poller.stop()
 
 
+@in_virtual_time
 async def test_a_fault_is_looked_into_without_waiting_for_the_next_turn(engines: FakeEngines) -> None:
     heard = Heard(engines, poll_interval_s=60.0)
     heard.poller.follow({"r1": Target(R1, "fake")})
@@ -81,11 +86,12 @@ async def test_a_fault_is_looked_into_without_waiting_for_the_next_turn(engines:
     await heard.poller.stop()
 
 
+@in_virtual_time
 async def test_a_poll_begun_before_the_fault_does_not_clear_it(engines: FakeEngines) -> None:
     engines.gate = asyncio.Event()
     heard = Heard(engines)
     heard.poller.follow({"r1": Target(R1, "fake")})
-    await asyncio.wait_for(engines.polled.wait(), GUARD_S)
+    await engines.polled.wait()
     heard.poller.poll_now("r1")
     engines.gate.set()
     assert (await heard.next()).healthy
@@ -93,6 +99,7 @@ async def test_a_poll_begun_before_the_fault_does_not_clear_it(engines: FakeEngi
     await heard.poller.stop()
 
 
+@in_virtual_time
 async def test_an_unknown_dialect_and_a_broken_driver_cost_only_their_replica(engines: FakeEngines) -> None:
     class Broken(FakeDriver):
         def parse_load(self, body: bytes) -> Load:
@@ -108,6 +115,7 @@ async def test_an_unknown_dialect_and_a_broken_driver_cost_only_their_replica(en
     await heard.poller.stop()
 
 
+@in_virtual_time
 async def test_replicas_no_longer_followed_are_left_alone(engines: FakeEngines) -> None:
     heard = Heard(engines, poll_interval_s=0.01)
     heard.poller.follow({"r1": Target(R1, "fake"), "r2": Target("http://127.0.0.1/r2", "fake")})
@@ -116,7 +124,7 @@ async def test_replicas_no_longer_followed_are_left_alone(engines: FakeEngines) 
     heard.poller.follow({"r2": Target("http://127.0.0.1/r2", "fake")})
     engines.polls.clear()
     while len(engines.polls) < 3:
-        await asyncio.wait_for(engines.next_poll(), GUARD_S)
+        await engines.next_poll()
     assert set(engines.polls) == {"http://127.0.0.1/r2"}
     await heard.poller.stop()
 

@@ -14,7 +14,8 @@ from contracts.errors import ConfigError
 from gateway.limits.command import pack
 from gateway.limits.valkey import CallTimeout, ConnectionLost, Valkey
 from tests.gateway.limits.store import AnyStore
-from tests.waiting import GUARD_S, eventually
+from tests.virtual_time import in_virtual_time
+from tests.waiting import eventually
 
 
 @pytest.fixture
@@ -68,6 +69,7 @@ async def test_an_error_reply_reaches_only_its_caller(client: Valkey) -> None:
     assert isinstance(replies[1], hiredis.ReplyError)
 
 
+@in_virtual_time
 async def test_calls_of_one_tick_are_one_write(tmp_path: Path) -> None:
     async with Peer(tmp_path / "s") as peer:
         client = Valkey(f"unix://{peer.path}", timeout_s=5)
@@ -80,6 +82,7 @@ async def test_calls_of_one_tick_are_one_write(tmp_path: Path) -> None:
         await client.stop()
 
 
+@in_virtual_time
 async def test_a_late_reply_is_not_given_to_the_next_caller(tmp_path: Path) -> None:
     async with Peer(tmp_path / "s") as peer:
         client = Valkey(f"unix://{peer.path}", timeout_s=0.1)
@@ -101,6 +104,7 @@ async def test_a_cancelled_caller_does_not_shift_the_others(client: Valkey) -> N
     assert [reply for i, reply in enumerate(replies) if i != 3] == [str(i).encode() for i in range(10) if i != 3]
 
 
+@in_virtual_time
 async def test_disconnect_fails_what_is_in_flight_and_reconnects(tmp_path: Path) -> None:
     changes: list[bool] = []
     async with Peer(tmp_path / "s") as peer:
@@ -118,6 +122,7 @@ async def test_disconnect_fails_what_is_in_flight_and_reconnects(tmp_path: Path)
         await client.stop()
 
 
+@in_virtual_time
 async def test_a_server_that_never_answers_again_is_given_up(tmp_path: Path) -> None:
     async with Peer(tmp_path / "s") as peer:
         client = Valkey(f"unix://{peer.path}", timeout_s=0.02)
@@ -126,10 +131,11 @@ async def test_a_server_that_never_answers_again_is_given_up(tmp_path: Path) -> 
         await client.start()
         with pytest.raises(CallTimeout):
             await client.call(pack(("PING",)))
-        await asyncio.wait_for(lost.wait(), GUARD_S)
+        await lost.wait()
         await client.stop()
 
 
+@in_virtual_time
 async def test_nonsense_closes_the_connection(tmp_path: Path) -> None:
     async with Peer(tmp_path / "s") as peer:
         client = Valkey(f"unix://{peer.path}", timeout_s=5)
@@ -142,6 +148,7 @@ async def test_nonsense_closes_the_connection(tmp_path: Path) -> None:
         await client.stop()
 
 
+@in_virtual_time
 async def test_password_and_database_come_first(tmp_path: Path) -> None:
     async with Peer(tmp_path / "s") as peer:
         peer_port = await asyncio.start_server(peer._serve, "127.0.0.1", 0)

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 
 import pytest
 
 from gateway.serving.idle_timeout import IdleTimeouts, Wait
-
-GUARD_S = 60.0
+from tests.virtual_time import in_virtual_time
 
 
 @pytest.fixture
-async def sweeper() -> AsyncIterator[IdleTimeouts]:
+def sweeper() -> IdleTimeouts:
     """Not started: tests tell it the time."""
-    made = IdleTimeouts(period_s=0.001)
-    yield made
-    await made.task.stop()
+    return IdleTimeouts()
 
 
 def noting(calls: list[str], name: str) -> Callable[[], None]:
@@ -85,13 +82,14 @@ def test_a_removed_wait_is_forgotten_even_in_the_middle_of_a_sweep(sweeper: Idle
     sweeper.remove(waits[0])
 
 
+@in_virtual_time
 async def test_it_sweeps_by_itself_until_it_is_stopped(sweeper: IdleTimeouts) -> None:
     stalled = asyncio.Event()
     wait = Wait()
     wait.begin(0.0, stalled.set)
     sweeper.add(wait)
     sweeper.task.start()
-    await asyncio.wait_for(stalled.wait(), GUARD_S)
+    await stalled.wait()
     assert "idle timeouts" in running()
     assert await sweeper.task.stop()
     assert "idle timeouts" not in running()
