@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import re
 import shutil
@@ -19,8 +20,8 @@ import pytest
 
 from tests.certificates import write_certificate
 from tests.deployment import ROOT, free_port
+from tests.waiting import eventually
 
-GUARD_S = 30.0
 KEPT = 'proxy_http_version 1.1; proxy_set_header Connection "";'
 """What every server has that does not do without: connections to the gateway are kept."""
 GUIDE = re.findall(r"^```nginx\n(.*?)^```$", (ROOT / "docs" / "guides" / "network.md").read_text(), re.M | re.S)
@@ -135,9 +136,8 @@ async def nginx(gateway_port: int) -> AsyncIterator[Nginx]:
     config.write_text(CONFIG.format(folder=folder, servers=servers + guide, user=user))
     process = await asyncio.create_subprocess_exec(path, "-p", str(folder), "-c", str(config), "-e", "stderr")
     try:
-        async with asyncio.timeout(GUARD_S):
-            for port in ports.values():
-                await _listening(port, process)
+        for port in ports.values():
+            await eventually(functools.partial(_listens, port, process))
         yield Nginx(ports, certificate_file)
     finally:
         with contextlib.suppress(ProcessLookupError):
@@ -146,9 +146,8 @@ async def nginx(gateway_port: int) -> AsyncIterator[Nginx]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-async def _listening(port: int, process: asyncio.subprocess.Process) -> None:
-    while True:
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 0.1):
-            return
-        assert process.returncode is None, "nginx has ended; it said why on stderr"
-        await asyncio.sleep(0.02)
+def _listens(port: int, process: asyncio.subprocess.Process) -> bool:
+    assert process.returncode is None, "nginx has ended; it said why on stderr"
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 0.1):
+        return True
+    return False
