@@ -209,8 +209,10 @@ class SlowPlatform:
 async def slow_platform(
     postgres_url: str, valkey_url: str, *, code_tokenizer: Path | None = None
 ) -> AsyncIterator[SlowPlatform]:
-    """Started, with all links at full speed; everything it started is gone at the end. code_tokenizer: of `narrow`,
-    which then can fill gaps."""
+    """Started, with all links at full speed; everything it started is gone at the end.
+
+    code_tokenizer: of a third model, `gaps`, which can fill them; the engine finds no script in its prompts.
+    """
     folder = Path(tempfile.mkdtemp(prefix="slip-"))
     data = DataFolder(folder / "d")
     data.prepare()
@@ -265,9 +267,9 @@ def _fleet(engine_url: str, code_tokenizer: Path | None) -> dict[str, str]:
         Pool("wide", "sglang", (Replica("wide-1", engine_url),), 1_000),
         Pool("narrow", "sglang", (Replica("narrow-1", engine_url),), 1),
     ]
-    tokenizer = None if code_tokenizer is None else str(code_tokenizer)
-    narrow = Model("narrow", Tier.AUTOCOMPLETE, "narrow", 4_096, tokenizer=tokenizer)
-    models = [Model("wide", Tier.CHAT, "wide", 4_096), narrow]
+    models = [Model("wide", Tier.CHAT, "wide", 4_096), Model("narrow", Tier.AUTOCOMPLETE, "narrow", 4_096)]
+    if code_tokenizer is not None:
+        models.append(Model("gaps", Tier.AUTOCOMPLETE, "narrow", 4_096, tokenizer=str(code_tokenizer)))
     return {
         "SLIPSTREAM_MODELS": msgspec.json.encode(models).decode(),
         "SLIPSTREAM_POOLS": msgspec.json.encode(pools).decode(),

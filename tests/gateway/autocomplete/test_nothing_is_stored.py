@@ -32,10 +32,10 @@ def asks(text: str) -> list[tuple[str, dict[str, Any]]]:
     gap = {"input_prefix": f"# {text}\n", "prompt": f"x = {text}", "input_suffix": f"\n# {text}", "n_predict": 8}
     return [
         ("/v1/chat/completions", {"model": "wide", "messages": [{"role": "user", "content": text}], "max_tokens": 8}),
-        ("/v1/completions", {"model": "narrow", "prompt": text, "suffix": text, "max_tokens": 8, "user": text}),
-        ("/v1/completions", {"model": "narrow", "prompt": text, "suffix": text, "max_tokens": 8, "stream": True}),
-        ("/v1/fim/completions", {"model": "narrow", "prompt": text, "suffix": text, "max_tokens": 8}),
-        ("/infill", {"model": "narrow", **gap}),
+        ("/v1/completions", {"model": "gaps", "prompt": text, "suffix": text, "max_tokens": 8, "user": text}),
+        ("/v1/completions", {"model": "gaps", "prompt": text, "suffix": text, "max_tokens": 8, "stream": True}),
+        ("/v1/fim/completions", {"model": "gaps", "prompt": text, "suffix": text, "max_tokens": 8}),
+        ("/infill", {"model": "gaps", **gap}),
     ]
 
 

@@ -26,6 +26,7 @@ from gateway.serving.request import Arrival, InferenceRequest
 from tests.examples import examples
 from tests.gateway.serving.client import Client
 from tests.gateway.serving.harness import CHAT, COMPLETION, GUARD_S, KEY, PRICE, Harness, body, harness
+from tests.virtual_time import in_virtual_time
 
 WHOLE, STREAM = body(), body(stream=True)
 TENFOLD = msgspec.structs.replace(PRICE, model="big", input_micro=10_000_000, output_micro=10_000_000)
@@ -191,6 +192,7 @@ async def test_no_fault_of_the_small_model_reaches_the_client(asked: bytes, scri
 
 
 @pytest.mark.parametrize("script", [{"hang": True}, {"tokens": 3, "hang_after_tokens": 2}])
+@in_virtual_time
 async def test_a_small_model_that_hangs_is_left_at_the_deadline(script: dict[str, Any]) -> None:
     async with cascading(timeout_s=0.05) as to:
         to.script(small=script)

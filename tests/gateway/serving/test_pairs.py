@@ -15,6 +15,7 @@ from contracts.usage import Finish
 from tests.fakes.pair import PairEngine, Rooms
 from tests.gateway.serving.client import Client
 from tests.gateway.serving.harness import Harness, harness
+from tests.virtual_time import in_virtual_time
 
 
 class Pairs:
@@ -173,6 +174,7 @@ async def test_a_decode_engine_that_dies_after_the_first_byte_ends_the_answer() 
         assert (end.engine_fault, end.prefill_fault) == (True, False)
 
 
+@in_virtual_time
 async def test_a_client_that_leaves_stops_both() -> None:
     async with pairs() as pair:
         pair.prefills[0].holds = True
