@@ -12,7 +12,7 @@ import contextlib
 import gc
 import logging
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry
@@ -99,9 +99,9 @@ ROUTER_ON_START_S = 5.0
 
 @contextlib.asynccontextmanager
 async def running_services(
-    config: GatewayConfig, place: InstanceConfig, slices: SliceCheck | None = None
+    config: GatewayConfig, place: InstanceConfig, slices: Callable[[], SliceCheck]
 ) -> AsyncIterator[Services]:
-    """Everything a gateway consists of. slices: as of `AdminApi`. Raises ConfigError when it cannot start."""
+    """Everything a gateway consists of. slices: as of `main`. Raises ConfigError when it cannot start."""
     registry = CollectorRegistry()
     metrics, metering, limits_metrics = GatewayMetrics(registry), MeteringMetrics(registry), LimitsMetrics(registry)
     async with contextlib.AsyncExitStack() as stack:
@@ -216,7 +216,7 @@ async def running_services(
                 config.admin,
                 catalog,
                 limiter,
-                slices,
+                slices(),
                 config.console,
                 router_control if place.router_control_address else None,
                 replicas=lambda: router.replicas,

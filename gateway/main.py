@@ -10,6 +10,7 @@ import logging
 import os
 import resource
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -64,14 +65,17 @@ class InstanceConfig(msgspec.Struct, frozen=True, kw_only=True):
     logging: LoggingConfig = LoggingConfig()
 
 
-def main(config: GatewayConfig, place: InstanceConfig, slices: SliceCheck) -> None:
-    """Serve until SIGTERM or SIGINT. slices: those there are to ask. Raises ConfigError when it cannot start."""
+def main(config: GatewayConfig, place: InstanceConfig, slices: Callable[[], SliceCheck]) -> None:
+    """Serve until SIGTERM or SIGINT. slices: finds those there are to ask, once the admin API is loaded.
+
+    Raises ConfigError when it cannot start.
+    """
     import uvloop
 
     uvloop.run(serve(config, place, slices))
 
 
-async def serve(config: GatewayConfig, place: InstanceConfig, slices: SliceCheck) -> None:
+async def serve(config: GatewayConfig, place: InstanceConfig, slices: Callable[[], SliceCheck]) -> None:
     """Run one instance on the current loop until a signal ends it; running requests get `drain_timeout_s`."""
     import uvicorn
 

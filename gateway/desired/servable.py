@@ -19,7 +19,6 @@ from engines.drivers.sglang import SGLangDriver
 from engines.drivers.tensorrt_llm import TensorRTLLMDriver
 from engines.drivers.vllm import VLLMDriver
 from engines.http.origin import Origin
-from engines.tokenizer.tokenizer import Tokenizer
 
 ADDED_PATHS = ("/v1/chat/completions", "/v1/completions", "/v1/models", "/v1", "/health")
 """Ends of URLs as people copy them: what drivers add to a replica's URL, the longest first."""
@@ -152,6 +151,8 @@ def check_tokenizer(model: Model) -> None:
         if after_middle:
             raise _misplaced(model, "the model has no `tokenizer`, so its engines lay gaps out themselves")
         return
+    from engines.tokenizer.tokenizer import Tokenizer  # jinja2 and tokenizers, which few processes need
+
     field = f"models.{model.name}.tokenizer"
     try:
         template = Tokenizer.load(Path(model.tokenizer)).fill

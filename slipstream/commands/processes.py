@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -18,6 +19,9 @@ from slipstream.descriptors import raise_descriptor_limit
 from slipstream.process_end import leave
 from slipstream.worker_config import Queue
 
+if TYPE_CHECKING:
+    from gateway.evals.startable import SliceCheck
+
 logger = logging.getLogger(__name__)
 
 
@@ -28,7 +32,6 @@ logger = logging.getLogger(__name__)
 @metrics_port_option("gateway")
 def gateway(config_file: Path | None, data: str | None, instance: str, **overrides: int | None) -> None:
     """Run one gateway instance."""
-    from evals.runs.startable import ConfiguredSlices
     from gateway.main import InstanceConfig, main
     from slipstream import start_check
 
@@ -52,7 +55,13 @@ def gateway(config_file: Path | None, data: str | None, instance: str, **overrid
         tracing=settings.tracing,
         logging=settings.logging,
     )
-    main(settings.gateway, place, ConfiguredSlices(settings.evals))
+
+    def slices() -> SliceCheck:
+        from evals.runs.startable import ConfiguredSlices
+
+        return ConfiguredSlices(settings.evals)
+
+    main(settings.gateway, place, slices)
     leave()
 
 
