@@ -1,9 +1,9 @@
-"""Run pytest, then what failed once more, each test alone: `python -m tests.once_more PYTEST-ARGUMENTS`.
+"""Run pytest, then what failed once more, alone in one process: `python -m tests.once_more PYTEST-ARGUMENTS`.
 
 For system tests, which start many processes on a machine that may be busy. A test that fails and then passes is flaky:
 it is printed, and a line is added to the file that SLIPSTREAM_TEST_FLAKY names (build/flaky.txt by default). A test
-that fails twice fails the run, as do errors outside of tests, and more failures than chance explains. The gate repeats
-none.
+that fails twice fails the run, as do errors outside of tests, and more kinds of failure than chance explains. The gate
+repeats none.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,7 +19,7 @@ from pathlib import Path
 import pytest
 
 MOST = 10
-"""More failures than this are no chance."""
+"""More failures than this are no chance; those with the same words, as of a deployment that does not start, are one."""
 FLAKY = "SLIPSTREAM_TEST_FLAKY"
 DEFAULT_FLAKY = Path(__file__).parents[1] / "build" / "flaky.txt"
 
@@ -41,12 +42,22 @@ def main(arguments: Sequence[str]) -> int:
     code = int(pytest.main([*arguments], plugins=[failures]))
     if code != pytest.ExitCode.TESTS_FAILED or not failures.found:
         return code
-    if len(failures.found) > MOST:
+    if len(set(failures.found.values())) > MOST:
         print(f"\nnone of the {len(failures.found)} tests that failed is repeated: more than {MOST} are no chance")
         return code
-    flaky = {test: said for test, said in failures.found.items() if _passes_alone(test)}
+    again = _failing_again(list(failures.found))
+    flaky = {test: said for test, said in failures.found.items() if test not in again}
     _note(flaky)
     return 0 if len(flaky) == len(failures.found) else code
+
+
+def record_failures(file: str, tests: Sequence[str]) -> None:
+    """Run these tests and write the names of those that fail to the file."""
+    failures = Failures()
+    # a mark expression of nothing takes what the gate leaves out
+    code = pytest.main(["-m", "", *tests], plugins=[failures])
+    ran = code in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
+    Path(file).write_text("\n".join(failures.found if ran else tests))
 
 
 def without_group(test: str) -> str:
@@ -61,10 +72,14 @@ def _said(report: pytest.TestReport) -> str:
     return report.longreprtext.strip().rpartition("\n")[2]
 
 
-def _passes_alone(test: str) -> bool:
-    print(f"\nonce more, alone: {test}", flush=True)
-    # a mark expression of nothing takes what the gate leaves out
-    return subprocess.run([sys.executable, "-m", "pytest", "-m", "", test], check=False).returncode == 0
+def _failing_again(tests: Sequence[str]) -> set[str]:
+    """In a process of its own: one runs pytest but once."""
+    print("\nonce more, alone:", *tests, sep="\n  ", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "failed"
+        program = "import sys; from tests.once_more import record_failures as run; run(sys.argv[1], sys.argv[2:])"
+        subprocess.run([sys.executable, "-c", program, str(file), *tests], check=False)
+        return set(file.read_text().splitlines() if file.exists() else tests)
 
 
 def _note(flaky: Mapping[str, str]) -> None:

@@ -57,8 +57,17 @@ def test_a_test_that_fails_twice_fails_the_run_and_flaky_ones_are_kept_all_the_s
     assert [line.split(", ")[1] for line in flaky] == ["test_flakes.py::test_flaky"]
 
 
+def test_many_tests_that_fail_for_one_reason_are_repeated_in_one_process(tmp_path: Path) -> None:
+    shared = "import pytest\n" + FLAKES.replace("test_flaky", "start")
+    shared += "@pytest.fixture(scope='session')\ndef started(): start()\n"
+    shared += "".join(f"def test_{number}(started): pass\n" for number in range(MOST + 1))
+    ended, flaky = run(tmp_path, shared=shared)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert len(flaky) == MOST + 1
+
+
 def test_many_failures_are_not_repeated(tmp_path: Path) -> None:
-    many = "".join(f"def test_{number}(): assert False\n" for number in range(MOST + 1))
+    many = "".join(f"def test_{number}(): raise ValueError({number})\n" for number in range(MOST + 1))
     ended, flaky = run(tmp_path, many=many)
     assert ended.returncode == pytest.ExitCode.TESTS_FAILED
     assert f"none of the {MOST + 1} tests" in ended.stdout

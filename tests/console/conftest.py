@@ -126,16 +126,16 @@ async def first_owner(browser: Browser, running: Deployment) -> AsyncIterator[Co
 
 
 @pytest.fixture(scope="session")
-async def _signed_in(browser: Browser, deployed: Deployment) -> AsyncIterator[StorageState]:
+async def signed_in(browser: Browser, deployed: Deployment) -> AsyncIterator[StorageState]:
     """What a browser keeps of the first account."""
     async with first_owner(browser, deployed) as console:
         yield await console.page.context.storage_state()
 
 
 @pytest.fixture(scope="module")
-async def owner(browser: Browser, deployed: Deployment, _signed_in: StorageState) -> AsyncIterator[Console]:
+async def owner(browser: Browser, deployed: Deployment, signed_in: StorageState) -> AsyncIterator[Console]:
     """The first account, in a window of this module's own."""
-    async with seen_by(browser, deployed.url, kept=_signed_in) as console:
+    async with seen_by(browser, deployed.url, kept=signed_in) as console:
         await console.go("/operations")
         yield console
 

@@ -276,6 +276,7 @@ async def test_pairs_are_voted_on_by_key_and_by_button_until_none_is_left(
     owner: Console, database: asyncpg.Connection, deployed: Deployment
 ) -> None:
     page = owner.page
+    await database.execute("DELETE FROM gateway.reviews")
     await owner.go("/operations/reviews")
     await page.get_by_role("heading", name="Nothing to review").wait_for()
     await owner.expect_no_faults("no reviews")

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from playwright.async_api import Browser, Response, TimeoutError
+from playwright.async_api import Browser, Response, StorageState, TimeoutError
 
 from gateway.tenants.roles import PERMISSIONS, Role
 from tests.console.administered import addressed, administered, people_of, window_of
@@ -53,8 +53,8 @@ async def people(
 
 
 @pytest.fixture(scope="module")
-async def everybody(deployed: Deployment) -> AsyncIterator[People]:
-    """Of a whole deployment."""
+async def everybody(deployed: Deployment, signed_in: StorageState) -> AsyncIterator[People]:
+    """Of a whole deployment, whose first account is made before theirs."""
     async with people_of(deployed) as there:
         yield there
 
