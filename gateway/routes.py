@@ -80,7 +80,7 @@ class ModelsController(Controller):
 class SystemController(Controller):
     """For load balancers; no key needed, nothing of customers shown."""
 
-    @get("/healthz", media_type=MediaType.TEXT)
+    @get(["/healthz", "/health"], media_type=MediaType.TEXT)
     async def healthz(self) -> str:
         """The process is alive."""
         return "ok"
@@ -119,5 +119,7 @@ def _model(model: Model, adapter: Adapter | None = None) -> dict[str, Any]:
         "owned_by": "slipstream",
         "tier": model.tier.value,
         "context_tokens": model.context_tokens,
+        "context_length": model.context_tokens,
+        "max_model_len": model.context_tokens,
         "aliases": list(model.aliases),
     }

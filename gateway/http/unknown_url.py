@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from contracts.errors import NotFound
 
 VERSION = "/v1"
-HEALTH = {"/healthz": "GET", "/readyz": "GET"}
+HEALTH = {"/healthz": "GET", "/health": "GET", "/readyz": "GET"}
 ADMIN = "/admin/v1"
 NOT_SERVED = {
     "api": "Ollama's own API is",

@@ -25,6 +25,8 @@ NOT_PART = "is not part of this API."
 _ALIKE = 0.85
 """Below it two names are as often two things: `min_tokens`, `max_tokens`."""
 _NO_ADVICE: Mapping[str, str] = MappingProxyType({})
+_NO_EFFECT: Mapping[str, Collection[bytes]] = MappingProxyType({})
+_decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 RequestT = TypeVar("RequestT")
 
 _MOST_READ = MOST_QUOTED + 100
@@ -44,19 +46,50 @@ def decode(
     unsupported: Collection[str] = (),
     not_part: str = NOT_PART,
     advice: Mapping[str, str] = _NO_ADVICE,
+    without_effect: Mapping[str, Collection[bytes]] = _NO_EFFECT,
 ) -> RequestT:
-    """The body as the struct the decoder was made for. unsupported, not_part, advice: as of `validation_error`.
+    """The body as the struct the decoder was made for. unsupported, not_part, advice: see `validation_error`.
+    without_effect: by name, the JSON values with which a field that the struct lacks asks for nothing.
 
     Raises a RequestError that names the field.
     """
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as error:
-        raise validation_error(str(error), kind, unsupported, not_part, advice) from None
+        refusal = validation_error(str(error), kind, unsupported, not_part, advice)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise _syntax_error(str(error), body) from None
     except RecursionError:
         raise InvalidJson("The body is nested too deeply.") from None
+    if not isinstance(refusal, UnknownField | UnsupportedField):
+        raise refusal
+    try:
+        return decoder.decode(_without_absent(body, kind, without_effect))
+    except msgspec.ValidationError as error:
+        raise validation_error(str(error), kind, unsupported, not_part, advice) from None
+
+
+def _without_absent(body: bytes, kind: type, without_effect: Mapping[str, Collection[bytes]]) -> bytes:
+    """The body without the fields that the struct lacks and that ask for nothing: null is absence, and clients with
+    typed bodies write all the fields they know, at the body's top and in messages."""
+    known = {field.encode_name for field in msgspec.structs.fields(kind)}
+    fields = {
+        name: value
+        for name, value in _decode_fields(body).items()
+        if name in known or bytes(value).strip() not in (b"null", *without_effect.get(name, ()))
+    }
+    if b"null" in bytes(fields.get("messages", b"")):
+        messages = msgspec.json.decode(fields["messages"])
+        if isinstance(messages, list):
+            given = [_given(message) for message in messages]
+            fields["messages"] = msgspec.Raw(msgspec.json.encode(given))
+    return msgspec.json.encode(fields)
+
+
+def _given(message: object) -> object:
+    if not isinstance(message, dict):
+        return message
+    return {name: value for name, value in message.items() if value is not None or name == "content"}
 
 
 def _syntax_error(text: str, body: bytes) -> InvalidJson:

@@ -6,7 +6,6 @@ import time
 
 import msgspec
 
-from contracts.errors import InvalidField, UnsupportedField
 from contracts.generation import Caller
 from contracts.request_id import COMPLETION_PREFIX, answer_id
 from gateway.wire.chunk import ReadError
@@ -16,6 +15,7 @@ from gateway.wire.fill.format import FillFormat, filled_of
 from gateway.wire.fill.prepare import prepare_fill
 from gateway.wire.fill.request import FillRequest
 from gateway.wire.fill.transcoder import FillCollector, FillRelay
+from gateway.wire.least_tokens import require_least
 from gateway.wire.mistral.answer import FimFraming
 from gateway.wire.mistral.schema import FimRequest
 from gateway.wire.prepared import Prepared, Target
@@ -51,8 +51,7 @@ class FimFormat(FillFormat):
             typed=False,
         )
         prepared = await prepare_fill(gap, request_id, caller, salt, target)
-        least = asked.min_tokens or 0
-        _require_served(least, prepared.generation.sampling.max_tokens, target)
+        least = require_least(asked.min_tokens or 0, prepared.generation.sampling.max_tokens, target)
         sampling = msgspec.structs.replace(
             prepared.generation.sampling,
             min_tokens=least,
@@ -67,21 +66,6 @@ class FimFormat(FillFormat):
 
     def collect(self, request_id: str, prepared: Prepared, usage: UsageTracker, read_error: ReadError) -> FillCollector:
         return FillCollector(_framing(request_id, prepared), filled_of(prepared), usage, read_error)
-
-
-def _require_served(min_tokens: int, max_tokens: int, target: Target) -> None:
-    if min_tokens and not target.capabilities.min_tokens:
-        raise UnsupportedField(
-            f"'min_tokens' is {min_tokens}; this model's engines cannot be asked for a least length. Leave it out, or "
-            "give 0.",
-            param="min_tokens",
-        )
-    if min_tokens > max_tokens:
-        raise InvalidField(
-            f"'min_tokens' is {min_tokens}, and at most {max_tokens} tokens may be generated. Lower it, or raise "
-            "'max_tokens'.",
-            param="min_tokens",
-        )
 
 
 def _framing(request_id: str, prepared: Prepared) -> FimFraming:

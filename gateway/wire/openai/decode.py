@@ -11,7 +11,7 @@ from contracts.misfit import shortened
 from gateway.wire.body_shape import BodyShape
 from gateway.wire.config import RequestConfig
 from gateway.wire.decode import decode
-from gateway.wire.openai.foreign_names import IN_CHAT, IN_COMPLETION
+from gateway.wire.openai.foreign_names import IN_CHAT, IN_COMPLETION, WITHOUT_EFFECT
 from gateway.wire.openai.schema import (
     MAX_MODEL_NAME,
     TOKEN_ID_TEXT,
@@ -45,7 +45,7 @@ class Decoder:
 
     def chat(self, body: bytes) -> ChatRequest:
         """Raises a RequestError that names the field."""
-        request = decode(self._chat, body, ChatRequest, UNSUPPORTED_CHAT, NOT_PASSED_ON, IN_CHAT)
+        request = decode(self._chat, body, ChatRequest, UNSUPPORTED_CHAT, NOT_PASSED_ON, IN_CHAT, WITHOUT_EFFECT)
         for message in request.messages:
             if isinstance(message, AssistantMessage):
                 message.annotations = None
@@ -56,13 +56,13 @@ class Decoder:
 
     def completion(self, body: bytes) -> CompletionRequest:
         """Raises a RequestError that names the field."""
-        request = decode(self._completion, body, CompletionRequest, (), NOT_PASSED_ON, IN_COMPLETION)
+        request = decode(self._completion, body, CompletionRequest, (), NOT_PASSED_ON, IN_COMPLETION, WITHOUT_EFFECT)
         _require_token_ids(request)
         return request
 
     def engine_completion(self, body: bytes, model: str) -> EngineCompletionRequest:
         """model: the path's. Raises a RequestError that names the field."""
-        request = decode(self._engine_completion, body, EngineCompletionRequest, (), NOT_PASSED_ON)
+        request = decode(self._engine_completion, body, EngineCompletionRequest, (), NOT_PASSED_ON, {}, WITHOUT_EFFECT)
         _require_token_ids(request)
         if request.model not in ("", model):
             raise InvalidField(

@@ -57,6 +57,24 @@ _COMPLETION = {
     "messages": f"it belongs to {CHAT_URL}; here write 'prompt'.",
 }
 
+WITHOUT_EFFECT = {
+    "add_generation_prompt": (b"true",),
+    "best_of": (b"1",),
+    "continue_final_message": (b"false",),
+    "echo": (b"false",),
+    "include_stop_str_in_output": (b"false",),
+    "length_penalty": (b"1", b"1.0"),
+    "min_p": (b"0", b"0.0"),
+    "repetition_penalty": (b"1", b"1.0"),
+    "skip_special_tokens": (b"true",),
+    "spaces_between_special_tokens": (b"true",),
+    "top_k": (b"-1", b"0"),
+    "typical_p": (b"1", b"1.0"),
+    "use_beam_search": (b"false",),
+}
+"""Parameters of engines with the values by which they do nothing: benchmark tools and clients that write all they know
+send them."""
+
 
 def _only(of: type[msgspec.Struct], other: type[msgspec.Struct]) -> set[str]:
     return set(of.__struct_fields__) - set(other.__struct_fields__)

@@ -61,6 +61,7 @@ class _OpenAiFormat:
             counts_characters=generation.tier is Tier.AUTOCOMPLETE,
             chat=isinstance(generation.prompt, ChatPrompt),
             service_tier=prepared.service_tier,
+            running_usage=prepared.running_usage,
         )
 
     def collect(self, request_id: str, prepared: Prepared, usage: UsageTracker, read_error: ReadError) -> Transcoder:

@@ -17,6 +17,7 @@ from gateway.wire.chat_prompt import counted_chat
 from gateway.wire.fill.layout import lay_out
 from gateway.wire.fill.rendered import rendered_gap
 from gateway.wire.gap import Gap
+from gateway.wire.least_tokens import require_least
 from gateway.wire.openai.gap import DEFAULT_MAX_TOKENS, keeps_rules, prepare_gap
 from gateway.wire.openai.schema import (
     MAX_CHOICES,
@@ -63,7 +64,7 @@ async def prepare_chat(request: ChatRequest, request_id: str, caller: Caller, sa
     max_tokens = output_limit(asked, target.model.default_max_tokens, counted.tokens, target, param)
     return prepared(
         counted,
-        _sampling(request, max_tokens, (request.top_logprobs or 0) if request.logprobs else None),
+        _sampling(request, max_tokens, (request.top_logprobs or 0) if request.logprobs else None, target),
         request_id,
         caller,
         salt,
@@ -72,6 +73,7 @@ async def prepare_chat(request: ChatRequest, request_id: str, caller: Caller, sa
         include_usage=_include_usage(request),
         session=request.prompt_cache_key or request.user or "",
         service_tier=request.service_tier,
+        running_usage=_running_usage(request),
     )
 
 
@@ -97,11 +99,12 @@ async def prepare_completion(
     if gap is not None:
         laid_out = await lay_out(gap, *asked, target, caller.organization_id)
         counted = laid_out.counted
-        sampling = laid_out.ends.added(_sampling(request, laid_out.max_tokens, request.logprobs))
+        sampling = laid_out.ends.added(_sampling(request, laid_out.max_tokens, request.logprobs, target))
     else:
         prompt = TextPrompt(tuple(prompts), echo=bool(request.echo))
         counted = await counted_texts(prompt, target, caller.organization_id)
-        sampling = _sampling(request, output_limit(*asked, counted.longest, target, "max_tokens"), request.logprobs)
+        max_tokens = output_limit(*asked, counted.longest, target, "max_tokens")
+        sampling = _sampling(request, max_tokens, request.logprobs, target)
     if tried > wanted:
         sampling = msgspec.structs.replace(sampling, n=tried, best=wanted)
     return prepared(
@@ -116,6 +119,7 @@ async def prepare_completion(
         session=request.user or "",
         typed=bool(request.user),
         gap=gap,
+        running_usage=_running_usage(request),
     )
 
 
@@ -153,8 +157,11 @@ def _response_format(request: ChatRequest) -> dict[str, Any] | None:
     return built
 
 
-def _sampling(request: Common, max_tokens: int, logprobs: int | None) -> Sampling:
+def _sampling(request: Common, max_tokens: int, logprobs: int | None, target: Target) -> Sampling:
     stop = request.stop
+    least = require_least(request.min_tokens or 0, max_tokens, target)
+    if request.ignore_eos:
+        least = require_least(max_tokens, max_tokens, target, "ignore_eos")
     return Sampling(
         max_tokens=max_tokens,
         n=request.n or 1,
@@ -166,6 +173,7 @@ def _sampling(request: Common, max_tokens: int, logprobs: int | None) -> Samplin
         stop=() if stop is None else (stop,) if isinstance(stop, str) else tuple(stop),
         logit_bias=request.logit_bias or None,
         logprobs=logprobs,
+        min_tokens=least,
     )
 
 
@@ -179,7 +187,11 @@ def _include_usage(request: Common) -> bool:
         raise UnsupportedField(
             "Padding of stream events is not available here.", param="stream_options.include_obfuscation"
         )
-    return bool(options.include_usage)
+    return bool(options.include_usage or options.continuous_usage_stats)
+
+
+def _running_usage(request: Common) -> bool:
+    return request.stream_options is not None and bool(request.stream_options.continuous_usage_stats)
 
 
 def _gap(request: CompletionRequest, prompts: Sequence[str | tuple[int, ...]], target: Target) -> Gap | None:

@@ -68,6 +68,7 @@ class Relay:
         "_object",
         "_read_error",
         "_running",
+        "_running_usage",
         "_service_tier",
         "_splitter",
         "_usage",
@@ -94,10 +95,11 @@ class Relay:
         counts_characters: bool = False,
         chat: bool = True,
         service_tier: str | None = None,
+        running_usage: bool = False,
     ) -> None:
         """seen: where usage is put together; None makes one. read_error: the dialect's `Driver.error`.
         counts_characters: at the price of reading the text of every event. chat: what it is until the engine says.
-        service_tier: every event names it; None: none does."""
+        service_tier: every event names it; None: none does. running_usage: every event tells the usage so far."""
         self._id = response_id
         self._model = model
         self._service_tier = service_tier
@@ -108,6 +110,7 @@ class Relay:
         self._choices = choices
         self._finished_choices: set[int] = set()
         self._include_usage = include_usage
+        self._running_usage = running_usage
         self._object = "chat.completion.chunk" if chat else "text_completion"
         self._splitter = EventSplitter()
         self._usage = seen or UsageTracker(choices, prompts)
@@ -226,6 +229,8 @@ class Relay:
                     return None
                 self._running = found.group(1)
                 instead = b',"usage":null' if self._include_usage else b""
+                if self._running_usage:
+                    instead = found.group()
                 replaced = replaced[:start] + instead + replaced[found.end() :]
         elif self._include_usage:
             replaced = replaced[:-1] + b',"usage":null}'
@@ -260,7 +265,8 @@ class Relay:
     def _rewritten(self, chunk: dict[str, Any]) -> bytes:
         if self._service_tier is not None:
             chunk = {**chunk, "service_tier": self._service_tier}
-        return _frame(rewrite_decoded(chunk, self._id, self._model, self._include_usage))
+        told = self.usage if self._running_usage else None
+        return _frame(rewrite_decoded(chunk, self._id, self._model, self._include_usage, told))
 
     def _learn(self, chunk: dict[str, Any]) -> None:
         """Take over from the first event how this engine writes its id and model."""
@@ -270,8 +276,11 @@ class Relay:
         self._models = (b'"model":' + msgspec.json.encode(str(chunk.get("model"))), self._models[1])
 
 
-def rewrite_decoded(chunk: dict[str, Any], response_id: str, model: str, include_usage: bool) -> bytes:
-    """One event with our id and model and without running usage: the meaning of the in-place rewrite."""
+def rewrite_decoded(
+    chunk: dict[str, Any], response_id: str, model: str, include_usage: bool, running: Usage | None = None
+) -> bytes:
+    """One event with our id and model and without running usage: the meaning of the in-place rewrite. running: the
+    usage so far, for clients that asked for it."""
     chunk = {**_public(chunk), "id": response_id, "model": model}
     chunk.pop("usage", None)
     chunk["choices"] = [_public(choice) for choice in chunk["choices"]]
@@ -281,7 +290,7 @@ def rewrite_decoded(chunk: dict[str, Any], response_id: str, model: str, include
         if choice.get("finish_reason") == "":
             choice["finish_reason"] = None
     if include_usage:
-        chunk["usage"] = None
+        chunk["usage"] = None if running is None else usage_json(running)
     return msgspec.json.encode(chunk)
 
 

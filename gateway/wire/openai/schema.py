@@ -31,6 +31,7 @@ TopP = Annotated[float, Meta(gt=0, le=1)]
 Penalty = Annotated[float, Meta(ge=-2, le=2)]
 Choices = Annotated[int, Meta(ge=1, le=MAX_CHOICES)]
 Positive = Annotated[int, Meta(ge=1, le=10_000_000)]
+LeastTokens = Annotated[int, Meta(ge=0, le=10_000_000)]
 Seed = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 StopText = Annotated[str, Meta(min_length=1, max_length=1_024)]
 Stop = StopText | Annotated[list[StopText], Meta(max_length=MAX_STOP)]
@@ -197,6 +198,8 @@ class StreamOptions(msgspec.Struct, forbid_unknown_fields=True):
     """How to stream."""
 
     include_usage: bool | None = None
+    continuous_usage_stats: bool | None = None
+    """vLLM's: every event tells the usage so far."""
     include_obfuscation: bool | None = None
 
 
@@ -213,6 +216,10 @@ class Common(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     presence_penalty: Penalty | None = None
     stop: Stop | None = None
     logit_bias: LogitBias | None = None
+    min_tokens: LeastTokens | None = None
+    """Engines' own: the answer does not end before it has as many."""
+    ignore_eos: bool | None = None
+    """Engines' own: as `min_tokens` with the value of the output limit."""
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     user: Tag | None = None

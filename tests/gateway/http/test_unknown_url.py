@@ -61,7 +61,7 @@ def test_a_mistyped_path_of_the_admin_api_is_put_right(path: str, meant: str) ->
         ("/v1/infill", "Did you mean POST /infill? Its clients' base URL is this address without /v1."),
         ("/infil", "Did you mean POST /infill?"),
         ("/fim/completions", f"Did you mean POST /v1/fim/completions? {BASE}"),
-        ("/health", "Did you mean GET /healthz?"),
+        ("/heath", "Did you mean GET /health?"),
         ("/v1", f"/v1 is a base URL. {LIST}"),
         ("/v1/embeddings", f"Embeddings are not served here. {LIST}"),
         ("/embeddings", f"Embeddings are not served here. {LIST}"),
