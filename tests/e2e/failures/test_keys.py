@@ -70,9 +70,13 @@ async def test_a_revoked_key_is_refused_by_every_gateway_that_has_it_in_memory(
 
 
 async def test_a_key_ends_when_it_was_said_to(faked: Deployment, fresh_engines: list[FakeEngineProcess]) -> None:
-    key = await faked.make_key("--name", "brief", "--expires-days", str(1.5 / 86_400))
+    key = await faked.make_key("--name", "brief", "--expires-days", "1")
     async with faked.database() as database:
-        expires_at = await database.fetchval("SELECT expires_at FROM gateway.api_keys WHERE name = 'brief'")
+        # not by the command, which may take longer than this
+        expires_at = await database.fetchval(
+            "UPDATE gateway.api_keys SET expires_at = now() + interval '1.5 seconds' WHERE name = 'brief'"
+            " RETURNING expires_at"
+        )
     end_s = expires_at.timestamp()
     async with openai.AsyncOpenAI(
         base_url=f"{faked.url}/v1", api_key=key, max_retries=0, http_client=fresh_connections()
