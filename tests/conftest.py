@@ -23,12 +23,9 @@ from tests.sglang.server import MODELS, SGLangServer, settings, sglang_server
 from tests.temporary import short_folder
 
 register_profiles()
-
-
-def pytest_configure() -> None:
-    """PyTorch and what is under it compute in one thread, here and in processes that tests start: two workers of xdist
-    have a core each, and the tests' models are so small that a second thread mostly waits."""
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
+# PyTorch and what is under it compute in one thread, here and in processes that tests start: two workers of xdist have
+# a core each, and with a second thread training a small head took 25 times the CPU. Before any conftest imports it.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

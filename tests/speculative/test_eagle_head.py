@@ -16,6 +16,7 @@ from speculative.eagle.checkpoint import load, save
 from speculative.eagle.config import HeadConfig, default_layers
 from speculative.eagle.head import EagleHead
 from speculative.eagle.loss import outputs_by_step, unroll
+from tests.speculative.adam import Adam
 
 CONFIG = HeadConfig(
     vocab_size=40,
@@ -90,7 +91,7 @@ def test_training_lowers_the_loss_and_learns_to_guess() -> None:
     ids = allowed[(torch.arange(30) * 5) % CONFIG.draft_vocab_size]  # each token determines the next one
     scores = torch.zeros(30, CONFIG.vocab_size)
     scores[torch.arange(29), ids[1:]] = 8.0
-    optimiser = torch.optim.AdamW(head.parameters(), lr=1e-2)
+    optimiser = Adam(head.parameters(), lr=1e-2)
     first = unroll(head, ids, states, scores, embedding, 3)
     for _ in range(60):
         optimiser.zero_grad()

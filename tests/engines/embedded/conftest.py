@@ -7,20 +7,10 @@ from typing import Any
 import aiohttp
 import openai
 import pytest
-import torch
 
 from tests.engines.embedded.engine_process import TOKEN, Process
 from tests.engines.embedded.served import Served, served
 from tests.engines.embedded.tiny import CONFIG, SHIPPED, random_weights, write_model
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    """As engines have by themselves. These models are so small that a second thread has less to do than to wait for."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")

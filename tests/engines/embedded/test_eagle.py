@@ -35,6 +35,7 @@ from speculative.eagle.loss import unroll
 from speculative.verify import Accepted
 from tests.engines.embedded.naive_cache import check_tree
 from tests.engines.embedded.tiny import CONFIG, SHIPPED, finish, make_engine, random_weights, request, write_model
+from tests.speculative.adam import Adam
 
 Shape = Literal["chain", "tree"]
 TARGET = {**CONFIG, "num_hidden_layers": 4}
@@ -108,7 +109,7 @@ def trained_head(target: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     head = EagleHead(HEAD)
     frequent = torch.bincount(torch.cat([scores.argmax(-1) for _, _, scores in examples]), minlength=2048)
     head.use_vocabulary(frequent.topk(HEAD.draft_vocab_size).indices)
-    optimiser = torch.optim.AdamW(head.parameters(), lr=1e-2)
+    optimiser = Adam(head.parameters(), lr=1e-2)
     for _ in range(60):
         optimiser.zero_grad()
         losses = [unroll(head, *example, model.embedding, 3).loss for example in examples]
