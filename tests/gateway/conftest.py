@@ -24,7 +24,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 async def platform(new_postgres_url: Callable[[], Awaitable[str]], valkey_url: str) -> AsyncIterator[SlowPlatform]:
-    """Gateway, router and fake engine behind links; between tests all parts are up and at full speed. `narrow` fills
+    """Gateway, router and fake engine behind links; between tests all parts are up and at full speed. `gaps` fills
     gaps."""
     async with slow_platform(await new_postgres_url(), valkey_url, code_tokenizer=CODE) as running:
         yield running

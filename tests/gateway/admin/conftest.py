@@ -2,31 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import asyncpg
 import pytest
 
-from infra.local.folders import APPLICATION_ROLE
-from infra.local.postgres import create_database
 from tests.gateway.admin.lone_gateway import LoneGateway, lone_gateway
 from tests.gateway.admin.people import People
 
+HERE = Path(__file__).parent
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that ask this folder's gateway share its one start."""
+    for item in items:
+        if item.path.is_relative_to(HERE) and "admin_gateway" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("admin gateway"))
+
 
 @pytest.fixture(scope="session")
-async def admin_postgres_url(postgres_server: Path, _migrated_template: str) -> str:
+async def admin_postgres_url(new_postgres_url: Callable[[], Awaitable[str]]) -> str:
     """A database of these tests' own: a gateway writes its models into it, which others must not follow."""
-    name = "test_administration"
-    await create_database(postgres_server, name, _migrated_template)
-    return f"postgresql://{APPLICATION_ROLE}@/{name}?host={postgres_server}"
+    return await new_postgres_url()
 
 
 @pytest.fixture(scope="session")
 async def admin_gateway(admin_postgres_url: str, valkey_url: str) -> AsyncIterator[LoneGateway]:
-    """One for all tests of this folder."""
-    async with lone_gateway(admin_postgres_url, valkey_url) as running:
+    """One for all tests of this folder. It looks for news often."""
+    settings: dict[str, Any] = {
+        "SLIPSTREAM_GATEWAY__ADMIN__EVENTS__LOOK_EVERY_S": "0.1",
+        "SLIPSTREAM_GATEWAY__ADMIN__EVENTS__BEAT_S": "0.3",
+    }
+    async with lone_gateway(admin_postgres_url, valkey_url, **settings) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+async def other_gateway(
+    admin_gateway: LoneGateway, admin_postgres_url: str, valkey_url: str
+) -> AsyncIterator[LoneGateway]:
+    """Another one of the same deployment, with few descriptors and small bodies."""
+    settings: dict[str, Any] = {
+        "SLIPSTREAM_GATEWAY__REQUESTS__MAX_CONTAINERS": "100",
+        "SLIPSTREAM_GATEWAY__REQUESTS__MAX_VALUES": "1000",
+    }
+    pepper = admin_gateway.pepper
+    async with lone_gateway(admin_postgres_url, valkey_url, pepper=pepper, descriptors=100, **settings) as running:
         yield running
 
 

@@ -86,6 +86,12 @@ async def body_for(people: People, operation: Operation, organization: str) -> d
             people.organizations[organization],
             (await things_of(people, organization))["webhook_id"],
         )
+    if operation.name == "create_adapter":  # nor the organization's adapters
+        await people.database.execute(
+            "DELETE FROM gateway.adapters WHERE organization_id = $1 AND id <> $2",
+            people.organizations[organization],
+            (await things_of(people, organization))["adapter_id"],
+        )
     if operation.name == "create_admin_key":
         return {"name": "k", "principal_id": str(await people.principal(organization, Role.VIEWER))}
     if operation.name == "start_release":

@@ -19,7 +19,6 @@ from infra.local.folders import DataFolder
 from tests.deployment import free_port, plain_environment
 from tests.processes import answers, module_process
 
-GUARD_S = 60.0
 MODELS = [Model("wide", Tier.CHAT, "one", 4_096, aliases=("broad",)), Model("narrow", Tier.AUTOCOMPLETE, "one", 4_096)]
 POOLS = [Pool("one", "sglang", (Replica("one-0", "http://127.0.0.1:9"),), max_adapters=4)]
 """Nobody answers there, and nobody asks."""

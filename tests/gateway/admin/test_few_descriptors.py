@@ -7,24 +7,19 @@ import contextlib
 
 import aiohttp
 
-from tests.gateway.admin.lone_gateway import GUARD_S, lone_gateway
+from tests.gateway.admin.lone_gateway import LoneGateway
+from tests.waiting import GUARD_S
 
 
-async def test_idle_and_half_sent_connections_do_not_lock_an_honest_client_out(
-    admin_postgres_url: str, valkey_url: str
-) -> None:
+async def test_idle_and_half_sent_connections_do_not_lock_an_honest_client_out(other_gateway: LoneGateway) -> None:
     """A hundred descriptors, a hundred and ten connections that say nothing, or half a request."""
-    async with (
-        lone_gateway(admin_postgres_url, valkey_url, descriptors=100) as gateway,
-        asyncio.timeout(GUARD_S),
-        contextlib.AsyncExitStack() as stack,
-    ):
+    async with asyncio.timeout(GUARD_S), contextlib.AsyncExitStack() as stack:
         for number in range(110):
-            _, writer = await asyncio.open_connection("127.0.0.1", int(gateway.url.rpartition(":")[2]))
+            _, writer = await asyncio.open_connection("127.0.0.1", int(other_gateway.url.rpartition(":")[2]))
             stack.push_async_callback(_end, writer)
             writer.write(b"POST /v1/completions HTTP/1.1\r\nhost: x\r\n" if number % 2 else b"")
         for _ in range(20):
-            async with aiohttp.ClientSession() as session, session.get(f"{gateway.url}/v1/models") as response:
+            async with aiohttp.ClientSession() as session, session.get(f"{other_gateway.url}/v1/models") as response:
                 assert response.status == 401
 
 

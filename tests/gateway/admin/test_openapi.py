@@ -115,12 +115,14 @@ async def stranger_of(people: People) -> Tenant:
     return Tenant(organization["id"], made["secret"])
 
 
-@pytest.mark.parametrize("examples", [2, nightly(500)])
-async def test_schemathesis_finds_nothing_in_the_admin_api(examples: int, people: People) -> None:
+@pytest.mark.parametrize(("examples", "every"), [(1, 3), nightly(500, 1)])
+async def test_schemathesis_finds_nothing_in_the_admin_api(examples: int, every: int, people: People) -> None:
+    """In the gate in each third operation: to read one's schemas takes longer than to send what they allow."""
     document = await fetch(f"{people.url}{PREFIX}/openapi.json")
     secret = (await stranger_of(people)).secret
-    sent = await asyncio.to_thread(fuzz, document, people.url, secret, examples, keep=lambda name: name in BY_KEY)
-    assert sent > len(OPERATIONS) * examples / 2
+    kept = sorted(BY_KEY)[::every]
+    sent = await asyncio.to_thread(fuzz, document, people.url, secret, examples, keep=kept.__contains__)
+    assert sent > len(kept) * examples / 2
 
 
 @pytest.mark.parametrize("examples", [1, nightly(100)])
@@ -152,13 +154,14 @@ async def test_schemathesis_finds_nothing_in_sequences(sequences: int, steps: in
     assert sent > sequences * steps / 4
 
 
+@pytest.mark.nightly
 async def test_what_another_tenant_reads_too_is_found_out(people: People) -> None:
     document, tenant = await fetch_admin(people), await stranger_of(people)
     with pytest.raises(AssertionError, match="another tenant reads it too"):
         await asyncio.to_thread(fuzz_sequences, document, people.url, tenant, tenant, 50, 20)
 
 
-@pytest.mark.parametrize("examples", [10, nightly(10_000)])
+@pytest.mark.parametrize("examples", [4, nightly(10_000)])
 async def test_schemathesis_finds_nothing_in_the_inference_api(examples: int, platform: SlowPlatform) -> None:
     document = await fetch(f"{platform.url}/openapi.json")
     generating = {"/v1/chat/completions", "/v1/completions", "/infill", "/completion"}

@@ -21,6 +21,7 @@ from tests.gateway.admin.people import Client, People
 from tests.gateway.admin.receiver import Receiver, receiver
 from tests.gateway.admin.receiver_signature import verify
 from tests.gateway.admin.webhook_round import deliver_round
+from tests.waiting import eventually
 
 CONFIG = WebhooksConfig(allow_private_addresses=True, timeout_s=5, attempts=3)
 
@@ -177,8 +178,7 @@ async def test_a_worker_that_died_loses_nothing(subscriber: Subscriber, server: 
     await subscriber.tell()
     server.answers = [0]
     dying = asyncio.create_task(subscriber.round())
-    while not server.came:  # noqa: ASYNC110
-        await asyncio.sleep(0.01)
+    await eventually(lambda: server.came)
     dying.cancel()
     await asyncio.gather(dying, return_exceptions=True)
     assert await subscriber.round() == 0  # its lease is not over
