@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import re
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from engines.drivers.base import Driver, EngineRequest, Load
 from engines.drivers.error_bodies import event_error, usage_of
 from engines.http.engine_connections import EngineConnections
 from engines.http.engine_stream import EngineStream
+from tests.waiting import eventually
 
 GUARD_S = 180.0
 """Against hanging for ever, not a measure: a busy machine may take seconds for a step."""
@@ -102,10 +102,13 @@ class RealEngine:
 
     async def until_load(self, holds: Callable[[Load], bool]) -> Load:
         """The first report that is so."""
-        async with asyncio.timeout(GUARD_S):
-            # another process's state: there is nothing to wait on but asking again
-            while not holds(load := await self.load()):  # noqa: ASYNC110
-                await asyncio.sleep(0.05)
+
+        async def held() -> Load | None:
+            load = await self.load()
+            return load if holds(load) else None
+
+        load = await eventually(held, GUARD_S)
+        assert load is not None
         return load
 
 

@@ -32,6 +32,7 @@ from router.health import HealthPoller, Target
 from tests.fakes.tensorrt_llm import KNOWN, NEWER, WINDOW, FakeTensorRTLLM, fake_tensorrt_llm
 from tests.fakes.tensorrt_llm import Generation as Era
 from tests.fakes.tensorrt_llm_front import fake_front
+from tests.waiting import eventually
 
 CHAT = "/v1/chat/completions"
 SAID = ({"role": "user", "content": "hi"},)
@@ -216,9 +217,7 @@ async def test_what_is_told_once_is_told_to_the_router_alone(server: tuple[FakeT
         for _ in range(3):
             request = TensorRTLLMDriver().generate(asked(), "llama-70b")
             await asyncio.gather(fetch(url, request), reconcile([(pool, pool.replicas[0])]))
-        async with asyncio.timeout(30):
-            while fake.untold or len(loads) != fake.drained:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+        await eventually(lambda: not fake.untold and len(loads) == fake.drained)
     finally:
         await poller.stop()
         await connections.close()

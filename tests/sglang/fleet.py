@@ -8,7 +8,7 @@ import json
 import os
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ from router.tokens import RouterTokens
 from tests.real_engine import GUARD_S
 from tests.sglang.server import SGLangServer
 from tests.vllm.server import VLLMServer
+from tests.waiting import eventually
 
 MODEL = Model("public", Tier.CHAT, "pool", 4_096, engine_model="tiny")
 KINDS = ("plain", "tools", "system", "multi-turn")
@@ -86,13 +87,6 @@ def with_tools_template(model: Path, folder: Path) -> Path:
     return folder
 
 
-async def until(holds: Callable[[], bool]) -> None:
-    """Return once another task has brought it about."""
-    async with asyncio.timeout(GUARD_S):
-        while not holds():  # noqa: ASYNC110  the things waited for have no event to set
-            await asyncio.sleep(0.005)
-
-
 class SGLangFleet:
     """Router, gateway client and engines for one policy. Cold: what other fleets cached is not found again."""
 
@@ -131,7 +125,9 @@ class SGLangFleet:
         )
         self.client.publish(DesiredState(1, (MODEL,), (Pool("pool", self.driver.name, replicas),)))
         fleet = self.router.dispatcher.fleet
-        await until(lambda: len(fleet.replicas) == len(replicas) and all(one.usable for one in fleet.replicas.values()))
+        await eventually(
+            lambda: len(fleet.replicas) == len(replicas) and all(one.usable for one in fleet.replicas.values()), GUARD_S
+        )
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -170,7 +166,7 @@ class SGLangFleet:
         self.client.first_token(request_id, ttft_s, 0)
         self.client.release(LeaseEnd(request_id, Finish.COMPLETE, usage))
         records = self.router.dispatcher.records
-        await until(lambda: records.of(request_id)[0].completion_tokens is not None)
+        await eventually(lambda: records.of(request_id)[0].completion_tokens is not None, GUARD_S)
         record: Record = records.of(request_id)[0]
         return Measured(kind, ttft_s, prepared.prompt_tokens, usage, record.predicted_cached_tokens, said)
 

@@ -22,6 +22,7 @@ from tests.real_engine import GUARD_S
 from tests.sglang.client import DRIVER
 from tests.sglang.conftest import Publisher
 from tests.sglang.fleet import SGLangFleet
+from tests.waiting import eventually
 
 pytestmark = [pytest.mark.sglang, pytest.mark.timeout(1_500)]
 _numbers = itertools.count(1)
@@ -95,9 +96,7 @@ def held(fleet: SGLangFleet, prepared: Prepared) -> bool:
 
 
 async def heard(fleet: SGLangFleet, prepared: Prepared) -> None:
-    async with asyncio.timeout(GUARD_S):
-        while not held(fleet, prepared):  # noqa: ASYNC110  another process's doing
-            await asyncio.sleep(0.05)
+    await eventually(lambda: held(fleet, prepared), GUARD_S)
 
 
 async def joined(fleet: SGLangFleet) -> tuple[list[dict[str, Any]], Prepared]:
@@ -152,9 +151,7 @@ async def losing(relay: Lossy, fleet: SGLangFleet) -> Prepared:
     """A prompt most of whose events did not come through: what of it comes later builds on what is missing."""
     relay.losing = True
     prepared = await behind_its_back(fleet, question())
-    async with asyncio.timeout(GUARD_S):
-        while relay.lost_tokens < prepared.prompt_tokens / 2:  # noqa: ASYNC110  another process's doing
-            await asyncio.sleep(0.02)
+    await eventually(lambda: relay.lost_tokens >= prepared.prompt_tokens / 2, GUARD_S)
     relay.losing = False
     return prepared
 

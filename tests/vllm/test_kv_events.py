@@ -123,9 +123,13 @@ async def test_what_was_thrown_out_is_forgotten(follower: KvFollower, engine: Re
     prompts = [new_prompt() for _ in range(server.BLOCKS * server.BLOCK_TOKENS // SHARED + 5)]
     for prompt in prompts:
         await cached(engine, prompt)
-        await eventually(lambda prompt=prompt: follower.overlap(prompt, SALT) * BLOCK_TOKENS == SHARED)  # type: ignore[misc]
+        await _heard(follower, prompt)
     predicted = [follower.overlap(prompt, SALT) * BLOCK_TOKENS for prompt in prompts]
     assert predicted[0] == 0, "there is no room for so many"
     # newest first: what is asked for again takes no place from those that are still to come
     held = [await cached(engine, prompt) for prompt in reversed(prompts) if follower.overlap(prompt, SALT)]
     assert held == [tokens for tokens in reversed(predicted) if tokens]
+
+
+async def _heard(follower: KvFollower, prompt: list[int]) -> None:
+    await eventually(lambda: follower.overlap(prompt, SALT) * BLOCK_TOKENS == SHARED)
