@@ -131,5 +131,5 @@ async def test_what_was_thrown_out_is_forgotten(follower: KvFollower, engine: Re
     assert held == [tokens for tokens in reversed(predicted) if tokens]
 
 
-async def _heard(follower: KvFollower, prompt: list[int]) -> None:
+async def _heard(follower: KvFollower, prompt: tuple[int, ...]) -> None:
     await eventually(lambda: follower.overlap(prompt, SALT) * BLOCK_TOKENS == SHARED)
