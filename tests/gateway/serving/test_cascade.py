@@ -278,6 +278,7 @@ async def test_a_client_that_leaves_once_the_large_model_was_asked(step: str) ->
         assert to.settled.micro == sum(10 * usage.total_tokens for usage in billed)
 
 
+@in_virtual_time
 async def test_a_client_that_leaves_while_a_late_small_model_is_stopped() -> None:
     async with cascading(timeout_s=0.02, gateway={"abort_drain_s": 5.0}) as to:
         to.script(small={"tokens": 3, "hang_after_tokens": 2})
@@ -457,7 +458,7 @@ def test_the_clients_bytes_are_those_of_the_model_that_answered(
             assert alone.answer.headers["x-slipstream-answered-by"] == "big"
             assert _timeless(got) == _timeless(masked(alone, to.request.request_id))
 
-    asyncio.run(run())
+    in_virtual_time(run)()
 
 
 def _timeless(sent: bytes) -> bytes:

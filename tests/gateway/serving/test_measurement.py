@@ -9,6 +9,7 @@ from contracts.phases import Phase
 from gateway.observability.measurement import Measurement
 from tests.gateway.serving.client import Client
 from tests.gateway.serving.harness import Harness, body, harness
+from tests.virtual_time import in_virtual_time
 
 STREAM = body(stream=True)
 
@@ -19,6 +20,7 @@ async def measured(platform: Harness, asked: bytes = STREAM, client: Client | No
     return platform.traces.measured[-1]
 
 
+@in_virtual_time
 async def test_a_stream_is_measured_where_it_ran() -> None:
     async with harness() as platform:
         platform.script(tokens=6, prompt_tokens=7, cached_tokens=3, inter_token_s=0.05)
@@ -36,6 +38,7 @@ async def test_a_stream_is_measured_where_it_ran() -> None:
         assert platform.sample("slipstream_gaps_over_100ms_total", **labels) == found.gaps_over_100ms
 
 
+@in_virtual_time
 async def test_every_time_between_two_tokens_is_in_one_histogram() -> None:
     async with harness() as platform:
         labels = {"tier": "chat", "length": "short", "model": "m", "pool": "pool", "side": "baseline"}
@@ -54,6 +57,7 @@ async def test_every_time_between_two_tokens_is_in_one_histogram() -> None:
         assert platform.sample("slipstream_inter_token_seconds_count", **labels) == gaps
 
 
+@in_virtual_time
 async def test_the_time_to_the_first_token_is_its_phases_to_the_microsecond() -> None:
     async with harness() as platform:
         platform.script(tokens=3, ttft_s=0.01, text_gap_s=0.01, inter_token_s=0.005)
@@ -63,6 +67,7 @@ async def test_the_time_to_the_first_token_is_its_phases_to_the_microsecond() ->
         assert request.measurement.ttft_ms == pytest.approx(until_ms, abs=0.01)
 
 
+@in_virtual_time
 async def test_an_answer_that_is_not_streamed_is_measured_at_the_engine() -> None:
     async with harness() as platform:
         platform.script(tokens=6, inter_token_s=0.05)

@@ -28,6 +28,7 @@ from gateway.serving.request import InferenceRequest
 from gateway.serving.stream import StreamForwarder
 from tests.gateway.serving.client import Client
 from tests.gateway.serving.harness import COMPLETION, GUARD_S, Harness, body, harness
+from tests.virtual_time import in_virtual_time
 
 WHOLE, STREAM = body(), body(stream=True)
 
@@ -316,6 +317,7 @@ async def test_a_request_that_an_engine_refuses_is_not_tried_again() -> None:
         assert not platform.router.ends[0].engine_fault
 
 
+@in_virtual_time
 async def test_an_engine_that_never_answers_is_given_up() -> None:
     async with harness(first_event_timeout_s=0.05) as platform:
         platform.script(hang=True)
@@ -373,6 +375,7 @@ async def test_a_client_that_leaves_before_its_engine_begins_pays_nothing(step: 
 
 @pytest.mark.parametrize("driver", ["sglang", "openai"])
 @pytest.mark.parametrize("write", [1, 2, 4])
+@in_virtual_time
 async def test_a_client_that_leaves_a_stream_pays_as_far_as_it_came(write: int, driver: str) -> None:
     """The engine waits for ever after 30 tokens: only stopping it ends it."""
     async with harness(driver=driver) as platform:
@@ -496,6 +499,7 @@ async def test_a_gateway_that_stops_closes_the_books_of_what_it_cuts() -> None:
         assert finishes(platform) == [(Finish.CLIENT_GONE, Outcome.EXACT, True)]
 
 
+@in_virtual_time
 async def test_an_engine_that_does_not_confirm_an_abort_is_left_after_a_while() -> None:
     async with harness(abort_drain_s=0.05) as platform:
         platform.script(tokens=100, hang_after_tokens=5, own_ids=True)

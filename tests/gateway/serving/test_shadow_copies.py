@@ -30,6 +30,7 @@ from gateway.wire.prepared import Target
 from tests.examples import examples
 from tests.gateway.serving.client import Client
 from tests.gateway.serving.harness import CHAT, COMPLETION, GUARD_S, KEY, Harness, body, harness
+from tests.virtual_time import in_virtual_time
 
 REVIEWED = msgspec.structs.replace(KEY, allow_reviews=True)
 STORING = msgspec.structs.replace(KEY, store_prompts=True)
@@ -314,6 +315,7 @@ async def test_it_ends_with_the_gateway_and_its_books_are_closed() -> None:
         assert len(to.platform.journal.records) == 2
 
 
+@in_virtual_time
 async def test_one_that_hangs_is_late_and_no_fault_of_an_engine() -> None:
     async with shadowed(timeout_s=0.05) as to:
         to.script(hang=True)
@@ -469,4 +471,4 @@ def test_whatever_the_candidate_does_the_customer_reads_the_same(says: bytes, en
             assert sum(to.outcomes().values()) == 2, "each is told"
             assert len(to.platform.pairs.kept) <= len(copies)
 
-    asyncio.run(check())
+    in_virtual_time(check)()
