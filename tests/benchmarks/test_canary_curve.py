@@ -51,10 +51,13 @@ def test_releases_at_the_margin_are_not_promoted(change: Change) -> None:
 @pytest.mark.parametrize(
     ("traffic", "change", "count", "share", "minutes"),
     [
-        (ONE, SLOW, 41, 0.5, 20), (ONE, FAILING, 41, 0.5, 25), (TEN, SLOW, 7, 1.0, 10), (TEN, FAILING, 7, 1.0, 10),
+        pytest.param(ONE, SLOW, 41, 0.5, 20, marks=pytest.mark.nightly),
+        pytest.param(ONE, FAILING, 41, 0.5, 25, marks=pytest.mark.nightly),
+        (TEN, SLOW, 7, 1.0, 10),
+        (TEN, FAILING, 7, 1.0, 10),
         (TEN, TAIL, 7, 0.5, 20),
     ],
-)  # fmt: skip
+)
 def test_worse_ones_are_rolled_back_in_time(
     traffic: Traffic, change: Change, count: int, share: float, minutes: int
 ) -> None:

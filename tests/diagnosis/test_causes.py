@@ -22,26 +22,19 @@ SEEDS = range(3)
 
 @pytest.mark.parametrize("compared", [True, False])
 @pytest.mark.parametrize("cause", CHANGES)
-def test_the_cause_is_the_first_finding(cause: Cause, compared: bool) -> None:
+def test_the_cause_is_the_first_finding_and_what_would_not_help_is_not_proposed(cause: Cause, compared: bool) -> None:
     for seed in SEEDS:
         found = diagnose(evidence(seed, cause, compared=compared))
         assert found.primary is not None, (seed, found)
         assert found.primary.cause is cause, (seed, found.primary, found.second)
+        assert found.primary.fixes
+        assert not set(found.primary.fixes) & {each.fix for each in found.primary.would_not_help}
 
 
 @pytest.mark.parametrize("seed", range(15))
 def test_nothing_is_found_where_all_is_well(seed: int) -> None:
     found = diagnose(evidence(seed, None))
     assert found.outcome is Outcome.NOTHING_FOUND, found
-
-
-@pytest.mark.parametrize("cause", CHANGES)
-def test_what_would_not_help_is_never_proposed(cause: Cause) -> None:
-    for seed in SEEDS:
-        found = diagnose(evidence(seed, cause))
-        assert found.primary is not None
-        assert found.primary.fixes
-        assert not set(found.primary.fixes) & {each.fix for each in found.primary.would_not_help}
 
 
 def test_every_cause_has_a_rule_and_every_fix_its_words() -> None:
