@@ -44,10 +44,20 @@ async def counted_texts(asked: TextPrompt, target: Target, organization_id: str)
 def _ids(asked: TextPrompt, target: Target, tokenizer: Tokenizer) -> list[tuple[int, ...]]:
     """Each prompt's ids."""
     limit = target.model.context_tokens
-    encoded = [tuple(tokenizer.encode(p, limit)) if isinstance(p, str) else p for p in asked.prompts]
+    encoded = [
+        tuple(tokenizer.encode(p, limit)) or _document_start(tokenizer) if isinstance(p, str) else p
+        for p in asked.prompts
+    ]
     if not target.capabilities.token_prompts:
         require_plain(tokenizer, [prompt for prompt in asked.prompts if isinstance(prompt, str)], "prompt")
     return encoded
+
+
+def _document_start(tokenizer: Tokenizer) -> tuple[int, ...]:
+    """The prompt in place of an empty one, as OpenAI has it: the token between documents, behind which one begins."""
+    if not tokenizer.end_ids:
+        raise InvalidField("'prompt' is empty, and this model has no token that begins a text.", param="prompt")
+    return (min(tokenizer.end_ids),)
 
 
 def _require_known_ids(prompts: tuple[str | tuple[int, ...], ...], tokenizer: Tokenizer) -> None:

@@ -247,3 +247,12 @@ async def test_a_rendered_prompt_is_text_where_that_is_asked_or_no_gap_can_be_fi
     assert prompts_of(await complete(target(None, "openai"), rendered)).prompts == (rendered,)
     echoed = await complete(target(code_tokenizer), rendered, echo=True)
     assert not prompts_of(echoed).filled_gap
+
+
+async def test_an_empty_prompt_begins_a_document(chat_tokenizer: Tokenizer) -> None:
+    start = (min(chat_tokenizer.end_ids),)
+    for prompt in ("", [""]):
+        prepared = await complete(target(chat_tokenizer), prompt)
+        assert (prompts_of(prepared).prompts, prepared.prompt_tokens) == ((start,), 1)
+    several = await complete(target(chat_tokenizer), ["x", ""])
+    assert prompts_of(several).prompts[1] == start
