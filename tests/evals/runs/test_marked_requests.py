@@ -54,7 +54,7 @@ class World:
 async def world(new_postgres_url: Callable[[], Awaitable[str]], valkey_url: str) -> AsyncIterator[World]:
     url = await new_postgres_url()
     async with slow_platform(url, valkey_url) as platform:
-        settings = Settings(local=LocalConfig(data=str(platform._data.path), database_url=url))
+        settings = Settings(local=LocalConfig(data=str(platform.data.path), database_url=url))
         yield World(platform, url, settings, await EvalsKey(settings).of(""))
 
 
