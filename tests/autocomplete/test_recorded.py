@@ -16,7 +16,7 @@ from tests.autocomplete.clients import READERS
 from tests.autocomplete.fixture import Fixture, fixture, names
 from tests.gateway.slow_platform import SlowPlatform
 
-MODEL = "narrow"
+MODEL = "gaps"
 
 
 async def replay(platform: SlowPlatform, told: Fixture) -> tuple[str, str, bytes]:

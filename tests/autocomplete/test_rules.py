@@ -14,7 +14,7 @@ CONTINUE = {"x-slipstream-client": "continue"}
 SCRIPT = {"user-agent": "OpenAI/Python 2.1.0"}
 
 
-@pytest.mark.parametrize("path", ["/v1/completions", "/v1/engines/narrow/completions"])
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/engines/gaps/completions"])
 @pytest.mark.parametrize("gap", [GAP, RENDERED], ids=["suffix", "rendered"])
 @pytest.mark.parametrize(
     ("headers", "shown"),
@@ -24,7 +24,7 @@ SCRIPT = {"user-agent": "OpenAI/Python 2.1.0"}
 async def test_the_rules_hold_for_known_editors_without_a_setting(
     platform: SlowPlatform, path: str, gap: dict[str, object], headers: dict[str, str], shown: str
 ) -> None:
-    body = gap if "engines" in path else {**gap, "model": "narrow"}
+    body = gap if "engines" in path else {**gap, "model": "gaps"}
     await platform.engine.control(texts=TEXTS, tokens=len(TEXTS))
     try:
         told = {"authorization": f"Bearer {platform.key}", **headers}

@@ -8,7 +8,7 @@ import pytest
 from tests.autocomplete.fixture import fixture, names
 from tests.gateway.slow_platform import SlowPlatform
 
-MODEL = "narrow"
+MODEL = "gaps"
 
 
 @pytest.mark.parametrize("name", names())

@@ -25,7 +25,7 @@ async def test_a_keystroke_at_one_gateway_ends_the_older_one_at_another(
     platform: SlowPlatform, other_gateway: str, stream: bool
 ) -> None:
     async def ask(url: str, prompt: str) -> tuple[str, Any, Any]:
-        body = {"model": "narrow", "prompt": prompt, "suffix": "\n", "max_tokens": 100, "stream": stream}
+        body = {"model": "gaps", "prompt": prompt, "suffix": "\n", "max_tokens": 100, "stream": stream}
         headers = {"authorization": f"Bearer {platform.key}", "user-agent": "Zed/0.211"}
         async with platform.session.post(url + FIM, json=body, headers=headers) as response:
             assert response.status == 200

@@ -269,7 +269,8 @@ def _fleet(engine_url: str, code_tokenizer: Path | None) -> dict[str, str]:
     ]
     models = [Model("wide", Tier.CHAT, "wide", 4_096), Model("narrow", Tier.AUTOCOMPLETE, "narrow", 4_096)]
     if code_tokenizer is not None:
-        models.append(Model("gaps", Tier.AUTOCOMPLETE, "narrow", 4_096, tokenizer=str(code_tokenizer)))
+        # first of its tier: requests that name no model, as llama.cpp's clients send, are for it
+        models.insert(1, Model("gaps", Tier.AUTOCOMPLETE, "narrow", 4_096, tokenizer=str(code_tokenizer)))
     return {
         "SLIPSTREAM_MODELS": msgspec.json.encode(models).decode(),
         "SLIPSTREAM_POOLS": msgspec.json.encode(pools).decode(),

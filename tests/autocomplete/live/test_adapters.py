@@ -22,7 +22,7 @@ async def run(platform: SlowPlatform, method: str, options: dict[str, Any], **bo
     node = require_node()
     asked = {
         "method": method, "apiBase": f"{platform.url}/v1/", "apiKey": platform.key, "requestOptions": options,
-        "body": {"model": "narrow", "suffix": SUFFIX, "max_tokens": 64, "stream": True, **body},
+        "body": {"model": "gaps", "suffix": SUFFIX, "max_tokens": 64, "stream": True, **body},
     }  # fmt: skip
     process = await asyncio.create_subprocess_exec(
         node, "adapters.mjs", cwd=HERE, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
