@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import subprocess
@@ -10,6 +9,8 @@ import sys
 from typing import Any
 
 import aiohttp
+
+from tests.waiting import eventually
 
 TOKEN = "secret"
 QUESTION: list[Any] = [{"role": "user", "content": "What is the capital of France?"}]
@@ -49,12 +50,13 @@ class Process:
 
 
 async def healthy(process: Process) -> None:
-    async with asyncio.timeout(60), aiohttp.ClientSession() as session:
-        while True:
+    async with aiohttp.ClientSession() as session:
+
+        async def answers() -> bool:
             async with session.get(f"{process.url}/health") as answer:
-                if answer.status == 200:
-                    return
-            await asyncio.sleep(0.05)
+                return answer.status == 200
+
+        await eventually(answers)
 
 
 async def stream_of(session: aiohttp.ClientSession, url: str, rid: str, **change: Any) -> aiohttp.ClientResponse:
