@@ -15,6 +15,9 @@ DEV := $(VENV)/.installed-dev
 WORKERS ?= 2
 # LOCKED=1 make test installs exactly what requirements/dev-cpu.lock names, hashes checked.
 
+# Byte code is kept: without it every process that starts compiles all of its modules.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help up test test-system test-billing test-sglang test-vllm check format bench nightly docs console console-types lock clean
 
