@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from pathlib import Path
 
 import pytest
 
 from tests.deployment import ROOT
 from tests.gateway.slow_platform import SlowPlatform, slow_platform
 
-HERE = Path(__file__).parent
 CODE = ROOT / "models" / "slipstream-code"
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_itemcollected(item: pytest.Item) -> None:
     """Tests that ask the platform share its one start."""
-    for item in items:
-        if item.path.is_relative_to(HERE) and "platform" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("slow platform"))
+    if "platform" in getattr(item, "fixturenames", ()):
+        item.add_marker(pytest.mark.xdist_group("slow platform"))
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -13,15 +12,11 @@ import pytest
 from tests.gateway.admin.lone_gateway import LoneGateway, lone_gateway
 from tests.gateway.admin.people import People
 
-HERE = Path(__file__).parent
 
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_itemcollected(item: pytest.Item) -> None:
     """Tests that ask this folder's gateway share its one start."""
-    for item in items:
-        if item.path.is_relative_to(HERE) and "admin_gateway" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("admin gateway"))
+    if "admin_gateway" in getattr(item, "fixturenames", ()):
+        item.add_marker(pytest.mark.xdist_group("admin gateway"))
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from pathlib import Path
 from typing import Any
 
 import asyncpg
@@ -13,16 +12,13 @@ import pytest
 from tests.gateway.admin.lone_gateway import LoneGateway, lone_gateway
 from tests.gateway.console.browser import Town
 
-HERE = Path(__file__).parent
 PROGRAM = "tests.gateway.console.quick_passwords"
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_itemcollected(item: pytest.Item) -> None:
     """Tests that ask this folder's gateways share their one start."""
-    for item in items:
-        if item.path.is_relative_to(HERE) and "people" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("console gateways"))
+    if "people" in getattr(item, "fixturenames", ()):
+        item.add_marker(pytest.mark.xdist_group("console gateways"))
 
 
 @pytest.fixture(scope="session")
