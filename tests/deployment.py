@@ -27,7 +27,8 @@ from tests.temporary import short_folder
 ROOT = Path(__file__).parents[1]
 FIRST_PORT, PORTS = 16_000, 2_000
 """Of each test process: up to eight fit below 32,768, where Linux' ephemeral ports begin."""
-_tried = itertools.count(os.getpid())
+# far from where another run begins that was started at the same moment: gateways share ports without a word
+_tried = itertools.count(os.getpid() * 101)
 START_S = 120.0
 """A guard, not a measure: two engines and a database on a busy machine."""
 
