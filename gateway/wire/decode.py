@@ -27,6 +27,7 @@ _ALIKE = 0.85
 _NO_ADVICE: Mapping[str, str] = MappingProxyType({})
 _NO_EFFECT: Mapping[str, Collection[bytes]] = MappingProxyType({})
 _decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 RequestT = TypeVar("RequestT")
 
 _MOST_READ = MOST_QUOTED + 100
@@ -54,19 +55,19 @@ def decode(
     Raises a RequestError that names the field.
     """
     try:
-        return decoder.decode(body)
+        try:
+            return decoder.decode(body)
+        except msgspec.ValidationError as error:  # the body behind the field was not read yet
+            refusal = validation_error(str(error), kind, unsupported, not_part, advice)
+        if not isinstance(refusal, UnknownField | UnsupportedField):
+            raise refusal
+        return decoder.decode(_without_absent(body, kind, without_effect))
     except msgspec.ValidationError as error:
-        refusal = validation_error(str(error), kind, unsupported, not_part, advice)
+        raise validation_error(str(error), kind, unsupported, not_part, advice) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise _syntax_error(str(error), body) from None
     except RecursionError:
         raise InvalidJson("The body is nested too deeply.") from None
-    if not isinstance(refusal, UnknownField | UnsupportedField):
-        raise refusal
-    try:
-        return decoder.decode(_without_absent(body, kind, without_effect))
-    except msgspec.ValidationError as error:
-        raise validation_error(str(error), kind, unsupported, not_part, advice) from None
 
 
 def _without_absent(body: bytes, kind: type, without_effect: Mapping[str, Collection[bytes]]) -> bytes:
@@ -78,18 +79,18 @@ def _without_absent(body: bytes, kind: type, without_effect: Mapping[str, Collec
         for name, value in _decode_fields(body).items()
         if name in known or bytes(value).strip() not in (b"null", *without_effect.get(name, ()))
     }
-    if b"null" in bytes(fields.get("messages", b"")):
-        messages = msgspec.json.decode(fields["messages"])
-        if isinstance(messages, list):
-            given = [_given(message) for message in messages]
-            fields["messages"] = msgspec.Raw(msgspec.json.encode(given))
+    messages = bytes(fields.get("messages", b"")).lstrip()
+    if messages.startswith(b"[") and b"null" in messages:
+        given = [_given(message) for message in _decode_list(messages)]
+        fields["messages"] = msgspec.Raw(msgspec.json.encode(given))
     return msgspec.json.encode(fields)
 
 
-def _given(message: object) -> object:
-    if not isinstance(message, dict):
+def _given(message: msgspec.Raw) -> object:
+    if not bytes(message).lstrip().startswith(b"{"):
         return message
-    return {name: value for name, value in message.items() if value is not None or name == "content"}
+    fields = _decode_fields(message)
+    return {name: value for name, value in fields.items() if bytes(value).strip() != b"null" or name == "content"}
 
 
 def _syntax_error(text: str, body: bytes) -> InvalidJson:

@@ -116,6 +116,10 @@ def test_a_slip_of_the_finger_is_named(decoder: Decoder, typed: str, meant: str)
         (b'{"model": "m"', "truncated"),
         (b'{"model": "\xff"}', "utf-8"),
         (b"nonsense", "at byte"),
+        (b'{"foo": 1, "model": "m",\n  "messages": [}', "line 2, column 16"),
+        (b'{"foo": 1, "model": "m"', "truncated"),
+        (b'{"foo": 1, "bar": ' + b"[" * 30_000 + b"]" * 30_000 + b"}", "nested too deeply"),
+        (b'{"foo": null, "messages": [{"a": null, "b": ' + b"[" * 30_000 + b"]" * 30_000 + b"}]}", "nested too deeply"),
     ],
 )
 def test_broken_json_says_where(decoder: Decoder, body: bytes, said: str) -> None:
