@@ -164,15 +164,16 @@ class ClientProtocol(HttpToolsProtocol):
 
     def _parse(self, data: bytes) -> SlipstreamError | None:
         """As uvicorn does it, without its own answer to what is no HTTP and its line in the log for each."""
-        while data:
-            try:
-                self.parser.feed_data(data)
-                return None
-            except httptools.HttpParserUpgrade as offer:
-                data = data[offer.args[0] :]
-                parser_behind(self, self._offered_framing)
-            except httptools.HttpParserError:
-                return self._refusal or RequestError("Invalid HTTP request received.")
+        try:
+            while data:
+                try:
+                    self.parser.feed_data(data)
+                    return None
+                except httptools.HttpParserUpgrade as offer:
+                    data = data[offer.args[0] :]
+                    parser_behind(self, self._offered_framing)
+        except httptools.HttpParserError:
+            return self._refusal or RequestError("Invalid HTTP request received.")
         return None
 
     def on_message_begin(self) -> None:

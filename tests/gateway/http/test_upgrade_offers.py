@@ -89,6 +89,16 @@ async def test_a_pipeline_of_offers_is_answered_in_order() -> None:
 
 
 @on_uvloop
+async def test_a_body_that_no_parser_can_frame_is_refused() -> None:
+    head = chunked(OFFERS["h2c"]).replace(b"chunked", b"gzip")
+    async with served(repeats) as server:
+        reader, writer = await server.connect()
+        writer.write(head + b"ab")
+        assert (await reader.read()).startswith(b"HTTP/1.1 400 ")
+        writer.close()
+
+
+@on_uvloop
 async def test_a_request_that_closes_its_connection_is_the_last_one() -> None:
     offer = OFFERS["h2c"].replace(b"Upgrade,", b"close, Upgrade,")
     async with served(repeats) as server:
