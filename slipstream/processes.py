@@ -100,7 +100,7 @@ class Processes:
             launch=self._serving(name, "gateway", "--instance", name),
             url=public_url(self._settings),
             probe=public_probe(self._settings, "/healthz"),
-            drain_s=config.drain_timeout_s,
+            drain_s=config.leave_after_s + config.drain_timeout_s,
             json_log=self._json_log,
         )
 
