@@ -16,14 +16,14 @@ logger = logging.getLogger(__name__)
 
 
 class Control(Protocol):
-    """What is loaded."""
+    """The application that is loaded."""
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Serve one request."""
         ...
 
     async def start(self) -> None:
-        """On the loop that serves."""
+        """Called on the loop that serves. `stop` follows it, also where it failed."""
         ...
 
     async def stop(self) -> None:
@@ -73,7 +73,11 @@ class ControlPlane:
 
     async def _loaded(self) -> Control:
         control = await asyncio.to_thread(self._load)
-        await control.start()
+        try:
+            await control.start()
+        except BaseException:
+            await control.stop()
+            raise
         self._control = control
         self._on_loaded()
         return control

@@ -81,6 +81,21 @@ async def test_a_failure_is_logged_and_the_next_request_tries_again(caplog: pyte
     await plane.stop()
 
 
+async def test_one_that_cannot_start_is_stopped() -> None:
+    class Halting(Loaded):
+        async def start(self) -> None:
+            await super().start()
+            raise OSError("no database")
+
+    loaded = Halting()
+    plane = ControlPlane(lambda: loaded)
+    with pytest.raises(OSError, match="no database"):
+        await ask(plane, "/console")
+    assert (loaded.started, loaded.stopped) == (1, 1)
+    await plane.stop()
+    assert loaded.stopped == 1
+
+
 def _full() -> Loaded:
     raise OSError("disk full")
 
