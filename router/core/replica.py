@@ -235,10 +235,10 @@ class Replica(msgspec.Struct, eq=False):
 
     @property
     def kv_used_ratio(self) -> float | None:
-        """Part of its KV memory that running requests hold, as of its last report; None where it reports no
-        capacity."""
+        """Part of its KV memory that running requests hold, by its last report; None where it reports no capacity, or
+        no longer reports."""
         load = self.load
-        return load.used_tokens / load.capacity_tokens if load.capacity_tokens else None
+        return load.used_tokens / load.capacity_tokens if load.capacity_tokens and not self.load_is_stale else None
 
     def engine(self, engine_model: str) -> Engine:
         """What a gateway needs to send it a request."""

@@ -37,6 +37,7 @@ def test_an_engine_that_was_full_when_its_reports_ended_is_used_again() -> None:
 
     engine = core.core.fleet.replicas["r1"]
     assert (engine.leases, engine.foreign, engine.load_is_stale) == (1, 0, True)
+    assert engine.kv_used_ratio is None
     assert replica(core.core, engine).detail == NO_LOAD_REPORT
 
 
@@ -63,7 +64,7 @@ def test_reports_that_come_again_count_again() -> None:
     core.polled("r1", capacity_tokens=100, used_tokens=30)
 
     engine = core.core.fleet.replicas["r1"]
-    assert (engine.load_is_stale, engine.headroom_tokens) == (False, 70)
+    assert (engine.load_is_stale, engine.headroom_tokens, engine.kv_used_ratio) == (False, 70, 0.3)
     assert replica(core.core, engine).detail == ""
 
 
