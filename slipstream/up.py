@@ -194,11 +194,10 @@ class Up:
         """Bring the database to the newest revision. serve: set once the databases serve."""
         settings, log = self._settings, self._data.log("migrate")
         migrating: asyncio.Task[bytes] | None = None
-        if (
-            self._postgres is not None and self._postgres.is_new
-        ):  # its tables are made by a process that loads meanwhile
-            launch = self._processes.launch("migrate up", "--when-told")
-            migrating = asyncio.create_task(run_once(launch, log, told=serve), name="migrations")
+        # The process that makes a new cluster's tables loads while the cluster is made.
+        if self._postgres is not None and self._postgres.is_new:
+            launch = self._processes.launch("migrate up", "--wait")
+            migrating = asyncio.create_task(run_once(launch, log, proceed=serve), name="migrations")
         try:
             await serve.wait()
             if migrating is None:
@@ -284,7 +283,7 @@ def _effective(settings: Settings, data: DataFolder, ports: Ports) -> Settings:
         files, certificate_file=_absolute(files.certificate_file), key_file=_absolute(files.key_file)
     )
     gateway = msgspec.structs.replace(settings.gateway, router=client, limits=limits, tls=tls)
-    if gateway.leave_after_s == GatewayConfig().leave_after_s:  # not chosen by the user: nobody balances these
+    if gateway.leave_after_s == GatewayConfig().leave_after_s:  # not chosen by the user: no load balancer is there
         gateway = msgspec.structs.replace(gateway, leave_after_s=0.0)
     audit = msgspec.structs.replace(settings.worker.audit, heads_folder=str(settings.audit_heads.absolute()))
     worker = msgspec.structs.replace(settings.worker, audit=audit)

@@ -57,18 +57,18 @@ def environment(launch: Launch) -> dict[str, str]:
     return {**kept, **launch.environment}
 
 
-async def run_once(launch: Launch, log: Path, *, told: asyncio.Event | None = None) -> bytes:
+async def run_once(launch: Launch, log: Path, *, proceed: asyncio.Event | None = None) -> bytes:
     """Run a program to its end and return what it printed; its errors are appended to `log`.
 
-    told: the program waits for a line on standard input when it has loaded, and gets it once this is set. Raises
-    ConfigError with its last line when it fails. Main thread only, like `spawn`.
+    proceed: the program waits for a line on standard input once it has loaded; this event sends it. Raises ConfigError
+    with the program's last line when it fails. Main thread only, like `spawn`.
     """
     with log.open("ab") as errors:
-        stdin = asyncio.subprocess.DEVNULL if told is None else asyncio.subprocess.PIPE
+        stdin = asyncio.subprocess.DEVNULL if proceed is None else asyncio.subprocess.PIPE
         process = await _execute(launch, asyncio.subprocess.PIPE, errors, stdin)
-    if told is not None:
-        await told.wait()
-    output, _ = await process.communicate(None if told is None else b"\n")
+    if proceed is not None:
+        await proceed.wait()
+    output, _ = await process.communicate(None if proceed is None else b"\n")
     if process.returncode != 0:
         raise ConfigError(last_line(log) or f"{launch.argv[-1]} failed with exit code {process.returncode}; see {log}")
     return output

@@ -17,14 +17,14 @@ def migrate() -> None:
 @migrate.command(name="up")
 @deployment_options
 @click.argument("revision", default="head")
-@click.option("--when-told", is_flag=True, hidden=True, help="Wait for a line on standard input.")
-def upgrade(deployment: Deployment, revision: str, when_told: bool) -> None:
+@click.option("--wait", is_flag=True, hidden=True, help="Wait for a line on standard input.")
+def upgrade(deployment: Deployment, revision: str, wait: bool) -> None:
     """Migrate up to REVISION (default: the newest)."""
     from migrations.run import current
     from migrations.run import upgrade as run
 
-    if when_told and not sys.stdin.readline():
-        return  # `up`, which wanted it, has ended
+    if wait and not sys.stdin.readline():
+        return  # `up`, which started this, has ended
     settings = running_settings(*deployment)
     url = settings.migration_database_url
     run(url, revision, application_url=settings.database_url)
