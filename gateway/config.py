@@ -72,9 +72,9 @@ class GatewayConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     abort_drain_s: Seconds = 5.0
     """How long the final count is waited for after a client has left."""
     leave_after_s: Annotated[float, Meta(ge=0, le=300)] = 5.0
-    """On SIGTERM, how long new connections are still taken, each ended with its answer, while /readyz says 503: a load
-    balancer that looks every few seconds would send requests to a closed port. `slipstream up`, whose gateways nobody
-    balances, takes 0."""
+    """After SIGTERM a gateway takes new connections for this long, ends each with its answer, and answers /readyz with
+    503: load balancers stop sending before the port closes. Under `slipstream up`, whose gateways no load balancer
+    looks at, the default counts as 0."""
     drain_timeout_s: Seconds = 30.0
     """On shutdown, how long running requests may take to finish."""
     trace_flush_s: Annotated[float, Meta(gt=0, le=60)] = 0.5
