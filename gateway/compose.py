@@ -101,7 +101,7 @@ ROUTER_ON_START_S = 5.0
 async def running_services(
     config: GatewayConfig, place: InstanceConfig, slices: Callable[[], SliceCheck]
 ) -> AsyncIterator[Services]:
-    """Everything a gateway consists of. slices: as of `main`. Raises ConfigError when it cannot start."""
+    """Everything a gateway consists of. slices: see `main`. Raises ConfigError when it cannot start."""
     registry = CollectorRegistry()
     metrics, metering, limits_metrics = GatewayMetrics(registry), MeteringMetrics(registry), LimitsMetrics(registry)
     async with contextlib.AsyncExitStack() as stack:
@@ -225,7 +225,7 @@ async def running_services(
             of_admin = AdminServices(admin=admin, browsers=browsers, leaving=lambda: services.draining)
             return ControlRoutes(of_admin, console, config, shares)
 
-        # As with everything loaded before: it stays for ever, and holds no garbage that is worth a search.
+        # The loaded code stays for ever, so the garbage collector need not search it.
         control = ControlPlane(load_control, on_loaded=gc.freeze)
         stack.push_async_callback(control.stop)
         reporter = Reporter(pool, place.instance, config.desired.timeout_s)

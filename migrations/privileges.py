@@ -74,7 +74,7 @@ def granting(role: str) -> str:
 
 
 def missing(role: str) -> ConfigError:
-    """What to tell then."""
+    """The error for a role that the database does not have."""
     return ConfigError(
         f"local.database_url: the database has no role {role!r}; make it, owning nothing: CREATE ROLE {role} LOGIN",
         param="local.database_url",

@@ -1,5 +1,5 @@
-"""Whether a database is at the newest revision: known by a look, without Alembic and SQLAlchemy, whose import takes
-longer than everything else that a start asks of its database.
+"""Whether a database is at the newest revision. A look tells, without Alembic and SQLAlchemy, whose import takes longer
+than everything else that a start asks of its database.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def newest() -> str:
 
 
 async def is_newest(url: str, application_url: str) -> bool:
-    """Whether there is nothing to migrate. Then the role of `application_url` has been given what it needs, as
-    `run.upgrade` gives it, of which this is the short way.
+    """Whether there is nothing to migrate: the short way of `run.upgrade`, which is needed where this returns False.
+    Like it, this grants the role of `application_url` what the application needs.
 
     Raises ConfigError when the database cannot be reached, or has no such role.
     """

@@ -20,8 +20,8 @@ logger = logging.getLogger(__name__)
 
 
 class PromptTasks:
-    """Runs each as a task of Celery's, so that it counts and logs like the others. One that takes longer than its
-    period is next run at once, and never twice at a time."""
+    """Runs each as a task of Celery's, so that it counts and logs like the others. A task that takes longer than its
+    period runs again at once, and never twice at a time."""
 
     def __init__(
         self, app: Celery, periods_s: Mapping[str, float], clock: Callable[[], float] = time.monotonic

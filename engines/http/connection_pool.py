@@ -202,7 +202,7 @@ class ConnectionPool:
 
 
 def exhausted(place: str, shortage: str) -> ConnectionsExhausted:
-    """Nothing was sent to `place`, for this machine has not what a connection takes."""
+    """The error for a connection to `place` that this machine lacks a resource for. Nothing was sent."""
     logger.error("no connection to %s: %s (open files are limited by ulimit -n)", place, shortage)
     return ConnectionsExhausted(
         "No further connection can be opened here at present; try again shortly.",

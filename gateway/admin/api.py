@@ -4,7 +4,7 @@
 
 In between, Litestar reads what is asked (gateway/admin/route_handlers.py).
 
-Errors become OpenAI-shaped bodies in gateway/app.py, as everywhere.
+Errors become OpenAI-shaped bodies in gateway/routing.py, as everywhere.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the admin API's routes need of a running gateway."""
+"""The parts of a running gateway that the admin API's routes need."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gateway.sessions.browsers import Browsers
 
 
 class AdminServices(msgspec.Struct, frozen=True, kw_only=True):
-    """References only; each part owns its own state. leaving: whether this gateway takes no more requests."""
+    """References only; each part owns its own state. leaving: whether this gateway is about to end."""
 
     admin: AdminApi
     browsers: Browsers

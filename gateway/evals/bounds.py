@@ -1,4 +1,4 @@
-"""What a run's settings may be."""
+"""Bounds of a run's settings."""
 
 from __future__ import annotations
 

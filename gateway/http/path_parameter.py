@@ -1,4 +1,4 @@
-"""What is said of a parameter in a path that names nothing."""
+"""The refusal of a path with a parameter that names nothing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from contracts.misfit import shortened
 
 
 def noun(parameter: str) -> str:
-    """What it names, in words."""
+    """The kind of thing that the parameter names, in words."""
     return parameter.removesuffix("_id").replace("_", " ")
 
 

@@ -100,7 +100,7 @@ class Prepared(msgspec.Struct, frozen=True):
     service_tier: str | None = None
     """OpenAI's field as the client gave it, then as the answer names it; None: the client did not ask."""
     running_usage: bool = False
-    """Every event of a stream tells the usage so far."""
+    """Every event of a stream carries the usage so far."""
 
 
 def prepared(

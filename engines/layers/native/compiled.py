@@ -66,5 +66,5 @@ def _require_ours(folder: Path) -> None:
     status = folder.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
         raise PermissionError(
-            f"{folder} is not a folder that its owner, who must be uid {os.geteuid()}, alone may write"
+            f"{folder} must be a folder of uid {os.geteuid()} that nobody else may write; chmod go-w it, or remove it"
         )

@@ -96,7 +96,7 @@ def is_number(host: str) -> bool:
 
 
 def refusal(host: str) -> str:
-    """Why it may not be reached."""
+    """Why the host may not be reached."""
     return f"{host} is {'a number in place of a name' if is_number(host) else 'not an address of the public internet'}"
 
 

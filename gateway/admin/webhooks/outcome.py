@@ -1,4 +1,4 @@
-"""What became of one delivery."""
+"""The outcome of one attempt at a delivery."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ class Relay:
     ) -> None:
         """seen: where usage is put together; None makes one. read_error: the dialect's `Driver.error`.
         counts_characters: at the price of reading the text of every event. chat: what it is until the engine says.
-        service_tier: every event names it; None: none does. running_usage: every event tells the usage so far."""
+        service_tier: every event names it; None: none does. running_usage: every event carries the usage so far."""
         self._id = response_id
         self._model = model
         self._service_tier = service_tier
@@ -265,8 +265,8 @@ class Relay:
     def _rewritten(self, chunk: dict[str, Any]) -> bytes:
         if self._service_tier is not None:
             chunk = {**chunk, "service_tier": self._service_tier}
-        told = self.usage if self._running_usage else None
-        return _frame(rewrite_decoded(chunk, self._id, self._model, self._include_usage, told))
+        running = self.usage if self._running_usage else None
+        return _frame(rewrite_decoded(chunk, self._id, self._model, self._include_usage, running))
 
     def _learn(self, chunk: dict[str, Any]) -> None:
         """Take over from the first event how this engine writes its id and model."""

@@ -199,7 +199,7 @@ class StreamOptions(msgspec.Struct, forbid_unknown_fields=True):
 
     include_usage: bool | None = None
     continuous_usage_stats: bool | None = None
-    """vLLM's: every event tells the usage so far."""
+    """vLLM's: every event carries the usage so far."""
     include_obfuscation: bool | None = None
 
 
