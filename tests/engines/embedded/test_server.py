@@ -225,7 +225,7 @@ async def test_a_request_outlives_the_unloading_of_its_adapter(
         "messages": QUESTION,
         "extra_body": {"lora_path": "lora-leaves"},
     }
-    stream = await chat.chat.completions.create(**asked, max_tokens=200, logit_bias={"5": 100}, stream=True)
+    stream = await chat.chat.completions.create(**asked, max_tokens=60, logit_bias={"5": 100}, stream=True)
     await anext(stream)
 
     async def unload() -> int:

@@ -72,7 +72,7 @@ def test_what_fills_a_gap_of_a_real_file_is_the_same() -> None:
     text = Path(__file__).read_text()
     cuts = [text.index(word) + 3 for word in ("expected, ", "source.randrange", "{key:")]
     prompts = [tokenizer.fill_ids(text[:at][-2000:], text[at:][40:1040]) for at in cuts]
-    wanted = [request(f"r{n}", ids, max_tokens=48, stop_ids=tokenizer.end_ids) for n, ids in enumerate(prompts)]
+    wanted = [request(f"r{n}", ids, max_tokens=24, stop_ids=tokenizer.end_ids) for n, ids in enumerate(prompts)]
     engine = same(SHIPPED / "slipstream-code", *wanted, page_tokens=16, pages=512)
     assert engine.stats.accepted_drafts > 0
 
