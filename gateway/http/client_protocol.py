@@ -19,7 +19,7 @@ from contracts.errors import HeadersTooLarge, RequestError, RequestTimeout, Slip
 from gateway.http.certificate import Certificate
 from gateway.http.client_connection import SCOPE_KEY, STATUS_LINES, ClientConnection
 from gateway.http.connections import ConnectionTable, Waiting
-from gateway.http.upgrade_offer import framing_of, parser_behind
+from gateway.http.upgrade_offer import framing_of, read_on
 from gateway.metering.journal.request_id import mint
 from gateway.wire.errors import body_of, headers_of, status_of
 
@@ -63,7 +63,7 @@ class ClientProtocol(HttpToolsProtocol):
         self._framing_bytes = 0
         """Bytes that came for the request since the last one that belonged to a body: of its head, or of trailers."""
         self._offered_framing = b""
-        """How the body is framed of the request that offered an upgrade last."""
+        """The framing of the body behind the last head that offered an upgrade."""
         self._refusal: SlipstreamError | None = None
         self._connection: ClientConnection | None = None
         self._begun = 0
@@ -171,7 +171,7 @@ class ClientProtocol(HttpToolsProtocol):
                     return None
                 except httptools.HttpParserUpgrade as offer:
                     data = data[offer.args[0] :]
-                    parser_behind(self, self._offered_framing)
+                    read_on(self, self._offered_framing)
         except httptools.HttpParserError:
             return self._refusal or RequestError("Invalid HTTP request received.")
         return None

@@ -16,20 +16,18 @@ FRAMING = (b"content-length", b"transfer-encoding")
 
 
 def framing_of(headers: Sequence[tuple[bytes, bytes]], *, keep_alive: bool) -> bytes:
-    """The head that a parser needs to read the body behind it. keep_alive: another request may follow."""
+    """The head that a parser needs for reading the body behind it. keep_alive: another request may follow."""
     lines = [b"%b: %b\r\n" % header for header in headers if header[0] in FRAMING]
     if not keep_alive:
         lines.append(b"connection: close\r\n")
     return b"POST / HTTP/1.1\r\n" + b"".join(lines) + b"\r\n"
 
 
-def parser_behind(protocol: Any, framing: bytes) -> httptools.HttpRequestParser:
-    """A parser that stands behind the head of a request of the protocol's, which it has told the protocol of. A request
-    without a body is complete with this call."""
-    parser = httptools.HttpRequestParser(_BehindHead(protocol))
-    protocol.parser = parser
-    parser.feed_data(framing)
-    return parser
+def read_on(protocol: Any, framing: bytes) -> None:
+    """Give the protocol a parser that stands behind the head of the request that was offered. A request without a body
+    is complete with this call. Raises HttpParserError for a body that nobody can frame."""
+    protocol.parser = httptools.HttpRequestParser(_BehindHead(protocol))
+    protocol.parser.feed_data(framing)
 
 
 class _BehindHead:
