@@ -1,4 +1,4 @@
-"""Whether a database is at the newest revision. A look tells, without Alembic and SQLAlchemy, whose import takes longer
+"""Finds out whether a database is at the newest revision, without Alembic and SQLAlchemy: importing them takes longer
 than everything else that a start asks of its database.
 """
 

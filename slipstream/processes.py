@@ -130,7 +130,7 @@ def gateway_name(number: int) -> str:
 
 
 def worker_name(queues: Sequence[Queue]) -> str:
-    """Of the process that serves them: the first one's, where it does not serve all."""
+    """The name of the process that serves them: `worker` where it serves all, else by its first queue."""
     return "worker" if set(queues) == set(Queue) else f"worker-{queues[0].value}"
 
 

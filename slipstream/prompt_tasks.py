@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from celery import Celery
 
 JOIN_S = 5.0
-"""For a task under way when the worker is to end; it bears being cut off, like every other."""
+"""The time that a task under way has when the worker is to end. A task bears being cut off."""
 
 logger = logging.getLogger(__name__)
 

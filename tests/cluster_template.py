@@ -64,7 +64,7 @@ def _empty(kept: Path) -> None:
 
 
 def _digest() -> str:
-    """Of all that the cluster is made of."""
+    """The digest of everything that the cluster is made of."""
     program = (postgres_binaries(None) / "postgres").stat()
     digest = hashlib.sha256(f"{program.st_size} {program.st_mtime_ns}".encode())
     for pattern in SOURCES:

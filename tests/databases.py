@@ -40,8 +40,8 @@ SELECT md5(string_agg(part, E'\\n' ORDER BY part)) FROM (
         WHERE setdatabase = (SELECT oid FROM pg_database WHERE datname = current_database())
 ) AS parts
 """
-"""What migrations make. `xmin` is the transaction that wrote a row: whatever alters a table, a trigger or a right, even
-to alter it back, changes it."""
+"""The schema as migrations make it. `xmin` is the transaction that wrote a row: whatever alters a table, a trigger or a
+right, even to alter it back, changes it."""
 ALONE = (
     "SELECT count(*) = 1 FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'client backend'"
 )
@@ -129,7 +129,7 @@ async def migrated(server: Path) -> Databases:
 
 
 def url(server: Path, database: str, role: str = APPLICATION_ROLE) -> str:
-    """For asyncpg, with the folder of the server's socket."""
+    """The URL of a database for asyncpg, by the folder of the server's socket."""
     return f"postgresql://{role}@/{database}?host={server}"
 
 

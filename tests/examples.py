@@ -1,4 +1,4 @@
-"""How many examples property tests draw: few and the same ones in the gate, many new ones at night."""
+"""Sets the examples that property tests draw: few and the same ones in the gate, many new ones at night."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""What a process has imported at a point of its start, as JSON: `python -m tests.imported_modules FILE`, with the
-statements to run in the file. For each module that is loaded, the modules whose import was under way, outermost first.
+"""Prints what a process has imported at a point of its start, as JSON: `python -m tests.imported_modules FILE`, with
+the statements to run in the file. For each module that is loaded, the modules whose import was under way, outermost
+first.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 
 
 def chains(file: str) -> dict[str, list[str]]:
-    """By module, of those that running the file loads."""
+    """The chain of imports for each module that running the file loads."""
     under_way: list[str] = []
     found: dict[str, list[str]] = {}
     bootstrap: Any = importlib._bootstrap

@@ -73,7 +73,7 @@ def _said(report: pytest.TestReport) -> str:
 
 
 def _failing_again(tests: Sequence[str]) -> set[str]:
-    """In a process of its own: one runs pytest but once."""
+    """Those of the tests that fail once more, in another process: a process runs pytest only once."""
     print("\nonce more, alone:", *tests, sep="\n  ", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "failed"

@@ -10,7 +10,7 @@ pytestmark = pytest.mark.xdist_group("tests of groups")
 
 @pytest.mark.parametrize("parameter", ["plain", "with @ in it"])
 def test_xdists_scheduler_finds_the_group_in_the_name(request: pytest.FixtureRequest, parameter: str) -> None:
-    """In `make test`, whose option it is."""
+    """As `make test` runs, by its option."""
     scheduler = LoadGroupScheduling.__new__(LoadGroupScheduling)
     grouped = getattr(request.config.option, "loadgroup", False)
     found = scheduler._split_scope(request.node.nodeid)

@@ -16,7 +16,7 @@ PACKAGES: list[str] = PROJECT["ruff"]["lint"]["isort"]["known-first-party"]
 EMPTY = re.compile(r"(Nothing|None|TODO|(See|As|As promised by) (the module|`?[\w.]+`?))\.?", re.IGNORECASE)
 """Whole docstrings that say nothing of their subject, or only where something is said."""
 PERHAPS = re.compile(r"[\"']\s*(Nothing|None|TODO|See|As)\b", re.IGNORECASE)
-"""What a file with one contains: most files need not be parsed."""
+"""A file with one contains this; the others, which are most, need not be parsed."""
 
 
 def empty_docstrings(source: str) -> Iterator[str]:

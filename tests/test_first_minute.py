@@ -18,7 +18,7 @@ from tests.deployment import Deployment, deployment
 
 QUESTION: list[Any] = [{"role": "user", "content": "What is the capital of France?"}]
 PROCESSES = {"postgres", "valkey", "router", "gateway-1", "engine-chat-1", "engine-autocomplete-1"}
-"""Beside the worker's."""
+"""All but the worker."""
 ENGINES = {"chat": "slipstream-chat", "autocomplete": "slipstream-code"}
 
 

@@ -1,4 +1,4 @@
-"""What a start imports, by name: a library comes to a process that needs it, and to no other by accident.
+"""Each start imports the libraries that its list names: no process loads one that it does not need by accident.
 
 The lists are in import_budgets.toml. A test that fails names the chain of imports by which a library came. Let the
 module that uses it import it where it is used, or move what the chain wanted to a module of its own; a start that does

@@ -1,4 +1,4 @@
-"""What a run of `python -m tests.once_more` says of tests that pass, fail once, and fail always."""
+"""`python -m tests.once_more` tells tests that pass, fail once and fail always apart."""
 
 from __future__ import annotations
 

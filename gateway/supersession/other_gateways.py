@@ -25,7 +25,7 @@ from gateway.supersession.lineage import Digests, Keystroke, few_typed
 
 RECORD_MS = 30_000
 LISTEN_S = 10.0
-"""How often a connection is looked after, on which others may be silent for long."""
+"""The connection is checked this often, for the other gateways may be silent for long."""
 
 logger = logging.getLogger(__name__)
 
@@ -80,7 +80,7 @@ class OtherGateways:
         await self._valkey.stop()
 
     async def wait_ready(self) -> None:
-        """Return once others are told and heard."""
+        """Return once there is a connection for both directions."""
         await self._valkey.wait_ready()
 
     def announce(self, request: InFlightRequest, keystroke: Keystroke, lineage: bytes) -> None:
@@ -122,7 +122,7 @@ class OtherGateways:
         return f"{self._key_prefix}:keystrokes:{gateway}"
 
     def _look_after(self) -> None:
-        """A connection that died in silence is found out by what it does not answer."""
+        """Ask for an answer: the lack of one gives away a connection that died in silence."""
         self._send(("PING",))
 
     def _take(self, data: bytes) -> None:

@@ -26,7 +26,7 @@ OPERATIONS = {
     "PyTorch",
     "engine step, batch 8": "the same with eight sequences",
 }
-"""What each operation is, by its name."""
+"""The description of each operation, by name."""
 HEAD = """<!-- Written by `python -m tests.costs --page`; changes made here are lost. -->
 
 # Costs

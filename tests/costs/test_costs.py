@@ -1,4 +1,4 @@
-"""What hot paths cost does not creep: calls and bytes are counted, and held against the numbers that are kept."""
+"""The costs of hot paths do not creep: calls and bytes are counted, and compared with the numbers that are kept."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class Served:
         self._now_s = 0.0
 
     def clock(self) -> float:
-        """In seconds; two looks are never at the same time, so that older and newer differ."""
+        """Seconds; no two calls return the same time, so that older and newer differ."""
         self._now_s += 1e-6
         return self._now_s
 

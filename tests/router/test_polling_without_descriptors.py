@@ -14,7 +14,7 @@ URL = "http://127.0.0.1/r1"
 
 
 class Exhausted:
-    """What a process can fetch that has descriptors again after a while."""
+    """The connections of a process that has descriptors again after a while."""
 
     def __init__(self, failures: int) -> None:
         self.failures = failures

@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 class Adam:
-    """As `torch.optim.Adam` with its own betas."""
+    """Computes what `torch.optim.Adam` does with its default betas."""
 
     def __init__(self, parameters: Iterable[Tensor], lr: float) -> None:
         self._lr = lr

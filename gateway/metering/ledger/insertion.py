@@ -49,7 +49,7 @@ def _columns() -> tuple[_Column, ...]:
 
 
 def insertion() -> Insertion:
-    """Of rows of the ledger."""
+    """The statement that inserts rows of the ledger."""
     columns = _columns()
     arrays = (bindparam(each.name, type_=ARRAY(each.kind)) for each in columns)
     valued = func.unnest(*arrays).table_valued(*(column(each.name, each.kind) for each in columns), name="r")

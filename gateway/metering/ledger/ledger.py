@@ -91,7 +91,7 @@ class Ledger:
 
 
 def _load_insertion() -> Insertion:
-    """In a thread: SQLAlchemy, which writes the statement, takes a fifth of a second to load."""
+    """Make the statement. Run in a thread: SQLAlchemy, which writes it, takes a fifth of a second to load."""
     from gateway.metering.ledger.insertion import insertion
 
     return insertion()

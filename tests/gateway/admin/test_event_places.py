@@ -1,4 +1,4 @@
-"""How many streams of news one gateway has: in all, of one organization, of one principal."""
+"""The streams of news of one gateway are bounded: in all, of one organization, of one principal."""
 
 from __future__ import annotations
 
