@@ -28,24 +28,13 @@ from typing import NamedTuple
 from benchmarks.bounds import add_check, tell
 from benchmarks.start_up import REFERENCE, ROOT, cpu_s, with_byte_code
 from tests.deployment import free_port
+from tests.slipstream.deployment import WITHOUT_ENGINES
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 LAST_LINE = "  try "
 FIRST, LATER = "first", "later"
 BOUNDS = {(FIRST, False): 24.0, (LATER, False): 16.0, (LATER, True): 36.0}
 """CPU seconds of all processes, as a multiple of the reference's: for each start, and whether with engines."""
-WITHOUT_ENGINES = """
-[[models]]
-name = "elsewhere"
-tier = "chat"
-pool = "elsewhere"
-context_tokens = 1000
-
-[[pools]]
-name = "elsewhere"
-driver = "openai"
-replicas = [{ id = "elsewhere-1", url = "http://127.0.0.1:9" }]
-"""
 
 
 class Start(NamedTuple):
