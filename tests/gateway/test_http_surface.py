@@ -124,11 +124,11 @@ async def test_a_missing_key_is_401_before_anything_is_read(platform: SlowPlatfo
 async def test_models_are_listed_and_named_when_one_is_missing(platform: SlowPlatform) -> None:
     key = {"authorization": f"Bearer {platform.key}"}
     listed = await send(platform, "GET", "/v1/models", headers=key)
-    names = ("wide", "narrow", "gaps")
+    names = ("wide", "gaps", "narrow")
     assert [(model["id"], model["object"]) for model in listed.body["data"]] == [(name, "model") for name in names]
     assert (await send(platform, "GET", "/v1/models/narrow", headers=key)).body["tier"] == "autocomplete"
     missing = await send(platform, "GET", "/v1/models/meta/llama", headers=key)
-    assert "'meta/llama' does not exist. Available: wide, narrow, gaps." in check_error(
+    assert "'meta/llama' does not exist. Available: wide, gaps, narrow." in check_error(
         missing, 404, "model_not_found", "model"
     )
 

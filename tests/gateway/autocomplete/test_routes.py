@@ -146,7 +146,7 @@ async def test_tabbys_plug_in_finds_what_it_asks_first(platform: SlowPlatform) -
     for method in ("GET", "POST"):
         status, answer = await call(platform, method, "/v1/health")
         health = msgspec.json.decode(answer)
-        assert (status, health["model"], health["version"]["git_describe"]) == (200, "narrow", "v0.30.0")
+        assert (status, health["model"], health["version"]["git_describe"]) == (200, "gaps", "v0.30.0")
         assert {"device", "cuda_devices", "models", "arch", "cpu_info", "cpu_count"} < set(health)
     status, answer = await call(platform, "GET", "/v1beta/server_setting")
     assert (status, msgspec.json.decode(answer)) == (200, {"disable_client_side_telemetry": True})
