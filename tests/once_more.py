@@ -1,7 +1,7 @@
 """Run pytest, then what failed once more, alone in one process: `python -m tests.once_more PYTEST-ARGUMENTS`.
 
 For system tests, which start many processes on a machine that may be busy. A test that fails and then passes is flaky:
-it is printed, and a line is added to the file that SLIPSTREAM_TEST_FLAKY names (build/flaky.txt by default). A test
+it is printed, and a line is added to the file that TEST_FLAKY names (build/flaky.txt by default). A test
 that fails twice fails the run, as do errors outside of tests, and more kinds of failure than chance explains. The gate
 repeats none.
 """
@@ -20,7 +20,7 @@ import pytest
 
 MOST = 10
 """More failures than this are no chance; those with the same words, as of a deployment that does not start, are one."""
-FLAKY = "SLIPSTREAM_TEST_FLAKY"
+FLAKY = "TEST_FLAKY"
 DEFAULT_FLAKY = Path(__file__).parents[1] / "build" / "flaky.txt"
 
 
