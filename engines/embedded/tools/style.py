@@ -16,6 +16,8 @@ from engines.embedded.tools.llama3 import Llama3Parser
 from engines.embedded.tools.mistral import MistralParser
 
 JsonObject = dict[str, Any]
+LITERALS = frozenset({"const", "default", "enum", "examples"})
+"""Keywords of JSON Schema that hold values."""
 
 
 class CallStyle(msgspec.Struct, frozen=True):
@@ -106,8 +108,12 @@ def call_grammar(style: CallStyle, functions: list[JsonObject], *, may_talk: boo
 def _objects(style: CallStyle, functions: list[JsonObject], *, may_talk: bool) -> str:
     """What `object` is: the JSON of one call."""
     if style.after_name is None:
-        schemas = [_call_schema(style, function, may_talk=may_talk) for function in functions]
-        return f"object: {_json(schemas[0] if len(schemas) == 1 else {'anyOf': schemas})}\n"
+        alone = len(functions) == 1
+        schemas = [
+            _call_schema(style, function, "#" if alone else f"#/anyOf/{at}", may_talk=may_talk)
+            for at, function in enumerate(functions)
+        ]
+        return f"object: {_json(schemas[0] if alone else {'anyOf': schemas})}\n"
     rules = [f"object: {' | '.join(f'object{at}' for at in range(len(functions)))}\n"]
     for at, function in enumerate(functions):
         schema = _json(_parameters(function, may_talk=may_talk))
@@ -130,13 +136,29 @@ def _parameters(function: JsonObject, *, may_talk: bool) -> JsonObject:
     return parameters if parameters else {"type": "object", "properties": {}, "additionalProperties": False}
 
 
-def _call_schema(style: CallStyle, function: JsonObject, *, may_talk: bool) -> JsonObject:
+def _call_schema(style: CallStyle, function: JsonObject, at: str, *, may_talk: bool) -> JsonObject:
+    """at: the JSON pointer of the call's schema in the whole one."""
+    parameters = _parameters(function, may_talk=may_talk)
     return {
         "type": "object",
         "properties": {
             "name": {"const": function["name"]},
-            style.arguments_key: _parameters(function, may_talk=may_talk),
+            style.arguments_key: _rerooted(parameters, f"{at}/properties/{style.arguments_key}"),
         },
         "required": ["name", style.arguments_key],
         "additionalProperties": False,
     }
+
+
+def _rerooted(schema: Any, root: str) -> Any:
+    """The schema with its references to itself led to where it stands in a larger one. Values that a schema compares
+    with, such as those of `enum`, are no schemas and stay."""
+    if isinstance(schema, list):
+        return [_rerooted(item, root) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    moved = {name: value if name in LITERALS else _rerooted(value, root) for name, value in schema.items()}
+    reference = moved.get("$ref")
+    if isinstance(reference, str) and reference.startswith("#"):
+        moved["$ref"] = root + reference[1:]
+    return moved

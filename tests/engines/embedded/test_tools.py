@@ -165,6 +165,28 @@ def compiler() -> Iterator[GrammarCompiler]:
     compiler.close()
 
 
+def holds(guide: Any, text: str) -> bool:
+    """Whether an answer of this text can end under the grammar."""
+    tokenizer = Tokenizer.load(CHAT)
+    ids = tokenizer.encode(text)
+    state = guide.start()
+    taken = state.count_valid(ids)
+    for id_ in ids[:taken]:
+        state.advance(id_)
+    return bool(taken == len(ids) and (state.finished or state.count_valid([min(tokenizer.end_ids)]) == 1))
+
+
+def written(style: CallStyle, *wanted: tuple[str, str]) -> str:
+    """Calls as the style writes them. wanted: arguments and name of each."""
+    if style is MISTRAL_NAMED or style is MISTRAL_NUMBERED:
+        own = "[CALL_ID]abcd12345" if style is MISTRAL_NUMBERED else ""
+        return "".join(f"{MARK}{name}{own}[ARGS]{arguments}" for arguments, name in wanted)
+    objects = [f'{{"name": "{name}", "{style.arguments_key}": {text}}}' for text, name in wanted]
+    if style is HERMES:
+        return "\n".join(f"{OPEN}\n{text}\n{CLOSE}" for text in objects)
+    return f"{MARK}[{', '.join(objects)}]" if style is MISTRAL else "; ".join(objects)
+
+
 @pytest.mark.parametrize("style", [HERMES, LLAMA3, MISTRAL, MISTRAL_NAMED, MISTRAL_NUMBERED])
 @pytest.mark.parametrize("may_talk", [False, True])
 @pytest.mark.parametrize("several", [False, True])
@@ -175,25 +197,12 @@ async def test_an_answer_is_held_to_its_calls(
     guide = await compiler.compile(
         lark_spec(call_grammar(style, functions, may_talk=may_talk, several=several), "tools")
     )
-    tokenizer = Tokenizer.load(CHAT)
-    end = min(tokenizer.end_ids)
 
     def accepts(text: str) -> bool:
-        ids = tokenizer.encode(text)
-        state = guide.start()
-        taken = state.count_valid(ids)
-        for id_ in ids[:taken]:
-            state.advance(id_)
-        return taken == len(ids) and (state.finished or state.count_valid([end]) == 1)
+        return holds(guide, text)
 
     def calls(*wanted: tuple[str, str]) -> str:
-        if style is MISTRAL_NAMED or style is MISTRAL_NUMBERED:
-            own = "[CALL_ID]abcd12345" if style is MISTRAL_NUMBERED else ""
-            return "".join(f"{MARK}{name}{own}[ARGS]{arguments}" for arguments, name in wanted)
-        objects = [f'{{"name": "{name}", "{style.arguments_key}": {text}}}' for text, name in wanted]
-        if style is HERMES:
-            return "\n".join(f"{OPEN}\n{text}\n{CLOSE}" for text in objects)
-        return f"{MARK}[{', '.join(objects)}]" if style is MISTRAL else "; ".join(objects)
+        return written(style, *wanted)
 
     def call(arguments: str, name: str = "add") -> str:
         return calls((arguments, name))
@@ -210,6 +219,49 @@ async def test_an_answer_is_held_to_its_calls(
     if style is not LLAMA3:
         assert accepts("Let me see. " + call('{"a": 1}')) == may_talk
         assert not accepts("Let me see. " + call('{"a": "x"}'))
+
+
+def node(value: str) -> dict[str, Any]:
+    """A list of values, by references to a definition and to the schema itself."""
+    properties = {"value": {"$ref": "#/$defs/value"}, "next": {"$ref": "#"}}
+    literal = {"kind": {"enum": [{"$ref": "#/$defs/value"}]}}
+    return {
+        "type": "object",
+        "properties": {**properties, **literal},
+        "required": ["value"],
+        "additionalProperties": False,
+        "$defs": {"value": {"type": value}},
+    }
+
+
+@pytest.mark.parametrize("style", [HERMES, LLAMA3, MISTRAL, MISTRAL_NAMED, MISTRAL_NUMBERED])
+@pytest.mark.parametrize("tools_given", [1, 2])
+async def test_references_of_a_tools_schema_lead_to_its_own_definitions(
+    compiler: GrammarCompiler, style: CallStyle, tools_given: int
+) -> None:
+    functions: list[dict[str, Any]] = [
+        {"name": "add", "parameters": node("integer")},
+        {"name": "hi", "parameters": node("string")},
+    ]
+    grammar = call_grammar(style, functions[:tools_given], may_talk=False, several=False)
+    guide = await compiler.compile(lark_spec(grammar, "tools"))
+
+    assert holds(guide, written(style, ('{"value": 1, "next": {"value": 2}}', "add")))
+    assert not holds(guide, written(style, ('{"value": "x"}', "add")))
+    assert not holds(guide, written(style, ('{"value": 1, "next": {"value": "x"}}', "add")))
+    assert holds(guide, written(style, ('{"value": 1, "kind": {"$ref": "#/$defs/value"}}', "add")))
+    if tools_given == 2:
+        assert holds(guide, written(style, ('{"value": "x", "next": {"value": "y"}}', "hi")))
+        assert not holds(guide, written(style, ('{"value": 1}', "hi")))
+
+
+@pytest.mark.parametrize("style", [HERMES, LLAMA3, MISTRAL, MISTRAL_NAMED, MISTRAL_NUMBERED])
+async def test_a_tool_without_parameters_takes_none(compiler: GrammarCompiler, style: CallStyle) -> None:
+    grammar = call_grammar(style, [{"name": "now"}], may_talk=False, several=False)
+    guide = await compiler.compile(lark_spec(grammar, "tools"))
+
+    assert holds(guide, written(style, ("{}", "now")))
+    assert not holds(guide, written(style, ('{"x": 1}', "now")))
 
 
 def tools(*names: str, strict: bool | None = None) -> list[Tool]:
