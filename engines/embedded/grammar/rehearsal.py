@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 from llguidance import LLMatcher
 
 REHEARSED_TOKENS = 32
+MOST_SAID, MOST_QUOTED = 300, 100
+"""Characters of a compiler's error, and of a client's text in it. Gateways pass on no sentence above 400."""
+_LISTING = re.compile(r"^\s*(\d+ \||\^+\s*$)")
+_PLACE = re.compile(r"^at \d+\(\d+\): (failed to compile JSON schema: )?")
+_REMOTE = re.compile(r"Resource '([^']*)' is not present in a registry")
+_ENDLESS = "NoExtensionBias"
+"""The compiler's word for a grammar that allows no token and is not complete."""
 
 
 def rehearse(matcher: LLMatcher) -> str | None:
@@ -24,4 +33,16 @@ def rehearse(matcher: LLMatcher) -> str | None:
 
 def error_of(matcher: LLMatcher) -> str | None:
     """Why it cannot go on, in one line, or None."""
-    return " ".join(matcher.get_error().split()) or None if matcher.is_error() else None
+    return sentence_of(matcher.get_error()) or None if matcher.is_error() else None
+
+
+def sentence_of(error: str) -> str:
+    """The compiler's error in one line for the client who sent the schema: without its place in a grammar that we
+    wrote around it, and short enough to be passed on."""
+    lines = [line.strip() for line in error.splitlines() if not _LISTING.match(line)]
+    said = _PLACE.sub("", " ".join(" ".join(lines).split()))
+    if (remote := _REMOTE.search(said)) is not None:
+        return f"'$ref' leads to {remote.group(1)[:MOST_QUOTED]!r}; references are followed within the schema only"
+    if _ENDLESS in said:
+        return "it refers to itself without end; a schema that does needs a part that can stop"
+    return said[:MOST_SAID]

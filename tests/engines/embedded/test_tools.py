@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.errors import InvalidField, RequestError, UnsupportedField
+from engines.drivers.error_bodies import MAX_SENTENCE
 from engines.embedded.config import GrammarConfig
 from engines.embedded.grammar.compiler import GrammarCompiler
 from engines.embedded.grammar.spec import lark_spec
@@ -253,6 +254,29 @@ async def test_references_of_a_tools_schema_lead_to_its_own_definitions(
     if tools_given == 2:
         assert holds(guide, written(style, ('{"value": "x", "next": {"value": "y"}}', "hi")))
         assert not holds(guide, written(style, ('{"value": 1}', "hi")))
+
+
+@pytest.mark.parametrize(
+    ("parameters", "reason"),
+    [
+        ({"properties": {"a": {"not": {"type": "string"}}}}, 'Unimplemented keys: ["not"]'),
+        ({"properties": {"a": {"$ref": "https://example.com/a"}}}, "references are followed within the schema only"),
+        ({"properties": {"a": {"type": "string", "pattern": "(?=x)y"}}}, "look-around"),
+        ({"properties": {"a": {"type": "hiccup", "description": "x" * 5_000}}}, "Invalid type: hiccup"),
+    ],
+)
+async def test_why_a_tools_schema_is_refused_is_short_enough_to_be_passed_on(
+    compiler: GrammarCompiler, parameters: dict[str, Any], reason: str
+) -> None:
+    functions = [{"name": "f", "strict": True, "parameters": {"type": "object", **parameters}}]
+    grammar = call_grammar(HERMES, functions, may_talk=True, several=True)
+
+    with pytest.raises(InvalidField) as refused:
+        await compiler.compile(lark_spec(grammar, "tools"))
+
+    assert reason in refused.value.message
+    assert len(refused.value.message) < MAX_SENTENCE
+    assert "obj" not in refused.value.message  # nothing of the grammar that stands around the schema
 
 
 @pytest.mark.parametrize("style", [HERMES, LLAMA3, MISTRAL, MISTRAL_NAMED, MISTRAL_NUMBERED])
