@@ -38,7 +38,7 @@ async def test_every_private_field_is_refused_and_none_arrives(
                 ("/v1/chat/completions", {"messages": MESSAGES}),
                 ("/v1/completions", {"prompt": "x"}),
             ):
-                answer = await client.post(path, json={"model": "fake", **prompt, name: 1})
+                answer = await client.post(path, json={"model": "fake", **prompt, name: 2})
                 assert answer.status_code == 400
                 assert answer.json()["error"]["param"] == name
     assert await recorded(fresh_engines) == []

@@ -11,6 +11,7 @@ import urllib.request
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -255,6 +256,7 @@ async def test_each_queue_has_a_worker_of_its_own(
         await _until_hours(connection, upkeep[0], [(HOUR, 2, 20, 11)])
         assert server.came == []
         for worker in upkeep:
+            await eventually(partial(_handles_sigterm, worker.pid))  # the second one may still load
             worker.send_signal(signal.SIGTERM)
             assert await asyncio.to_thread(worker.wait, 30) == 0
         webhooks = [start("--queue", "webhooks") for _ in range(2)]
@@ -264,6 +266,7 @@ async def test_each_queue_has_a_worker_of_its_own(
         await _until(webhooks[0], lambda: len(server.came) == 2)
         assert await _hours(connection) == [(HOUR, 2, 20, 11)]
         for worker in webhooks:
+            await eventually(partial(_handles_sigterm, worker.pid))
             worker.send_signal(signal.SIGTERM)
             assert await asyncio.to_thread(worker.wait, 30) == 0
     assert len({came.headers["webhook-id"] for came in server.came}) == 2
@@ -273,6 +276,12 @@ def test_an_unknown_queue_is_refused_by_name() -> None:
     refused = run_here("worker", "--queue", "nothing")
     assert refused.returncode == 2
     assert "'upkeep', 'webhooks', 'releases', 'evals'" in refused.stderr
+
+
+def _handles_sigterm(pid: int) -> bool:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    caught = next(int(line.split()[1], 16) for line in lines if line.startswith("SigCgt:"))
+    return bool(caught >> (signal.SIGTERM - 1) & 1)
 
 
 async def _events(connection: asyncpg.Connection[Any], data: Path, urls: list[str]) -> None:
