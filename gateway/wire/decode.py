@@ -61,7 +61,12 @@ def decode(
             refusal = validation_error(str(error), kind, unsupported, not_part, advice)
         if not isinstance(refusal, UnknownField | UnsupportedField):
             raise refusal
-        return decoder.decode(_without_absent(body, kind, without_effect))
+        known = {field.encode_name for field in msgspec.structs.fields(kind)}
+        asked = _asked(body, known, without_effect)
+        if (unknown := next((name for name in asked if name not in known), None)) is not None:
+            # at once: to read a large body again would hold the loop for as long as the first time
+            raise _unknown_field(unknown, "", kind, unsupported, not_part, advice)
+        return decoder.decode(msgspec.json.encode(asked))
     except msgspec.ValidationError as error:
         raise validation_error(str(error), kind, unsupported, not_part, advice) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -70,10 +75,11 @@ def decode(
         raise InvalidJson("The body is nested too deeply.") from None
 
 
-def _without_absent(body: bytes, kind: type, without_effect: Mapping[str, Collection[bytes]]) -> bytes:
-    """The body without the fields that the struct lacks and that ask for nothing: null is absence, and clients with
-    typed bodies write all the fields they know, at the body's top and in messages."""
-    known = {field.encode_name for field in msgspec.structs.fields(kind)}
+def _asked(
+    body: bytes, known: Collection[str], without_effect: Mapping[str, Collection[bytes]]
+) -> dict[str, msgspec.Raw]:
+    """The body's fields, undecoded, without those that are not known and ask for nothing: null is absence, and clients
+    with typed bodies write all the fields they know, at the body's top and in messages."""
     fields = {
         name: value
         for name, value in _decode_fields(body).items()
@@ -83,7 +89,7 @@ def _without_absent(body: bytes, kind: type, without_effect: Mapping[str, Collec
     if messages.startswith(b"[") and b"null" in messages:
         given = [_given(message) for message in _decode_list(messages)]
         fields["messages"] = msgspec.Raw(msgspec.json.encode(given))
-    return msgspec.json.encode(fields)
+    return fields
 
 
 def _given(message: msgspec.Raw) -> object:
