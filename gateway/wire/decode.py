@@ -61,7 +61,7 @@ def decode(
             refusal = validation_error(str(error), kind, unsupported, not_part, advice)
         if not isinstance(refusal, UnknownField | UnsupportedField):
             raise refusal
-        known = {field.encode_name for field in msgspec.structs.fields(kind)}
+        known = _names(kind)
         asked = _asked(body, known, without_effect)
         if (unknown := next((name for name in asked if name not in known), None)) is not None:
             # at once: to read a large body again would hold the loop for as long as the first time
@@ -90,6 +90,10 @@ def _asked(
         given = [_given(message) for message in _decode_list(messages)]
         fields["messages"] = msgspec.Raw(msgspec.json.encode(given))
     return fields
+
+
+def _names(kind: type) -> frozenset[str]:
+    return frozenset(field.encode_name for field in msgspec.structs.fields(kind))
 
 
 def _given(message: msgspec.Raw) -> object:
