@@ -29,7 +29,7 @@ STATUS_LINES = {
 class ClientConnection:
     """Where one answer goes. Used either for the whole answer or not at all."""
 
-    __slots__ = ("_chunked", "_cycle", "_head", "ended", "network", "number", "on_gone", "started")
+    __slots__ = ("_chunked", "_cycle", "_head", "_head_only", "ended", "network", "number", "on_gone", "started")
 
     def __init__(self, cycle: RequestResponseCycle, network: str = "", number: int = 1) -> None:
         self._cycle = cycle
@@ -38,6 +38,8 @@ class ClientConnection:
         self.number = number
         """Of the request on its connection, from 1."""
         self._head = b""
+        self._head_only = cycle.scope.get("method") == "HEAD"
+        """The answer has no body, whatever is written: a stream ends where it begins."""
         self._chunked = False
         self.started = False
         self.ended = False
@@ -47,7 +49,7 @@ class ClientConnection:
     @property
     def gone(self) -> bool:
         """The client has disconnected; what is written goes nowhere."""
-        return self._cycle.disconnected
+        return self._cycle.disconnected or (self._head_only and self.ended)
 
     @property
     def full(self) -> bool:
@@ -87,6 +89,9 @@ class ClientConnection:
 
     def write(self, data: bytes) -> None:
         """Send a piece of the body now."""
+        if self._head_only:
+            self._end_head()
+            return
         if self._chunked and data:
             data = b"%x\r\n%b\r\n" % (len(data), data)
         if self._head:
@@ -97,10 +102,25 @@ class ClientConnection:
 
     def end(self, data: bytes) -> None:
         """Send the last piece; the connection is free for the client's next request."""
-        cycle = self._cycle
-        self.ended = True
+        if self._head_only:
+            self._end_head()
+            return
         if self._chunked:
             data = b"%x\r\n%b\r\n0\r\n\r\n" % (len(data), data) if data else b"0\r\n\r\n"
+        self._end(data)
+
+    def _end_head(self) -> None:
+        """Answer HEAD; whatever goes on writing hears that its client has gone."""
+        if self.ended:
+            return
+        self._end(b"")
+        if self.on_gone is not None:
+            on_gone, self.on_gone = self.on_gone, None
+            on_gone()
+
+    def _end(self, data: bytes) -> None:
+        cycle = self._cycle
+        self.ended = True
         if not cycle.disconnected:
             cycle.transport.write(self._head + data)
         self._head = b""

@@ -176,3 +176,26 @@ async def test_a_header_cannot_smuggle_another() -> None:
     ):
         assert "set-cookie" not in r.headers
     assert len(refused) == 1
+
+
+async def test_head_is_answered_without_a_body_and_a_stream_hears_that_nobody_reads() -> None:
+    left = asyncio.Event()
+
+    async def serve(channel: ClientConnection) -> None:
+        channel.on_gone = left.set
+        channel.start(200, [(b"content-type", b"text/plain")])
+        channel.write(b"one,")
+        assert channel.gone
+        channel.write(b"two,")
+        channel.end(b"three")
+
+    async with serving(serve) as port:
+        reader, writer = await connected(port)
+        for _ in range(2):
+            writer.write(REQUEST.replace(b"POST", b"HEAD"))
+            assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
+            await left.wait()
+            left.clear()
+        writer.write(REQUEST.replace(b"POST", b"HEAD").replace(b"host", b"connection: close\r\nhost"))
+        assert (await reader.read()).endswith(b"\r\n\r\n")
+        writer.close()
