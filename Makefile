@@ -51,7 +51,7 @@ test-vllm: $(DEV)  ## against the real vLLM, until the first failure (VLLM_VENV=
 	    $(BIN)/python -m pytest -m vllm --timeout 1800 tests/vllm $(ARGS) || exit 1; \
 	done
 
-check: $(DEV)  ## format, lint, types, import layers: what CI asks
+check: $(DEV)  ## format, lint, types and import layers: the first part of CI
 	$(BIN)/ruff format --check $(wildcard $(CODE))
 	$(BIN)/ruff check $(wildcard $(CODE))
 	$(BIN)/mypy $(wildcard $(CODE))
@@ -68,7 +68,7 @@ nightly: $(DEV)  ## the tests that take long, and property tests on many new exa
 	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -m '(nightly or hypothesis) and not sglang and not vllm and not gpu' \
 	  --timeout 1800 $(ARGS)
 
-docs: $(DEV)  ## write docs/reference, Grafana's boards and what commands print on pages anew from the code
+docs: $(DEV)  ## write docs/reference, Grafana's boards and the output of commands on pages from the code
 	$(BIN)/python -m slipstream.reference docs/reference
 	$(BIN)/python -m infra.grafana
 	$(BIN)/python -m slipstream.printed_page docs/guides/plan.md docs/guides/launch-engines.md
@@ -77,7 +77,7 @@ docs: $(DEV)  ## write docs/reference, Grafana's boards and what commands print 
 console: $(DEV)  ## check, test and build the console into gateway/console/dist (Node of the virtual environment)
 	PATH="$(CURDIR)/$(BIN):$$PATH" console/build.sh $(ARGS)
 
-console-types: $(DEV)  ## the console's types of the admin API anew
+console-types: $(DEV)  ## write the console's types of the admin API
 	PATH="$(CURDIR)/$(BIN):$$PATH" console/openapi/generate.sh
 
 lock: $(DEV)  ## renew requirements/*.lock, the hash-pinned dependencies of CI and deployments

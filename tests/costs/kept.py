@@ -105,7 +105,8 @@ def differences(kept: dict[str, Cost], counted: dict[str, Cost]) -> list[str]:
         ):
             said = f"{_number(new)} {what}, {_number(old)} are kept ({_percent(old, new)})"
             if new > old * (1 + TOLERANCE):
-                texts.append(f"{name}: {said}.\n{_grown(before, now)}")
+                advice = f"Earn it back, or say in the commit why it is worth it and keep the new number: {COMMAND}"
+                texts.append(f"{name}: {said}. {advice}\n{_grown(before, now)}")
             elif new < old * (1 - TOLERANCE):
                 texts.append(f"{name}: only {said}. Lower the number, in the change that earned it: {COMMAND}")
     return texts

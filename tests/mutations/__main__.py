@@ -26,6 +26,9 @@ FAILED = 1
 
 def main(names: Sequence[str]) -> int:
     """Exit code."""
+    if {"-h", "--help"} & set(names):
+        print(__doc__)
+        return 0
     chosen = [mutation for mutation in read_mutations() if not names or mutation.name in names]
     missing = set(names) - {mutation.name for mutation in chosen}
     if missing:
