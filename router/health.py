@@ -116,7 +116,7 @@ class HealthPoller:
                 logger.log(
                     logging.WARNING if detail else logging.INFO, "replica %s: %s", replica_id, detail or "healthy"
                 )
-            self._report(ReplicaPolled(replica_id, healthy, detail, load))
+            self._report(ReplicaPolled(replica_id, healthy, detail, load, bool(self._no_load.get(target))))
             await self._pause(config.poll_interval_s if healthy else config.recovery_interval_s, wanted_now)
 
     async def _pause(self, pause_s: float, wanted_now: asyncio.Event) -> None:

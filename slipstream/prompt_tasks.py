@@ -51,6 +51,6 @@ class PromptTasks:
                 return
             try:
                 self._app.tasks[name].apply()  # keeps what the task raises
-            except Exception:
+            except BaseException:  # SystemExit too: the other tasks depend on this thread
                 logger.exception("%s failed; it runs again in %g s", name, self._periods_s[name])
             due_s[name] = max(due_s[name] + self._periods_s[name], self._clock())

@@ -27,6 +27,7 @@ def read_on(protocol: Any, framing: bytes) -> None:
     """Give the protocol a parser that stands behind the head of the request that was offered. A request without a body
     is complete with this call. Raises HttpParserError for a body that nobody can frame."""
     protocol.parser = httptools.HttpRequestParser(_BehindHead(protocol))
+    protocol.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn's
     protocol.parser.feed_data(framing)
 
 

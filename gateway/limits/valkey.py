@@ -281,9 +281,9 @@ class _HearingLink(_Link):
 
     def _next_reply(self) -> object:
         while isinstance(reply := super()._next_reply(), hiredis.PushNotification):
-            kind, _, data = reply
-            if kind == b"message":
-                self._on_message(data)
+            match list(reply):
+                case [b"message", _, bytes(data)]:
+                    self._on_message(data)
         return reply
 
 

@@ -25,7 +25,8 @@ NOT_PART = "is not part of this API."
 _ALIKE = 0.85
 """Below it two names are as often two things: `min_tokens`, `max_tokens`."""
 _NO_ADVICE: Mapping[str, str] = MappingProxyType({})
-_NO_EFFECT: Mapping[str, Collection[bytes]] = MappingProxyType({})
+NULL_IS_ABSENCE: Mapping[str, Collection[bytes]] = MappingProxyType({})
+"""For `decode`: no other value than null asks for nothing."""
 _decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 RequestT = TypeVar("RequestT")
@@ -47,10 +48,12 @@ def decode(
     unsupported: Collection[str] = (),
     not_part: str = NOT_PART,
     advice: Mapping[str, str] = _NO_ADVICE,
-    without_effect: Mapping[str, Collection[bytes]] = _NO_EFFECT,
+    without_effect: Mapping[str, Collection[bytes]] | None = None,
 ) -> RequestT:
     """The body as the struct the decoder was made for. unsupported, not_part, advice: see `validation_error`.
-    without_effect: by name, the JSON values with which a field that the struct lacks asks for nothing.
+    without_effect: null is absence in this body; by name, the other JSON values with which a field that the struct
+    lacks asks for nothing. None: null is a value, as in a change of the admin API, and an unknown name with it is
+    refused.
 
     Raises a RequestError that names the field.
     """
@@ -59,7 +62,7 @@ def decode(
             return decoder.decode(body)
         except msgspec.ValidationError as error:  # the body behind the field was not read yet
             refusal = validation_error(str(error), kind, unsupported, not_part, advice)
-        if not isinstance(refusal, UnknownField | UnsupportedField):
+        if without_effect is None or not isinstance(refusal, UnknownField | UnsupportedField):
             raise refusal
         known = _names(kind)
         asked = _asked(body, known, without_effect)

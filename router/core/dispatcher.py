@@ -389,7 +389,9 @@ class Dispatcher:
         was = replica.health
         running = replica.decoding
         token_s = replica.ratio.value * pool.latency_model.token_s(running)
-        replica.probed(event.healthy, event.detail, event.load, self.config.failure_threshold, now, token_s)
+        replica.probed(
+            event.healthy, event.detail, event.load, event.load_failed, self.config.failure_threshold, now, token_s
+        )
         if event.load is not None:
             pool.retracted(replica.retracted(event.load.retracted) + event.load.retracted_since)
             pool.draft_tokens += event.load.draft_tokens

@@ -92,6 +92,9 @@ class ReplicaPolled(msgspec.Struct, frozen=True):
     healthy: bool
     detail: str = ""
     load: Load | None = None
+    load_failed: bool = False
+    """It was asked for its load and gave none that can be read. Without a load this is False where it reports none, or
+    has nothing new to report."""
 
 
 class Probe(Enum):

@@ -285,21 +285,29 @@ class Replica(msgspec.Struct, eq=False):
             self._kv_since -= live.prompt_tokens + live.growth_tokens
 
     def probed(
-        self, healthy: bool, detail: str, load: Load | None, failure_threshold: int, now: float, token_s: float
+        self,
+        healthy: bool,
+        detail: str,
+        load: Load | None,
+        load_failed: bool,
+        failure_threshold: int,
+        now: float,
+        token_s: float,
     ) -> None:
         """Take in one poll. One success heals; a suspect falls at the first failure, the others at the threshold.
 
-        token_s: the pool's time per token, to tell how far the live answers have got.
+        load_failed: see `ReplicaPolled`. token_s: the pool's time per token, to tell how far the live answers have got.
         """
         self.accusers.clear()
         if healthy:
             if self.health in (Health.UNKNOWN, Health.UNHEALTHY):
                 self.healthy_since = now
             self.health, self.failures, self.detail = Health.HEALTHY, 0, detail
-            if load is None:
+            if load_failed:
                 self._missed_report()
             else:
                 self.load_misses = 0
+            if load is not None:
                 if load.used_tokens != self.load.used_tokens:
                     self.moved_at = now
                 self.load = load
@@ -314,8 +322,8 @@ class Replica(msgspec.Struct, eq=False):
             self.load, self.foreign, self.load_misses = Load(), 0, 0
 
     def _missed_report(self) -> None:
-        """Count a poll without a load report. After some of them the last report says nothing about now: the engine is
-        taken to run our leases and nothing else, in the memory and with the places that it reported."""
+        """Count a poll whose load report failed. After some of them the last report says nothing about now: the engine
+        is taken to run our leases and nothing else, in the memory and with the slots that it reported."""
         if self.load == Load():
             return  # it never reported any
         self.load_misses += 1

@@ -23,7 +23,7 @@ FULL = {"running": 4, "waiting": 40, "used_tokens": 1_000, "capacity_tokens": 1_
 
 def missed(core: Core, times: int = STALE_MISSES) -> None:
     for _ in range(times):
-        core.do(ReplicaPolled("r1", True))
+        core.do(ReplicaPolled("r1", True, load_failed=True))
 
 
 def test_an_engine_that_was_full_when_its_reports_ended_is_used_again() -> None:
@@ -68,6 +68,17 @@ def test_reports_that_come_again_count_again() -> None:
     assert replica(core.core, engine).detail == ""
 
 
+def test_an_engine_with_nothing_new_to_report_is_not_stale() -> None:
+    """TensorRT-LLM reports a step once: an idle engine has none."""
+    core = Core(fleet(replicas=("r1",)))
+    core.polled("r1", capacity_tokens=100, used_tokens=90)
+    for _ in range(10 * STALE_MISSES):
+        core.do(ReplicaPolled("r1", True))
+
+    engine = core.core.fleet.replicas["r1"]
+    assert (engine.load_is_stale, engine.headroom_tokens) == (False, 10)
+
+
 def test_an_engine_that_never_reports_is_not_stale() -> None:
     core = Core(fleet(replicas=("r1",)))
     missed(core, 10 * STALE_MISSES)
@@ -93,7 +104,8 @@ async def test_why_a_load_report_is_missing_is_logged_once(
     with caplog.at_level(logging.INFO, "router.health"):
         poller.follow({"r1": Target(url, "fake")})
         for _ in range(5):
-            assert (await reports.get()).load is None
+            report = await reports.get()
+            assert (report.load, report.load_failed) == (None, True)
         driver.fails = False
         while (await reports.get()).load is None:
             pass

@@ -41,8 +41,15 @@ def test_each_runs_again_and_again_in_one_thread_and_a_failure_stops_none(regist
     def works() -> None:
         threads.add(threading.current_thread())
 
-    prompt = PromptTasks(app, {"fails": PERIOD_S, "works": PERIOD_S})
+    @app.task(name="exits", shared=False)  # type: ignore[untyped-decorator]
+    def exits() -> None:
+        exited.append(True)
+        raise SystemExit(1)
+
+    exited: list[bool] = []
+    prompt = PromptTasks(app, {"fails": PERIOD_S, "exits": PERIOD_S, "works": PERIOD_S})
     prompt.start()
+    eventually_blocking(lambda: len(exited) >= 2)
     eventually_blocking(lambda: ended(registry, "fails", "FAILURE") >= 2 and ended(registry, "works", "SUCCESS") >= 2)
     prompt.stop()
     prompt.stop()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from contracts.errors import InvalidField, UnsupportedField
-from gateway.wire.decode import decode
+from gateway.wire.decode import NULL_IS_ABSENCE, decode
 from gateway.wire.llama_cpp.schema import REFUSED, Common, InfillRequest, LlamaCompletionRequest
 
 NOT_PART = "is not a field of llama.cpp's that is known here."
@@ -20,13 +20,13 @@ class Decoder:
 
     def infill(self, body: bytes) -> InfillRequest:
         """Raises a RequestError that names the field."""
-        request = decode(self._infill, body, InfillRequest, (), NOT_PART)
+        request = decode(self._infill, body, InfillRequest, (), NOT_PART, without_effect=NULL_IS_ABSENCE)
         _require_served(request)
         return request
 
     def completion(self, body: bytes) -> LlamaCompletionRequest:
         """Raises a RequestError that names the field."""
-        request = decode(self._completion, body, LlamaCompletionRequest, (), NOT_PART)
+        request = decode(self._completion, body, LlamaCompletionRequest, (), NOT_PART, without_effect=NULL_IS_ABSENCE)
         _require_served(request)
         return request
 

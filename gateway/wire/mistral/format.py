@@ -10,7 +10,7 @@ from contracts.generation import Caller
 from contracts.request_id import COMPLETION_PREFIX, answer_id
 from gateway.wire.chunk import ReadError
 from gateway.wire.config import RequestConfig
-from gateway.wire.decode import decode
+from gateway.wire.decode import NULL_IS_ABSENCE, decode
 from gateway.wire.fill.format import FillFormat, filled_of
 from gateway.wire.fill.prepare import prepare_fill
 from gateway.wire.fill.request import FillRequest
@@ -32,7 +32,7 @@ class FimFormat(FillFormat):
 
     def decode(self, body: bytes) -> FimRequest:
         """Raises a RequestError that names the field."""
-        return decode(self._decoder, body, FimRequest)
+        return decode(self._decoder, body, FimRequest, without_effect=NULL_IS_ABSENCE)
 
     async def prepare(self, asked: FimRequest, request_id: str, caller: Caller, salt: str, target: Target) -> Prepared:
         """The gap without snippets: this API knows none. Raises a RequestError that names the field."""

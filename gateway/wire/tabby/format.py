@@ -9,7 +9,7 @@ from contracts.generation import Caller
 from contracts.request_id import COMPLETION_PREFIX, answer_id
 from gateway.wire.chunk import ReadError
 from gateway.wire.config import RequestConfig
-from gateway.wire.decode import decode
+from gateway.wire.decode import NULL_IS_ABSENCE, decode
 from gateway.wire.fill.completion import completion_head, whole_completion
 from gateway.wire.fill.format import FillFormat, filled_of
 from gateway.wire.fill.transcoder import Answer, FillCollector
@@ -29,7 +29,7 @@ class TabbyFormat(FillFormat):
 
     def decode(self, body: bytes) -> SegmentsRequest:
         """Raises a RequestError that names the field."""
-        return decode(self._decoder, body, SegmentsRequest)
+        return decode(self._decoder, body, SegmentsRequest, without_effect=NULL_IS_ABSENCE)
 
     async def prepare(
         self, asked: SegmentsRequest, request_id: str, caller: Caller, salt: str, target: Target

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.errors import InvalidField, InvalidJson, MissingField, RequestError, UnknownField, UnsupportedField
+from gateway.wire.decode import decode
 from gateway.wire.openai.decode import Decoder
 
 ENGINE_PRIVATE = """
@@ -179,9 +180,9 @@ def test_every_prompt_shape_is_taken(decoder: Decoder) -> None:
 
 @given(st.binary(max_size=300))
 def test_random_bytes_never_raise_anything_else(body: bytes) -> None:
-    for decode in (Decoder().chat, Decoder().completion):
+    for ask in (Decoder().chat, Decoder().completion):
         with pytest.raises(RequestError):
-            decode(body)
+            ask(body)
 
 
 json_values = st.recursive(
@@ -234,3 +235,14 @@ def test_a_paths_model_is_no_longer_than_a_bodys_may_be(decoder: Decoder) -> Non
     body = msgspec.json.encode({"prompt": "x"})
     assert decoder.engine_completion(body, "m" * 256).model == "m" * 256
     assert len(decoder.engine_completion(body, "m" * 58_000).model) < 256
+
+
+def test_null_is_a_value_where_a_change_is_asked_for() -> None:
+    """A change of the admin API clears by null: a misspelt name with it would be taken for done."""
+
+    class Change(msgspec.Struct, forbid_unknown_fields=True):
+        expires_at: str | None = None
+
+    with pytest.raises(UnknownField) as refused:
+        decode(msgspec.json.Decoder(Change), b'{"expire_at":null}', Change)
+    assert refused.value.param == "expire_at"
