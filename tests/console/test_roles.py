@@ -21,7 +21,7 @@ from tests.gateway.admin.examples import things_of
 from tests.gateway.admin.people import People
 
 DEFAULT = {("ours", Role.DEVELOPER), ("operator", Role.VIEWER)}
-"""Walked by `make test-system`, without axe, which has a look at each page in test_gallery.py: a walk takes half a minute."""
+"""Walked by `make test-system`, without axe, which sees each page in test_gallery.py: a walk takes half a minute."""
 WALKS = [
     pytest.param(whose, role, marks=[pytest.mark.nightly] * ((whose, role) not in DEFAULT), id=f"{whose}-{role.value}")
     for whose in ("ours", "operator")
