@@ -114,9 +114,7 @@ class ClientConnection:
         if self.ended:
             return
         self._end(b"")
-        if self.on_gone is not None:
-            on_gone, self.on_gone = self.on_gone, None
-            on_gone()
+        self._nobody_reads()
 
     def _end(self, data: bytes) -> None:
         cycle = self._cycle
@@ -135,6 +133,9 @@ class ClientConnection:
         if self.ended:
             return
         self._cycle.disconnected = True
+        self._nobody_reads()
+
+    def _nobody_reads(self) -> None:
         if self.on_gone is not None:
             on_gone, self.on_gone = self.on_gone, None
             on_gone()
