@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 import msgspec
 
@@ -21,6 +22,7 @@ from gateway.wire.openai.schema import (
     Common,
     CompletionRequest,
     EngineCompletionRequest,
+    ToolCall,
 )
 
 NOT_PASSED_ON = "is not part of this API; parameters private to an engine are not passed on."
@@ -78,40 +80,39 @@ class Decoder:
         """Templates and prefix chains see a call's `arguments` decoded, so that their structure counts like the body's;
         the calls of one request are counted together."""
         shape = BodyShape(self._config)
-        for at, message in enumerate(request.messages):
-            if not isinstance(message, AssistantMessage):
-                continue
-            for number, call in enumerate(message.tool_calls or ()):
-                try:
-                    shape.feed(call.function.arguments.encode())
-                except RequestError as error:
-                    param = f"messages[{at}].tool_calls[{number}].function.arguments"
-                    if isinstance(error, InvalidJson):
-                        raise InvalidField(f"'{param}' is nested too deeply.", param=param) from None
-                    error.param = param
-                    raise
-                shape.end()
+        for param, call in _calls(request):
+            try:
+                shape.feed(call.function.arguments.encode())
+            except RequestError as error:
+                if isinstance(error, InvalidJson):
+                    raise InvalidField(f"'{param}' is nested too deeply.", param=param) from None
+                error.param = param
+                raise
+            shape.end()
 
 
 def _require_objects_as_arguments(request: ChatRequest) -> None:
     """Engines' templates take a call's `arguments` for an object. Several engines write nothing for a call without any,
     and clients send back what they were given: nothing, blanks and `null` become `{}`."""
-    for at, message in enumerate(request.messages):
-        if not isinstance(message, AssistantMessage):
+    for param, call in _calls(request):
+        if call.function.arguments.strip() in ("", "null"):
+            call.function.arguments = "{}"
             continue
-        for number, call in enumerate(message.tool_calls or ()):
-            if call.function.arguments.strip() in ("", "null"):
-                call.function.arguments = "{}"
-                continue
-            try:
-                _decode_object(call.function.arguments)
-            except (msgspec.DecodeError, ValueError, RecursionError):
-                param = f"messages[{at}].tool_calls[{number}].function.arguments"
-                raise InvalidField(
-                    f"'{param}' is not a JSON object. Send the call's arguments as an object; {{}} for a call without "
-                    "any.",
-                    param=param,
-                ) from None
+        try:
+            _decode_object(call.function.arguments)
+        except (msgspec.DecodeError, ValueError, RecursionError):
+            raise InvalidField(
+                f"'{param}' is not a JSON object. Send the call's arguments as an object; {{}} for a call without any.",
+                param=param,
+            ) from None
+
+
+def _calls(request: ChatRequest) -> Iterator[tuple[str, ToolCall]]:
+    """The calls that the assistant made earlier, each with the name of its arguments in the body."""
+    for at, message in enumerate(request.messages):
+        if isinstance(message, AssistantMessage):
+            for number, call in enumerate(message.tool_calls or ()):
+                yield f"messages[{at}].tool_calls[{number}].function.arguments", call
 
 
 def _require_token_ids(request: Common) -> None:
