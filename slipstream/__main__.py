@@ -14,7 +14,7 @@ from slipstream.command_table import LazyCommands
 @click.group(
     cls=CommandLine,
     commands=LazyCommands(),
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(package_name="slipstream")
 def cli() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from slipstream.command_table import ENTRIES
+from slipstream.command_table import ENTRIES, GROUPS
 
 ALIKE = 0.75
 LIMITS = "Classes and shares are set beside limits: slipstream limits set --class … --share …"
@@ -37,14 +37,12 @@ class CommandLine(click.Group):
             raise corrected(error) from None
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
-        """The list of commands, from the table: no command is loaded for it."""
-        limit = formatter.width - 6 - max(map(len, ENTRIES))
-        rows = [
-            (name, click.Command(name, help=entry.help).get_short_help_str(limit))
-            for name, entry in sorted(ENTRIES.items())
-        ]
-        with formatter.section("Commands"):
-            formatter.write_dl(rows)
+        """The commands in their groups, from the table: no command is loaded for it."""
+        column = max(map(len, ENTRIES))
+        for title, entries in GROUPS.items():
+            rows = [(name.ljust(column), entry.help) for name, entry in entries.items()]
+            with formatter.section(title):
+                formatter.write_dl(rows)
 
     def invoke(self, context: click.Context) -> Any:
         """Raises NoSuchOption, corrected."""

@@ -21,89 +21,72 @@ class Entry(NamedTuple):
     help: str
 
 
-ENTRIES: Mapping[str, Entry] = MappingProxyType({
-    "adapters": Entry("adapters", "List, add and remove LoRA adapters, which clients name as MODEL:ADAPTER."),
-    "admin-keys": Entry("admin_keys", "Make, list and revoke keys for the admin API."),
-    "audit": Entry("audit", "Read and verify the log of administrative changes."),
-    "audit-stream": Entry(
-        "audit_stream",
-        "Measure what lies between this machine and the gateway at URL: name look-up, TLS, reuse of "
-        "connections, proxies that buffer, compress or join a stream's events, headers that are lost.",
-    ),
-    "autocomplete": Entry("autocomplete", "How often completions are taken, and how long they take."),
-    "changes": Entry("changes", "Keep what changes were expected to do to latency, beside what they did."),
-    "config": Entry("config", "Check or show the settings."),
-    "console": Entry("console", "Open the console, and let people into it."),
-    "diagnose": Entry(
-        "diagnose",
-        "Say which phase makes requests slow, by which evidence, what to change, and what would not help.",
-    ),
-    "down": Entry("running", "Stop what runs on the data folder, letting requests finish."),
-    "engine": Entry("processes", "Run one embedded engine."),
-    "engines": Entry("engines", "Launch commands for real engines: SGLang, TensorRT-LLM, vLLM, or ours on a GPU."),
-    "evals": Entry("evals", "Ask models questions whose answers a program can check."),
-    "fleet": Entry(
-        "fleet",
-        "Show every pool and replica: health, leases, queues, breakers (open: requests are kept from an "
-        "engine that failed them; half-open: a few are tried).",
-    ),
-    "gateway": Entry("processes", "Run one gateway instance."),
-    "keys": Entry("keys", "Make, list, rotate and revoke API keys."),
-    "limits": Entry("limits", "Limits, class and share of organizations, projects and keys."),
-    "logs": Entry("logs", "Print the logs of process NAME, or of all (each line then begins with the name)."),
-    "lsp": Entry("lsp", "Complete code in an editor that speaks LSP 3.18, over stdin and stdout."),
-    "members": Entry("members", "Add, list and remove members of an organization."),
-    "migrate": Entry("migrate", "Bring the database to a revision."),
-    "models": Entry("models", "List and change the models that are served, without a restart."),
-    "organizations": Entry("organizations", "Make, list, change, disable and enable organizations."),
-    "plan": Entry("plan", "Say how many machines a workload needs, which resource runs out first, and what it costs."),
-    "pools": Entry("pools", "List and change pools of engines, without a restart."),
-    "prefix": Entry(
-        "prefix",
-        "Say how much of an organization's prompts came before, by template, and why no more of them.",
-    ),
-    "prices": Entry("prices", "List, set and end prices of models, in units of the currency for a million tokens."),
-    "projects": Entry("projects", "Make, list and change projects."),
-    "quantization": Entry(
-        "quantization",
-        "Judge a rounded model, see which parts rounding hurts, calibrate FP8, write FP8 checkpoints.",
-    ),
-    "releases": Entry("releases", "Release a new version of a model by stages: shadow, 1, 5, 25, 100 %."),
-    "replicas": Entry("pools", "Add, weigh, drain and remove single engines of a pool, without a restart."),
-    "requests": Entry("requests", "List requests, and look at single ones."),
-    "reviews": Entry(
-        "reviews",
-        "Compare a candidate's answers with those that customers were given, without knowing which is which.",
-    ),
-    "router": Entry("router", "Run the router, or ask it why."),
-    "shadow": Entry(
-        "shadow",
-        "Compare the answers of candidates with those that customers were given, by release and model.",
-    ),
-    "simulate": Entry("simulate", "Compare placement policies on modelled engines, minutes of traffic in seconds."),
-    "slo": Entry(
-        "slo",
-        "Show which objectives were kept, how fast their error budgets are used, and what good tokens cost.",
-    ),
-    "status": Entry(
-        "running",
-        "Show the processes that `up` keeps running, and every engine as the router sees it, those elsewhere "
-        "too.",
-    ),
-    "top": Entry(
-        "top",
-        "Show tiers and pools as they are now, until Ctrl-C: goodput, time to first token, time per token, "
-        "queues, what was shed, cache hits and cost.",
-    ),
-    "up": Entry("up", "Start everything on this machine and keep it running until Ctrl-C."),
-    "usage": Entry("usage", "Totals, invoices, drafts and checks of the ledger."),
-    "webhooks": Entry("webhooks", "List, make, test and remove webhooks; look at deliveries and send one again."),
-    "worker": Entry("processes", "Run a background worker with its schedule."),
-    "workload": Entry(
-        "workload",
-        "Lengths, turns, sharing and burstiness of the requests that were, by organization and tier.",
-    ),
+GROUPS: Mapping[str, Mapping[str, Entry]] = MappingProxyType({
+    "Run a deployment": {
+        "up": Entry("up", "Start everything on this machine and keep it running until Ctrl-C."),
+        "status": Entry("running", "Show the processes of `up`, and every engine as the router sees it."),
+        "top": Entry("top", "Watch tiers and pools live, until Ctrl-C."),
+        "logs": Entry("logs", "Print the logs of process NAME, or of all processes."),
+        "down": Entry("running", "Stop what runs on the data folder, letting requests finish."),
+        "config": Entry("config", "Check or show the settings."),
+        "admin-keys": Entry("admin_keys", "Make, list and revoke keys for the admin API."),
+        "migrate": Entry("migrate", "Bring the database to a revision."),
+    },
+    "Customers": {
+        "organizations": Entry("organizations", "Make, list, change, disable and enable organizations."),
+        "members": Entry("members", "Add, list and remove members of an organization."),
+        "projects": Entry("projects", "Make, list and change projects."),
+        "keys": Entry("keys", "Make, list, rotate and revoke API keys."),
+        "limits": Entry("limits", "Set and show limits, class and share of organizations, projects and keys."),
+        "prices": Entry("prices", "List, set and end prices of models, per million tokens."),
+        "usage": Entry("usage", "Show totals and invoices, and verify the ledger."),
+        "webhooks": Entry("webhooks", "List, make, test and remove webhooks; look at deliveries and send one again."),
+    },
+    "Fleet": {
+        "fleet": Entry("fleet", "Show every pool and replica: health, leases, queues and breakers."),
+        "models": Entry("models", "List and change the models that are served, without a restart."),
+        "pools": Entry("pools", "List and change pools of engines, without a restart."),
+        "replicas": Entry("pools", "Add, weigh, drain and remove single engines of a pool, without a restart."),
+        "adapters": Entry("adapters", "List, add and remove LoRA adapters, which clients name as MODEL:ADAPTER."),
+        "engines": Entry("engines", "Write launch commands for SGLang, TensorRT-LLM, vLLM, or ours on a GPU."),
+        "router": Entry("router", "Run the router, or ask it why."),
+    },
+    "Observe": {
+        "requests": Entry("requests", "List requests, and look at single ones."),
+        "slo": Entry("slo", "Show objectives, error budgets, burn rates and the cost of good tokens."),
+        "diagnose": Entry("diagnose", "Find the phase that makes requests slow, and what would mend it."),
+        "workload": Entry("workload", "Show lengths, turns, sharing and burstiness of past requests."),
+        "prefix": Entry("prefix", "Show how much of an organization's prompts repeats, and what breaks the rest."),
+        "autocomplete": Entry("autocomplete", "Show how often completions are accepted, and their latency."),
+        "changes": Entry("changes", "Keep what changes were expected to do to latency, beside what they did."),
+        "audit": Entry("audit", "Read and verify the log of administrative changes."),
+        "audit-stream": Entry("audit_stream", "Find proxies that delay or change streams from here to a URL."),
+    },
+    "Release": {
+        "releases": Entry("releases", "Release a new version of a model by stages: shadow, 1, 5, 25, 100 %."),
+        "evals": Entry("evals", "Ask models questions whose answers a program can check."),
+        "shadow": Entry("shadow", "Compare candidates' answers with those that customers got."),
+        "reviews": Entry("reviews", "Vote blindly between a candidate's answers and those that customers got."),
+        "quantization": Entry("quantization", "Judge a rounded model, calibrate FP8 and write FP8 checkpoints."),
+    },
+    "Plan": {
+        "plan": Entry("plan", "Size hardware for a workload: machines, the first bottleneck, cost."),
+        "simulate": Entry("simulate", "Compare placement policies on modelled engines."),
+    },
+    "Console and editors": {
+        "console": Entry("console", "Open the console, and let people into it."),
+        "lsp": Entry("lsp", "Complete code in an editor that speaks LSP 3.18, over stdin and stdout."),
+    },
+    "Single processes": {
+        "gateway": Entry("processes", "Run one gateway instance."),
+        "engine": Entry("processes", "Run one embedded engine."),
+        "worker": Entry("processes", "Run a background worker with its schedule."),
+    },
 })  # fmt: skip
+"""In the order in which a reader meets them."""
+ENTRIES: Mapping[str, Entry] = MappingProxyType(
+    {name: entry for group in GROUPS.values() for name, entry in group.items()}
+)
 
 
 class LazyCommands(MutableMapping[str, click.Command]):

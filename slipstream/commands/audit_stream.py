@@ -42,12 +42,12 @@ LONGEST_IDLE_S = 3_600.0
 def audit_stream(
     url: str, key: str | None, key_file: Path | None, idle_s: float, ca_file: str | None, as_json: bool
 ) -> None:
-    """Measure what lies between this machine and the gateway at URL: name look-up, TLS, reuse of connections, proxies
-    that buffer, compress or join a stream's events, headers that are lost.
+    """Find proxies that delay or change streams from here to a URL.
 
-    A stream of numbered events at a known pace is asked for and timed. Costs six requests of the key's limits and no
-    tokens, and takes some four seconds. Ends with 0 when nothing is found, 1 when something is, 2 when it could not be
-    measured or judged.
+    Measured are name look-up, TLS and reuse of connections; found are proxies that buffer, compress or join a stream's
+    events, and headers that are lost. A stream of numbered events at a known pace is asked for and timed. Costs six
+    requests of the key's limits and no tokens, and takes some four seconds. Ends with 0 when nothing is found, 1 when
+    something is, 2 when it could not be measured or judged.
 
     \b
     Example:

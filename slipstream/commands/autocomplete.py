@@ -22,7 +22,7 @@ GROUPS = ("day", "language", "client", "model", "project")
 
 @click.group()
 def autocomplete() -> None:
-    """How often completions are taken, and how long they take."""
+    """Show how often completions are accepted, and their latency."""
 
 
 @autocomplete.command()

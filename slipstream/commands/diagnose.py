@@ -92,11 +92,11 @@ def diagnose(
     ca_file: str | None,
     as_json: bool,
 ) -> None:
-    """Say which phase makes requests slow, by which evidence, what to change, and what would not help.
+    """Find the phase that makes requests slow, and what would mend it.
 
-    What was measured of the requests is compared with the time before and with their objectives. Ends with 0 when
-    nothing is found, 4 when something is, 3 when there is not enough evidence; 2 for a wrong option, a wrong
-    setting or a database that cannot be reached, 1 for any other error.
+    The answer names its evidence and what would not help. What was measured of the requests is compared with the time
+    before and with their objectives. Ends with 0 when nothing is found, 4 when something is, 3 when there is not enough
+    evidence; 2 for a wrong option, a wrong setting or a database that cannot be reached, 1 for any other error.
 
     \b
     Examples:

@@ -18,7 +18,7 @@ FORMATS = ("text", "json", "shell")
 
 @click.group()
 def engines() -> None:
-    """Launch commands for real engines: SGLang, TensorRT-LLM, vLLM, or ours on a GPU."""
+    """Write launch commands for SGLang, TensorRT-LLM, vLLM, or ours on a GPU."""
 
 
 @engines.command()

@@ -41,8 +41,11 @@ LEGEND = (
 def fleet(
     context: click.Context, config_file: Path | None, data: str | None, address: str | None, watch: bool, as_json: bool
 ) -> None:
-    """Show every pool and replica: health, leases, queues, breakers (open: requests are kept from an engine that failed
-    them; half-open: a few are tried). Exit code 1 when a replica is not usable."""
+    """Show every pool and replica: health, leases, queues and breakers.
+
+    An open breaker keeps requests from an engine that failed them; a half-open one tries a few. Exit code 1 when a
+    replica is not usable.
+    """
     if context.invoked_subcommand is not None:
         return
     with _control(config_file, data, address) as control:

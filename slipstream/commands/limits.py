@@ -72,7 +72,7 @@ def tier_option(function: Function) -> Function:
 
 @click.group()
 def limits() -> None:
-    """Limits, class and share of organizations, projects and keys.
+    """Set and show limits, class and share of organizations, projects and keys.
 
     Limits are what may be used; class and share decide who goes first when a pool is full: docs/concepts/priorities.md.
 

@@ -19,9 +19,10 @@ FOLLOW_INTERVAL_S = 0.2
 @click.option("-f", "--follow", is_flag=True, help="Keep printing what is added, until Ctrl-C.")
 @click.option("-n", "--lines", default=20, show_default=True, type=click.IntRange(min=0), help="Lines from the end.")
 def logs(name: str | None, deployment: Deployment, follow: bool, lines: int) -> None:
-    """Print the logs of process NAME, or of all (each line then begins with the name).
+    """Print the logs of process NAME, or of all processes.
 
-    A NAME without a number means every process of that kind: `slipstream logs gateway`.
+    Where several are printed, each line begins with the name. A NAME without a number means every process of that kind:
+    `slipstream logs gateway`.
     """
     from contracts.errors import ConfigError
     from infra.local.log_file import tail

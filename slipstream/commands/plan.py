@@ -116,7 +116,7 @@ def plan(
     transfer_gb_s: float,
     as_json: bool,
 ) -> None:
-    """Say how many machines a workload needs, which resource runs out first, and what it costs.
+    """Size hardware for a workload: machines, the first bottleneck, cost.
 
     Everything is arithmetic; each figure carries the error last measured for it.
 

@@ -39,7 +39,7 @@ HEAD = (
 @click.option("--hours", "by_hour", is_flag=True, help="Each hour by itself.")
 @click.option("--json", "as_json", is_flag=True, help="The rows by hour and the drops, one JSON object a line.")
 def prefix(deployment: Deployment, organization: str, since: datetime, by_hour: bool, as_json: bool) -> None:
-    """Say how much of an organization's prompts came before, by template, and why no more of them.
+    """Show how much of an organization's prompts repeats, and what breaks the rest.
 
     Sums are of whole hours (UTC), the one in which --since lies and the one that runs among them. Brings them up to
     date first; drops are looked for by the worker alone.

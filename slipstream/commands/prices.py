@@ -23,7 +23,9 @@ MOMENT = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"])
 
 @click.group()
 def prices() -> None:
-    """List, set and end prices of models, in units of the currency for a million tokens.
+    """List, set and end prices of models, per million tokens.
+
+    Amounts are in units of the currency.
 
     \b
     Examples:

@@ -84,7 +84,7 @@ def scheme_options(command: Callable[..., None]) -> Callable[..., None]:
 
 @click.group()
 def quantization() -> None:
-    """Judge a rounded model, see which parts rounding hurts, calibrate FP8, write FP8 checkpoints."""
+    """Judge a rounded model, calibrate FP8 and write FP8 checkpoints."""
 
 
 @quantization.command()

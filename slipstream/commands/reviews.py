@@ -33,7 +33,7 @@ MOST_COLUMNS = 100
 
 @click.group()
 def reviews() -> None:
-    """Compare a candidate's answers with those that customers were given, without knowing which is which.
+    """Vote blindly between a candidate's answers and those that customers got.
 
     \b
     Examples:

@@ -29,10 +29,10 @@ DOWN_TIMEOUT_S = 120.0
 @control_address_option
 @click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
 def status(deployment: Deployment, address: str | None, as_json: bool) -> None:
-    """Show the processes that `up` keeps running, and every engine as the router sees it, those elsewhere too.
+    """Show the processes of `up`, and every engine as the router sees it.
 
-    Exit code 0: every process is ready and every engine usable; 1: something is not, or nothing runs. Where `up` is not
-    used, the engines alone are shown, by the router of the settings or of --address.
+    Engines elsewhere are shown too. Exit code 0: every process is ready and every engine usable; 1: something is not,
+    or nothing runs. Where `up` is not used, the engines alone are shown, by the router of the settings or of --address.
     """
     from infra.local.child import State
     from infra.local.control import ask

@@ -43,9 +43,10 @@ RATIOS = {
 @filters
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 def shadow(deployment: Deployment, release: str | None, model: str | None, as_json: bool) -> None:
-    """Compare the answers of candidates with those that customers were given, by release and model.
+    """Compare candidates' answers with those that customers got.
 
-    Of requests that were copied (`shadow_share` of a model's canary). Intervals are 95 %, and count sessions.
+    Shown by release and model, of requests that were copied (`shadow_share` of a model's canary). Intervals are 95 %,
+    and count sessions.
     """
     from gateway.admin.resources.shadow import ShadowQuery, get_shadow
     from slipstream.administration import administer

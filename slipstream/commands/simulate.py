@@ -112,7 +112,7 @@ def simulate(
     plot: Path | None,
     as_json: bool,
 ) -> None:
-    """Compare placement policies on modelled engines, minutes of traffic in seconds.
+    """Compare placement policies on modelled engines.
 
     \b
     slipstream simulate                                   conversations at three loads

@@ -57,7 +57,7 @@ class Told(msgspec.Struct, frozen=True):
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def slo(deployment: Deployment, organization: str | None, tier: str | None, since: datetime, as_json: bool) -> None:
-    """Show which objectives were kept, how fast their error budgets are used, and what good tokens cost.
+    """Show objectives, error budgets, burn rates and the cost of good tokens.
 
     Brings the totals up to date first. Exit code 1 while an error budget is used faster than an alert allows.
 

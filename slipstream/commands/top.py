@@ -25,8 +25,9 @@ from slipstream.commands.options import Deployment, control_address_option, depl
 @click.option("--once", is_flag=True, help="Look once; also where the output is no terminal.")
 @click.option("--json", "as_json", is_flag=True, help="Look once, and print one JSON object.")
 def top(deployment: Deployment, address: str | None, window_s: int, every_s: float, once: bool, as_json: bool) -> None:
-    """Show tiers and pools as they are now, until Ctrl-C: goodput, time to first token, time per token, queues, what
-    was shed, cache hits and cost.
+    """Watch tiers and pools live, until Ctrl-C.
+
+    Shown are goodput, time to first token, time per token, queues, requests shed, cache hits and cost.
 
     \b
     Examples:

@@ -25,7 +25,7 @@ SUMS = ("requests", "prompt_tokens", "cached_tokens", "completion_tokens")
 
 @click.group()
 def usage() -> None:
-    """Totals, invoices, drafts and checks of the ledger."""
+    """Show totals and invoices, and verify the ledger."""
 
 
 @usage.command()

@@ -60,7 +60,9 @@ def workload(
     export: Path | None,
     as_json: bool,
 ) -> None:
-    """Lengths, turns, sharing and burstiness of the requests that were, by organization and tier.
+    """Show lengths, turns, sharing and burstiness of past requests.
+
+    Shown by organization and tier.
 
     \b
     Examples:
