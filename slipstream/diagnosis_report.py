@@ -12,10 +12,10 @@ from slipstream.table import table
 if TYPE_CHECKING:
     from gateway.admin.resources.diagnosis import DiagnosisOf, FoundCause, TwoNumbers
 
-WIDTH = 110
+WIDTH = 100
 OUTCOMES = {
-    Outcome.NOTHING_FOUND: "nothing found",
-    Outcome.NOT_ENOUGH_EVIDENCE: "not enough evidence",
+    Outcome.NOTHING_FOUND: "No cause found above its threshold.",
+    Outcome.NOT_ENOUGH_EVIDENCE: "There is not enough evidence to name a cause.",
 }
 
 
@@ -25,12 +25,23 @@ def text_of(found: DiagnosisOf) -> str:
 
 
 def _lines(found: DiagnosisOf) -> Iterator[str]:
+    if found.primary is None:
+        yield OUTCOMES[found.outcome]
+    else:
+        yield from _cause("FOUND", found.primary)
+    for each in found.second:
+        yield ""
+        yield from _cause("THEN", each)
+    if found.explained:
+        yield ""
+        yield from _wrapped("explained by the first: ", ", ".join(each.cause.value for each in found.explained))
+    yield ""
     yield (
         f"{found.requests:,} requests from {found.start:%Y-%m-%d %H:%M:%S} to {found.end:%H:%M:%S} UTC, beside "
         f"{found.requests_before:,} from {found.before_start:%Y-%m-%d %H:%M:%S} to {found.before_end:%H:%M:%S}"
     )
-    yield ""
     if found.numbers:
+        yield ""
         head = (
             "tier, length",
             "requests",
@@ -44,20 +55,9 @@ def _lines(found: DiagnosisOf) -> Iterator[str]:
             "objective",
         )
         yield from table(head, [_numbers(each) for each in found.numbers])
-        yield ""
-    if found.primary is None:
-        yield OUTCOMES[found.outcome]
-    else:
-        yield from _cause("FOUND", found.primary)
-    for each in found.second:
-        yield ""
-        yield from _cause("THEN", each)
-    if found.explained:
-        yield ""
-        yield from _wrapped("explained by the first: ", ", ".join(each.cause.value for each in found.explained))
     if found.questions:
         yield ""
-        yield "not measured, and would tell more:"
+        yield "Not measured, and would add evidence:"
         for question in found.questions:
             yield from _wrapped("  - ", question)
     yield ""
@@ -65,8 +65,16 @@ def _lines(found: DiagnosisOf) -> Iterator[str]:
         yield from _wrapped("looked for and not there: ", ", ".join(cause.value for cause in found.clear))
     if found.not_judged:
         yield from _wrapped("too few to be judged: ", "; ".join(found.not_judged))
+    yield from _not_known(found)
+
+
+def _not_known(found: DiagnosisOf) -> Iterator[str]:
+    """One line for each reason: a fresh deployment lacks the same thing for nearly every cause."""
+    causes: dict[str, list[str]] = {}
     for unknown in found.unknown:
-        yield from _wrapped(f"not enough evidence: {unknown.cause.value}: ", unknown.why)
+        causes.setdefault(unknown.why, []).append(unknown.cause.value)
+    for why, names in causes.items():
+        yield from _wrapped("not enough evidence: ", f"{why} ({', '.join(names)})")
 
 
 def _cause(head: str, each: FoundCause) -> Iterator[str]:
