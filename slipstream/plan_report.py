@@ -100,14 +100,25 @@ def _replicas_by_error(plan: Plan, error: Bounds | None) -> tuple[int, int] | No
     return low, high
 
 
-def text_of(plan: Plan) -> str:
-    """One kind of replica, all of it."""
-    return "\n".join(_whole(reported(plan)))
+def text_of(plan: Plan, with_errors: bool = False) -> str:
+    """One kind of replica, all of it; its answer first. with_errors: also how far off each figure was when measured."""
+    return "\n".join(_whole(reported(plan), with_errors))
 
 
-def _whole(told: ReportedPlan) -> Iterator[str]:
+def _answer(told: ReportedPlan) -> str:
+    plan = told.plan
+    return (
+        f"{counted(told.replicas_needed, 'replica')} of {kind_of(plan)} ({counted(told.cards, 'card')}): "
+        f"{plan.cost.per_month:,.0f} dollars a month, first token {_ms(plan.ttft_p99_s)} (p99), "
+        f"{_told(plan.knee.operated_at.tpot_s * 1e3)} ms a token. {told.binding.value.capitalize()} runs out first."
+    )
+
+
+def _whole(told: ReportedPlan, with_errors: bool) -> Iterator[str]:
     plan = told.plan
     workload, promise = plan.workload, plan.promise
+    yield from textwrap.wrap(_answer(told), COLUMNS)
+    yield ""
     yield f"{plan.node.model.name} in {BYTES[plan.hardware.precision.value]}, {kind_of(plan)} a replica"
     yield (
         f"asked     {_told(workload.requests_per_s)} requests/s, {workload.prompt_tokens:,.0f} tokens in "
@@ -115,16 +126,24 @@ def _whole(told: ReportedPlan) -> Iterator[str]:
     )
     yield f"promised  first token {_ms(promise.ttft_s)} (p99), {_ms(promise.tpot_s)} a token"
     yield ""
-    yield from table(("replicas by", "needed", "", "error"), [*_sides(told), *_fleet(told)])
+    yield from _figures(("replicas by", "needed", "", "error"), [*_sides(told), *_fleet(told)], with_errors)
     yield ""
-    yield from table(("one replica", "", "error"), _replica(told))
+    yield from _figures(("one replica", "", "error"), _replica(told), with_errors)
     yield ""
     yield from table(("cost", "US dollars"), _cost(plan))
     yield ""
     yield from _split(plan)
     yield ""
     published = plan.hardware.card_per_hour == PUBLISHED.get(plan.node.gpu.name)
-    yield from textwrap.wrap(_legend(told.errors) + (f" Price: {SOURCE}." if published else ""), COLUMNS)
+    notes = _legend(told.errors) if with_errors else "How far off each figure was when it was measured: --errors."
+    yield from textwrap.wrap(notes + (f" Price: {SOURCE}." if published else ""), COLUMNS)
+
+
+def _figures(head: Sequence[str], rows: Iterable[Sequence[str]], with_errors: bool) -> Iterator[str]:
+    """The table as it is, or without its last column and the lines that say only how far off a figure may be."""
+    if not with_errors:
+        head, rows = head[:-1], [row[:-1] for row in rows if not row[0].startswith("- by ")]
+    yield from table(head, rows)
 
 
 def _legend(errors: MeasuredErrors) -> str:

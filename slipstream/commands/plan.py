@@ -95,6 +95,7 @@ TOKENS = Finite(min=1, max=100_000_000)
     show_default=True,
     help="Between machines, for keys and values of split pools; 50 is a 400 Gbit/s card.",
 )
+@click.option("--errors", "with_errors", is_flag=True, help="Show how far off each figure was when it was measured.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def plan(
     model: str,
@@ -114,11 +115,12 @@ def plan(
     gap_ms: float | None,
     prices: Sequence[str],
     transfer_gb_s: float,
+    with_errors: bool,
     as_json: bool,
 ) -> None:
     """Size hardware for a workload: machines, the first bottleneck, cost.
 
-    Everything is arithmetic; each figure carries the error last measured for it.
+    The answer stands first. Everything is arithmetic; --errors shows the error last measured for each figure.
 
     \b
     Examples:
@@ -166,7 +168,7 @@ def plan(
         told = {"plans": [reported(each) for each in plans], "refused": refusals}
         click.echo(msgspec.json.encode(told).decode())
     else:
-        click.echo(text_of(plans[0]) if len(kinds) == 1 else comparison(plans, refusals))
+        click.echo(text_of(plans[0], with_errors) if len(kinds) == 1 else comparison(plans, refusals))
 
 
 def _shape(model: str) -> ModelShape:

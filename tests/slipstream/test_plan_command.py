@@ -68,7 +68,7 @@ def test_a_table_is_eighty_columns_wide(words: tuple[str, ...]) -> None:
 
 
 def test_each_number_in_the_table_has_an_error_beside_it_or_says_that_none_was_measured() -> None:
-    told = run(*CHAT, "--tensor-parallel", "4", "--ttft-ms", "2000")
+    told = run(*CHAT, "--tensor-parallel", "4", "--ttft-ms", "2000", "--errors")
     for side in ("prefill", "KV memory", "bandwidth", "prefill and decoding together", "queueing"):
         line = next(line for line in told.splitlines() if line.startswith(f"{side}  "))
         assert re.search(r"(not measured|[+-]\d+( to [+-]\d+)? %)$", line), line
@@ -88,7 +88,7 @@ AUTOCOMPLETE = ("--model", "llama-8b", "--requests-per-s", "2000", "--prompt-tok
 
 
 def test_what_a_figure_is_without_its_error_stands_below_it() -> None:
-    told = run(*AUTOCOMPLETE)
+    told = run(*AUTOCOMPLETE, "--errors")
     errors = msgspec.json.decode(run(*AUTOCOMPLETE, "--json"))["plans"][0]["errors"]
     for figure, error in (
         ("first token, p99", errors["formula"]["ttft_p99"]),
@@ -99,13 +99,13 @@ def test_what_a_figure_is_without_its_error_stands_below_it() -> None:
         assert low <= high
         assert (planned / high - 1, planned / low - 1) == pytest.approx(error, abs=0.03)
     assert "- by its error" in told.split("\nrate ")[1].splitlines()[1]
-    unmeasured = run(*CHAT, "--gpu", "a100", "--ttft-ms", "3000", "--tensor-parallel", "8")
+    unmeasured = run(*CHAT, "--gpu", "a100", "--ttft-ms", "3000", "--tensor-parallel", "8", "--errors")
     assert "- by its error" not in unmeasured.split("\nrate ")[1].splitlines()[1]
 
 
 def test_a_fleet_is_told_by_the_error_of_what_decides_and_no_smaller_than_the_others_ask() -> None:
     only = msgspec.json.decode(run(*AUTOCOMPLETE, "--json"))["plans"][0]
-    needed, low, high = by_error(run(*AUTOCOMPLETE), "fleet")
+    needed, low, high = by_error(run(*AUTOCOMPLETE, "--errors"), "fleet")
     assert needed == only["replicas_needed"]
     assert [low, high] == only["replicas_by_error"]
     sides = {side["side"]: side for side in only["sides"]}
@@ -120,7 +120,7 @@ def test_a_fleet_that_queueing_decides_is_told_by_no_error() -> None:
     few = ("--requests-per-s", "1", "--prompt-tokens", "3000", "--output-tokens", "400")
     told = msgspec.json.decode(run(*few, "--json"))["plans"][0]
     assert (told["decided_by"], told["replicas_by_error"]) == ("queueing", None)
-    assert "- by the error that decides" not in run(*few)
+    assert "- by the error that decides" not in run(*few, "--errors")
 
 
 def test_the_pages_worked_example_is_that_of_its_table() -> None:
@@ -161,6 +161,17 @@ def test_what_takes_no_fewer_cards_split_is_kept_together(words: tuple[str, ...]
     assert said in told
 
 
+def test_the_answer_stands_first_and_errors_only_where_they_are_asked_for() -> None:
+    plain, whole = run(*CHAT), run(*CHAT, "--errors")
+    only = msgspec.json.decode(run(*CHAT, "--json"))["plans"][0]
+    first = " ".join(plain.split("\n\n")[0].split())
+    month = f"{only['plan']['cost']['per_month']:,.0f}"
+    assert first.startswith(f"{only['replicas_needed']} replicas of 8 x H100 ({only['cards']} cards): {month} dollars")
+    assert first == " ".join(whole.split("\n\n")[0].split())
+    assert "error" in whole.replace("--errors", "")
+    assert not re.search(r"(?<!--)error", plain)
+
+
 def test_one_card_is_not_told_in_the_plural() -> None:
     told = run("--model", "llama-8b", "--requests-per-s", "0.1", "--prompt-tokens", "300", "--output-tokens", "20")
     assert re.search(r"^fleet +1  1 card$", told, re.M)
@@ -183,7 +194,7 @@ def test_a_price_of_a_card_that_is_not_planned_is_refused(words: tuple[str, ...]
 
 
 def test_what_no_test_computes_anew_is_told_with_its_source_and_its_day() -> None:
-    told = " ".join(run(*CHAT, "--tensor-parallel", "4", "--ttft-ms", "2000").split())
+    told = " ".join(run(*CHAT, "--tensor-parallel", "4", "--ttft-ms", "2000", "--errors").split())
     assert "-1 to +6 % the median first token; -2 to +4 % its p99" in told
     assert "(python -m benchmarks.simulator_validation, 2026-11-20, in no test)" in told
     assert "-22 to -19 % (slipstream simulate of Mooncake's recorded conversations, 2026-11-22, in no test)" in told
@@ -315,7 +326,7 @@ def test_a_rate_is_a_number_that_a_fleet_can_be_asked_for(wrong: str) -> None:
 
 def test_a_model_may_be_a_folder() -> None:
     told = run(*CHAT, "--model", str(ROOT / "models" / "slipstream-code"), "--tensor-parallel", "1")
-    assert told.startswith("slipstream-code in FP8, 1 x H100 a replica")
+    assert "slipstream-code in FP8, 1 x H100 a replica" in told
 
 
 def test_what_can_be_chosen_is_what_is_modelled() -> None:
