@@ -33,6 +33,7 @@ from gateway.autocomplete.store import EventStore
 from gateway.autocomplete.text_store import TextStore
 from gateway.config import GatewayConfig
 from gateway.control_plane import Control, ControlPlane
+from gateway.db.channels import PRICES_CHANNEL
 from gateway.db.engine import lazy_pool
 from gateway.desired.reports import Reporter
 from gateway.desired.store import DesiredStateStore, last_pools
@@ -168,10 +169,10 @@ async def running_services(
         pairs = PairStore(pool, shadow_metrics, config.shadow.flush_s)
         pairs.start()
         stack.push_async_callback(pairs.stop)
-        keyring = Keyring(place.database_url, place.pepper, config.auth)
+        prices = PriceBook(pool)
+        keyring = Keyring(place.database_url, place.pepper, config.auth, also={PRICES_CHANNEL: prices.announced})
         await keyring.start()
         stack.push_async_callback(keyring.stop)
-        prices = PriceBook(pool)
         await prices.start()
         stack.push_async_callback(prices.stop)
         await limiter.start()

@@ -16,7 +16,8 @@ import hashlib
 import logging
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import asyncpg
@@ -50,7 +51,8 @@ def check(config: AuthConfig) -> None:
 class Keyring:
     """Identifies callers. One per gateway process.
 
-    url: a direct connection to PostgreSQL; a pooler that shares sessions cannot LISTEN. pepper: the deployment's.
+    url: a direct connection to PostgreSQL; a pooler that shares sessions cannot LISTEN. pepper: the deployment's. also:
+    what to call for other channels, when something is announced there or an announcement may have been missed.
     Raises ConfigError for settings that contradict each other.
     """
 
@@ -60,10 +62,12 @@ class Keyring:
         pepper: bytes,
         config: AuthConfig,
         *,
+        also: Mapping[str, Callable[[], None]] = MappingProxyType({}),
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         check(config)
+        self._also = tuple(also.values())
         self._pepper = pepper
         self._config = config
         self._clock = clock
@@ -81,8 +85,8 @@ class Keyring:
         self._pool: asyncpg.Pool[Any] | None = None
         self._listener = NotificationListener(
             url,
-            {KEYS_CHANNEL: self._changed},
-            on_joined=self._changed_all,
+            {KEYS_CHANNEL: self._changed, **{channel: _without_payload(heard) for channel, heard in also.items()}},
+            on_joined=self._joined,
             heartbeat_s=config.heartbeat_s,
             heartbeat_timeout_s=config.heartbeat_timeout_s,
             name="slipstream-keyring-listen",
@@ -176,6 +180,11 @@ class Keyring:
         self._reachable = answers is not None
         return answers
 
+    def _joined(self) -> None:
+        self._changed_all()
+        for heard in self._also:
+            heard()
+
     def _changed(self, payload: str) -> None:
         """Forget what was announced, and distrust the lookups that may have read it before.
 
@@ -199,6 +208,10 @@ class Keyring:
         if self._pool is not None:
             with contextlib.suppress(*FAILURES):
                 await self._last_used.write(self._pool)
+
+
+def _without_payload(heard: Callable[[], None]) -> Callable[[str], None]:
+    return lambda _payload: heard()
 
 
 def _refused(refusal: Refusal) -> AuthError:

@@ -79,7 +79,7 @@ budget_crossings = Table(
     Column("month", Text, primary_key=True),
     Column("percent", BigInteger, primary_key=True, autoincrement=False),
     Column("organization_id", UUID(), nullable=False),
-    Column("limit_micro", BigInteger, nullable=False),
+    Column("limit_micro", BigInteger, primary_key=True, autoincrement=False),
     Column("spent_micro", BigInteger, nullable=False),
     Column("crossed_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
     Index(None, "organization_id", "crossed_at"),

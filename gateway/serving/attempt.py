@@ -75,6 +75,8 @@ class Attempt:
         self.engine_request_id = engine_request_id(request.request_id, number)
         self._trace = None if request.trace is None else request.trace.attempt()
         generation = self.prepared.generation
+        self.price = price = request.prices.get(generation.model)
+        """What it is counted by in budgets, and billed; None: not known."""
         self.opened = Opened(
             request.request_id,
             number,
@@ -90,6 +92,7 @@ class Attempt:
             time.time(),
             request.purpose,
             None if generation.adapter is None else generation.adapter.name,
+            None if price is None else price.version,
         )
         self.engine: Engine | None = None
         self.prefill: Engine | None = None

@@ -63,11 +63,12 @@ from gateway.serving.file_history import FileHistory
 from gateway.serving.first import First
 from gateway.serving.first_attempt import FirstAttempt
 from gateway.serving.full_engines import FullEngines
+from gateway.serving.heartbeat import Heartbeat
 from gateway.serving.idle_timeout import IdleTimeouts, Wait
 from gateway.serving.prefill import PrefillRequest, bootstrap
 from gateway.serving.recording import End, Recording
 from gateway.serving.request import InferenceRequest
-from gateway.serving.request_costs import RequestCosts
+from gateway.serving.request_costs import RequestCosts, used
 from gateway.serving.shadow_copies import Shadow, ShadowCopies
 from gateway.serving.stream import StreamForwarder
 from gateway.serving.warm_ups import WarmUps
@@ -171,7 +172,7 @@ class RequestPipeline:
             if request.superseded_by is not None:
                 response.error_code = SUPERSEDED
                 response.headers.append((SUPERSEDED_BY, request.superseded_by.encode()))
-                if request.generation.stream and not response.started:
+                if request.generation.stream:
                     response.start_stream()
             if response.started:
                 response.end_stream(closing)
@@ -189,6 +190,8 @@ class RequestPipeline:
         reservation = await self._reserve(request, client.in_flight)
         if reservation.state is not None:
             client.response.headers.extend(request.wire_format.rate_headers(reservation.state))
+        if request.generation.stream and request.wire_format.heartbeat:
+            client.wait.heartbeat = Heartbeat(client.response, request.clock, time.monotonic())
         try:
             self._supersession.supersede_older(client.in_flight)
             if request.first is not None and (closing := await self._first(request, request.first, client)) is not None:
@@ -240,6 +243,8 @@ class RequestPipeline:
         failed_on: tuple[str, ...] = ()
         broken = 0
         begin = 0 if request.first is None else 1
+        if client.wait.heartbeat is not None and request.target.model.cascade is not None:
+            client.wait.heartbeat.headers.append((ANSWERED_BY, request.prepared.generation.model.encode()))
         for number in range(begin, begin + self._config.max_attempts):
             attempt = Attempt(request, client, number, failed_on)
             try:
@@ -311,8 +316,7 @@ class RequestPipeline:
             self._metrics.attempted(request.tier, attempt.finish.value, attempt.outcome.value)
             request.measurement, request.timing = attempt.measured(), attempt.timing
             if attempt.counts_in_limits:
-                model = attempt.opened.model
-                request.used = self._costs.used(request, attempt.usage_for_limits, billed=attempt.billed, model=model)
+                request.used = used(attempt.usage_for_limits, attempt.price if attempt.billed else None)
                 request.ran = True
             if attempt.billed:
                 self._metrics.observe_usage(request.tier, attempt.opened.model, attempt.usage)
@@ -452,7 +456,7 @@ class RequestPipeline:
         self._metrics.superseded(stage)
 
     def _first_event(self, attempt: Attempt) -> None:
-        """The engine has begun: our headers may go, with what is known of the phases by now."""
+        """The engine has begun: our headers may go, unless they have, with what is known of the phases by now."""
         request, response, transcoder = attempt.request, attempt.client.response, attempt.transcoder
         if transcoder.error is not None and not transcoder.events:
             raise transcoder.error

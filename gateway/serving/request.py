@@ -13,6 +13,7 @@ from gateway.auth.key_record import KeyRecord
 from gateway.http.client_family import client_family
 from gateway.limits.cost import Cost
 from gateway.metering.journal.request_id import mint
+from gateway.metering.pricing.price import Price
 from gateway.observability.measurement import Measurement
 from gateway.serving.first import First
 from gateway.serving.recording import Reading, Recording
@@ -88,6 +89,7 @@ class InferenceRequest:
         "network",
         "pool",
         "prepared",
+        "prices",
         "purpose",
         "ran",
         "reading",
@@ -131,6 +133,8 @@ class InferenceRequest:
         """The request of a newer keystroke, which ended this one."""
         self.ran = False
         """Some engine took it: the request counts, whatever came of it."""
+        self.prices: dict[str, Price] = {}
+        """By model: what was known when it arrived, by which it is reserved, settled and billed."""
         self.used = Cost()
         """What is settled: that of the last attempt an engine took. Only it can be billed."""
         self.reading: Reading | None = None

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import time
+
 from contracts.errors import BudgetUnavailable
 from contracts.usage import Usage
 from gateway.limits.cost import Cost
 from gateway.metering.journal.request_id import arrived_at_s
+from gateway.metering.pricing.price import Price
 from gateway.metering.pricing.prices import PriceBook
 from gateway.serving.request import InferenceRequest
 from gateway.wire.prepared import Prepared
 
 
 class RequestCosts:
-    """Over the price book; the price is that of the request's arrival, as in the ledger."""
+    """Over the price book: the price that was known when the request arrived, by which the ledger bills it too."""
 
     def __init__(self, prices: PriceBook) -> None:
         self._prices = prices
@@ -35,18 +38,18 @@ class RequestCosts:
     def _most(self, request: InferenceRequest, prepared: Prepared) -> Cost:
         generation = prepared.generation
         output_tokens = generation.choices * generation.sampling.max_tokens
-        if not self._prices.loaded and request.key.levels.has_money:
-            raise BudgetUnavailable("Prices are not known at the moment. Try again shortly.", retry_after_s=1.0)
-        micro = self._prices.bound_micro(
-            generation.model, prepared.prompt_tokens_bound, output_tokens, arrived_at_s(request.request_id)
+        if not self._prices.loaded:
+            if request.key.levels.has_money:
+                raise BudgetUnavailable("Prices are not known at the moment. Try again shortly.", retry_after_s=1.0)
+            return Cost(prepared.prompt_tokens, output_tokens)
+        price = self._prices.price(generation.model, arrived_at_s(request.request_id) or time.time())
+        request.prices[generation.model] = price
+        return Cost(
+            prepared.prompt_tokens, output_tokens, price.bound_micro(prepared.prompt_tokens_bound, output_tokens)
         )
-        return Cost(prepared.prompt_tokens, output_tokens, micro)
 
-    def used(self, request: InferenceRequest, usage: Usage, *, billed: bool = True, model: str = "") -> Cost:
-        """What an attempt that an engine took comes to: tokens whether billed or not, money as in the ledger. model:
-        which one was asked; empty: the request's."""
-        price = (
-            self._prices.price(model or request.generation.model, arrived_at_s(request.request_id)) if billed else None
-        )
-        micro = price.amount_micro(usage) if price is not None else 0
-        return Cost(usage.prompt_tokens, usage.completion_tokens, micro)
+
+def used(usage: Usage, price: Price | None) -> Cost:
+    """What an attempt that an engine took comes to: tokens whether billed or not, money as in the ledger. price: of the
+    attempt; None: it is not billed, or no price is known yet and no budget counts it."""
+    return Cost(usage.prompt_tokens, usage.completion_tokens, 0 if price is None else price.amount_micro(usage))

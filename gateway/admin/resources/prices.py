@@ -20,7 +20,7 @@ from gateway.metering.pricing.price import MAX_MICRO
 from gateway.metering.tables import prices
 
 NOTICE = timedelta(seconds=60)
-"""A change of price, an end too, comes no sooner: every gateway knows it by then, and limits in money with it."""
+"""A change of price, an end too, comes no sooner: every gateway knows it by then, so all bill the same from then on."""
 ON_ITS_WAY = timedelta(seconds=5)
 """By how much a request may be late that asked for the earliest moment."""
 Rate = Annotated[int, msgspec.Meta(ge=0, le=MAX_MICRO)]
@@ -54,7 +54,8 @@ class CreatedPrice(ModelPrice, frozen=True, kw_only=True):
 
 class NewPrice(Body, frozen=True, kw_only=True):
     """valid_from: a minute from now at the earliest, and then unless given; a model's first price may begin at any time
-    and does so now unless given. A price that is in force then, and has no end, ends there.
+    and does so now unless given. It counts from the moment a gateway hears of it, within a second; what came before
+    costs nothing. A price that is in force then, and has no end, ends there.
 
     cached_input_micro: a tenth of input_micro unless given. cache_write_micro: input_micro unless given.
     """
@@ -219,7 +220,7 @@ def _not_served(model: str, served: list[str]) -> str:
 
 
 def _too_soon(at: datetime) -> bool:
-    """Gateways that count by the prices they know may not hear of a change by then."""
+    """Gateways bill by the prices they know, and may not hear of a change by then."""
     return at < datetime.now(UTC) + NOTICE - ON_ITS_WAY
 
 

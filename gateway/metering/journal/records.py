@@ -39,6 +39,9 @@ class Opened(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What the deployment itself asks it for; such an attempt is never billed. None: a customer's."""
     adapter: str | None = None
     """The tenant's own change of the model, by their name for it; None: the model alone."""
+    known_price: int | None = None
+    """The version of the price that limits counted by, and that the ledger bills; 0: the model had none. None: not
+    known, and the ledger takes the one that was valid when the request arrived."""
 
     @property
     def key(self) -> AttemptKey:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from sqlalchemy import ARRAY, DateTime, Double, Text, and_, bindparam, column, func, or_, select
+from sqlalchemy import ARRAY, BigInteger, DateTime, Double, Text, and_, bindparam, column, func, or_, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.dialects.postgresql.asyncpg import dialect
 from sqlalchemy.types import TypeEngine
@@ -12,7 +12,7 @@ from sqlalchemy.types import TypeEngine
 from contracts.usage import Usage
 from gateway.metering.journal.records import Closed, Opened
 from gateway.metering.ledger.events import amount_micro
-from gateway.metering.ledger.ledger import ARRIVED
+from gateway.metering.ledger.ledger import ARRIVED, KNOWN_PRICE
 from gateway.metering.tables import prices, usage_events
 
 _RECORDS = {"opened": Opened, "usage": Usage, "closed": Closed}
@@ -51,18 +51,23 @@ def _columns() -> tuple[_Column, ...]:
 def insertion() -> Insertion:
     """The statement that inserts rows of the ledger."""
     columns = _columns()
-    arrays = (bindparam(each.name, type_=ARRAY(each.kind)) for each in columns)
-    valued = func.unnest(*arrays).table_valued(*(column(each.name, each.kind) for each in columns), name="r")
+    kinds: dict[str, TypeEngine[Any]] = {each.name: each.kind for each in columns} | {KNOWN_PRICE: BigInteger()}
+    arrays = (bindparam(name, type_=ARRAY(kind)) for name, kind in kinds.items())
+    valued = func.unnest(*arrays).table_valued(*(column(name, kind) for name, kind in kinds.items()), name="r")
     rows = valued.render_derived()
     given = {
         each.name: func.to_timestamp(rows.c[each.name]) if isinstance(each.kind, Double) else rows.c[each.name]
         for each in columns
     }
+    valid_then = and_(
+        prices.c.valid_from <= given[ARRIVED],
+        or_(prices.c.valid_until.is_(None), given[ARRIVED] < prices.c.valid_until),
+    )
+    known = rows.c[KNOWN_PRICE]
     price = and_(
         rows.c.billed,
         prices.c.model == rows.c.model,
-        prices.c.valid_from <= given[ARRIVED],
-        or_(prices.c.valid_until.is_(None), given[ARRIVED] < prices.c.valid_until),
+        or_(prices.c.version == known, and_(known.is_(None), valid_then)),
     )
     computed = (bindparam("gateway_id", type_=Text), prices.c.version, amount_micro(rows, prices))
     values = select(*given.values(), *computed).select_from(rows.outerjoin(prices, price))

@@ -1,7 +1,8 @@
 """The ledger: one row per attempt in `gateway.usage_events`, written once and never changed.
 
 Inserting a row that is there already does nothing, which is what lets the shipper try again after any doubt. A row gets
-its price here, by the database: the one that was valid when the request arrived, whatever this gateway knew of it.
+its amount here, by the database: at the price that its gateway knew when the request arrived, by which limits in money
+counted it. Where the gateway knew of none yet, or an earlier release wrote the journal, the one valid at that moment.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ RACES = 3
 
 ARRIVED = "requested_at"
 """The column that is known by the request's id."""
+KNOWN_PRICE = "known_price"
+"""What no column is for, and the statement needs."""
 _EPOCH = date(1970, 1, 1)
 _encode_json = msgspec.json.Encoder().encode
 
@@ -104,6 +107,7 @@ def _arrays(rows: Sequence[Closed], insertion: Insertion) -> dict[str, list[Any]
     made: dict[str, list[Any]] = {
         ARRIVED: [arrived_at_s(each.request_id) or each.opened_at for each in opened],
         "phases_ms": [_encode_json(row.phases_ms).decode() for row in rows],
+        KNOWN_PRICE: [each.known_price for each in opened],
     }
     read = {
         name: list(map(attrgetter(name), records[record])) for name, record in insertion.columns if name not in made

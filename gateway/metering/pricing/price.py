@@ -1,7 +1,7 @@
 """What a model's tokens cost during one period, in whole micro-units of the deployment's currency.
 
 Integers only. An amount is rounded once, over all of an attempt's tokens: to the nearest micro-unit, halves up. The
-ledger's INSERT computes the same in SQL (`ledger.py`); a test holds the two together.
+ledger's INSERT computes the same in SQL (`ledger/events.py`); a test holds the two together.
 """
 
 from __future__ import annotations
@@ -50,3 +50,7 @@ class Price(msgspec.Struct, frozen=True):
         """The most that a request within these counts can cost, however its prompt is cached; rounded up."""
         dearest = max(self.input_micro, self.cached_input_micro, self.cache_write_micro)
         return -(-(prompt_tokens * dearest + max_output_tokens * self.output_micro) // PER_TOKENS)
+
+
+NO_PRICE = Price(0, "", 0.0, None, 0, 0, 0, 0)
+"""Of a model without one. No row of the table has its version."""

@@ -1,14 +1,15 @@
-"""The prices as this gateway knows them, for limits in money. The ledger's own amounts are computed in the database.
+"""The prices as this gateway knows them. A request is counted in limits and billed in the ledger by the price that was
+known when it arrived, so the two agree whatever this gateway knew.
 
-A price may begin at any later time, and every gateway knows it before: the whole table is read again every few seconds,
-and what was read last stays in force while the database is away.
+The whole table is read again when a change is announced, and every few seconds for the announcement that was lost. What
+was read last stays in force while the database is away.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-import time
 from bisect import bisect_right
 from collections.abc import Iterable
 from typing import Any
@@ -18,7 +19,7 @@ import asyncpg
 from contracts.background_task import BackgroundTask
 from contracts.errors import in_words
 from gateway.db.engine import FAILURES, borrow
-from gateway.metering.pricing.price import Price
+from gateway.metering.pricing.price import NO_PRICE, Price
 
 logger = logging.getLogger(__name__)
 
@@ -27,17 +28,21 @@ SELECT version, model, extract(epoch FROM valid_from)::float8, extract(epoch FRO
        input_micro, cached_input_micro, cache_write_micro, output_micro
   FROM gateway.prices ORDER BY model, valid_from
 """
+POLL_S = 5.0
+"""Between two looks when nothing was announced."""
 
 
 class PriceBook:
     """Answers what a model costs at a moment. One per gateway process."""
 
-    def __init__(self, pool: asyncpg.Pool[Any] | None, refresh_s: float = 5.0, timeout_s: float = 5.0) -> None:
+    def __init__(self, pool: asyncpg.Pool[Any] | None, poll_s: float = POLL_S, timeout_s: float = 5.0) -> None:
         """pool: None for a book that is only filled by `replace`."""
         self._pool = pool
+        self._poll_s = poll_s
         self._timeout_s = timeout_s
         self._by_model: dict[str, tuple[list[float], list[Price]]] = {}
-        self._task = BackgroundTask.every(refresh_s, self._refresh, "prices")
+        self._task = BackgroundTask("prices", self._follow)
+        self._announced = asyncio.Event()
         self.loaded = False
         """Prices have been read at least once: until then 'no price' may only mean that the database was away."""
 
@@ -60,25 +65,29 @@ class PriceBook:
         self._by_model = by_model
         self.loaded = True
 
-    def price(self, model: str, at: float | None = None) -> Price | None:
-        """The price of a request for `model` that arrived at `at` (epoch seconds; None: now); None when it has none."""
+    def announced(self) -> None:
+        """Some price has changed, or may have: read them at once."""
+        self._announced.set()
+
+    def price(self, model: str, at: float) -> Price:
+        """The price of a request for `model` that arrived at `at` (epoch seconds); NO_PRICE when it has none."""
         begins, known = self._by_model.get(model, ((), ()))
-        moment = time.time() if at is None else at
-        found = bisect_right(begins, moment) - 1
+        found = bisect_right(begins, at) - 1
         if found < 0:
-            return None
+            return NO_PRICE
         price = known[found]
-        return price if price.valid_until is None or moment < price.valid_until else None
+        return price if price.valid_until is None or at < price.valid_until else NO_PRICE
 
-    def bound_micro(self, model: str, prompt_tokens: int, max_output_tokens: int, at: float | None = None) -> int:
-        """The most a request can cost, in micro-units: what its `amount_micro` will not exceed. 0 without a price.
-
-        prompt_tokens: the most the prompt can be; max_output_tokens: all choices together.
-        """
-        price = self.price(model, at)
-        return 0 if price is None else price.bound_micro(prompt_tokens, max_output_tokens)
+    async def _follow(self) -> None:
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._poll_s):
+                    await self._announced.wait()
+            await self._refresh()
 
     async def _refresh(self) -> None:
+        # Cleared before reading: what is announced while the answer is on its way is read again.
+        self._announced.clear()
         if self._pool is None:
             return
         try:

@@ -6,14 +6,19 @@ from fractions import Fraction
 from typing import Any
 
 import asyncpg
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.usage import Usage
+from gateway.auth.config import AuthConfig
+from gateway.auth.keyring import Keyring
+from gateway.db.channels import PRICES_CHANNEL
 from gateway.db.engine import lazy_pool
+from gateway.metering.journal.records import Closed
 from gateway.metering.ledger.ledger import Ledger
-from gateway.metering.pricing.price import MAX_MICRO, PER_TOKENS, Price
+from gateway.metering.pricing.price import MAX_MICRO, NO_PRICE, PER_TOKENS, Price
 from gateway.metering.pricing.prices import PriceBook
 from tests.database import as_owner
 from tests.gateway.metering.rows import moment, row
@@ -46,13 +51,11 @@ def test_the_price_is_that_of_the_moment_of_arrival() -> None:
     book = PriceBook(None)
     assert not book.loaded
     book.replace([price(begin=10, end=20, version=1), price(begin=20, version=2), price("x", begin=30, end=40)])
-    found = [book.price("m", at) for at in (9.999, 10, 19.999, 20, 1e12)]
-    assert [one.version if one else None for one in found] == [None, 1, 1, 2, 2]
-    assert book.price("x", 40) is None
-    assert book.price("y", 30) is None
-    assert book.bound_micro("y", 1_000_000, 1_000_000) == 0
-    assert book.bound_micro("m", 1_000_000, 1_000_000) == 100 + 400
-    assert book.bound_micro("m", 1, 0) == 1  # rounded up
+    assert [book.price("m", at).version for at in (9.999, 10, 19.999, 20, 1e12)] == [0, 1, 1, 2, 2]
+    assert book.price("x", 40) is book.price("y", 30) is NO_PRICE
+    assert NO_PRICE.bound_micro(1_000_000, 1_000_000) == NO_PRICE.amount_micro(Usage(9, 9)) == 0
+    assert book.price("m", 20).bound_micro(1_000_000, 1_000_000) == 100 + 400
+    assert book.price("m", 20).bound_micro(1, 0) == 1  # rounded up
 
 
 async def add(connection: Any, one: Price) -> int:
@@ -124,12 +127,60 @@ async def test_the_database_computes_what_the_price_does(fresh_postgres_url: str
         for one in rows:
             # the database and the id know the arrival to the millisecond
             arrived = int(one.opened.opened_at * 1000) / 1000
-            known = book.price(one.opened.model, arrived) if one.billed else None
-            assert stored[one.opened.request_id] == (
-                (known.version, known.amount_micro(one.usage)) if known else (None, 0)
-            )
-            versions.add(known.version if known else None)
+            known = book.price(one.opened.model, arrived) if one.billed else NO_PRICE
+            assert stored[one.opened.request_id] == (known.version or None, known.amount_micro(one.usage))
+            versions.add(known.version)
         assert len(versions) == 5
+
+
+async def test_the_ledger_bills_the_price_that_the_gateway_knew(fresh_postgres_url: str) -> None:
+    choose, begin = random.Random(6), moment("2026-03-01")
+    async with lazy_pool(fresh_postgres_url, size=2, connect_timeout_s=5) as pool:
+        first = await add(pool, price("small", begin - 1, begin, rate=1_000_000))
+        second = await add(pool, price("small", begin, rate=2_000_000))
+        other = await add(pool, price("large", begin, rate=3_000_000))
+        billed: dict[int | None, Closed] = {}
+        for known in (None, 0, first, second, other):
+            one = row(choose, begin, begin)
+            opened = msgspec.structs.replace(one.opened, model="small", known_price=known)
+            billed[known] = msgspec.structs.replace(one, opened=opened, billed=True)
+        await Ledger(pool).insert(list(billed.values()), "g")
+        for known, one in billed.items():
+            # None: an earlier release's journal, so by the arrival. 0: there was none. Another model's is no price.
+            version = {None: second, first: first, second: second}.get(known)
+            found = await pool.fetchrow(
+                "SELECT price_version, amount_micro FROM gateway.usage_events WHERE request_id = $1",
+                one.opened.request_id,
+            )
+            rate = {first: 1_000_000, second: 2_000_000}.get(version or 0, 0)
+            amount = price("small", rate=rate).amount_micro(one.usage)
+            assert tuple(found) == (version, amount)
+
+
+async def test_a_price_is_known_once_it_is_announced(fresh_postgres_url: str) -> None:
+    async with lazy_pool(fresh_postgres_url, size=2, connect_timeout_s=5) as pool:
+        book = PriceBook(pool, poll_s=3_600)
+        keyring = Keyring(fresh_postgres_url, bytes(32), AuthConfig(), also={PRICES_CHANNEL: book.announced})
+        await book.start()
+        await keyring.start()
+        version = await add(pool, price(begin=0))
+        await eventually(lambda: book.price("m", 1).version == version)
+        await pool.execute("UPDATE gateway.prices SET valid_until = now() + interval '1 hour'")
+        await eventually(lambda: book.price("m", 1).valid_until is not None)
+        await keyring.stop()
+        await book.stop()
+
+
+async def test_a_book_reads_again_what_may_have_been_announced_in_vain(fresh_postgres_url: str) -> None:
+    async with lazy_pool(fresh_postgres_url, size=2, connect_timeout_s=5) as pool:
+        book = PriceBook(pool, poll_s=3_600)
+        await book.start()
+        await add(pool, price(begin=0))
+        keyring = Keyring(fresh_postgres_url, bytes(32), AuthConfig(), also={PRICES_CHANNEL: book.announced})
+        await keyring.start()
+        await eventually(lambda: book.price("m", 1) is not NO_PRICE)
+        await keyring.stop()
+        await book.stop()
 
 
 async def test_a_book_keeps_its_prices_while_the_database_is_away(
@@ -140,16 +191,13 @@ async def test_a_book_keeps_its_prices_while_the_database_is_away(
         lazy_pool(as_owner(fresh_postgres_url), size=1, connect_timeout_s=5) as owner,
     ):
         await add(pool, price(begin=0))
-        book = PriceBook(pool, refresh_s=0.01)
+        book = PriceBook(pool, poll_s=0.01)
         await book.start()
-        assert book.bound_micro("m", 1_000_000, 0) == 100
+        version = book.price("m", 1).version
         await owner.execute("ALTER TABLE gateway.prices RENAME TO away")
-        version = await pool.fetchval("SELECT max(version) FROM gateway.away")
         await eventually(lambda: "the last known stay in force" in caplog.text)
-        known = book.price("m")
-        assert known is not None
-        assert known.version == version
+        assert book.price("m", 1).version == version != 0
         await owner.execute("ALTER TABLE gateway.away RENAME TO prices")
         await add(pool, price("new", begin=0))
-        await eventually(lambda: book.price("new"))
+        await eventually(lambda: book.price("new", 1) is not NO_PRICE)
         await book.stop()

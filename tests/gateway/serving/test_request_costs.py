@@ -16,7 +16,7 @@ from gateway.limits.levels import Level, Levels, Limits, Rule
 from gateway.metering.journal.request_id import mint
 from gateway.metering.pricing.price import Price
 from gateway.metering.pricing.prices import PriceBook
-from gateway.serving.request_costs import RequestCosts
+from gateway.serving.request_costs import RequestCosts, used
 
 NOW_S = 1_795_000_000.0
 RATES = st.integers(0, 10_000_000)
@@ -34,6 +34,7 @@ def call(prompt_tokens: int, max_tokens: int, choices: int = 1, *, at_s: float =
         generation=generation,
         prepared=prepared,
         first=None,
+        prices={},
         key=SimpleNamespace(levels=levels or Levels()),
     )
 
@@ -62,21 +63,37 @@ def test_nothing_costs_more_than_was_reserved(
         cached_tokens=int(prompt * cached),
         cache_write_tokens=int(prompt * written),
     )
-    most, used = prices.most(asked), prices.used(asked, usage)
-    assert 0 <= used.micro <= most.micro
+    most = prices.most(asked)
+    spent = used(usage, asked.prices["m"])
+    assert 0 <= spent.micro <= most.micro
     assert (most.input_tokens, most.output_tokens) == (prompt // 2, 500 * choices)
-    assert (used.input_tokens, used.output_tokens) == (usage.prompt_tokens, usage.completion_tokens)
+    assert (spent.input_tokens, spent.output_tokens) == (usage.prompt_tokens, usage.completion_tokens)
 
 
 def test_the_price_is_that_of_the_arrival() -> None:
     prices = book(Price(1, "m", 0.0, NOW_S, 1_000_000, 0, 0, 0), Price(2, "m", NOW_S, None, 9_000_000, 0, 0, 0))
-    assert prices.used(call(10, 1, at_s=NOW_S - 0.001), Usage(10, 1)).micro == 10
-    assert prices.used(call(10, 1, at_s=NOW_S), Usage(10, 1)).micro == 90
+    before, after = call(10, 1, at_s=NOW_S - 0.001), call(10, 1, at_s=NOW_S)
+    assert [prices.most(asked).micro for asked in (before, after)] == [10, 90]
+    assert [asked.prices["m"].version for asked in (before, after)] == [1, 2]
+
+
+def test_a_request_keeps_the_price_it_was_reserved_with() -> None:
+    known = PriceBook(None)
+    known.replace([])
+    costs = RequestCosts(known)
+    free = call(10, 1)
+    assert costs.most(free).micro == 0
+    known.replace([Price(1, "m", 0.0, None, 1_000_000, 0, 0, 0)])
+    assert used(Usage(10, 1), free.prices["m"]).micro == 0
+    assert free.prices["m"].version == 0
+    assert costs.most(call(10, 1)).micro == 10
 
 
 def test_a_key_with_a_budget_waits_for_the_prices() -> None:
     prices = RequestCosts(PriceBook(None))  # nothing was read yet
     budget = Levels.of("o", [Rule(Level.KEY, "k", None, Limits(money_micro_per_month=5))])
-    assert prices.most(call(10, 1, at_s=time.time())).micro == 0
+    unlimited = call(10, 1, at_s=time.time())
+    assert prices.most(unlimited).micro == 0
+    assert unlimited.prices == {}  # the ledger finds the price
     with pytest.raises(BudgetUnavailable):
         prices.most(call(10, 1, levels=budget))
