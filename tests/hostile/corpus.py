@@ -109,6 +109,9 @@ def long(chat_model: str, text_model: str, size: int = 8 * MEGABYTE - 512) -> It
     message = b'{"role":"user","content":"x"}'
     yield spoken("messages", many(message, size))
     yield spoken("as many messages as are taken", many(message, 9_900 * 30), TAKEN)
+    message = b'{"role":"user","content":"x","audio":null}'
+    yield spoken("as many messages with nulls as are read", many(message, 19_990 * 43))
+    yield spoken("as many messages with nulls as are taken", many(message, 9_900 * 43), TAKEN)
     call = b'{"id":"1","type":"function","function":{"name":"f","arguments":%b}}'
     for name, arguments, statuses in (
         ("deep", inside(deep(1_200)), REFUSED),
