@@ -15,7 +15,17 @@ JSON: Headers = [(b"content-type", b"application/json")]
 class ResponseWriter:
     """One response. `headers` may grow until the start. Writing never waits: see `ClientConnection.full`."""
 
-    __slots__ = ("_connection", "_format", "_request_id", "_streaming", "error", "error_code", "headers", "status")
+    __slots__ = (
+        "_connection",
+        "_format",
+        "_request_id",
+        "_streaming",
+        "error",
+        "error_code",
+        "headers",
+        "status",
+        "written",
+    )
 
     def __init__(self, connection: ClientConnection, wire_format: WireFormat[Any], request_id: str) -> None:
         self._connection = connection
@@ -26,6 +36,8 @@ class ResponseWriter:
         self.status = 0
         self.error_code: str | None = None
         self.error: SlipstreamError | None = None
+        self.written = False
+        """A stream's events have been sent; whoever looks sets it back."""
 
     @property
     def started(self) -> bool:
@@ -38,12 +50,18 @@ class ResponseWriter:
         return self._connection.ended
 
     def start_stream(self) -> None:
-        """Begin an event stream; its headers leave with the next events."""
-        self._streaming = True
-        self._start(200, self._format.stream_headers)
+        """Begin an event stream, unless it has begun; its headers leave with the next events."""
+        if not self.started:
+            self._streaming = True
+            self._start(200, self._format.stream_headers)
 
     def events(self, data: bytes) -> None:
+        self.written = True
         self._connection.write(data)
+
+    def heartbeat(self) -> None:
+        """Send what says nothing, in a stream that has begun."""
+        self._connection.write(self._format.heartbeat)
 
     def end_stream(self, data: bytes) -> None:
         """Send the last events and end the response."""

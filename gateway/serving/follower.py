@@ -28,6 +28,8 @@ class Follower:
         self._reading = reading
         self._stall_timeout_s = client_stall_timeout_s
         self._text_seen = False
+        self._sent = False
+        """Something of the text; the head may have left before."""
 
     async def run(self) -> bytes | None:
         """Return what ends the answer; None: the recording ended early, or left nothing that is worth an answer, and
@@ -36,7 +38,7 @@ class Follower:
         Raises EngineFailed when it broke off behind something that was sent, as an engine's stream does. A client that
         reads nothing for too long is cut.
         """
-        attempt, request, response = self._attempt, self._attempt.request, self._client.response
+        attempt, request = self._attempt, self._attempt.request
         attempt.begin(salted_cache=True, read_error=engine_error)
         try:
             if not await self._passed_on():
@@ -56,7 +58,7 @@ class Follower:
             attempt.failed(error)
             raise
         finally:
-            request.ran = request.ran or response.started
+            request.ran = request.ran or self._sent
             request.clock.end(Phase.DECODE if self._text_seen else Phase.ENGINE)
 
     async def _passed_on(self) -> bool:
@@ -78,7 +80,7 @@ class Follower:
             end, text = recording.end, reading.take()
             events = transcoder.feed(text_event(text, recording.created, model)) if text else b""
             if end is not None and not transcoder.satisfied:
-                if not self._client.response.started and not (end is End.FINISHED and reading.worthwhile):
+                if not self._sent and not (end is End.FINISHED and reading.worthwhile):
                     return False
                 if end is End.BROKEN:
                     raise EngineFailed("The generation that this answer shared broke off.", retry_after_s=1)
@@ -97,18 +99,19 @@ class Follower:
             self._attempt.request.clock.end(Phase.FIRST_TOKEN)
 
     def _begin_stream(self) -> None:
-        """Our headers leave with the first events; those of a whole answer with the answer."""
+        """Our headers leave with the first events, unless they have left; those of a whole answer with the answer."""
         request, response = self._attempt.request, self._client.response
         if request.served_from is None:
             request.served_from = self._reading.recording.request_id
             response.headers.append((SERVED_FROM, request.served_from.encode()))
-        if request.generation.stream and not response.started:
+        if request.generation.stream:
             response.headers.append(server_timing(request.clock))
             response.start_stream()
 
     async def _send(self, events: bytes) -> None:
         response, wait = self._client.response, self._client.wait
         self._begin_stream()
+        self._sent = True
         response.events(events)
         if response.full:
             timing = self._attempt.timing

@@ -1,4 +1,4 @@
-"""Finds waits that have lasted too long, for all requests at once.
+"""Finds waits that have lasted too long, for all requests at once, and clients to whom nothing was sent for too long.
 
 A timer per event would cost more than the event. Each stream notes when it began to wait and for whom; one sweep a
 second looks for the ones that waited too long.
@@ -10,17 +10,20 @@ import time
 from collections.abc import Callable
 
 from contracts.background_task import BackgroundTask
+from gateway.serving.heartbeat import Heartbeat
 
 
 class Wait:
     """One stream's current wait. `since_s` is 0 while it does not wait."""
 
-    __slots__ = ("limit_s", "on_stall", "since_s")
+    __slots__ = ("heartbeat", "limit_s", "on_stall", "since_s")
 
     def __init__(self) -> None:
         self.since_s = 0.0
         self.limit_s = 0.0
         self.on_stall: Callable[[], None] | None = None
+        self.heartbeat: Heartbeat | None = None
+        """Of the client, whoever is waited for; None: it is sent nothing while nothing comes."""
 
     def begin(self, limit_s: float, on_stall: Callable[[], None]) -> None:
         """The stream now waits; `on_stall` is called once if that lasts longer than `limit_s`."""
@@ -56,8 +59,10 @@ class IdleTimeouts:
         self._waits.discard(wait)
 
     def sweep(self, now_s: float) -> None:
-        """Call `on_stall` of every wait that is over its limit at `now_s`."""
+        """Call `on_stall` of every wait that is over its limit at `now_s`, and sweep the heartbeats."""
         for wait in tuple(self._waits):
+            if wait.heartbeat is not None:
+                wait.heartbeat.sweep(now_s)
             if wait.since_s and now_s - wait.since_s > wait.limit_s and wait.on_stall is not None:
                 on_stall, wait.on_stall = wait.on_stall, None
                 on_stall()

@@ -17,6 +17,8 @@ from gateway.wire.prepared import Prepared, Target
 from gateway.wire.rate_state import RateLimitStatus
 from gateway.wire.usage_tracker import UsageTracker
 
+COMMENT = b": waiting\n\n"
+"""Of an event stream; clients pass it over. Some take `: ping` for the stream's end."""
 EVENT_STREAM: Headers = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
@@ -109,6 +111,12 @@ class WireFormat(Protocol[AskedT]):
     @property
     def stream_headers(self) -> Headers:
         """Of an answer that is streamed."""
+        ...
+
+    @property
+    def heartbeat(self) -> bytes:
+        """What clients pass over in a stream, sent while nothing comes; b"": there is no such thing, and the headers
+        wait for the first event."""
         ...
 
     def authorization(self, headers: Mapping[bytes, bytes]) -> bytes:

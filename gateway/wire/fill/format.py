@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from contracts.errors import SlipstreamError
 from gateway.wire.errors import Headers, body_of, status_of
 from gateway.wire.fill.request import Filled
-from gateway.wire.format import EVENT_STREAM
+from gateway.wire.format import COMMENT, EVENT_STREAM
 from gateway.wire.key_header import authorization_of
 from gateway.wire.prepared import Prepared
 from gateway.wire.rate_state import RateLimitStatus
@@ -17,6 +17,7 @@ class FillFormat:
     """Part of a `WireFormat`: all but its name, and what it decodes, prepares and answers with."""
 
     stream_headers = EVENT_STREAM
+    heartbeat = COMMENT
 
     def authorization(self, headers: Mapping[bytes, bytes]) -> bytes:
         return authorization_of(headers)

@@ -14,7 +14,7 @@ from gateway.wire.config import RequestConfig
 from gateway.wire.errors import Headers, body_of, status_of
 from gateway.wire.fill.format import filled_of
 from gateway.wire.fill.transcoder import FillCollector, FillRelay
-from gateway.wire.format import EVENT_STREAM, Transcoder
+from gateway.wire.format import COMMENT, EVENT_STREAM, Transcoder
 from gateway.wire.key_header import authorization_of
 from gateway.wire.openai.best_of import best_of
 from gateway.wire.openai.collect import Collector, require_room
@@ -33,6 +33,7 @@ class _OpenAiFormat:
     """What both have in common."""
 
     stream_headers = EVENT_STREAM
+    heartbeat = COMMENT
     id_prefix: str
     """Of the `id` inside answers."""
 

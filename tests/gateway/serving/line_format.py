@@ -42,6 +42,7 @@ class LineFormat:
     """`POST /complete`."""
 
     name = "line"
+    heartbeat = b""
 
     def __init__(self) -> None:
         self.stream_headers: Headers = [(b"content-type", b"application/x-ndjson")]

@@ -20,6 +20,11 @@ class SteppedEngine:
     def __init__(self) -> None:
         self._writer: asyncio.Future[asyncio.StreamWriter] = asyncio.get_running_loop().create_future()
 
+    @property
+    def asked(self) -> bool:
+        """It has its request."""
+        return self._writer.done()
+
     async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """A connection: its request is read, and not looked at."""
         head = await reader.readuntil(b"\r\n\r\n")
