@@ -111,7 +111,8 @@ class Harness:
         self.metrics = GatewayMetrics(self.registry)
         self.idle = IdleTimeouts()
         self.connections = EngineConnections(OneKey(""))
-        self.config = msgspec.structs.replace(GatewayConfig(), **settings)
+        # a busy machine may take longer than the two seconds of a gateway
+        self.config = msgspec.structs.replace(GatewayConfig(), **{"connect_timeout_s": GUARD_S, **settings})
         file_metrics = FileMetrics(self.registry)
         cascade_metrics = CascadeMetrics(self.registry)
         self.catalog = ModelCatalog(cascade_metrics=cascade_metrics)

@@ -110,8 +110,10 @@ class Cascading:
 async def cascading(
     approve: bool = True, gateway: dict[str, Any] | None = None, **rules: Any
 ) -> AsyncIterator[Cascading]:
-    """rules: fields of `Cascade`; the fake engines tell every token a probability of exp(-0.5) = 0.607."""
-    cascade = msgspec.convert({"first": "small", "when": "always", "min_confidence": 0.5} | rules, Cascade)
+    """rules: fields of `Cascade`; the fake engines tell every token a probability of exp(-0.5) = 0.607. A deadline of
+    the small model's that decides is named, in virtual time."""
+    usual = {"first": "small", "when": "always", "min_confidence": 0.5, "timeout_s": GUARD_S}
+    cascade = msgspec.convert(usual | rules, Cascade)
     async with harness(engines=2, **(gateway or {})) as platform:
         running = Cascading(platform, cascade)
         prices = platform.prices
