@@ -1,4 +1,5 @@
-"""The shape of a model from its Hugging Face folder: `config.json` alone, no weights are read.
+"""The shape of a model from its Hugging Face folder or its GGUF file: `config.json` or the head alone, no weights are
+read.
 
 Dense decoders only (Llama, Mistral, Qwen2 and Qwen3): where experts take turns, parameters do not tell a step's work.
 """
@@ -11,6 +12,8 @@ from typing import Annotated
 import msgspec
 
 from contracts.errors import ConfigError
+from engines.gguf.file import SUFFIX, is_gguf
+from engines.gguf.model_config import config_of
 from engines.performance.model_shape import ModelShape
 
 Count = Annotated[int, msgspec.Meta(ge=1)]
@@ -31,12 +34,15 @@ class _Config(msgspec.Struct, frozen=True):
 
 def read_shape(folder: Path) -> ModelShape:
     """The shape in FP8, as the catalog has them; `Precision.of` says otherwise. Raises ConfigError."""
-    file = folder / "config.json"
+    file = folder if is_gguf(folder) else folder / "config.json"
     try:
-        config = msgspec.json.decode(file.read_bytes(), type=_Config)
+        if is_gguf(folder):
+            config = msgspec.convert(config_of(folder), _Config)
+        else:
+            config = msgspec.json.decode(file.read_bytes(), type=_Config)
     except OSError as error:
         raise ConfigError(f"{file}: cannot be read: {error.strerror}", param="model") from error
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, msgspec.ValidationError) as error:
         raise ConfigError(f"{file}: is no configuration of a decoder: {error}", param="model") from error
     if not set(config.architectures) & set(ARCHITECTURES):
         raise ConfigError(
@@ -47,7 +53,7 @@ def read_shape(folder: Path) -> ModelShape:
     kv_heads = config.num_key_value_heads or config.num_attention_heads
     head_size = config.head_dim or config.hidden_size // config.num_attention_heads
     return ModelShape(
-        name=folder.resolve().name,
+        name=folder.resolve().name.removesuffix(SUFFIX),
         parameters=float(_parameters(config, kv_heads, head_size)),
         layers=config.num_hidden_layers,
         hidden=config.hidden_size,

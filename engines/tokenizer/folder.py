@@ -1,4 +1,5 @@
-"""Reads the tokenizer files of a Hugging Face model folder; a broken folder stops the start, naming the file."""
+"""Reads the tokenizer files of a Hugging Face model folder, or what a GGUF file holds of them; a broken one stops the
+start, naming the file."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from typing import Any
 import msgspec
 
 from contracts.errors import ConfigError
+from engines.gguf.file import is_gguf
 
 JsonObject = dict[str, Any]
 
@@ -28,7 +30,13 @@ class TokenizerFolder(msgspec.Struct, frozen=True):
 
     @classmethod
     def read(cls, path: Path) -> TokenizerFolder:
-        """Read the folder. Raises ConfigError naming the missing or broken file."""
+        """Read the folder or the GGUF file. Raises ConfigError naming the missing or broken file."""
+        if is_gguf(path):
+            # most processes read none
+            from engines.gguf.text_files import text_of
+
+            text = text_of(path)
+            return cls(path, text.definition, text.config, text.chat_template, text.tool_template, text.end_ids)
         if not path.is_dir():
             raise ConfigError(f"{path}: no such model folder; give a folder that holds tokenizer.json")
         definition = _read_json(path / "tokenizer.json")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 import torch
@@ -14,6 +14,18 @@ from contracts.errors import ConfigError
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
+
+
+class Weights(Protocol):
+    """Where a model's tensors come from."""
+
+    def take(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        """See `Checkpoint`, as all of these."""
+        ...
+
+    def read(self, name: str, shape: tuple[int, ...]) -> Tensor: ...
+
+    def require_all_taken(self) -> None: ...
 
 
 class Checkpoint:

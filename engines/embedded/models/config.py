@@ -1,4 +1,4 @@
-"""What config.json says about a model's shape, checked when the engine starts."""
+"""What config.json, or a GGUF file, says about a model's shape, checked when the engine starts."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import msgspec
 from contracts.errors import ConfigError
 from engines.embedded.models.families import FAMILIES, Family
 from engines.embedded.models.rope import RopeScaling, YarnScaling, read_scaling
+from engines.gguf.file import is_gguf
+from engines.gguf.model_config import config_of
 
 
 class ModelConfig(msgspec.Struct, frozen=True):
@@ -41,7 +43,10 @@ class ModelConfig(msgspec.Struct, frozen=True):
 
     @classmethod
     def read(cls, folder: Path) -> ModelConfig:
-        """Read config.json. Raises ConfigError naming the field, the value and what is allowed."""
+        """Read config.json, or what a GGUF file says instead. Raises ConfigError naming the field, the value and what
+        is allowed."""
+        if is_gguf(folder):
+            return _Reader(folder, config_of(folder)).config()
         path = folder / "config.json"
         try:
             raw = msgspec.json.decode(path.read_bytes())

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from engines.embedded.models.checkpoint import Checkpoint
+from engines.embedded.models.checkpoint import Weights
 from engines.embedded.models.config import ModelConfig
 from engines.embedded.models.linears import CPU, HEAD, Linears
 from engines.embedded.models.rope import make_rotary
@@ -40,7 +40,7 @@ class LlamaLayer:
     def __init__(
         self,
         config: ModelConfig,
-        checkpoint: Checkpoint,
+        checkpoint: Weights,
         index: int,
         dtype: torch.dtype,
         device: torch.device,
@@ -139,7 +139,7 @@ class Llama:
     def __init__(
         self,
         config: ModelConfig,
-        checkpoint: Checkpoint,
+        checkpoint: Weights,
         dtype: torch.dtype,
         linears: Linears,
         device: torch.device = CPU,

@@ -1,4 +1,4 @@
-"""Loads a model folder: its class and its number format."""
+"""Loads a model folder or a GGUF file: its class and its number format."""
 
 from __future__ import annotations
 
@@ -7,28 +7,37 @@ from pathlib import Path
 
 import torch
 
-from engines.embedded.models.checkpoint import Checkpoint
+from engines.embedded.models.checkpoint import Checkpoint, Weights
 from engines.embedded.models.config import ModelConfig
 from engines.embedded.models.linears import CPU, Linears, PlainLinears
 from engines.embedded.models.llama import Llama
+from engines.gguf.file import is_gguf
 
 
 def load_model(
     folder: Path, dtype: str, linears: Callable[[torch.dtype], Linears] | None = None, device: torch.device = CPU
 ) -> Llama:
-    """Load a model folder. dtype: `auto`, `float32` or `bfloat16`. linears: what it is built of, given its number
-    format; None: plain layers.
+    """Load a model folder or a GGUF file. dtype: `auto`, `float32` or `bfloat16`. linears: what it is built of, given
+    its number format; None: plain layers.
 
     Raises ConfigError naming an unknown architecture, a missing tensor, one too many, a shape that does not fit or a
     broken file.
     """
     config = ModelConfig.read(folder)
-    checkpoint = Checkpoint(folder)
+    checkpoint = _weights(folder, config)
     own = _dtype(config, dtype, device)
     made = PlainLinears(own, device) if linears is None else linears(own)
     model = Llama(config, checkpoint, own, made, device)
     checkpoint.require_all_taken()
     return model
+
+
+def _weights(folder: Path, config: ModelConfig) -> Weights:
+    if not is_gguf(folder):
+        return Checkpoint(folder)
+    from engines.embedded.models.gguf_checkpoint import GgufCheckpoint
+
+    return GgufCheckpoint(folder, config)
 
 
 def _dtype(config: ModelConfig, wanted: str, device: torch.device) -> torch.dtype:

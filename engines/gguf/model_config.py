@@ -1,0 +1,122 @@
+"""A GGUF file's model in the words of Hugging Face's config.json, which everything that wants to know a model reads."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from contracts.errors import ConfigError
+from engines.gguf.file import GgufFile
+
+ARCHITECTURES: Mapping[str, str] = MappingProxyType(
+    {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM"}
+)
+"""Names in files, and what they are called in config.json; Mistral's models are called llama."""
+EMBEDDING, HEAD, ROPE_FACTORS = "token_embd.weight", "output.weight", "rope_freqs.weight"
+SCALING = ("type", "factor", "original_context_length", "finetuned")
+WIDE = frozenset({"F32"})
+"""Formats of weights that bfloat16 would round."""
+
+
+def config_of(path: Path) -> dict[str, Any]:
+    """What config.json would hold. Raises ConfigError for a file that cannot be read or served, naming what is in the
+    way."""
+    file = GgufFile.read(path)
+    name = file.text("general.architecture") or "none"
+    architecture = ARCHITECTURES.get(name)
+    if architecture is None:
+        raise ConfigError(
+            f"{path}: general.architecture is {name}, which is not supported; supported: {', '.join(ARCHITECTURES)}",
+            param="architectures",
+        )
+    return _Reader(file, name).config(architecture)
+
+
+def number_format(file: GgufFile) -> str:
+    """In which its numbers are no further rounded, or hardly: `float32` or `bfloat16`."""
+    matrices = (place for place in file.tensors.values() if len(place.shape) > 1)
+    return "float32" if any(place.made.name in WIDE for place in matrices) else "bfloat16"
+
+
+def rounded_to_8_bits(file: GgufFile) -> bool:
+    """Whether its matrices have been rounded to 8 bits or fewer already."""
+    return all(place.made.elements > 1 for place in file.tensors.values() if len(place.shape) > 1)
+
+
+class _Reader:
+    def __init__(self, file: GgufFile, name: str) -> None:
+        self._file = file
+        self._name = name
+
+    def config(self, architecture: str) -> dict[str, Any]:
+        file = self._file
+        embedding = file.tensors.get(EMBEDDING)
+        if embedding is None or len(embedding.shape) != 2:
+            raise ConfigError(f"{file.path}: no tensor {EMBEDDING} of two dimensions; this is no whole model")
+        if ROPE_FACTORS in file.tensors:
+            raise ConfigError(f"{file.path}: {ROPE_FACTORS} is there: rotary scaling by factors is not supported")
+        if self._number("expert_count", 0):
+            raise ConfigError(f"{file.path}: {self._name}.expert_count: mixtures of experts are not supported")
+        heads = self._number("attention.head_count")
+        head_dim = self._number("attention.key_length", self._number("embedding_length") // (heads or 1))
+        for field in ("attention.value_length", "rope.dimension_count"):
+            if self._number(field, head_dim) != head_dim:
+                raise ConfigError(f"{file.path}: {self._name}.{field} must be {head_dim}, as attention's heads are")
+        return {
+            "architectures": [architecture],
+            "hidden_size": self._number("embedding_length"),
+            "intermediate_size": self._number("feed_forward_length"),
+            "num_hidden_layers": self._number("block_count"),
+            "num_attention_heads": heads,
+            "num_key_value_heads": self._number("attention.head_count_kv", heads),
+            "head_dim": head_dim,
+            "vocab_size": embedding.shape[0],
+            "max_position_embeddings": self._number("context_length"),
+            "rms_norm_eps": _shortest(self._real("attention.layer_norm_rms_epsilon", 1e-5)),
+            "rope_theta": self._real("rope.freq_base", 10_000.0),
+            "rope_scaling": self._scaling(),
+            "tie_word_embeddings": HEAD not in file.tensors,
+            "sliding_window": self._number("attention.sliding_window", 0) or None,
+            "use_sliding_window": True,
+            "dtype": number_format(file),
+        }
+
+    def _scaling(self) -> dict[str, Any] | None:
+        kind = self._file.text(f"{self._name}.rope.scaling.type") or "none"
+        if kind == "none":
+            return None
+        if kind not in ("linear", "yarn"):
+            raise ConfigError(
+                f"{self._file.path}: {self._name}.rope.scaling.type is {kind}, which is not supported; supported: "
+                "none, linear, yarn"
+            )
+        known = {f"{self._name}.rope.scaling.{name}" for name in SCALING}
+        for name in self._file.names(f"{self._name}.rope.scaling."):
+            if name not in known:
+                raise ConfigError(f"{self._file.path}: {name} is not supported")
+        scaling = {"rope_type": kind, "factor": self._real("rope.scaling.factor", 1.0)}
+        if kind == "yarn":
+            scaling["original_max_position_embeddings"] = self._number("rope.scaling.original_context_length")
+        return scaling
+
+    def _number(self, field: str, default: int | None = None) -> int:
+        name = f"{self._name}.{field}"
+        found: int | None = self._file.value(name, int, default)
+        if found is None:
+            raise ConfigError(f"{self._file.path}: {name} is missing; this is no whole model")
+        return found
+
+    def _real(self, field: str, default: float) -> float:
+        return float(self._file.value(f"{self._name}.{field}", (int, float), default))
+
+
+def _shortest(value: float) -> float:
+    """A float32's shortest name: 1e-5, and not 9.999999747378752e-06."""
+    for digits in range(1, 10):
+        short = float(f"{value:.{digits}g}")
+        if struct.pack("<f", short) == struct.pack("<f", value):
+            return short
+    return value
