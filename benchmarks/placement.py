@@ -92,7 +92,7 @@ def main() -> None:
     given = (arguments.trace, arguments.requests)
     rows = measured(config, policies, loads, arguments.seeds, arguments.jobs, given)
     bounds = {load: bound(workload(given, config.replicas, load, 0), config) for load in loads}
-    print(table(rows))
+    print(table(rows, wide=True))
     for load in loads:
         boundless, pooled = bounds[load]
         print(f"{load:6g} {BOUND:<20} hit rate {pooled:.3f} (one pooled cache); {boundless:.3f} (boundless cache)")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-import time
+import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from router.simulator.arrival import Arrival
     from router.simulator.config import SimulatorConfig
 
-SAY_EVERY_S = 1.0
+COLUMNS = 100
 PEAK_HOURS = (20.5, 21.5)
 
 
@@ -55,12 +55,12 @@ PEAK_HOURS = (20.5, 21.5)
     "  [default: ours, smg, dynamo, least_load]",
 )
 @click.option(
-    "--load", "loads", default="1,2,3", show_default=True, metavar="RATES", help="Requests per second and replica."
+    "--load", "loads", default="4,8,10", show_default=True, metavar="RATES", help="Requests per second and replica."
 )
 @click.option(
     "--minutes",
     type=click.FloatRange(min=0, min_open=True),
-    default=10.0,
+    default=5.0,
     show_default=True,
     help="Length of made-up conversations.",
 )
@@ -94,6 +94,7 @@ PEAK_HOURS = (20.5, 21.5)
     metavar="FILE.svg",
     help="Draw the curves: over load, or over the hours with --day.",
 )
+@click.option("--wide", is_flag=True, help="Show every column: medians, refusals, intervals, kept by length.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of the table.")
 def simulate(
     trace: Path | None,
@@ -110,6 +111,7 @@ def simulate(
     spread: float,
     objectives: Sequence[str],
     plot: Path | None,
+    wide: bool,
     as_json: bool,
 ) -> None:
     """Compare placement policies on modelled engines.
@@ -124,7 +126,7 @@ def simulate(
     from router.simulator.competitors import OURS
     from router.simulator.config import SimulatorConfig
     from router.simulator.sweep import sweep
-    from router.simulator.table import LEGEND, table
+    from router.simulator.table import LEGEND, WIDE_LEGEND, conclusion, table
 
     if sum((trace is not None, sessions, day is not None)) > 1:
         raise ConfigError("give one of --trace, --sessions and --day")
@@ -139,12 +141,13 @@ def simulate(
         config = msgspec.structs.replace(config, promises=_promises(objectives))
     load_list = [0.0] if recorded or day is not None else _numbers(loads)
     config, workload = _workload(trace, recorded, day, hours, minutes, config)
-    rows = sweep(config, policies or (OURS, "smg", "dynamo", "least_load"), load_list, seeds, workload, _Speaker().say)
+    rows = sweep(config, policies or (OURS, "smg", "dynamo", "least_load"), load_list, seeds, workload, _say)
     if as_json:
         click.echo(msgspec.json.encode(rows).decode())
     else:
-        click.echo(table(rows))
-        click.echo(LEGEND, err=True)
+        click.echo("\n".join(textwrap.wrap(conclusion(rows), COLUMNS, break_on_hyphens=False)) + "\n")
+        click.echo(table(rows, wide))
+        click.echo(f"{LEGEND}\n{WIDE_LEGEND}" if wide else LEGEND, err=True)
         click.echo(
             f"the fleet of {replicas} replicas: {replicas} times the load and the goodput of the table", err=True
         )
@@ -213,14 +216,6 @@ def _numbers(text: str) -> list[float]:
     return numbers
 
 
-class _Speaker:
-    """Says on standard error what runs, when it takes longer than a moment."""
-
-    def __init__(self) -> None:
-        self._said_at = time.monotonic()
-
-    def say(self, text: str) -> None:
-        now = time.monotonic()
-        if now - self._said_at >= SAY_EVERY_S:
-            self._said_at = now
-            print(f"  {text}", file=sys.stderr, flush=True)
+def _say(text: str) -> None:
+    """Progress, beside the table rather than in it."""
+    print(f"  {text}", file=sys.stderr, flush=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ElementTree
 
+import msgspec
 import pytest
 
 from router.simulator.chart import Panel, chart, day_chart, svg
@@ -11,7 +12,7 @@ from router.simulator.config import SimulatorConfig
 from router.simulator.course import SPANS
 from router.simulator.sessions import SessionsConfig, sessions
 from router.simulator.sweep import Row, sweep
-from router.simulator.table import table
+from router.simulator.table import conclusion, table
 
 NAMESPACE = {"svg": "http://www.w3.org/2000/svg"}
 
@@ -48,7 +49,7 @@ def test_what_is_kept_by_length_and_by_token_adds_up_to_what_is_kept(rows: list[
             assert kept / run.requests == pytest.approx(run.goodput / run.offered)
             assert 0 <= run.kept_prompt_tokens <= 1
             assert 0 <= run.kept_output_tokens <= 1
-    head, line = table(rows).splitlines()[:2]
+    head, line = table(rows, wide=True).splitlines()[:2]
     assert head.split()[-4:] == ["<=4k", "<=16k", "<=64k", ">64k"]
     shown = [float(part.rstrip("%")) / 100 for part in line.split()[-7:]]
     row = rows[0]
@@ -115,3 +116,13 @@ def test_higher_values_are_drawn_higher_on_both_scales() -> None:
         heights = [y for _, y in curve]
         assert heights == sorted(heights, reverse=True)
         assert len(set(heights)) == 3
+
+
+def test_the_conclusion_names_the_best_first_and_says_where_none_is(rows: list[Row]) -> None:
+    last = [row for row in rows if row.load == 4]
+    best, other = sorted(last, key=lambda row: (-row.kept, row.mean("ttft_p99_ms")))
+    told = conclusion(rows)
+    assert told.startswith(f"At 4 requests/s a replica, the best first: {best.policy} keeps {best.kept:.1%} ")
+    assert f"; {other.policy} keeps {other.kept:.1%} " in told
+    alike = conclusion([best, msgspec.structs.replace(best, policy="its twin")])
+    assert alike.endswith("a higher --load separates them.")
