@@ -103,9 +103,9 @@ def test_goodput_is_measured_by_the_objectives_given(trace: Path) -> None:
 
 def test_made_up_conversations_and_part_of_a_day() -> None:
     made_up = run("--minutes", "0.5", "--replicas", "2", "--load", "2", "--policy", "smg")
-    day = run("--day", "3000", "--hours", "20.9", "21.0", "--replicas", "1", "--policy", "smg")
+    day = run("--day", "3000", "--hours", "20.9", "21.0", "--replicas", "1", "--policy", "smg", "--wide")
     assert all(len(each.split("\n\n", 1)[1].splitlines()) == 2 for each in (made_up, day))
-    offered, _, goodput, interval = day.splitlines()[1].split()[:4]
+    offered, _, goodput, interval = day.splitlines()[-1].split()[:4]
     assert float(offered) >= float(goodput) > 0, "a day has no given load: what came is shown"
     assert interval == "-", "one seed has no spread"
 
