@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from contracts.errors import ConfigError
-from engines.embedded.combinations import require_possible
+from engines.embedded.combinations import require_possible, with_quantization
+from engines.embedded.config import EngineConfig
 from engines.performance.model_folder import read_shape
 from slipstream.local_engines import ANY_PORT, Engine
 from slipstream.machine import Machine, this_machine
@@ -81,7 +82,8 @@ def footprint(engine: Engine, machine: Machine) -> Footprint:
     except ConfigError as error:
         raise ConfigError(f"{engine.trail}.model: {error.message}", param=f"{engine.trail}.model") from None
     on_gpu = config.device == "cuda" or (config.device == "auto" and machine.gpu_memory_bytes > 0)
-    number_bytes = _number_bytes(engine, native=on_gpu or machine.native_bfloat16)
+    config = with_quantization(config, on_gpu=on_gpu)
+    number_bytes = _number_bytes(config, engine.folder.dtype, native=on_gpu or machine.native_bfloat16)
     weight_bytes = 1 if config.quantization == "int8" else number_bytes
     return Footprint(
         engine,
@@ -91,11 +93,11 @@ def footprint(engine: Engine, machine: Machine) -> Footprint:
     )
 
 
-def _number_bytes(engine: Engine, *, native: bool) -> int:
+def _number_bytes(config: EngineConfig, stored: str, *, native: bool) -> int:
     """Of a weight that is not rounded, and of a cached number. native: bfloat16 is computed where the engine runs."""
-    dtype = "bfloat16" if engine.config.quantization == "int8" else engine.config.dtype
+    dtype = "bfloat16" if config.quantization == "int8" else config.dtype
     if dtype == "auto":
-        dtype = "bfloat16" if native and engine.folder.dtype == "bfloat16" else "float32"
+        dtype = "bfloat16" if native and stored == "bfloat16" else "float32"
     return 2 if dtype == "bfloat16" else 4
 
 

@@ -1,4 +1,4 @@
-"""Reads what `up` must know of a Hugging Face model folder, and says in one line why a folder will not do."""
+"""Reads what `up` must know of a model's folder or GGUF file, and says in one line why one will not do."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import msgspec
 
 from contracts.errors import ConfigError
 from engines.embedded.models.families import FAMILIES
+from engines.gguf.file import is_gguf
+from engines.gguf.model_config import config_of
 
 SHIPPED = Path(__file__).parent.parent / "models"
 
@@ -21,7 +23,7 @@ class _Config(msgspec.Struct, frozen=True):
 
 
 class ModelFolder(msgspec.Struct, frozen=True):
-    """A folder that an embedded engine can serve."""
+    """A folder, or a GGUF file, that an embedded engine can serve."""
 
     path: Path
     name: str
@@ -31,22 +33,26 @@ class ModelFolder(msgspec.Struct, frozen=True):
 
 
 def read(folder: str | None, shipped: str, setting: str, *, needs_chat_template: bool) -> ModelFolder:
-    """The folder named by the setting, or the `shipped` one when none is named. Raises ConfigError."""
+    """The folder or file named by the setting, or the `shipped` one when none is named. Raises ConfigError."""
     return read_path(Path(folder) if folder is not None else SHIPPED / shipped, setting, needs_chat_template)
 
 
 def find(name: str) -> Path:
     """The folder of this path or, where there is none, the model of this name that comes with Slipstream."""
     given, shipped = Path(name), SHIPPED / name
-    return shipped if given.name == name and not given.is_dir() and shipped.is_dir() else given
+    return shipped if given.name == name and not given.exists() and shipped.is_dir() else given
 
 
 def read_path(folder: Path, setting: str, needs_chat_template: bool) -> ModelFolder:
     """The folder, which the setting named. Raises ConfigError."""
     path = folder.expanduser().resolve()
+    if path.is_file() and is_gguf(path):
+        return _read_file(path, setting, needs_chat_template)
     if not path.is_dir():
         raise ConfigError(
-            f"{setting}: {path} is not a folder; give a Hugging Face folder of the Llama family", param=setting
+            f"{setting}: {path} is not a folder and not a GGUF file; give a Hugging Face folder of the Llama family, "
+            "or a .gguf file",
+            param=setting,
         )
     for needed in ("config.json", "tokenizer.json", "*.safetensors"):
         if not any(path.glob(needed)):
@@ -75,6 +81,23 @@ def read_path(folder: Path, setting: str, needs_chat_template: bool) -> ModelFol
         raise ConfigError(f"{setting}: {path / 'config.json'} has no max_position_embeddings", param=setting)
     dtype = config.dtype or config.torch_dtype or "float32"
     return ModelFolder(path, path.name, config.max_position_embeddings, dtype)
+
+
+def _read_file(path: Path, setting: str, needs_chat_template: bool) -> ModelFolder:
+    # no other process that checks its settings reads one
+    from engines.gguf.text_files import text_of
+
+    try:
+        config = msgspec.convert(config_of(path), _Config)
+        text = text_of(path)
+    except ConfigError as error:
+        raise ConfigError(f"{setting}: {error.message}", param=setting) from None
+    if needs_chat_template and text.chat_template is None:
+        raise ConfigError(
+            f"{setting}: {path} has no chat template (tokenizer.chat_template); choose a model made for chat",
+            param=setting,
+        )
+    return ModelFolder(path, path.stem, config.max_position_embeddings, config.dtype or "float32")
 
 
 def _has_chat_template(path: Path) -> bool:

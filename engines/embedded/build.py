@@ -8,7 +8,7 @@ import torch
 
 from contracts.errors import ConfigError
 from engines.embedded.config import EngineConfig
-from engines.embedded.device import device_of
+from engines.embedded.device import decided, device_of
 from engines.embedded.draft_sources import head_folder
 from engines.embedded.engine import Engine
 from engines.embedded.kv.events import BlockEvents
@@ -25,11 +25,12 @@ def build_engine(config: EngineConfig, context_tokens: int, tokenizer: Tokenizer
     Raises ConfigError naming what is wrong with the model folder or the settings.
     """
     torch.set_num_threads(config.threads)
+    config = decided(config)
     device = device_of(config)
     model = load_model(Path(config.model), dtype_of(config), lambda dtype: linears_of(config, dtype, device), device)
     if tokenizer.vocabulary_size > model.config.vocab_size:
         raise ConfigError(
-            f"{config.model}: tokenizer.json has {tokenizer.vocabulary_size} tokens, config.json says vocab_size "
+            f"{config.model}: the tokenizer has {tokenizer.vocabulary_size} tokens, and the model's vocab_size is "
             f"{model.config.vocab_size}; they do not belong together"
         )
     head = head_folder(config.speculation, Path(config.model))

@@ -2,8 +2,24 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import msgspec
+
 from contracts.errors import ConfigError
 from engines.embedded.config import EngineConfig
+from engines.gguf.file import GgufFile, is_gguf
+from engines.gguf.model_config import rounded_to_8_bits
+
+
+def with_quantization(config: EngineConfig, *, on_gpu: bool) -> EngineConfig:
+    """The same settings with `auto` decided. Raises ConfigError for a GGUF file that cannot be read."""
+    if config.quantization != "auto":
+        return config
+    path, narrow = Path(config.model), False
+    if is_gguf(path) and not on_gpu and config.dtype != "float32":
+        narrow = rounded_to_8_bits(GgufFile.read(path))
+    return msgspec.structs.replace(config, quantization="int8" if narrow else "none")
 
 
 def require_possible(config: EngineConfig, *, on_gpu: bool, trail: str = "engine") -> None:
@@ -16,7 +32,7 @@ def require_possible(config: EngineConfig, *, on_gpu: bool, trail: str = "engine
         raise ConfigError(
             f"{field}: int8 computes in bfloat16; {trail}.dtype must be auto or bfloat16, got float32", param=field
         )
-    if on_gpu and config.quantization != "none":
+    if on_gpu and config.quantization not in ("auto", "none"):
         raise ConfigError(
             f"{field}: {config.quantization} computes on a CPU only; set {trail}.device = 'cpu' or none", param=field
         )

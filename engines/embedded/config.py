@@ -150,10 +150,10 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One engine process: one model, one port."""
 
     model: str = ""
-    """The model's folder: config.json, safetensors, tokenizer.json."""
+    """The model's folder (config.json, safetensors, tokenizer.json), or its GGUF file."""
 
     name: str = ""
-    """The name it is served under; empty: the folder's name."""
+    """The name it is served under; empty: the folder's or the file's name."""
 
     host: str = "127.0.0.1"
     """Address to listen on."""
@@ -182,10 +182,11 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     the model is of a shape they know; compiling them makes the very first start seconds longer. torch: PyTorch's
     operations."""
 
-    quantization: Literal["none", "int8", "fp8"] = "none"
-    """How weights are kept. int8: 8-bit weights, bf16 activations; exact under batching; half the memory, and with our
-    own kernels a fifth to a half faster for one stream and as fast for many; with PyTorch's slower. fp8: simulated,
-    slow, for measuring quality only."""
+    quantization: Literal["auto", "none", "int8", "fp8"] = "auto"
+    """How weights are kept. auto: int8 for a GGUF file whose weights have 8 bits or fewer already, on a CPU, unless
+    `dtype` is float32; else none. int8: 8-bit weights, bf16 activations; exact under batching; half the memory, and
+    with our own kernels a fifth to a half faster for one stream and as fast for many; with PyTorch's slower. fp8:
+    simulated, slow, for measuring quality only."""
 
     context_tokens: Annotated[int, Meta(ge=0)] = 0
     """Longest prompt and output together; 0: what the model was made for."""

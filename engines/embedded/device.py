@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from contracts.errors import ConfigError
-from engines.embedded.combinations import require_possible
+from engines.embedded.combinations import require_possible, with_quantization
 from engines.embedded.config import EngineConfig
 
 
@@ -20,3 +20,9 @@ def device_of(config: EngineConfig) -> torch.device:
     device = torch.device("cuda" if config.device != "cpu" and found else "cpu")
     require_possible(config, on_gpu=device.type == "cuda")
     return device
+
+
+def decided(config: EngineConfig) -> EngineConfig:
+    """The same settings with nothing left to decide of how weights are kept. Raises ConfigError for a model's file that
+    cannot be read."""
+    return with_quantization(config, on_gpu=config.device != "cpu" and torch.cuda.is_available())

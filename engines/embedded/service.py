@@ -10,6 +10,7 @@ from pathlib import Path
 from contracts.errors import ContextTooLong, Draining, EngineFailed, InvalidField, Overloaded
 from engines.embedded.build import build_engine
 from engines.embedded.config import EngineConfig
+from engines.embedded.device import decided
 from engines.embedded.engine import Engine
 from engines.embedded.grammar.compiler import GrammarCompiler
 from engines.embedded.history import UsageHistory
@@ -21,6 +22,7 @@ from engines.embedded.output import Delta
 from engines.embedded.preparation import Preparation
 from engines.embedded.request import Request
 from engines.embedded.worker import EngineWorker
+from engines.gguf.file import SUFFIX
 from engines.tokenizer.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
@@ -32,8 +34,8 @@ class Service:
     def __init__(self, config: EngineConfig) -> None:
         """Reads the small files of the model folder; raises ConfigError when they are wrong. `start` loads the rest."""
         folder = Path(config.model)
-        self.config = config
-        self.name = config.name or folder.resolve().name
+        self.config = config = decided(config)
+        self.name = config.name or folder.resolve().name.removesuffix(SUFFIX)
         self.model = ModelConfig.read(folder)
         self.context_tokens = min(
             config.context_tokens or self.model.max_position_embeddings, self.model.max_position_embeddings

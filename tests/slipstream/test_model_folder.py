@@ -16,8 +16,11 @@ from engines.embedded.config import EngineConfig
 from infra.local.config import LocalConfig
 from infra.local.ports import Ports
 from slipstream import fleet, local_engines, model_folder
+from slipstream.local_engine_check import footprint
+from slipstream.machine import Machine
 from slipstream.model_folder import SHIPPED, ModelFolder
 from slipstream.settings import Settings, load
+from tests.engines.gguf.tiny_gguf import write_gguf
 from tests.slipstream.deployment import run
 
 
@@ -53,7 +56,7 @@ def test_a_missing_file_is_named(tmp_path: Path, missing: str) -> None:
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"local\.chat_model: .*absent is not a folder"):
+    with pytest.raises(ConfigError, match=r"local\.chat_model: .*absent is not a folder and not a GGUF file"):
         _read(tmp_path / "absent")
 
 
@@ -146,3 +149,30 @@ def test_models_have_the_aliases_and_fill_gaps_as_the_settings_say() -> None:
     chat, code = fleet.with_models(Settings(local=config)).models
     assert (chat.aliases, chat.fim) == (("assistant",), FillInTheMiddle())
     assert (code.aliases, code.fim) == (("copilot-codex", "other"), fim)
+
+
+def test_a_gguf_file_is_a_model_too(tmp_path: Path) -> None:
+    file = _read(write_gguf(tmp_path / "my-model.Q8_0.gguf", kind="Q8_0"))
+    assert (file.name, file.context_tokens, file.dtype) == ("my-model.Q8_0", 512, "bfloat16")
+
+
+def test_a_gguf_file_that_will_not_do_is_refused_in_one_line(tmp_path: Path) -> None:
+    for changed, message in (
+        ({"tokenizer.chat_template": None}, "has no chat template"),
+        ({"pre": "tekken"}, "tokenizer.ggml.pre is tekken"),
+        ({"general.architecture": "gemma2"}, "general.architecture is gemma2"),
+    ):
+        path = write_gguf(tmp_path / "model.gguf", changed=changed)
+        with pytest.raises(ConfigError, match=rf"^local\.chat_model: \S+/model\.gguf.*{message}"):
+            _read(path)
+
+
+def test_a_file_with_few_bits_is_planned_as_8_bits(tmp_path: Path) -> None:
+    sizes = []
+    for kind in ("F16", "Q4_1"):
+        path = write_gguf(tmp_path / f"{kind}.gguf", kind=kind)
+        settings = Settings(local=LocalConfig(chat_model=str(path)))
+        _, engines = local_engines.planned(settings)
+        machine = Machine(cores=2, memory_bytes=1 << 34, gpu_memory_bytes=0, native_bfloat16=True)
+        sizes.append(footprint(engines[0], machine).weights_bytes)
+    assert sizes[0] == 2 * sizes[1]
