@@ -7,7 +7,7 @@ import asyncio
 import logging
 from collections.abc import Coroutine, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from gateway.db.engine import FAILURES
 from gateway.limits.metrics import LimitsMetrics
@@ -23,6 +23,17 @@ REFUSED_KEPT = 10_000
 logger = logging.getLogger(__name__)
 
 
+class _Reached(NamedTuple):
+    """A share of a budget, as reserve.lua reports it. told: the highest share that was passed on before."""
+
+    rule: int
+    percent: int
+    spent_micro: int
+    month: int
+    budget_micro: int
+    told: int
+
+
 class BudgetThresholds:
     """One per gateway process."""
 
@@ -31,17 +42,18 @@ class BudgetThresholds:
         self._script = script
         self._spending = spending
         self._metrics = metrics
-        self._under_way: dict[tuple[str, int, int], asyncio.Task[None]] = {}
+        self._under_way: dict[tuple[str, int, int, int], asyncio.Task[None]] = {}
         self._refused: set[tuple[str, str, int]] = set()
         """Budgets, each with its month and limit, of which a refusal was passed on by this process."""
 
     def reported(self, reply: Sequence[int], plan: Plan) -> None:
-        """The reply to a settle: 1, then {rule, percent, spent, month} for each budget."""
-        for at in range(1, len(reply), 4):
-            number, percent, spent_micro, month = reply[at : at + 4]
-            rule = plan.rules[number - 1]
+        """The reply to a settle: 1, then the fields of a `_Reached` for each budget."""
+        for at in range(1, len(reply), 6):
+            reached = _Reached(*reply[at : at + 6])
+            rule = plan.rules[reached.rule - 1]
             self._begin(
-                (rule.key, month, percent), self._pass_on(plan.organization_id, rule, percent, spent_micro, month)
+                (rule.key, reached.month, reached.percent, reached.budget_micro),
+                self._pass_on(plan.organization_id, rule, reached),
             )
 
     def refused(self, plan: Plan, decided: Decision) -> None:
@@ -55,10 +67,11 @@ class BudgetThresholds:
             self._refused.clear()  # told again, the outbox records it once
         self._refused.add(name)
         spent_micro = limit - decided.left[len(COUNTERS) * (decided.rule - 1) + MONEY]
-        crossing = _crossing(plan.organization_id, rule, name[1], spent_micro * 100 // limit, spent_micro, refused=True)
-        self._begin((rule.key, limit, REFUSED), self._pass_on_refusal(crossing, name))
+        percent = spent_micro * 100 // limit
+        crossing = _crossing(plan.organization_id, rule, name[1], percent, spent_micro, limit, refused=True)
+        self._begin((rule.key, 0, REFUSED, limit), self._pass_on_refusal(crossing, name))
 
-    def _begin(self, name: tuple[str, int, int], work: Coroutine[Any, Any, None]) -> None:
+    def _begin(self, name: tuple[str, int, int, int], work: Coroutine[Any, Any, None]) -> None:
         """One task at a time of each name."""
         if name in self._under_way:
             work.close()
@@ -73,22 +86,22 @@ class BudgetThresholds:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _pass_on(
-        self, organization_id: str, rule: PlannedRule, reached: int, spent_micro: int, month: int
-    ) -> None:
+    async def _pass_on(self, organization_id: str, rule: PlannedRule, reached: _Reached) -> None:
         # Reached 80 at once: then 50, too. What was recorded before is recorded once.
-        percents = [percent for percent in self._script.percents if percent <= reached]
+        percents = [percent for percent in self._script.percents if reached.told < percent <= reached.percent]
+        month, budget_micro = reached.month, reached.budget_micro
         name = f"{month // 12}-{month % 12 + 1:02d}"
         try:
             for percent in percents:
-                await self._spending.crossed(_crossing(organization_id, rule, name, percent, spent_micro))
-            self._valkey.send(self._script.upkeep("told", [rule.key], reached, month))
-            self._metrics.crossings.labels(str(reached)).inc()
-            logger.info("budget of %s: %d %% of %s spent", rule.name, reached, rule.limits[MONEY])
+                crossing = _crossing(organization_id, rule, name, percent, reached.spent_micro, budget_micro)
+                await self._spending.crossed(crossing)
+            self._valkey.send(self._script.upkeep("told", [rule.key], reached.percent, month, budget_micro))
+            self._metrics.crossings.labels(str(reached.percent)).inc()
+            logger.info("budget of %s: %d %% of %d spent", rule.name, reached.percent, budget_micro)
         except ConnectionLost:
             return
         except FAILURES as error:  # the next settlement reports it again
-            logger.warning("budget of %s: %d %% reached, not recorded yet: %r", rule.name, reached, error)
+            logger.warning("budget of %s: %d %% reached, not recorded yet: %r", rule.name, reached.percent, error)
 
     async def _pass_on_refusal(self, crossing: Crossing, name: tuple[str, str, int]) -> None:
         try:
@@ -102,7 +115,14 @@ class BudgetThresholds:
 
 
 def _crossing(
-    organization_id: str, rule: PlannedRule, month: str, percent: int, spent_micro: int, *, refused: bool = False
+    organization_id: str,
+    rule: PlannedRule,
+    month: str,
+    percent: int,
+    spent_micro: int,
+    limit_micro: int,
+    *,
+    refused: bool = False,
 ) -> Crossing:
     return Crossing(
         organization_id=organization_id,
@@ -111,7 +131,7 @@ def _crossing(
         tier=rule.tier.value if rule.tier else None,
         month=month,
         percent=percent,
-        limit_micro=rule.limits[MONEY],
+        limit_micro=limit_micro,
         spent_micro=spent_micro,
         refused=refused,
     )

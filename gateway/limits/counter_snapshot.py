@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import msgspec
 
-from gateway.limits.plan import COUNTERS, NO_LIMIT, remaining_of
+from gateway.limits.plan import COUNTERS, NO_LIMIT, remaining_of, used_of
 from gateway.limits.rate_state import RateState
 
 
 class CounterSnapshot(msgspec.Struct, frozen=True):
-    """One counter of one rule. remaining: what was left of the limit; of money in millionths."""
+    """One counter of one rule, of money in millionths. remaining: what was left of the limit. used: what was used or
+    held by what runs; more than the limit where it was passed or lowered."""
 
     level: str
     subject_id: str
@@ -17,6 +18,7 @@ class CounterSnapshot(msgspec.Struct, frozen=True):
     counter: str
     limit: int
     remaining: int
+    used: int
 
 
 def counters_of(state: RateState) -> list[CounterSnapshot]:
@@ -28,6 +30,6 @@ def counters_of(state: RateState) -> list[CounterSnapshot]:
             if limit == NO_LIMIT:
                 continue
             tier = rule.tier.value if rule.tier is not None else None
-            remaining = remaining_of(position, limit, left)
-            found.append(CounterSnapshot(rule.level.value, rule.subject_id, tier, str(counter), limit, remaining))
+            counts = limit, remaining_of(position, limit, left), used_of(position, limit, left)
+            found.append(CounterSnapshot(rule.level.value, rule.subject_id, tier, str(counter), *counts))
     return found

@@ -46,7 +46,7 @@ class Held(msgspec.Struct):
 
 class Account(msgspec.Struct):
     """What a rule remembers. used: units of the four counters per minute, at `stamp_ms`. days, months: what was spent
-    of others, the present of a moment ago at the end."""
+    of others, the present of a moment ago at the end. limits: of the newest reserve; empty: not known."""
 
     stamp_ms: int
     day: int
@@ -56,6 +56,7 @@ class Account(msgspec.Struct):
     spent_month: int = 0
     days: dict[int, int] = msgspec.field(default_factory=dict)
     months: dict[tuple[int, int], int] = msgspec.field(default_factory=dict)
+    limits: tuple[int, ...] = ()
 
 
 class LocalLimiter:
@@ -117,7 +118,7 @@ class LocalLimiter:
         amounts, reserved = amounts_of(requests, used), amounts_of(1, held.cost)
         for rule in plan.rules:
             counted = reservation_id in self._holders.get(rule.name, ())
-            account = self._refilled(now_ms, rule, keep=counted)
+            account = self._refilled(now_ms, rule, settling=True, keep=counted)
             if not counted:
                 continue
             for counter in range(4):
@@ -175,14 +176,16 @@ class LocalLimiter:
             account.months = _newest(account.months)
         return account
 
-    def _refilled(self, now_ms: int, rule: PlannedRule, *, keep: bool = False) -> Account:
+    def _refilled(self, now_ms: int, rule: PlannedRule, *, settling: bool = False, keep: bool = False) -> Account:
         account = self._read(now_ms, rule.name)
         elapsed_ms = max(0, now_ms - account.stamp_ms)
+        changed = not (settling and account.limits) and _adopt(account, rule.limits)
         account.used = [
             0 if limit == NO_LIMIT else max(0, used - elapsed_ms * limit)
-            for used, limit in zip(account.used, rule.limits[:4], strict=True)
+            for used, limit in zip(account.used, account.limits[:4], strict=True)
         ]
-        if keep or account.stamp_ms > now_ms:  # clock set back: refusals alone would never stamp it
+        # After a clock was set back, or the limits changed, refusals alone would never keep it.
+        if keep or changed or account.stamp_ms > now_ms:
             self._accounts[rule.name] = account
         account.stamp_ms = now_ms
         return account
@@ -193,6 +196,17 @@ class LocalLimiter:
             holders.pop(reservation_id, None)
             if not holders:
                 del self._holders[name]
+
+
+def _adopt(account: Account, limits: tuple[int, ...]) -> bool:
+    known, account.limits = account.limits, limits
+    if not known:
+        return False
+    account.used = [
+        min(used, limit * MINUTE_MS) if NO_LIMIT < limit < before else used
+        for used, limit, before in zip(account.used, limits[:4], known[:4], strict=True)
+    ]
+    return known != limits
 
 
 def _charge(account: Account, held: Held, used: Cost) -> None:

@@ -105,6 +105,14 @@ def remaining_of(position: int, limit: int, left: int) -> int:
     return max(0, left)
 
 
+def used_of(position: int, limit: int, left: int) -> int:
+    """How much of a limit is used or held by what runs, in its own unit: more than the limit where it was passed or
+    lowered. left: as a Decision has it."""
+    if position < CONCURRENCY:
+        return limit - left // MINUTE_MS
+    return left if position == CONCURRENCY else limit - left
+
+
 def prefix_of(prefix: str, organization_id: str) -> str:
     """Begins every key of an organization. The braces are Redis Cluster's: one organization, one node."""
     return f"{prefix}:{{{organization_id}}}:"

@@ -17,6 +17,7 @@ from gateway.limits.plan import (
     PlannedRule,
     amounts_of,
     remaining_of,
+    used_of,
 )
 from gateway.limits.rate_state import RateState
 from gateway.wire.rate_state import go_duration
@@ -62,25 +63,28 @@ def refused(plan: Plan, decided: Decision, cost: Cost, currency: str) -> Counter
     rule, position = plan.rules[decided.rule - 1], decided.counter - 1
     amount = amounts_of(1, cost)[position]
     whose, limit, wait_ms = _whose(rule), rule.limits[position], decided.wait_ms
-    left = remaining_of(position, limit, decided.left[len(COUNTERS) * (decided.rule - 1) + position])
+    found = decided.left[len(COUNTERS) * (decided.rule - 1) + position]
+    left, used = remaining_of(position, limit, found), used_of(position, limit, found)
     detail = _detail(rule, position, left, amount, wait_ms, decided.now_ms)
     state = RateState(plan, decided.left, decided.now_ms)
     if position == CONCURRENCY:
-        running = limit - left
-        message = f"{running} requests {whose} are running, its limit is {limit}. Try again when one has ended."
+        ended = "one has" if used <= limit else f"{used - limit + 1} have"
+        message = f"{used} requests {whose} are running, its limit is {limit}. Try again when {ended} ended."
         return LimitReached(message, detail, wait_ms, state, _concurrency_short(plan, decided, cost))
     again = f"Try again {_when(wait_ms, decided.now_ms)}."
     if position == MONEY:
+        whole = f"{_amount(position, limit, currency)} {_UNITS[position]}"
+        stands = f"{whole}, of which {_amount(position, left, currency)} is neither spent nor held back for requests"
+        if used > limit:
+            stands = f"{whole}, and {_amount(position, used, currency)} is spent or held back for requests"
         message = (
-            f"Budget {whose} reached: {_amount(position, limit, currency)} {_UNITS[position]}, of which "
-            f"{_amount(position, left, currency)} is neither spent nor held back for requests that run; this one may "
-            f"cost up to {_amount(position, amount, currency)} (prompt and largest possible output). {again}"
+            f"Budget {whose} reached: {stands} that run; this one may cost up to "
+            f"{_amount(position, amount, currency)} (prompt and largest possible output). {again}"
         )
         return BudgetReached(message, detail, wait_ms, state)
     needs = "needs 1" if position == 0 else f"may use up to {amount}"
-    message = (
-        f"Limit {whose} reached: {limit} {_UNITS[position]}, of which {left} are left; this request {needs}. {again}"
-    )
+    stands = f"of which {left} are left" if used <= limit else f"and {used} are used or held by requests that run"
+    message = f"Limit {whose} reached: {limit} {_UNITS[position]}, {stands}; this request {needs}. {again}"
     return LimitReached(message, detail, wait_ms, state)
 
 

@@ -17,13 +17,15 @@ local amounts = { requests, input, output, input + output }
 local count = #rules
 local tomb = KEYS[count + 3]
 
-local function states()
+-- settling: by the limits of the newest reserve, not by those that the request began under.
+local function states(settling)
   local stored, all = redis.call('MGET', unpack(KEYS, 3, count + 2)), {}
   for i = 1, count do
     local state = read(stored[i])
-    local ahead = state[STAMP] > now
-    refill(state, rules[i][2])
-    if ahead then write(KEYS[2 + i], state) end -- clock set back: refusals alone would never stamp it
+    local ahead = state[STAMP] > now -- clock set back
+    local changed = not (settling and state[LIMITS][1]) and adopt(state, rules[i][2])
+    refill(state, state[LIMITS])
+    if ahead or changed then write(KEYS[2 + i], state) end -- refusals alone would never write it
     all[i] = state
   end
   return all
@@ -33,7 +35,7 @@ end
 -- what is left of its seven counters (units for the first four; requests running for the fifth)}. Of several that
 -- refuse, the one that frees last is named.
 local function reserve(take)
-  local all, living, own_ends = states(), {}, 0
+  local all, living, own_ends = states(false), {}, 0
   local leases = redis.call('HGETALL', KEYS[1])
   for i = 1, #leases, 2 do
     local ends = tonumber(leases[i + 1])
@@ -107,8 +109,8 @@ local function reserve(take)
 end
 
 -- Gives back what was reserved and not used, takes what was used and not reserved, once. Answers {0} when the id is not
--- open, else {1}, followed by {rule, percent, spent, month} for the highest share of a budget that was reached and that
--- nobody has acknowledged yet.
+-- open, else {1}, followed by {rule, percent, spent, month, budget, told} for the highest share of a budget that was
+-- reached and that nobody has acknowledged yet; told: the highest that somebody has.
 local function settle()
   local stored = redis.call('HGET', KEYS[2], id)
   bury(tomb, tomb_ms)
@@ -117,10 +119,12 @@ local function settle()
   local reserved = { 1, record[2], record[3], record[2] + record[3] }
   local counted = {}
   for _, name in ipairs(record[5]) do counted[name] = true end
-  local all = states()
+  local all = states(true)
   for i = 1, count do
     if counted[rules[i][1]] then
       local state, limits = all[i], rules[i][2]
+      local budget = state[LIMITS][MONEY]
+      local known = budget > 0 and state[SEEDED] == incarnation
       for counter = 1, 4 do
         if limits[counter] >= 0 then
           local units = state[STAMP + counter] + (amounts[counter] - reserved[counter]) * MINUTE
@@ -128,16 +132,17 @@ local function settle()
         end
       end
       hold(state, record[1], -1, -reserved[4], -record[4])
+      if known then align_told(state, budget, percents) end
       charge(state, record, id, amounts[4], micro)
-      if limits[MONEY] > 0 and state[SEEDED] == incarnation then
+      if known then
         local reached = 0
         for _, percent in ipairs(percents) do
-          if percent > state[TOLD] and state[SPENT_MONTH] * 100 >= percent * limits[MONEY] then reached = percent end
+          if percent > state[TOLD] and state[SPENT_MONTH] * 100 >= percent * budget then reached = percent end
         end
         if reached > 0 then
           local size = #answer
-          answer[size + 1], answer[size + 2], answer[size + 3], answer[size + 4] =
-            i, reached, state[SPENT_MONTH], state[MONTH]
+          answer[size + 1], answer[size + 2], answer[size + 3] = i, reached, state[SPENT_MONTH]
+          answer[size + 4], answer[size + 5], answer[size + 6] = state[MONTH], budget, state[TOLD]
         end
       end
       write(KEYS[2 + i], state)

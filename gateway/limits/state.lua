@@ -37,9 +37,10 @@ local CONCURRENCY, DAILY, MONEY = 5, 6, 7
 -- A rule's state. Four counters of what is used follow STAMP. HOLDERS: flat list of {epoch, running, day tokens, micro},
 -- one group for each epoch that has something open. IDS: while money is counted anew, a set of the reservations that
 -- count here and are therefore left out of the ledger's sum. SEEDED: the incarnation in which it was counted. DAYS: flat
--- list of {day, tokens spent} of the other days that were today, the one that was so last at the end.
+-- list of {day, tokens spent} of the other days that were today, the one that was so last at the end. LIMITS: of the
+-- newest reserve; empty: not known. TOLD: the percentage of a budget that was reported last, and TOLD_OF which budget's.
 local STAMP, TODAY, SPENT_TODAY, MONTH, SPENT_MONTH, SEEDED, ROUND, TOLD, HOLDERS, IDS = 1, 6, 7, 8, 9, 10, 11, 12, 13, 14
-local DAYS = 15
+local DAYS, LIMITS, TOLD_OF = 15, 16, 17
 
 local function divide_up(dividend, divisor)
   local rest = math.fmod(dividend, divisor) -- '%' would divide first and round
@@ -73,9 +74,10 @@ local today = math.floor(now / DAY)
 local month = month_of(today)
 
 local function read(stored)
-  if not stored then return { now, 0, 0, 0, 0, today, 0, month, 0, '', '', 0, {}, {}, {} } end
+  if not stored then return { now, 0, 0, 0, 0, today, 0, month, 0, '', '', 0, {}, {}, {}, {}, -1 } end
   local state = cmsgpack.unpack(stored)
-  state[DAYS] = state[DAYS] or {} -- written before there was such a list
+  -- written before there were such fields
+  state[DAYS], state[LIMITS], state[TOLD_OF] = state[DAYS] or {}, state[LIMITS] or {}, state[TOLD_OF] or -1
   return state
 end
 
@@ -106,6 +108,34 @@ local function turn_pages(state)
     state[MONTH], state[SPENT_MONTH], state[TOLD] = month, 0, 0
     unseed(state)
   end
+end
+
+-- The newest reserve says what the limits are. A bucket that was lowered is empty at most: what was used of the larger
+-- one would keep the smaller one shut for many minutes. Whether they changed.
+local function adopt(state, limits)
+  local known, changed = state[LIMITS], false
+  state[LIMITS] = limits
+  if not known[1] then return false end
+  for counter = 1, 4 do
+    if limits[counter] >= 0 and limits[counter] < known[counter] then
+      state[STAMP + counter] = math.min(state[STAMP + counter], limits[counter] * MINUTE)
+    end
+  end
+  for counter = 1, MONEY do changed = changed or limits[counter] ~= known[counter] end
+  return changed
+end
+
+-- Which share of a budget was reported. Of a raised one those shares are reported that are reached from now on; of a
+-- lowered one those, too, that are reached by being lowered.
+local function align_told(state, budget, percents)
+  if budget > state[TOLD_OF] then
+    local passed = 0
+    for _, percent in ipairs(percents) do
+      if state[SPENT_MONTH] * 100 >= percent * budget then passed = percent end
+    end
+    state[TOLD] = math.min(state[TOLD], passed)
+  end
+  state[TOLD_OF] = budget
 end
 
 local function refill(state, limits)

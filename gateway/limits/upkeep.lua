@@ -14,8 +14,8 @@
 --           Adds the ledger's sum: {1}; {2} when the ids or the month changed since; {0} when this count is over.
 -- unseed    KEYS rules …
 --           The money spent is in doubt.
--- told      KEYS rule                            ARGV percent, month
---           The threshold was passed on; it is not reported again this month.
+-- told      KEYS rule                            ARGV percent, month, budget
+--           The threshold was passed on; it is not reported again this month, unless the budget changes.
 -- retire    KEYS epochs, open, rules …, tomb     ARGV id, tomb_ms
 --           Ends a reservation that no gateway has any more. {1}, or {0} when it is not open. What it cost is in the
 --           ledger, if anything: the money of its rules is counted anew.
@@ -112,7 +112,8 @@ if verb == 'seed' then
 end
 
 if verb == 'told' then
-  if state[MONTH] == tonumber(ARGV[3]) and state[TOLD] < tonumber(ARGV[2]) then
+  local same = state[MONTH] == tonumber(ARGV[3]) and state[TOLD_OF] == tonumber(ARGV[4])
+  if same and state[TOLD] < tonumber(ARGV[2]) then
     state[TOLD] = tonumber(ARGV[2])
     write(KEYS[1], state)
   end

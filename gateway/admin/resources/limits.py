@@ -42,7 +42,8 @@ class LimitRules(msgspec.Struct, frozen=True, kw_only=True):
 class Counters(msgspec.Struct, frozen=True, kw_only=True):
     """Where each limited counter of a subject stands now, what runs included.
 
-    money_counted: false while what a budget has spent is being counted; `remaining` is then too high.
+    money_counted: false while what a budget has spent is being counted; `remaining` is then too high and `used` too
+    low.
     """
 
     data: list[CounterSnapshot]

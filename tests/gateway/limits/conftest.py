@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import uuid
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -47,11 +48,12 @@ def own_store() -> Iterator[Store]:
 
 @pytest.fixture
 async def make_limiter() -> AsyncIterator[MakeLimiter]:
-    """Starts limiters and stops them after the test."""
+    """Starts limiters and stops them after the test. Each is another gateway: the next run of one ends what the last
+    one left open."""
     limiters: list[MeasuredLimiter] = []
 
     async def make(url: str, **config: Any) -> MeasuredLimiter:
-        limiter = MeasuredLimiter(url, **config)
+        limiter = MeasuredLimiter(url, **{"instance": uuid.uuid4().hex, **config})
         await limiter.start()
         limiters.append(limiter)
         return limiter

@@ -22,11 +22,13 @@ class StandIn(LocalLimiter):
 
 
 class StoredAccount(Account):
-    """seeded: the incarnation in which its money was counted. told_percent: the threshold reported last this month."""
+    """seeded: the incarnation in which its money was counted. told_percent: the threshold reported last this month,
+    of the budget `told_of`."""
 
     seeded: str = ""
     round: str = ""
     told_percent: int = 0
+    told_of: int = -1
     ids: set[str] = msgspec.field(default_factory=set)
 
 
@@ -54,24 +56,28 @@ class ReferenceLimiter(StandIn):
 
     def settle(  # type: ignore[override]
         self, now_ms: int, plan: Plan, reservation_id: str, requests: int, used: Cost
-    ) -> list[tuple[int, int, int]] | None:
-        """None when it was not open. Else (number of the rule from 1, percent, spent) for each budget of which an
-        unreported share was reached."""
+    ) -> list[tuple[int, ...]] | None:
+        """None when it was not open. Else (number of the rule from 1, percent, spent, budget, told before) for each
+        budget of which an unreported share was reached."""
         held = self._open.get(reservation_id)
         counted = self._rules_of(reservation_id)
+        for rule in plan.rules if held is not None else ():
+            if rule.name in counted:
+                self._align_told(self._kept(now_ms, rule.name), rule.limits[MONEY])
         super().settle(now_ms, plan, reservation_id, requests, used)
         if held is None:
             return None
-        reached = []
+        reached: list[tuple[int, ...]] = []
         for number, rule in enumerate(plan.rules, 1):
             if rule.name not in counted:
                 continue
             account = cast(StoredAccount, self._accounts[rule.name])
             if held.month >= account.month:
                 self._mark(account, reservation_id)
-            percents = self._reached(account, rule.limits[MONEY])
+            percents = self._reached(account, account.limits[MONEY])
             if percents:
-                reached.append((number, max(percents), account.spent_month))
+                spent, budget = account.spent_month, account.limits[MONEY]
+                reached.append((number, max(percents), spent, budget, account.told_percent))
         return reached
 
     def announce(self, now_ms: int, plan: Plan, epoch: str, reservation_id: str, cost: Cost) -> bool:
@@ -115,9 +121,10 @@ class ReferenceLimiter(StandIn):
         """The money spent is in doubt."""
         _unseed(self._kept(now_ms, name))
 
-    def told(self, now_ms: int, name: str, percent: int) -> None:
+    def told(self, now_ms: int, name: str, percent: int, budget: int) -> None:
         """A threshold was passed on."""
-        if self._stored(now_ms, name).told_percent < percent:
+        account = self._stored(now_ms, name)
+        if account.told_of == budget and account.told_percent < percent:
             self._kept(now_ms, name).told_percent = percent
 
     def retire(self, now_ms: int, reservation_id: str) -> bool:
@@ -166,6 +173,15 @@ class ReferenceLimiter(StandIn):
     def _mark(self, account: StoredAccount, reservation_id: str) -> None:
         if not self._is_seeded(account) and account.round:
             account.ids.add(reservation_id)
+
+    def _align_told(self, account: StoredAccount, begun_under: int) -> None:
+        budget = account.limits[MONEY] if account.limits else begun_under
+        if budget <= 0 or not self._is_seeded(account):
+            return
+        if budget > account.told_of:  # raised: what is passed already is not told
+            passed = [each for each in self._percents if account.spent_month * 100 >= each * budget]
+            account.told_percent = min(account.told_percent, max(passed, default=0))
+        account.told_of = budget
 
     def _reached(self, account: StoredAccount, limit: int) -> list[int]:
         if limit <= 0 or not self._is_seeded(account):

@@ -7,7 +7,7 @@ import subprocess
 import time
 from collections.abc import Awaitable, Callable, Collection
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import redis
 from prometheus_client import CollectorRegistry
@@ -163,6 +163,14 @@ def asked(
 
 AnyStore = Store | GivenStore
 MakeLimiter = Callable[..., Awaitable[MeasuredLimiter]]
+
+
+def lapse(client: redis.Redis, organization_id: str, instance: str = "") -> None:
+    """The leases of a gateway's runs end now in this organization, or those of all gateways, as if time had passed."""
+    key = f"slipstream:{{{organization_id}}}:epochs"
+    for epoch in cast("list[bytes]", client.hkeys(key)):
+        if epoch.decode().startswith(instance):
+            client.hset(key, epoch, 0)
 
 
 def left(state: RateState | None, counter: Counter) -> CounterState:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from datetime import UTC, datetime
 
 import msgspec
 import pytest
@@ -10,8 +11,10 @@ import pytest
 from contracts.errors import RequestTooExpensive
 from contracts.generation import Caller, Tier
 from gateway.limits.cost import Cost
+from gateway.limits.counter_snapshot import counters_of
 from gateway.limits.levels import Level, Levels, Limits, Rule
 from gateway.limits.plan import DAY_MS, Counter, plan_of
+from gateway.limits.rate_state import RateState
 from gateway.limits.refusal import BudgetReached, LimitReached, refused
 from gateway.wire.errors import body_of, headers_of, status_of
 from gateway.wire.openai.rate_headers import rate_headers
@@ -173,6 +176,34 @@ def test_a_days_limit_frees_at_midnight_and_is_not_worth_retrying(store: AnyStor
         assert error.code == "rate_limit_exceeded"
         assert timed.reserve(20_001 * DAY_MS - 1, plan, "e", "b", Cost(0, 21)).wait_ms == 1
         assert timed.reserve(20_001 * DAY_MS, plan, "e", "b", Cost(0, 100)).status == 0
+
+
+def test_a_refusal_says_how_far_a_lowered_limit_is_passed(store: AnyStore) -> None:
+    before = Limits(tokens_per_day=100, max_concurrency=9, money_micro_per_month=1_000_000)
+    after = [Limits(tokens_per_day=50), Limits(max_concurrency=2), Limits(money_micro_per_month=250_000)]
+    organization, now_ms = uuid.uuid4().hex, 20_000 * DAY_MS
+    wide = one_rule(before, organization=organization)
+    month = datetime.fromtimestamp(now_ms / 1_000, UTC)
+    with store.client() as client:
+        timed = TimedStore(client)
+        assert timed.begin(now_ms, wide.rules[0].key, "t")
+        assert timed.seed(now_ms, wide.rules[0].key, "t", 0, 0, month.year * 12 + month.month - 1) == 1
+        for number in range(4):
+            assert timed.reserve(now_ms, wide, "e", str(number), Cost(0, 20, 200_000)).status == 0
+        said = []
+        for limits in after:
+            plan, cost = one_rule(limits, organization=organization), Cost(0, 1, 1)
+            decided = timed.reserve(now_ms, plan, "e", "next", cost)
+            said.append(refused(plan, decided, cost, "EUR").message)
+            (counter,) = counters_of(RateState(plan, decided.left, decided.now_ms))
+            assert (counter.remaining, counter.used) == (0, {50: 80, 2: 4, 250_000: 800_000}[counter.limit])
+    assert said == [
+        "Limit of this key reached: 50 tokens per day, and 80 are used or held by requests that run; this request may "
+        "use up to 1. Try again in 1s.",
+        "4 requests of this key are running, its limit is 2. Try again when 3 have ended.",
+        "Budget of this key reached: 0.25 EUR a month (UTC), and 0.8 EUR is spent or held back for requests that run; "
+        "this one may cost up to 0.000001 EUR (prompt and largest possible output). Try again in 1s.",
+    ]
 
 
 def test_levels_are_equal_when_their_rules_are() -> None:

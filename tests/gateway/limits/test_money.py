@@ -15,7 +15,7 @@ from gateway.limits.refusal import BudgetReached, LimitReached
 from gateway.limits.reservations import Reservation
 from gateway.wire.errors import headers_of
 from tests.gateway.limits.ledgers import Platform, die
-from tests.gateway.limits.store import AnyStore, MakeLimiter, Store
+from tests.gateway.limits.store import AnyStore, MakeLimiter, Store, lapse
 from tests.waiting import eventually
 
 
@@ -201,17 +201,11 @@ async def test_a_dead_gateways_rates_and_places_lapse_and_its_money_stays(
     )
     finished, running = [await platform.reserve(dead, levels, 300, tokens=50) for _ in range(2)]
     await die(dead)
-
-    async def reserved() -> Reservation | None:
-        """None while the lease has not ended."""
-        try:
-            return await platform.reserve(alive, levels, 0, tokens=100)
-        except LimitReached as refused:
-            assert refused.limit.counter in ("max_concurrency", "tokens_per_day")
-            return None
-
-    probe = await eventually(reserved)
-    assert probe is not None
+    with pytest.raises(LimitReached):
+        await platform.reserve(alive, levels, 0, tokens=100)
+    with store.client() as client:
+        lapse(client, platform.caller.organization_id, "a")
+    probe = await platform.reserve(alive, levels, 0, tokens=100)
     await alive.settle(probe, Cost())
     assert await platform.left_micro(alive, levels) == 400  # two times 300 are still held
     # its journal knows one of them; the other never ran
@@ -303,6 +297,23 @@ async def test_each_threshold_is_reported_once_a_month_by_whichever_gateway_reac
     await spend(0, 200)
     await eventually(lambda: [each.percent for each in reported] == [50, 80, 100])
     assert {each.organization_id for each in reported} == {platform.caller.organization_id}
+
+
+async def test_a_raised_budget_warns_again_at_any_gateway(store: AnyStore, make_limiter: MakeLimiter) -> None:
+    platform = Platform(make_limiter, store.url)
+    gateways = {name: await platform.gateway(name) for name in "ab"}
+    reported = platform.ledger.crossings
+
+    async def spend(name: str, budget: int, micro: int) -> list[tuple[int, int]]:
+        await platform.finish(name, await platform.reserve(gateways[name], platform.budget(budget), micro), micro)
+        return [(each.percent, each.limit_micro) for each in reported]
+
+    await spend("a", 1_000, 1_000)
+    await eventually(lambda: len(reported) == 3)
+    await spend("b", 2_000, 500)  # half of it was spent when it was raised
+    await spend("a", 2_000, 100)
+    await eventually(lambda: len(reported) == 4)
+    assert await spend("b", 2_000, 100) == [(50, 1_000), (80, 1_000), (100, 1_000), (80, 2_000)]
 
 
 async def test_the_first_refusal_for_money_is_told_and_one_that_running_requests_cause_is_not(

@@ -1,5 +1,5 @@
 """The scripts in a real store against their reference in dictionaries: same calls, same answers, at any time of day,
-with gateways that die, come back and lose their store."""
+with limits that change while requests run, and gateways that die, come back and lose their store."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from contracts.generation import Tier
 from gateway.limits.cost import Cost
 from gateway.limits.levels import Level, Levels, Limits, Rule
-from gateway.limits.plan import DAY_MS, MINUTE_MS, NO_LIMIT, Plan, Status, amounts_of, plan_of
+from gateway.limits.plan import DAY_MS, MINUTE_MS, MONEY, NO_LIMIT, Plan, Status, amounts_of, plan_of
 from tests.examples import examples
 from tests.gateway.limits.reference import ReferenceLimiter
 from tests.gateway.limits.store import AnyStore
@@ -54,6 +54,12 @@ def rules_of(limits: list[Limits]) -> list[Rule]:
     return [Rule(*place, each) for place, each in zip(places, limits, strict=False)]
 
 
+def planned(limits: list[Limits]) -> Plan:
+    plan = plan_of("t", Levels.of("o", rules_of(limits)), Tier.CHAT)
+    assert plan is not None
+    return plan
+
+
 class Comparison(RuleBasedStateMachine):
     client: redis.Redis
 
@@ -62,21 +68,28 @@ class Comparison(RuleBasedStateMachine):
         self.store = TimedStore(self.client)
         self.reference = ReferenceLimiter(LEASE_MS, TOMB_MS, PERCENTS)
         self.now_ms = START_MS
-        self.plans: dict[str, Plan] = {}
+        self.began_under: dict[str, Plan] = {}
         self.tokens = 0
 
     @initialize(limits=st.lists(LIMITS.filter(bool), min_size=1, max_size=4))
     def make_plan(self, limits: list[Limits]) -> None:
         self.client.flushdb()
-        plan = plan_of("t", Levels.of("o", rules_of(limits)), Tier.CHAT)
-        assert plan is not None
-        self.plan = plan
+        self.limits = limits
+        self.plan = planned(limits)
+
+    @rule(which=st.integers(0, 3), limits=LIMITS.filter(bool))
+    def limits_change(self, which: int, limits: Limits) -> None:
+        which %= len(self.limits)
+        self.limits = [*self.limits[:which], limits, *self.limits[which + 1 :]]
+        self.plan = planned(self.limits)
 
     @rule(number=IDS, epoch=st.sampled_from(EPOCHS), cost=COSTS)
     def reserve(self, number: str, epoch: str, cost: Cost) -> None:
         theirs = self.store.reserve(self.now_ms, self.plan, epoch, number, cost)
         ours = self.reference.reserve(self.now_ms, self.plan, epoch, number, cost)
         assert theirs == ours
+        if ours.status is Status.ADMITTED:
+            self.began_under.setdefault(number, self.plan)
         if ours.status is Status.REFUSED and ours.counter <= 4:
             rule, amount = self.plan.rules[ours.rule - 1], amounts_of(1, cost)[ours.counter - 1]
             left = ours.left[7 * (ours.rule - 1) + ours.counter - 1]
@@ -84,9 +97,10 @@ class Comparison(RuleBasedStateMachine):
 
     @rule(number=IDS, used=COSTS, refund=st.booleans())
     def settle(self, number: str, used: Cost, refund: bool) -> None:
+        plan = self.began_under.pop(number, self.plan)
         for _ in range(2):  # the second one is a no-op, on both sides
-            theirs = self.store.settle(self.now_ms, self.plan, number, 0 if refund else 1, used)
-            assert theirs == self.reference.settle(self.now_ms, self.plan, number, 0 if refund else 1, used)
+            theirs = self.store.settle(self.now_ms, plan, number, 0 if refund else 1, used)
+            assert theirs == self.reference.settle(self.now_ms, plan, number, 0 if refund else 1, used)
 
     @rule(epoch=st.sampled_from(EPOCHS))
     def beat(self, epoch: str) -> None:
@@ -125,8 +139,9 @@ class Comparison(RuleBasedStateMachine):
     def told(self, which: int, percent: int) -> None:
         planned = self.plan.rules[which % len(self.plan.rules)]
         month = datetime.fromtimestamp(self.now_ms / 1_000, UTC)
-        self.store.told(self.now_ms, planned.key, percent, month.year * 12 + month.month - 1)
-        self.reference.told(self.now_ms, planned.name, percent)
+        budget = planned.limits[MONEY]
+        self.store.told(self.now_ms, planned.key, percent, month.year * 12 + month.month - 1, budget)
+        self.reference.told(self.now_ms, planned.name, percent, budget)
 
     @rule()
     def store_restarts_with_its_data(self) -> None:

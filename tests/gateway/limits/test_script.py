@@ -110,6 +110,95 @@ def test_a_refund_never_leaves_more_than_a_full_bucket(timed: TimedStore) -> Non
     assert (left[1], left[3]) == (50 * 60_000, 50 * 60_000)
 
 
+def test_a_lowered_rate_frees_within_a_minute_however_much_of_the_larger_one_was_used(timed: TimedStore) -> None:
+    organization = uuid.uuid4().hex
+    wide, narrow = (one_rule(Limits(tokens_per_minute=limit), organization) for limit in (1_000_000, 1_000))
+    timed.reserve(NOW_MS, wide, "e", "running", Cost(0, 900_000))
+    timed.reserve(NOW_MS, wide, "e", "ended", Cost(0, 100_000))
+    timed.settle(NOW_MS, wide, "ended", 1, Cost(0, 100_000))
+    refused = timed.reserve(NOW_MS + 1, narrow, "e", "next", Cost(0, 1_000))
+    assert (refused.status, refused.wait_ms) == (Status.REFUSED, 59_999)
+    timed.settle(NOW_MS + 30_000, wide, "running", 1, Cost(0, 900_000))  # it began under the larger limit
+    assert timed.look(NOW_MS + 30_000, narrow, "e")[3] == 30_000 * 1_000
+    assert timed.reserve(NOW_MS + 60_000, narrow, "e", "next", Cost(0, 1_000)).status is Status.ADMITTED
+
+
+def test_what_is_owed_beyond_a_limit_stays_owed_while_it_is_the_same(timed: TimedStore) -> None:
+    plan = fresh(Limits(tokens_per_minute=600))
+    timed.reserve(NOW_MS, plan, "e", "a", Cost(0, 100))
+    timed.settle(NOW_MS, plan, "a", 1, Cost(0, 1_800))
+    assert timed.reserve(NOW_MS, plan, "e", "b", Cost(0, 600)).wait_ms == 180_000
+
+
+def test_a_raised_rate_is_there_at_once(timed: TimedStore) -> None:
+    organization = uuid.uuid4().hex
+    narrow, wide = (one_rule(Limits(tokens_per_minute=limit), organization) for limit in (1_000, 3_000))
+    timed.reserve(NOW_MS, narrow, "e", "a", Cost(0, 1_000))
+    assert timed.reserve(NOW_MS, wide, "e", "b", Cost(0, 2_000)).status is Status.ADMITTED
+
+
+class Budget:
+    """One whose limit changes; the store's answers to what is spent of it."""
+
+    def __init__(self, timed: TimedStore) -> None:
+        self.timed = timed
+        self.organization = uuid.uuid4().hex
+        self.number = 0
+        moment = datetime.fromtimestamp(NOW_MS / 1_000, UTC)
+        self.month = moment.year * 12 + moment.month - 1
+        self.key = self.plan(1).rules[0].key
+        assert timed.begin(NOW_MS, self.key, "t")
+        assert timed.seed(NOW_MS, self.key, "t", 0, 0, self.month) == 1
+
+    def plan(self, limit: int) -> Plan:
+        return one_rule(Limits(money_micro_per_month=limit), self.organization)
+
+    def began(self, limit: int, micro: int) -> str:
+        self.number += 1
+        decided = self.timed.reserve(NOW_MS, self.plan(limit), "e", str(self.number), Cost(0, 0, micro))
+        assert decided.status is Status.ADMITTED
+        return str(self.number)
+
+    def ended(self, limit: int, number: str, micro: int) -> list[tuple[int, int, int]]:
+        """(percent, budget, percent told before) as reported; it is passed on."""
+        reported = []
+        for _, percent, _, budget, told in (
+            self.timed.settle(NOW_MS, self.plan(limit), number, 1, Cost(0, 0, micro)) or ()
+        ):
+            self.timed.told(NOW_MS, self.key, percent, self.month, budget)
+            reported.append((percent, budget, told))
+        return reported
+
+    def spend(self, limit: int, micro: int) -> list[tuple[int, int, int]]:
+        return self.ended(limit, self.began(limit, micro), micro)
+
+
+def test_a_raised_budget_reports_the_shares_above_what_is_spent(timed: TimedStore) -> None:
+    budget = Budget(timed)
+    assert budget.spend(200, 110) == [(50, 200, 0)]
+    assert budget.spend(200, 90) == [(100, 200, 50)]
+    assert budget.spend(400, 60) == []  # half of 400 was spent before it was the limit
+    assert budget.spend(400, 60) == [(80, 400, 50)]
+    assert budget.spend(400, 79) == []
+    assert budget.spend(10_000, 4_601) == [(50, 10_000, 0)]
+    assert budget.spend(10_000, 1) == []
+
+
+def test_a_lowered_budget_reports_the_shares_that_it_is_now_spent_to(timed: TimedStore) -> None:
+    budget = Budget(timed)
+    assert budget.spend(1_000, 500) == [(50, 1_000, 0)]
+    assert budget.spend(600, 1) == [(80, 600, 50)]
+    assert budget.spend(600, 99) == [(100, 600, 80)]
+
+
+def test_what_began_under_the_smaller_budget_reports_nothing_of_it(timed: TimedStore) -> None:
+    budget = Budget(timed)
+    assert budget.spend(200, 100) == [(50, 200, 0)]
+    running = budget.began(200, 100)
+    budget.began(400, 1)
+    assert budget.ended(200, running, 100) == [(50, 400, 0)]
+
+
 def test_a_day_is_what_it_was_whichever_way_the_clock_comes_back_to_it(timed: TimedStore) -> None:
     midnight_ms = int(datetime(2026, 12, 1, tzinfo=UTC).timestamp() * 1_000)
     plan = fresh(Limits(tokens_per_day=100, money_micro_per_month=100))

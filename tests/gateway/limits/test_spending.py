@@ -96,6 +96,8 @@ async def test_a_threshold_is_recorded_once_and_told_with_it(pool: asyncpg.Pool[
     events = await pool.fetch("SELECT type, data::text FROM gateway.webhook_events")
     assert [row["type"] for row in events] == ["budget.threshold_reached"]
     assert '"spent_micro": 812' in events[0]["data"]
+    await spending.crossed(Crossing(str(organization_id), "project", PROJECT, None, "2026-11", 80, 2_000, 1_600))
+    assert await pool.fetchval("SELECT count(*) FROM gateway.webhook_events") == 2  # of the raised budget
 
     async def fail(connection: object, crossing: Crossing) -> None:
         raise asyncpg.InterfaceError("no outbox")
@@ -104,7 +106,7 @@ async def test_a_threshold_is_recorded_once_and_told_with_it(pool: asyncpg.Pool[
     with pytest.raises(asyncpg.InterfaceError):
         await LedgerSpending(pool, fail).crossed(other)
     recorded = await pool.fetch("SELECT tier FROM gateway.budget_crossings")
-    assert [row["tier"] for row in recorded] == [""]  # nothing is recorded that was not told
+    assert [row["tier"] for row in recorded] == ["", ""]  # nothing is recorded that was not told
 
 
 async def test_a_refusal_is_told_once_for_each_limit_and_does_not_stand_for_a_threshold(

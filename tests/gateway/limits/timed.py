@@ -52,11 +52,11 @@ class TimedStore:
 
     def settle(
         self, now_ms: int, plan: Plan, reservation_id: str, requests: int, used: Cost
-    ) -> list[tuple[int, int, int]] | None:
+    ) -> list[tuple[int, ...]] | None:
         reply = self.run(Calls(self.script("settler"), plan).settle(reservation_id, requests, used), now_ms)
         if reply == [0]:
             return None
-        return [(reply[at], reply[at + 1], reply[at + 2]) for at in range(1, len(reply), 4)]
+        return [(*reply[at : at + 3], *reply[at + 4 : at + 6]) for at in range(1, len(reply), 6)]
 
     def look(self, now_ms: int, plan: Plan, epoch: str) -> tuple[int, ...]:
         return decision(self.run(Calls(self.script(epoch), plan).look(), now_ms)).left
@@ -80,8 +80,8 @@ class TimedStore:
     def unseed(self, now_ms: int, key: str) -> None:
         self._upkeep(now_ms, "unseed", [key])
 
-    def told(self, now_ms: int, key: str, percent: int, month: int) -> None:
-        self._upkeep(now_ms, "told", [key], percent, month)
+    def told(self, now_ms: int, key: str, percent: int, month: int, budget: int) -> None:
+        self._upkeep(now_ms, "told", [key], percent, month, budget)
 
     def retire(self, now_ms: int, plan: Plan, reservation_id: str) -> bool:
         keys = [plan.prefix + "epochs", plan.prefix + "open", *(rule.key for rule in plan.rules)]
