@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import asyncpg
@@ -19,6 +20,9 @@ NEWEST = """
 SELECT version, tier, length, ttft_ms, tpot_ms, itl_max_ms, target
   FROM gateway.slo_objectives WHERE version = (SELECT max(version) FROM gateway.slo_objectives)
 """
+HISTORY = """
+SELECT version, valid_from, tier, length, ttft_ms, tpot_ms, itl_max_ms FROM gateway.slo_objectives ORDER BY version DESC
+"""
 INSERT = """
 INSERT INTO gateway.slo_objectives (version, valid_from, tier, length, ttft_ms, tpot_ms, itl_max_ms, target)
 VALUES ($1, date_trunc('minute', now()) + interval '1 minute', $2, $3, $4, $5, $6, $7)
@@ -32,6 +36,31 @@ async def in_force(connection: asyncpg.Connection[Any]) -> tuple[int, tuple[Obje
     rows = await connection.fetch(NEWEST)
     objectives = [{name: row[name] for name in Objective.__struct_fields__} for row in rows]
     return (rows[0]["version"] if rows else 0), _sorted(msgspec.convert(objectives, list[Objective]))
+
+
+async def promised_since(connection: asyncpg.Connection[Any]) -> dict[tuple[Tier, LengthClass], datetime]:
+    """The minute from which on requests of a class are judged by the figures now in force; only of classes that were
+    judged by others before."""
+    return unchanged_since(await connection.fetch(HISTORY))
+
+
+def unchanged_since(rows: Sequence[Mapping[str, Any]]) -> dict[tuple[Tier, LengthClass], datetime]:
+    """The same from rows of `HISTORY`, the newest version first. A target is no figure: it changes no verdict."""
+    versions: dict[int, tuple[datetime, dict[tuple[str, str], tuple[Any, ...]]]] = {}
+    for row in rows:
+        _, figures = versions.setdefault(row["version"], (row["valid_from"], {}))
+        figures[row["tier"], row["length"]] = (row["ttft_ms"], row["tpot_ms"], row["itl_max_ms"])
+    newest, *older = versions.values() or [(datetime.min, {})]
+    since: dict[tuple[Tier, LengthClass], datetime] = {}
+    for (tier, length), promised in newest[1].items():
+        began = newest[0]
+        for valid_from, figures in older:
+            before = figures.get((tier, length))
+            if before not in (None, promised):
+                since[Tier(tier), LengthClass(length)] = began.astimezone(UTC)
+                break
+            began = began if before is None else valid_from
+    return since
 
 
 async def adopt(connection: asyncpg.Connection[Any], objectives: tuple[Objective, ...]) -> int:

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
-from sqlalchemy import BigInteger, Select, func, select
+from sqlalchemy import BigInteger, ColumnElement, Select, and_, func, or_, select
 from sqlalchemy.sql.expression import literal_column
 
 from contracts.generation import Tier
@@ -25,21 +25,29 @@ _NUMBERS = ("counted", "good", "over_share")
 LAST_RUN = select(func.max(slo_roll_up_runs.c.started_at))
 
 
-def window_counts(end: datetime, **of: object) -> Select[Any]:
+def window_counts(end: datetime, since: Mapping[Class, datetime], **of: object) -> Select[Any]:
     """Rows of tier, length, and `_NUMBERS` for each window before `end`, a whole minute.
 
+    since: a class's requests from before this minute are in no window: they were judged by other figures.
     of: columns of `gateway.slo_minutes` and the value that each has, or None: any.
     """
     wanted = {name: value for name, value in of.items() if value is not None}
     begins = [end - window for window in WINDOWS.values()]
-    rows = totals([*begins, end], {"tier", "length", *wanted}).c
+    changed = {each: at for each, at in since.items() if begins[-1] < at < end}
+    rows = totals([*begins, *changed.values(), end], {"tier", "length", *wanted}).c
+    by_others: list[ColumnElement[bool]] = [
+        and_(rows.tier == tier.value, rows.length == length.value, rows.at < at)
+        for (tier, length), at in since.items()
+        if begins[-1] < at
+    ]
     numbers = [
         func.coalesce(func.sum(rows[name]).filter(rows.at >= begin), literal_column("0")).cast(BigInteger)
         for begin in begins
         for name in _NUMBERS
     ]
     conditions = (rows[name] == value for name, value in wanted.items())
-    return select(rows.tier, rows.length, *numbers).where(*conditions).group_by(rows.tier, rows.length)
+    judged = (~or_(*by_others),) if by_others else ()
+    return select(rows.tier, rows.length, *numbers).where(*conditions, *judged).group_by(rows.tier, rows.length)
 
 
 def counts_of(rows: Iterable[Iterable[Any]]) -> Counts:

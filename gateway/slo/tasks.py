@@ -13,7 +13,7 @@ from celery import Celery
 
 from gateway.db.engine import FAILURES, connect
 from gateway.db.rows import fetch, fetchval
-from gateway.slo.adoption import adopt, in_force
+from gateway.slo.adoption import adopt, in_force, promised_since
 from gateway.slo.metrics import SloMetrics
 from gateway.slo.objectives import SloConfig
 from gateway.slo.rollup import roll_up
@@ -64,7 +64,8 @@ class SloUpkeep:
         try:
             _, objectives = await in_force(connection)  # another worker may have had other settings, and started later
             last_run = await fetchval(connection, LAST_RUN)
-            counts = counts_of(await fetch(connection, window_counts(end_of(last_run))))
+            since = await promised_since(connection)
+            counts = counts_of(await fetch(connection, window_counts(end_of(last_run), since)))
         finally:
             await connection.close()
         self._metrics.tell(standings(objectives, for_deployment(counts)), last_run)

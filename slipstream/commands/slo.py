@@ -99,11 +99,26 @@ def _gathered(deployment: Deployment, organization: str | None, tier: str | None
         report = converted(asked, resource.SloQuery)
         if organization is not None:
             whose = await organization_named(call.connection, organization)
-            page = await resource.get_goodput(call, whose, converted(every, resource.GoodputQuery))
-            return Told(begin, end, await resource.get_slo(call, whose, report), page.data, None)
-        page = await resource.get_goodput_of_all(call, converted(every, resource.DeploymentGoodputQuery))
-        costs = await resource.get_pool_costs(call, converted(period, resource.CostQuery))
-        return Told(begin, end, await resource.get_slo_of_all(call, report), page.data, costs)
+
+            async def goodput(asked: dict[str, object]) -> list[GoodputTotals]:
+                return (await resource.get_goodput(call, whose, converted(asked, resource.GoodputQuery))).data
+
+            found, costs = await resource.get_slo(call, whose, report), None
+        else:
+
+            async def goodput(asked: dict[str, object]) -> list[GoodputTotals]:
+                query = converted(asked, resource.DeploymentGoodputQuery)
+                return (await resource.get_goodput_of_all(call, query)).data
+
+            found = await resource.get_slo_of_all(call, report)
+            costs = await resource.get_pool_costs(call, converted(period, resource.CostQuery))
+        totals = {(each.tier, each.length): each for each in await goodput(every)}
+        for of in found.objectives:
+            if of.promised_since is not None and begin < of.promised_since < end:
+                since_then = {**every, "start": of.promised_since, "tier": of.tier.value, "length": of.length.value}
+                totals.pop((of.tier.value, of.length.value), None)
+                totals.update({(each.tier, each.length): each for each in await goodput(since_then)})
+        return Told(begin, end, found, list(totals.values()), costs)
 
     return administer(deployment, work)
 
@@ -118,6 +133,12 @@ def _print(told: Told) -> None:
             print(
                 f"{each.tier.value} {each.length.value}: the budget burns more than {pair.threshold:g} times too fast, "
                 f"over {pair.long} and still over {pair.short}; `{command('diagnose')}` says why"
+            )
+    for each in told.slo.objectives:
+        if each.promised_since is not None and each.promised_since > told.since:
+            print(
+                f"{each.tier.value} {each.length.value}: counted since {each.promised_since:%Y-%m-%d %H:%M} UTC, when "
+                "these figures were promised; earlier requests were judged by others"
             )
     for of in told.totals:
         if of.over_share:
@@ -156,8 +177,16 @@ def _cells(each: ObjectiveStanding, of: GoodputTotals | None) -> list[str]:
         *kept,
         "0" if of is None else f"{of.failed:,}",
         *("-" if (rate := rates[name]) is None else f"{rate:.1f}" for name in ("1h", "6h", "3d")),
-        "-" if each.budget_left is None else f"{each.budget_left:.0%}",
+        _budget(each),
     ]
+
+
+def _budget(each: ObjectiveStanding) -> str:
+    """What is left of it, or how many times it is spent; of so few requests that none of them may be bad: nothing."""
+    counted = each.windows[-1].counted
+    if each.budget_left is None or counted * (1 - each.target) < 1:
+        return "-"
+    return f"{each.budget_left:.0%}" if each.budget_left >= 0 else f"spent {1 - each.budget_left:.1f} times"
 
 
 def _over_share(of: GoodputTotals, *, of_all: bool) -> str:

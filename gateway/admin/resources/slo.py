@@ -38,7 +38,7 @@ from gateway.admin.pages import page_of
 from gateway.admin.schemas import ModelName, Moment, Page, PageQuery, Query
 from gateway.db.rows import columns_of, fetch, fetchrow, fetchval, record_of
 from gateway.desired import document
-from gateway.slo.adoption import in_force
+from gateway.slo.adoption import in_force, promised_since
 from gateway.slo.budget import LEAST_BAD, BurnPair
 from gateway.slo.cost import MICROSECOND, MINUTE, GoodTokens, PoolCost, Rented, pool_costs, rented
 from gateway.slo.standing import LAST_RUN, Standing, counts_of, end_of, for_deployment, standings, window_counts
@@ -139,6 +139,9 @@ class ObjectiveStanding(Struct, frozen=True, kw_only=True):
     """Promised longest gap between two tokens; null: none."""
     target: float
     """Part of the requests that shall be good."""
+    promised_since: datetime | None
+    """Since when these figures are promised: earlier requests were judged by others, and are in no window. Null: they
+    were always the same."""
     windows: list[SloWindow]
     """The shortest first."""
     budget_left: float | None
@@ -330,13 +333,14 @@ def _minute_of(at: datetime) -> datetime:
 async def _report(call: AdminCall, query: SloQuery, organization_id: UUID | None) -> SloReport:
     """organization_id: None for the deployment."""
     version, objectives = await in_force(call.connection)
+    since = await promised_since(call.connection)
     last_run = await fetchval(call.connection, LAST_RUN)
     if last_run is None:
         counts, until = {}, None
     else:
         until = end_of(last_run.astimezone(UTC))
         of = {"project_id": query.project_id, "model": query.model, "tier": query.tier}
-        statement = window_counts(until, organization_id=organization_id, **of)
+        statement = window_counts(until, since, organization_id=organization_id, **of)
         counts = counts_of(await fetch(call.connection, statement))
         if organization_id is None:
             counts = for_deployment(counts)
@@ -345,11 +349,13 @@ async def _report(call: AdminCall, query: SloQuery, organization_id: UUID | None
         version=version,
         added_up_until=until,
         least_bad=LEAST_BAD,
-        objectives=[_told(each) for each in standings(wanted, counts)],
+        objectives=[
+            _told(each, since.get((each.objective.tier, each.objective.length))) for each in standings(wanted, counts)
+        ],
     )
 
 
-def _told(standing: Standing) -> ObjectiveStanding:
+def _told(standing: Standing, since: datetime | None) -> ObjectiveStanding:
     objective, rates = standing.objective, standing.rates
     return ObjectiveStanding(
         tier=objective.tier,
@@ -358,6 +364,7 @@ def _told(standing: Standing) -> ObjectiveStanding:
         tpot_ms=objective.tpot_ms,
         itl_max_ms=objective.itl_max_ms,
         target=objective.target,
+        promised_since=since,
         windows=[
             SloWindow(
                 window=name,

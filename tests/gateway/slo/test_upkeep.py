@@ -21,6 +21,7 @@ from contracts.objectives import Objective
 from gateway.db.rows import fetch
 from gateway.metering.journal.request_id import mint
 from gateway.metering.ledger import worker_connection
+from gateway.slo.adoption import unchanged_since
 from gateway.slo.budget import PAIRS, WINDOWS, Count
 from gateway.slo.judgement import judge
 from gateway.slo.metrics import SloMetrics
@@ -122,7 +123,7 @@ async def test_a_noisy_organization_cannot_burn_the_budget_and_a_deployment_that
     left_out = registry.get_sample_value("slipstream_slo_over_share_requests", of_chat)
     assert left_out == len(rows) - len(counted)
     last_run = await connection.fetchval("SELECT max(started_at) FROM gateway.slo_roll_up_runs")
-    own = counts_of(await fetch(connection, window_counts(end_of(last_run), organization_id=UUID(int=7))))
+    own = counts_of(await fetch(connection, window_counts(end_of(last_run), {}, organization_id=UUID(int=7))))
     [standing] = standings((CHAT,), own)
     assert standing.budget == Count(300, 0, 300 if over_share else 0), "its own view counts them all, and says which"
     assert standing.burning
@@ -138,9 +139,14 @@ def test_an_objective_that_is_gone_is_told_no_more() -> None:
     assert {sample.labels["tier"] for sample in found} == {"chat"}
 
 
+@pytest.mark.parametrize("since_minutes", [None, 0, 3, 100, 5_000, 50_000])
 @pytest.mark.parametrize(("past_the_hour", "organization_id"), [(0, None), (17, None), (17, UUID(int=3))])
 async def test_windows_equal_a_sum_over_minutes(
-    past_the_hour: int, organization_id: UUID | None, connection: asyncpg.Connection[Any], fresh_postgres_url: str
+    past_the_hour: int,
+    organization_id: UUID | None,
+    since_minutes: int | None,
+    connection: asyncpg.Connection[Any],
+    fresh_postgres_url: str,
 ) -> None:
     choose, end = random.Random(1), datetime.now(UTC).replace(minute=past_the_hour, second=0, microsecond=0)
     edges = [end - window + timedelta(minutes=off) for window in WINDOWS.values() for off in (-1, 0, 1)]
@@ -154,11 +160,74 @@ async def test_windows_equal_a_sum_over_minutes(
     with worker_connection.connect(fresh_postgres_url) as worker:
         redo_minutes(worker, min(edges) - timedelta(days=2), end + timedelta(minutes=1))
         redo_hours(worker, (minute for minute, *_ in minutes))
-    found = counts_of(await fetch(connection, window_counts(end, organization_id=organization_id)))
-    assert set(found) == {(Tier.CHAT, LengthClass.SHORT)}
+    began = end - timedelta(minutes=50_000 if since_minutes is None else since_minutes)
+    since = {} if since_minutes is None else {(Tier.CHAT, LengthClass.SHORT): began}
+    found = counts_of(await fetch(connection, window_counts(end, since, organization_id=organization_id)))
+    assert set(found) == ({(Tier.CHAT, LengthClass.SHORT)} if since_minutes != 0 else set())
     for name, window in WINDOWS.items():
-        within = [numbers for minute, *numbers in minutes if end - window <= minute < end]
-        counted, good, over_share = (sum(column) for column in zip(*within, strict=True))
+        within = [numbers for minute, *numbers in minutes if max(end - window, began) <= minute < end]
+        counted, good, over_share = (sum(column) for column in zip(*within, strict=True)) if within else (0, 0, 0)
+        if since_minutes == 0:
+            assert within == []
+            continue
         assert found[Tier.CHAT, LengthClass.SHORT][name] == Count(counted, good, over_share), name
         left = Count(counted - over_share, good, over_share)
         assert for_deployment(found)[Tier.CHAT, LengthClass.SHORT][name] == left, name
+
+
+DAY = datetime(2026, 11, 1, tzinfo=UTC)
+
+
+def versions(*each: dict[str, tuple[float, float]]) -> list[dict[str, Any]]:
+    """Rows as the database has them, the newest version first. each: by length a TTFT and a target."""
+    rows = [
+        {
+            "version": number, "valid_from": DAY + timedelta(days=number), "tier": "chat", "length": length,
+            "ttft_ms": ttft_ms, "tpot_ms": None, "itl_max_ms": None, "target": target,
+        }
+        for number, classes in enumerate(each, 1)
+        for length, (ttft_ms, target) in classes.items()
+    ]  # fmt: skip
+    return sorted(rows, key=lambda row: -row["version"])
+
+
+@pytest.mark.parametrize(
+    ("each", "days"),
+    [
+        ([], None),
+        ([{"short": (700, 0.9)}], None),
+        ([{"short": (700, 0.9)}, {"short": (700, 0.99)}], None),
+        ([{"short": (700, 0.9)}, {"short": (800, 0.9)}], 2),
+        ([{"short": (700, 0.9)}, {"short": (800, 0.9)}, {"short": (800, 0.5)}], 2),
+        ([{"short": (700, 0.9)}, {"short": (800, 0.9)}, {"short": (700, 0.9)}], 3),
+        ([{"short": (700, 0.9)}, {"long": (700, 0.9)}, {"short": (800, 0.9)}], 3),
+        ([{"long": (700, 0.9)}, {"short": (800, 0.9)}], None),
+    ],
+)
+def test_requests_are_told_apart_by_the_figures_that_judged_them(
+    each: list[dict[str, tuple[float, float]]], days: int | None
+) -> None:
+    wanted = {} if days is None else {(Tier.CHAT, LengthClass.SHORT): DAY + timedelta(days=days)}
+    assert unchanged_since(versions(*each)) == wanted
+
+
+async def test_changed_figures_begin_with_a_whole_budget(
+    connection: asyncpg.Connection[Any], fresh_postgres_url: str
+) -> None:
+    registry = CollectorRegistry()
+
+    def told(name: str) -> float:
+        found = registry.get_sample_value(f"slipstream_slo_{name}", {"tier": "chat", "length": "short"})
+        return math.nan if found is None else found
+
+    upkeep = SloUpkeep(fresh_postgres_url, SloConfig((CHAT,)), SloMetrics(registry), trace_retention_days=30)
+    await asyncio.to_thread(upkeep.run)
+    await write(connection, [served(5_000) for _ in range(20)])
+    await asyncio.to_thread(upkeep.run)
+    assert told("budget_left") == pytest.approx(-9)
+    later = msgspec.structs.replace(CHAT, ttft_ms=30_000.0)
+    upkeep = SloUpkeep(
+        fresh_postgres_url, SloConfig((later,)), SloMetrics(registry := CollectorRegistry()), trace_retention_days=30
+    )
+    await asyncio.to_thread(upkeep.run)
+    assert math.isnan(told("budget_left")), "the earlier verdicts are not those of the new figures"
