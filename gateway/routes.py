@@ -17,6 +17,7 @@ from contracts.stream_audit import PATH as STREAM_AUDIT_PATH
 from gateway.auth.bearer import authenticate
 from gateway.auth.key_record import KeyRecord
 from gateway.auth.scopes import Scope
+from gateway.http.client_connection import SCOPE_KEY
 from gateway.services import Services
 
 AnyRequest = Request[Any, Any, State]
@@ -98,7 +99,9 @@ class SystemController(Controller):
 
 
 async def _authenticate(request: AnyRequest, services: Services) -> KeyRecord:
-    return await authenticate(request.headers.get("authorization", "").encode("latin-1"), services.keyring)
+    key = await authenticate(request.headers.get("authorization", "").encode("latin-1"), services.keyring)
+    request.scope[SCOPE_KEY].serve(key.caller.organization_id)  # type: ignore[literal-required]
+    return key
 
 
 def _adapted(models: list[Model], key: KeyRecord) -> list[dict[str, Any]]:
@@ -122,4 +125,5 @@ def _model(model: Model, adapter: Adapter | None = None) -> dict[str, Any]:
         "context_length": model.context_tokens,
         "max_model_len": model.context_tokens,
         "aliases": list(model.aliases),
+        **({"description": model.description} if model.description else {}),
     }

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Sequence
 
 from contracts.desired_state import Model, Pool
 from contracts.generation import Tier
+from slipstream.fetched_model import NAME
 
 LABEL_COLUMNS = 17
 VALUE_COLUMNS = 21
+TEXT_COLUMNS = 96
+BETTER = "A better one: slipstream up --chat-model FOLDER or FILE.gguf, of the Llama family (Llama, Mistral, Qwen)."
 TIER_ORDER = (Tier.CHAT, Tier.AUTOCOMPLETE)
 
 
@@ -23,17 +27,19 @@ def render(
     admin_key: str | None = None,
     console_link: str | None = None,
     make_key: str = "slipstream keys create",
+    lack: str | None = None,
 ) -> str:
-    """The block. key, admin_key: secrets that were just made. key_held: there is a key from an earlier start.
+    """The block. lack: why the chat model that `up` would have fetched is not served. key, admin_key: secrets that were just made. key_held: there is a key from an earlier start.
     console_link: just made, or its path. make_key: the command that makes a key."""
     by_name = {pool.name: pool for pool in pools}
     lines = [f"{'Slipstream is up':<{LABEL_COLUMNS + VALUE_COLUMNS}}{url}      (Ctrl-C stops it)"]
-    lines += [
-        _line(model.tier, model.name, _served(model, by_name[model.pool]))
-        for tier in TIER_ORDER
-        for model in models
-        if model.tier is tier
-    ]
+    for model in (model for tier in TIER_ORDER for model in models if model.tier is tier):
+        lines.append(_line(model.tier, model.name, _served(model, by_name[model.pool])))
+        if model.description and model.tier is Tier.CHAT:
+            lines += _wrapped(model.description)
+            if lack is not None:
+                lines += _wrapped(f"It stands in for {NAME}, which is not served: {lack}. The next `up` tries again.")
+            lines += _wrapped(BETTER)
     if key is not None:
         lines.append(_line("your key", key, 'organization "demo"; shown once, stored hashed'))
     elif key_held:
@@ -49,6 +55,11 @@ def render(
     if attempt:
         lines.append(_line("try", attempt, ""))
     return "\n".join(lines)
+
+
+def _wrapped(text: str) -> list[str]:
+    """What belongs to the line above it."""
+    return [_line("", line, "") for line in textwrap.wrap(text, TEXT_COLUMNS, break_on_hyphens=False)]
 
 
 def _served(model: Model, pool: Pool) -> str:

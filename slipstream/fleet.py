@@ -12,12 +12,18 @@ from contracts.errors import ConfigError
 from contracts.generation import Tier
 from engines.embedded.config import EngineConfig
 from infra.local.config import LocalConfig
-from slipstream import model_folder
+from slipstream import fetched_model, model_folder
 from slipstream.model_folder import ModelFolder
 from slipstream.pool_settings import DRIVER, PoolSettings
 from slipstream.settings import Settings
 from speculative.config import SpeculationConfig
 
+ABOUT = {
+    "slipstream-chat": "3.7 million parameters, made for trials and tests: it knows the few kinds of tasks that it was "
+    "drilled on (facts, lists, sums, JSON, short functions), and answers everything else with nonsense.",
+    "slipstream-code": "5.2 million parameters: Python of a plausible shape at the cursor, rarely of the right meaning.",
+}
+"""The models that come with Slipstream."""
 Method = Literal["off", "ngram", "eagle"]
 """By which drafts are made; `auto` has become one of these."""
 
@@ -52,13 +58,25 @@ def with_models(settings: Settings) -> Settings:
         _require_within(folder, own_limit, "chat" if tier is Tier.CHAT else "code")
         engine = _engine(settings.engine, folder, own_limit, drafts)
         model = Model(
-            name=folder.name, tier=tier, pool=tier, context_tokens=engine.context_tokens, tokenizer=str(folder.path)
+            name=folder.name,
+            tier=tier,
+            pool=tier,
+            context_tokens=engine.context_tokens,
+            description=_about(folder),
+            tokenizer=str(folder.path),
         )
         aliases, fim = (local.chat_aliases, model.fim) if tier is Tier.CHAT else (local.code_aliases, local.fim)
         models.append(msgspec.structs.replace(model, aliases=aliases, fim=fim))
         price = local.price_per_replica_hour
         pools.append(PoolSettings(tier, DRIVER, price_per_replica_hour=price, engine=engine, local_replicas=replicas))
     return msgspec.structs.replace(settings, models=tuple(models), pools=tuple(pools))
+
+
+def _about(folder: ModelFolder) -> str:
+    """What is known of a model that nobody has described; empty for a user's own."""
+    if folder.path.parent == model_folder.SHIPPED:
+        return ABOUT.get(folder.name, "")
+    return fetched_model.ABOUT if folder.name == fetched_model.NAME else ""
 
 
 def pool_drafting(speculation: SpeculationConfig, models: Sequence[Model]) -> SpeculationConfig:

@@ -34,7 +34,7 @@ class ModelFolder(msgspec.Struct, frozen=True):
 
 def read(folder: str | None, shipped: str, setting: str, *, needs_chat_template: bool) -> ModelFolder:
     """The folder or file named by the setting, or the `shipped` one when none is named. Raises ConfigError."""
-    return read_path(Path(folder) if folder is not None else SHIPPED / shipped, setting, needs_chat_template)
+    return read_path(SHIPPED / shipped if folder is None else find(folder), setting, needs_chat_template)
 
 
 def find(name: str) -> Path:

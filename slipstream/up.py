@@ -17,9 +17,8 @@ from pathlib import Path
 import msgspec
 
 from contracts.errors import ConfigError
-from contracts.generation import Tier
 from gateway.config import GatewayConfig
-from infra.local.child import Child
+from infra.local.child import Child, ChildSpec
 from infra.local.control import ControlServer
 from infra.local.folders import DataFolder
 from infra.local.lock import FolderLock
@@ -30,13 +29,15 @@ from infra.local.spawn import run_once
 from infra.local.supervisor import Supervisor
 from infra.local.valkey import Valkey
 from migrations.revision import is_newest
-from router.config import RouterConfig, SloClass
-from slipstream import banner, engine_probe, local_engines, start_check, toml
+from router.config import RouterConfig
+from slipstream import banner, engine_probe, fetched_model, local_engines, start_check, toml
 from slipstream.database import fleet_warning, ownership_warning
+from slipstream.fetched_model import FetchedModel, NotFetched
 from slipstream.first_key import make_first_key
 from slipstream.hints import command
 from slipstream.metrics_targets import listed, targets_of
 from slipstream.processes import STOP_STAGES, Processes, gateway_name, names_of, public_probe, public_url
+from slipstream.processor_promises import with_promises_of_this_machine
 from slipstream.progress import Progress
 from slipstream.replicas import replicas_of
 from slipstream.settings import Settings, reachable
@@ -44,8 +45,6 @@ from slipstream.worker_config import PROCESSES
 
 READY_WAIT_S = 20.0
 PORT_WAIT_S = 1.0
-CPU_AUTOCOMPLETE_TTFT_S = 30.0
-"""Of a file of some thousand tokens behind another one, on a core."""
 ENGINES_WAIT_S = 5.0
 
 
@@ -65,23 +64,52 @@ async def up(settings: Settings, *, probe: bool = False, quiet: bool = False) ->
     lock.acquire()
     try:
         await _wait_for_port(reachable(settings.gateway.host), settings.gateway.port)
+        settings, model, lack = await _with_chat_model(settings, data, progress)
         for warning in start_check.warnings(settings):
             progress.say(f"warning: {warning}")
-        everything = Up(settings, data, progress)
+        everything = Up(settings, data, progress, model, lack)
         with listed(everything.targets, data.prometheus_targets):
             await everything.run()
     finally:
         lock.release()
 
 
+async def _with_chat_model(
+    settings: Settings, data: DataFolder, progress: Progress
+) -> tuple[Settings, FetchedModel | None, str | None]:
+    """The same settings with a chat model where they name none; the model that was fetched for it; and why it could
+    not be, where another stands in."""
+    local = settings.local
+    if settings.models or local.chat_model is not None or not local.fetch_chat_model:
+        return settings, None, None
+    try:
+        model = await fetched_model.fetched(data.models, progress.say)
+        local = msgspec.structs.replace(local, chat_model=str(model.path))
+        chosen = msgspec.structs.replace(settings, local=local)
+        start_check.check(chosen)
+    except (NotFetched, ConfigError) as error:
+        progress.say(f"warning: the chat model {fetched_model.NAME} is not served: {error}")
+        return settings, None, str(error)
+    return chosen, model, None
+
+
 class Up:
     """One run of one deployment on this machine, under its data folder's lock."""
 
-    def __init__(self, settings: Settings, data: DataFolder, progress: Progress) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        data: DataFolder,
+        progress: Progress,
+        model: FetchedModel | None = None,
+        lack: str | None = None,
+    ) -> None:
+        """model: what is served for chat, kept on the disk as long as this runs. lack: why it is not."""
+        self._model = model
+        self._lack = lack
         ports = Ports(data.ports_file)
         settings, engines = local_engines.planned(settings)
-        router = msgspec.structs.replace(settings.router, slos=slos_of_this_machine(settings))
-        settings = msgspec.structs.replace(settings, router=router)
+        settings = with_promises_of_this_machine(settings)
         self._engines = local_engines.placed(engines, ports)
         self._settings = _effective(local_engines.with_replicas(settings, self._engines), data, ports)
         self.targets = targets_of(self._settings, names_of(self._settings, self._engines), ports)
@@ -129,7 +157,7 @@ class Up:
         try:
             async with asyncio.TaskGroup() as group:
                 for engine in self._engines:
-                    group.create_task(self._child(self._supervisor.add(self._processes.engine(engine))))
+                    group.create_task(self._child(self._supervisor.add(self._kept(self._processes.engine(engine)))))
                 group.create_task(self._child(self._supervisor.add(self._processes.router())))
                 group.create_task(self._databases_then_gateways())
         except BaseExceptionGroup as errors:
@@ -147,6 +175,7 @@ class Up:
             admin_key=key.admin_secret,
             console_link=key.console_link,
             make_key=command("keys create"),
+            lack=self._lack,
         )
 
     async def _warn_of_owner(self) -> None:
@@ -185,7 +214,7 @@ class Up:
         self._warn(await fleet_warning(self._settings, gateway_name(1)))
         numbers = range(1, self._settings.local.gateways + 1)
         workers = (self._processes.worker(queues) for queues in PROCESSES)
-        specs = [*workers, *(self._processes.gateway(number) for number in numbers)]
+        specs = [*workers, *(self._kept(self._processes.gateway(number)) for number in numbers)]
         async with asyncio.TaskGroup() as group:
             for spec in specs:
                 group.create_task(self._child(self._supervisor.add(spec)))
@@ -228,6 +257,12 @@ class Up:
     def _warn(self, warning: str | None) -> None:
         if warning is not None:
             self._progress.say(f"warning: {warning}")
+
+    def _kept(self, spec: ChildSpec) -> ChildSpec:
+        """The same process, started with the model's file where it was."""
+        if self._model is None:
+            return spec
+        return msgspec.structs.replace(spec, before_start=self._model.restoring(spec.before_start))
 
     async def _child(self, child: Child) -> None:
         await self._progress.step(child.spec.name, "ready", child.ready())
@@ -288,22 +323,6 @@ def _effective(settings: Settings, data: DataFolder, ports: Ports) -> Settings:
     audit = msgspec.structs.replace(settings.worker.audit, heads_folder=str(settings.audit_heads.absolute()))
     worker = msgspec.structs.replace(settings.worker, audit=audit)
     return msgspec.structs.replace(settings, local=local, router=router, gateway=gateway, worker=worker)
-
-
-def slos_of_this_machine(settings: Settings) -> tuple[SloClass, ...]:
-    """The objectives that its own engines can be held to. A processor takes seconds for a file that a GPU computes in
-    tens of milliseconds: by the default of autocomplete it would refuse every second file at once.
-
-    settings: with models, and with what is to be started of their pools.
-    """
-    on_processor = {pool.name for pool in settings.pools if pool.engine is not None and pool.engine.device == "cpu"}
-    served_there = any(model.tier is Tier.AUTOCOMPLETE and model.pool in on_processor for model in settings.models)
-    if not served_there or settings.router.slos != RouterConfig().slos:
-        return settings.router.slos
-    return tuple(
-        msgspec.structs.replace(slo, ttft_s=CPU_AUTOCOMPLETE_TTFT_S) if slo.tier is Tier.AUTOCOMPLETE else slo
-        for slo in settings.router.slos
-    )
 
 
 def _absolute(file: str) -> str:

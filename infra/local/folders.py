@@ -34,6 +34,7 @@ class DataFolder:
         self.valkey = self.path / "valkey"
         self.journal = self.path / "journal"
         self.logs = self.path / "logs"
+        self.models = self.path / "models"
         self.prometheus_targets = self.path / "prometheus" / "targets.json"
         self.lock_file = self.path / "supervisor.lock"
         self.ports_file = self.path / "ports.json"

@@ -16,9 +16,14 @@ from slipstream.commands.options import Deployment, deployment_options, kv_budge
 @click.option("--port", "gateway__port", type=int, help="Port to listen on. Default: 8000.")
 @click.option("--gateways", "local__gateways", type=int, help="Gateway processes. Default: 1.")
 @click.option(
-    "--chat-model", "local__chat_model", metavar="FOLDER", help="Hugging Face folder (Llama, Mistral, Qwen) for chat."
+    "--chat-model",
+    "local__chat_model",
+    metavar="PATH",
+    help="Hugging Face folder or GGUF file (Llama, Mistral, Qwen) for chat. Default: SmolLM2-135M-Instruct, fetched once.",
 )
-@click.option("--code-model", "local__code_model", metavar="FOLDER", help="Hugging Face folder for autocomplete.")
+@click.option(
+    "--code-model", "local__code_model", metavar="PATH", help="Hugging Face folder or GGUF file for autocomplete."
+)
 @click.option("--chat-context-tokens", "local__chat_context_tokens", type=int, help="Default: as the model was made.")
 @click.option("--code-context-tokens", "local__code_context_tokens", type=int, help="Default: as the model was made.")
 @kv_budget_option
