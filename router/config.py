@@ -96,8 +96,8 @@ class RouterConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     slos: tuple[SloClass, ...] = SLOS
     """Time to first token by tier and prompt length, shortest prompts first. A request is sent to an engine while its
     objective can be met there, else it waits for its turn; without any, engines are filled to `max_concurrency`.
-    Requests are placed by these, and judged by `slo.objectives`. Where this is not set, `up` sets 30 s for autocomplete
-    on the engines that it starts on processors (`engine.device = "cpu"`)."""
+    Requests are placed by these, and judged by `slo.objectives`. Where this is not set, `up` promises what a
+    processor keeps for tiers that it serves on processors (`engine.device = "cpu"`): 5 s for short chats, 30 s else."""
     shed_objective: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.005
     """Part of the requests that may be refused for lack of room, shown beside the measured part in the metrics. It is
     for alerts; nothing is decided by it."""

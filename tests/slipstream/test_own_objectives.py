@@ -2,26 +2,60 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from contracts.generation import Tier
-from router.config import RouterConfig, SloClass, slo_of
+from contracts.length_class import LengthClass
+from contracts.objectives import OBJECTIVES, Objective
+from gateway.slo.objectives import SloConfig
+from router.config import SLOS, RouterConfig, SloClass, slo_of
 from slipstream.fleet import with_models
+from slipstream.processor_promises import (
+    LONGER_S,
+    PROCESSOR_OBJECTIVES,
+    SHORT_S,
+    with_promises_of_this_machine,
+)
 from slipstream.settings import Settings
-from slipstream.up import CPU_AUTOCOMPLETE_TTFT_S, slos_of_this_machine
 
 
-def test_a_processor_is_given_the_time_that_it_needs_for_a_file_and_chat_keeps_its_own() -> None:
-    slos = slos_of_this_machine(with_models(Settings()))
-    autocomplete = slo_of(slos, Tier.AUTOCOMPLETE, 6_000)
-    assert autocomplete is not None
-    assert autocomplete.ttft_s == CPU_AUTOCOMPLETE_TTFT_S
-    assert [slo for slo in slos if slo.tier is Tier.CHAT] == [s for s in RouterConfig().slos if s.tier is Tier.CHAT]
+def promised(**changes: Any) -> Settings:
+    return with_promises_of_this_machine(with_models(msgspec.structs.replace(Settings(), **changes)))
 
 
-def test_what_an_operator_sets_and_a_gpu_keep_theirs() -> None:
+def test_a_processor_is_promised_the_time_that_it_needs() -> None:
+    settings = promised()
+    for tier, prompt_tokens, ttft_s in (
+        (Tier.AUTOCOMPLETE, 6_000, LONGER_S),
+        (Tier.CHAT, 100, SHORT_S),
+        (Tier.CHAT, 6_000, LONGER_S),
+        (Tier.CHAT, 200_000, LONGER_S),
+    ):
+        slo = slo_of(settings.router.slos, tier, prompt_tokens)
+        assert slo is not None
+        assert slo.ttft_s == ttft_s
+    assert set(settings.slo.objectives) == set(PROCESSOR_OBJECTIVES)
+    settings.slo.check()
+
+
+def test_the_router_refuses_none_that_would_keep_its_objective() -> None:
+    settings = promised()
+    tokens = {LengthClass.SHORT: 4_095, LengthClass.MEDIUM: 16_383, LengthClass.LONG: 100_000}
+    for objective in settings.slo.objectives:
+        slo = slo_of(settings.router.slos, objective.tier, tokens[objective.length])
+        assert slo is not None
+        assert slo.ttft_s * 1e3 >= objective.ttft_ms
+
+
+def test_settings_of_an_operator_stay() -> None:
     mine = (SloClass(Tier.AUTOCOMPLETE, 1 << 31, 0.5),)
-    asked = msgspec.structs.replace(Settings(), router=RouterConfig(slos=mine))
-    assert slos_of_this_machine(with_models(asked)) == mine
-    gpu = msgspec.structs.replace(Settings(), engine=msgspec.structs.replace(Settings().engine, device="cuda"))
-    assert slos_of_this_machine(with_models(gpu)) == RouterConfig().slos
+    my_objectives = (Objective(Tier.CHAT, LengthClass.SHORT, 300.0),)
+    settings = promised(router=RouterConfig(slos=mine), slo=SloConfig(my_objectives))
+    assert (settings.router.slos, settings.slo.objectives) == (mine, my_objectives)
+
+
+def test_a_gpu_keeps_the_defaults() -> None:
+    settings = promised(engine=msgspec.structs.replace(Settings().engine, device="cuda"))
+    assert (settings.router.slos, settings.slo.objectives) == (SLOS, OBJECTIVES)

@@ -1,0 +1,62 @@
+"""Promises that a processor keeps, for tiers that `up` serves with engines of its own on processors.
+
+The defaults are promises for GPUs. By them a laptop shows every objective as missed, and its router refuses a second
+file at once.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol, TypeVar
+
+import msgspec
+
+from contracts.generation import Tier
+from contracts.length_class import MEDIUM_TOKENS, LengthClass
+from contracts.objectives import OBJECTIVES, Objective
+from router.config import SLOS, SloClass
+from slipstream.settings import Settings
+
+SHORT_S, LONGER_S, TOKEN_S, TARGET = 5.0, 30.0, 0.25, 0.95
+"""First token of a short prompt and of a longer one, each further token, and the part of the requests that keep them:
+with room, for a processor computes a file of some thousand tokens in seconds."""
+PROCESSOR_OBJECTIVES = tuple(
+    Objective(tier, length, ttft_s * 1e3, TOKEN_S * 1e3, target=TARGET)
+    for tier in (Tier.CHAT, Tier.AUTOCOMPLETE)
+    for length, ttft_s in ((LengthClass.SHORT, SHORT_S), (LengthClass.MEDIUM, LONGER_S), (LengthClass.LONG, LONGER_S))
+)
+PROCESSOR_SLOS = (
+    SloClass(Tier.AUTOCOMPLETE, 1 << 31, LONGER_S, TOKEN_S),
+    SloClass(Tier.CHAT, MEDIUM_TOKENS - 1, SHORT_S, TOKEN_S),
+    SloClass(Tier.CHAT, 1 << 31, LONGER_S, TOKEN_S),
+)
+
+
+class _OfTier(Protocol):
+    @property
+    def tier(self) -> Tier: ...
+
+
+PromiseT = TypeVar("PromiseT", bound=_OfTier)
+
+
+def with_promises_of_this_machine(settings: Settings) -> Settings:
+    """The settings with what processors keep in place of each default; what an operator set stays.
+
+    settings: with models, and with the engines to be started of their pools.
+    """
+    on_processors = {pool.name for pool in settings.pools if pool.engine is not None and pool.engine.device == "cpu"}
+    tiers = {model.tier for model in settings.models if model.pool in on_processors}
+    router, slo = settings.router, settings.slo
+    if router.slos == SLOS:
+        router = msgspec.structs.replace(router, slos=_of(tiers, PROCESSOR_SLOS, SLOS))
+    if slo.objectives == OBJECTIVES:
+        slo = msgspec.structs.replace(slo, objectives=_of(tiers, PROCESSOR_OBJECTIVES, OBJECTIVES))
+    return msgspec.structs.replace(settings, router=router, slo=slo)
+
+
+def _of(tiers: set[Tier], on_processors: tuple[PromiseT, ...], else_: tuple[PromiseT, ...]) -> tuple[PromiseT, ...]:
+    """Those of a tier on processors where it is served there."""
+    return (
+        *(each for each in on_processors if each.tier in tiers),
+        *(each for each in else_ if each.tier not in tiers),
+    )
