@@ -51,7 +51,7 @@ class ResponseWriter:
 
     def start_stream(self) -> None:
         """Begin an event stream, unless it has begun; its headers leave with the next events."""
-        if not self.started:
+        if not self._connection.started:
             self._streaming = True
             self._start(200, self._format.stream_headers)
 

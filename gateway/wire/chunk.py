@@ -23,6 +23,8 @@ TEXTS = ("reasoning_content", "content", "refusal")
 ABORT = "abort"
 """The finish_reason of what was stopped before its end: by us, who have ended the answer by then, or by the engine
 itself, which has then failed."""
+BROKEN_OFF = frozenset({ABORT, "error"})
+"""Reasons that end no answer."""
 
 
 class _FunctionShape(msgspec.Struct, gc=False):
@@ -32,6 +34,7 @@ class _FunctionShape(msgspec.Struct, gc=False):
 
 class _CallShape(msgspec.Struct, gc=False):
     index: int | None = None
+    id: str | None = None
     function: _FunctionShape | None = None
 
 
@@ -44,6 +47,7 @@ class _ChoiceShape(msgspec.Struct, gc=False):
     text: str | None = None
     delta: _DeltaShape | None = None
     logprobs: dict[str, Any] | None = None
+    finish_reason: str | None = None
 
 
 class _Shape(msgspec.Struct, gc=False):
@@ -84,9 +88,9 @@ def error_in(chunk: dict[str, Any], read: ReadError) -> SlipstreamError | None:
 
 
 def finish_of(choice: dict[str, Any]) -> str | None:
-    """Why a choice has ended; None: it has not, or was aborted, which makes no text complete."""
+    """Why a choice has ended; None: it has not, or was broken off, which makes no text complete."""
     reason: str | None = choice.get("finish_reason")
-    return None if reason == ABORT else reason
+    return None if reason in BROKEN_OFF else reason or None
 
 
 def texts_of(chunk: dict[str, Any]) -> Iterator[tuple[int, str]]:

@@ -11,7 +11,7 @@ from contracts.usage import EngineTiming, Usage
 from engines.drivers.engine_json import decode_engine_json
 from engines.drivers.engine_timing import timing_of
 from engines.drivers.error_bodies import usage_of, with_drafts
-from gateway.wire.chunk import ABORT, has_text
+from gateway.wire.chunk import BROKEN_OFF, has_text
 from gateway.wire.delivered import Delivered
 
 UNREAD_USAGES = 64
@@ -96,8 +96,8 @@ class UsageTracker:
 
     @property
     def aborted(self) -> bool:
-        """A choice was stopped before its end, by us or by the engine itself."""
-        return ABORT in self.finish_reasons.values()
+        """A choice was broken off, by us or by the engine itself."""
+        return not BROKEN_OFF.isdisjoint(self.finish_reasons.values())
 
     @property
     def output_tokens(self) -> dict[int, int]:

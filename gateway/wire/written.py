@@ -12,7 +12,7 @@ import msgspec
 
 from contracts.errors import EngineFailed
 from engines.http.event_splitter import EventSplitter
-from gateway.wire.chunk import ABORT
+from gateway.wire.chunk import BROKEN_OFF
 
 NOTHING_USED = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
 ANSWER_ID = "cmpl-shared"
@@ -57,7 +57,7 @@ class Written:
             self.created = self.created or event.created
             for choice in event.choices:
                 self.text += choice.text or ""
-                if choice.finish_reason == ABORT:
+                if choice.finish_reason in BROKEN_OFF:
                     raise EngineFailed("The engine ended its answer early.")
                 self.finish_reason = self.finish_reason or choice.finish_reason
 

@@ -19,7 +19,7 @@ from contracts.usage import Usage
 from engines.drivers.error_bodies import engine_error
 from engines.http.event_splitter import EventSplitter
 from gateway.wire.chunk import (
-    ABORT,
+    BROKEN_OFF,
     ReadError,
     created_of,
     decoded,
@@ -31,6 +31,7 @@ from gateway.wire.chunk import (
     texts_of,
     with_one_thought,
 )
+from gateway.wire.openai.tool_calls import NO_ARGUMENTS, Calls, told_reason
 from gateway.wire.usage_json import usage_json
 from gateway.wire.usage_tracker import UsageTracker
 
@@ -45,6 +46,37 @@ _IN_PLACE = (
 _THEIR_THOUGHT, _OUR_THOUGHT = b'"reasoning":', b'"reasoning_content":'
 """The member that holds what a model thinks, as vLLM names it and as clients read it."""
 
+
+class _Function(msgspec.Struct, gc=False):
+    name: str | None = None
+    arguments: str | None = None
+
+
+class _Piece(msgspec.Struct, gc=False):
+    index: int | None = None
+    id: str | None = None
+    function: _Function | None = None
+
+
+class _Delta(msgspec.Struct, gc=False):
+    reasoning: str | msgspec.UnsetType | None = msgspec.UNSET
+    tool_calls: list[_Piece] | None = None
+
+
+class _Choice(msgspec.Struct, gc=False):
+    index: int = 0
+    delta: _Delta | None = None
+    finish_reason: str | None = None
+
+
+class _Event(msgspec.Struct, gc=False):
+    """What has to be known of an event that is passed on: for a third of the price of all that it holds, and what is
+    no JSON is found as well."""
+
+    choices: list[_Choice]
+
+
+_decode_event = msgspec.json.Decoder(_Event).decode
 _RUNNING_USAGE = re.compile(rb',"usage":(\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})')
 
 
@@ -58,7 +90,9 @@ class Relay:
     text = None
     """Sent on undecoded."""
     __slots__ = (
+        "_calls",
         "_choices",
+        "_compact",
         "_finished_choices",
         "_id",
         "_ids",
@@ -108,6 +142,10 @@ class Relay:
             self._ids = (b"", self._ids[1] + b',"service_tier":' + msgspec.json.encode(service_tier))
         self._models = (b"", b'"model":' + msgspec.json.encode(model))
         self._choices = choices
+        self._calls: dict[int, Calls] = {}
+        """Of each choice that has made some, or has ended."""
+        self._compact = False
+        """Events may be rewritten in place: their layout is the expected one, and the answer goes on."""
         self._finished_choices: set[int] = set()
         self._include_usage = include_usage
         self._running_usage = running_usage
@@ -177,8 +215,7 @@ class Relay:
         if self.satisfied:
             self._usage.chunk(decoded(payload))
             return b""
-        # with several choices usage must be kept by choice, and engines may give each an id of its own
-        if payload.find(b'"choices":[{') < 0 or not self.events or self._choices > 1:
+        if not self._compact:
             return self._unusual(payload)
         rewritten = self._rewrite(payload)
         if rewritten is None:
@@ -189,21 +226,28 @@ class Relay:
             self.characters += sum(len(text) for index, text in texts_in(payload) if index == 0)
         if not self.text_seen:
             self.text_seen = has_text(decoded(payload))
-        return b"data: " + rewritten + b"\n\n"
+        return b"".join((b"data: ", rewritten, b"\n\n"))
 
     def _rewrite(self, payload: bytes) -> bytes | None:
-        """In place: our id, our model, no running usage. None when the layout is not the expected one or a choice
-        finishes."""
+        """In place: our id, our model, no running usage. None when the layout is not the expected one, the choice
+        finishes, or decoding will say what is wrong."""
+        try:
+            choices = _decode_event(payload).choices
+            if not payload.isascii():
+                payload.decode()
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return None
         if (
-            self.finished
+            len(choices) != 1
+            or choices[0].finish_reason is not None
+            or choices[0].index
             or not payload.endswith(b"}")
-            or payload.count(b'"finish_reason":null') != payload.count(b'"finish_reason":')
             or (self._service_tier is not None and b'"service_tier":' in payload)
         ):
             return None
-        # find, not `in`: before Python 3.12 that allocates for an exception which it throws away
-        if payload.find(_THEIR_THOUGHT) >= 0:
-            if _OUR_THOUGHT in payload or payload.count(_THEIR_THOUGHT) > 1:
+        delta = choices[0].delta
+        if delta is not None and delta.reasoning is not msgspec.UNSET:
+            if _OUR_THOUGHT in payload or payload.count(_THEIR_THOUGHT) != 1:
                 return None
             payload = payload.replace(_THEIR_THOUGHT, _OUR_THOUGHT)
         self._running = None
@@ -234,7 +278,24 @@ class Relay:
                 replaced = replaced[:start] + instead + replaced[found.end() :]
         elif self._include_usage:
             replaced = replaced[:-1] + b',"usage":null}'
+        if delta is not None and delta.tool_calls and not self._in_order(delta.tool_calls):
+            return None
         return replaced
+
+    def _in_order(self, pieces: list[_Piece]) -> bool:
+        """Take the only piece of a call, if it is numbered as we number it."""
+        piece, calls = pieces[0], self._calls_of(0)
+        function = piece.function or _Function()
+        if len(pieces) > 1 or piece.index != calls.number(piece.index, piece.id, function.name):
+            return False
+        calls.add(piece.index, piece.id, function.name, function.arguments)
+        return True
+
+    def _calls_of(self, index: int) -> Calls:
+        calls = self._calls.get(index)
+        if calls is None:
+            calls = self._calls[index] = Calls()
+        return calls
 
     def _unusual(self, payload: bytes) -> bytes:
         """First, finishing, usage-only, error and oddly written events: decoded."""
@@ -245,22 +306,49 @@ class Relay:
             return b""
         require_asked(chunk, self._choices)
         if not self.events:
-            self._learn(chunk)
+            self._learn(chunk, payload)
         self.events += 1
         self._usage.chunk(chunk)
-        choices = chunk.get("choices") or []
-        self._finished_choices.update(int(one.get("index") or 0) for one in choices if finish_of(one))
+        choices, ended = chunk.get("choices") or [], self._finished_choices
+        if ended:  # behind its end nothing is of a choice
+            choices = chunk["choices"] = [one for one in choices if int(one.get("index") or 0) not in ended]
         self.text_seen = self.text_seen or has_text(chunk)
         if self.characters is not None:
             self.characters += sum(len(text) for index, text in texts_of(chunk) if index == 0)
-        # the usage event: ours is made in `finish`; or an aborted choice's last: the client is told of an error instead
-        if not choices or any(one.get("finish_reason") == ABORT for one in choices):
+        broken_off = False
+        for place, one in enumerate(choices):
+            reason = one.get("finish_reason")
+            broken_off = broken_off or reason in BROKEN_OFF
+            if reason or (one.get("delta") or one).get("tool_calls"):
+                choices[place] = self._in_our_words(one)
+        # the usage event: ours is made in `finish`; or the last of a choice that was broken off: an error follows
+        if not choices or broken_off:
             return b""
         event = self._rewritten(chunk)
         if self.finished:
+            self._compact = False
             self.final.append(event)
             return b""
         return event
+
+    def _in_our_words(self, choice: dict[str, Any]) -> dict[str, Any]:
+        """An event's choice with calls as we number them and, where it ends, a reason that clients know and arguments
+        for every call."""
+        index, delta, reason = int(choice.get("index") or 0), choice.get("delta") or {}, finish_of(choice)
+        calls = self._calls_of(index)
+        told = []
+        for piece in delta.get("tool_calls") or ():
+            function = piece.get("function") or {}
+            number = calls.add(piece.get("index"), piece.get("id"), function.get("name"), function.get("arguments"))
+            told.append({**piece, "index": number})
+        if reason is not None:
+            self._finished_choices.add(index)
+            reason = told_reason(reason, calls=bool(calls.begun))
+            choice = {**choice, "finish_reason": reason}
+            told += [
+                {"index": number, "function": {"arguments": NO_ARGUMENTS}} for number in calls.without_arguments(reason)
+            ]
+        return {**choice, "delta": {**delta, "tool_calls": told}} if told else choice
 
     def _rewritten(self, chunk: dict[str, Any]) -> bytes:
         if self._service_tier is not None:
@@ -268,8 +356,10 @@ class Relay:
         running = self.usage if self._running_usage else None
         return _frame(rewrite_decoded(chunk, self._id, self._model, self._include_usage, running))
 
-    def _learn(self, chunk: dict[str, Any]) -> None:
+    def _learn(self, chunk: dict[str, Any], payload: bytes) -> None:
         """Take over from the first event how this engine writes its id and model."""
+        # with several choices usage must be kept by choice, and engines may give each an id of its own
+        self._compact = self._choices == 1 and b'"choices":[' in payload
         self._object = str(chunk.get("object", self._object))
         self.created = created_of(chunk)
         self._ids = (b'"id":' + msgspec.json.encode(str(chunk.get("id"))), self._ids[1])

@@ -11,7 +11,7 @@ import msgspec
 
 from contracts.errors import EngineFailed
 from gateway.wire.chunk import TEXTS, finish_of, with_one_thought
-from gateway.wire.openai.schema import MAX_CALLS
+from gateway.wire.openai.tool_calls import NO_ARGUMENTS, Calls, told_reason
 
 
 class JsonArray:
@@ -35,17 +35,18 @@ class JsonArray:
 class WholeChoice:
     """Folds a choice's events. Texts are UTF-8 until they are whole: adding to a string copies it."""
 
-    __slots__ = ("_by_index", "_calls", "_chat", "_index", "_logprobs", "_texts", "finish_reason")
+    __slots__ = ("_arguments", "_calls", "_chat", "_index", "_logprobs", "_texts", "finish_reason")
 
     def __init__(self, index: int, *, chat: bool) -> None:
         self._index = index
         self._chat = chat
         self._texts: dict[str, bytearray] = {}
-        self._calls: list[_Call] = []
-        self._by_index: dict[int, _Call] = {}
-        """The call that a piece with this index belongs to."""
+        self._calls = Calls()
+        self._arguments: list[bytearray] = []
+        """Of each call."""
         self._logprobs: dict[str, JsonArray | None] | None = None
         self.finish_reason: str | None = None
+        """In the engine's words."""
 
     @property
     def has_logprobs(self) -> bool:
@@ -63,7 +64,9 @@ class WholeChoice:
         return self._texts.get("content" if self._chat else "text", b"").decode()
 
     def add(self, part: dict[str, Any]) -> None:
-        """An event's entry for this choice."""
+        """An event's entry for this choice. Behind its end nothing is of it."""
+        if self.finish_reason:
+            return
         if self._chat:
             delta = with_one_thought(part.get("delta") or {})
             for name in TEXTS:
@@ -84,8 +87,9 @@ class WholeChoice:
     def json(self) -> dict[str, Any]:
         """The choice as OpenAI's object; long arrays in it are `msgspec.Raw`."""
         texts: dict[str, Any] = {name: text.decode() for name, text in self._texts.items()}
+        reason = self.finish_reason and told_reason(self.finish_reason, calls=bool(self._calls.begun))
         if self._chat:
-            calls = {"tool_calls": [call.json() for call in self._calls]} if self._calls else {}
+            calls = self._made(reason)
             if calls and not texts.get("content"):
                 texts["content"] = None
             content: dict[str, Any] = {"message": {"role": "assistant", "content": None, **texts, **calls}}
@@ -94,7 +98,7 @@ class WholeChoice:
         logprobs = None
         if self._logprobs is not None:
             logprobs = {name: array and array.raw() for name, array in self._logprobs.items()}
-        return {"index": self._index, **content, "logprobs": logprobs, "finish_reason": self.finish_reason}
+        return {"index": self._index, **content, "logprobs": logprobs, "finish_reason": reason}
 
     def _text(self, name: str, more: object) -> None:
         if not isinstance(more, str):
@@ -102,16 +106,23 @@ class WholeChoice:
         self._texts.setdefault(name, bytearray()).extend(more.encode())
 
     def _add_call(self, part: dict[str, Any]) -> None:
-        """A piece of a call. Engines number calls with gaps, or give several the same index: another id, or a second
-        name, begins a call."""
-        index = int(part.get("index") or 0)
-        call = self._by_index.get(index)
-        if call is None or call.ended_by(part):
-            if not 0 <= index < MAX_CALLS or len(self._calls) == MAX_CALLS:  # the engine's word could fill the memory
-                raise EngineFailed("The engine sent more tool calls than an answer may hold.")
-            call = self._by_index[index] = _Call()
-            self._calls.append(call)
-        call.add(part)
+        """A piece of a call."""
+        function = part.get("function") or {}
+        arguments = function.get("arguments") or ""
+        number = self._calls.add(part.get("index"), part.get("id"), function.get("name"), arguments)
+        if number == len(self._arguments):
+            self._arguments.append(bytearray())
+        self._arguments[number] += arguments.encode()
+
+    def _made(self, reason: str | None) -> dict[str, Any]:
+        """The message's `tool_calls`, if there are any."""
+        for number in self._calls.without_arguments(reason):
+            self._arguments[number] += NO_ARGUMENTS.encode()
+        made = [
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments.decode()}}
+            for call, arguments in zip(self._calls.begun, self._arguments, strict=True)
+        ]
+        return {"tool_calls": made} if made else {}
 
     def _add_logprobs(self, more: dict[str, Any]) -> None:
         if self._logprobs is None:
@@ -123,31 +134,3 @@ class WholeChoice:
             if array is None:
                 array = self._logprobs[name] = JsonArray()
             array.extend(items)
-
-
-class _Call:
-    """A tool call whose arguments come in pieces."""
-
-    __slots__ = ("_arguments", "_id", "_name")
-
-    def __init__(self) -> None:
-        self._id = ""
-        self._name = ""
-        self._arguments = bytearray()
-
-    def ended_by(self, part: dict[str, Any]) -> bool:
-        """Whether a piece under this call's index begins another call."""
-        id_, name = part.get("id"), (part.get("function") or {}).get("name")
-        if id_ and self._id:
-            return bool(id_ != self._id)
-        return bool(name and self._name)
-
-    def add(self, part: dict[str, Any]) -> None:
-        function = part.get("function") or {}
-        self._id = part.get("id") or self._id
-        self._name = function.get("name") or self._name
-        self._arguments += (function.get("arguments") or "").encode()
-
-    def json(self) -> dict[str, Any]:
-        function = {"name": self._name, "arguments": self._arguments.decode()}
-        return {"id": self._id, "type": "function", "function": function}

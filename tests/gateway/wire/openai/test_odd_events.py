@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from gateway.wire.openai.collect import Collector
 from gateway.wire.openai.relay import Relay
 from gateway.wire.openai.whole_choice import WholeChoice
 
@@ -26,11 +27,12 @@ def streamed(*events: bytes) -> list[dict[str, Any]]:
     return choices
 
 
-def whole(*deltas: dict[str, Any]) -> dict[str, Any]:
+def whole(*deltas: dict[str, Any], finish_reason: str | None = None) -> dict[str, Any]:
     """The message of a whole answer."""
     choice = WholeChoice(0, chat=True)
     for delta in deltas:
         choice.add({"index": 0, "delta": delta})
+    choice.add({"index": 0, "delta": {}, "finish_reason": finish_reason})
     message: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(choice.json()))["message"]
     return message
 
@@ -92,6 +94,83 @@ def test_calls_are_told_apart_by_id_and_name_and_gaps_are_closed(
 
     found = message["tool_calls"]
     assert [(each["id"], each["function"]["name"], each["function"]["arguments"]) for each in found] == calls
+    role = event({"role": "assistant", "content": None})
+    choices = streamed(role, *(event({"tool_calls": [piece]}) for piece in pieces), event({}, "length"))
+    assert joined(choices) == calls
+    assert joined(streamed(role, event({"tool_calls": pieces}), event({}, "length"))) == calls
+
+
+def joined(choices: list[dict[str, Any]]) -> list[tuple[str, str, str]]:
+    """The calls of a stream, as clients put them together: by their index."""
+    calls: dict[int, list[str]] = {}
+    for choice in choices:
+        for piece in choice["delta"].get("tool_calls") or ():
+            known = calls.setdefault(piece["index"], ["", "", ""])
+            known[0] = known[0] or piece.get("id") or ""
+            known[1] = known[1] or piece["function"].get("name") or ""
+            known[2] += piece["function"].get("arguments") or ""
+    assert list(calls) == list(range(len(calls)))
+    return [(id_, name, arguments) for id_, name, arguments in calls.values()]
+
+
+@pytest.mark.parametrize("written", ["", " "])
+@pytest.mark.parametrize(("reason", "last"), [("tool_calls", "{}"), ("stop", "{}"), ("eos", "{}"), ("length", "")])
+def test_a_call_that_has_ended_without_arguments_has_an_empty_object(reason: str, last: str, written: str) -> None:
+    pieces = [call(0, "a", "f", written), call(1, "b", "g", '{"x":1}'), call(2, "c", "h", written)]
+    wanted = [("a", "f", written + "{}"), ("b", "g", '{"x":1}'), ("c", "h", written + last)]
+    deltas = [{"role": "assistant", "content": None}, *({"tool_calls": [piece]} for piece in pieces)]
+    assert joined(streamed(*map(event, deltas), event({}, reason))) == wanted
+    assert joined(streamed(*map(event, deltas[:-1]), event(deltas[-1], reason))) == wanted
+    found = whole(*deltas, finish_reason=reason)["tool_calls"]
+    assert [(each["id"], each["function"]["name"], each["function"]["arguments"]) for each in found] == wanted
+
+
+@pytest.mark.parametrize(
+    ("reason", "with_calls", "without"),
+    [
+        ("stop", "tool_calls", "stop"),
+        ("tool_calls", "tool_calls", "stop"),
+        ("function_call", "tool_calls", "stop"),
+        ("eos_token", "tool_calls", "stop"),
+        ("length", "length", "length"),
+        ("model_length", "length", "length"),
+        ("max_tokens", "length", "length"),
+        ("content_filter", "content_filter", "content_filter"),
+    ],
+)
+def test_a_reason_is_one_that_typed_clients_know_and_says_whether_there_are_calls(
+    reason: str, with_calls: str, without: str
+) -> None:
+    text: dict[str, Any] = {"role": "assistant", "content": "a"}
+    made = {"tool_calls": [call(0, "a", "f", "{}")]}
+    for deltas, told in ([text, made], with_calls), ([text], without), ([text, {"tool_calls": []}], without):
+        assert streamed(*map(event, deltas), event({}, reason))[-1]["finish_reason"] == told
+        assert streamed(*map(event, deltas[:-1]), event(deltas[-1], reason))[-1]["finish_reason"] == told
+        choice = WholeChoice(0, chat=True)
+        for delta in deltas:
+            choice.add({"index": 0, "delta": delta})
+        choice.add({"index": 0, "delta": {}, "finish_reason": reason})
+        assert choice.json()["finish_reason"] == told
+
+
+def test_a_choice_ends_once_and_nothing_behind_its_end_is_of_it() -> None:
+    more = [event({}, "tool_calls"), event({"content": "late"}), event({"tool_calls": [call(0, "a", "f")]}, "stop")]
+    choices = streamed(event({"content": "a"}), event({"content": "b"}, "length"), *more)
+    said = [(choice["delta"].get("content"), choice["finish_reason"]) for choice in choices]
+    assert said == [("a", None), ("b", "length")]
+    choice = WholeChoice(0, chat=True)
+    choice.add({"index": 0, "delta": {"content": "a"}, "finish_reason": "length"})
+    choice.add({"index": 0, "delta": {"content": "late"}, "finish_reason": "stop"})
+    ended = choice.json()
+    assert (ended["message"]["content"], ended["finish_reason"]) == ("a", "length")
+
+
+@pytest.mark.parametrize(
+    "transcoder", [Relay("ours", "m", 1, include_usage=False), Collector("ours", "m", 1)], ids=["streamed", "whole"]
+)
+def test_a_choice_that_ends_in_an_error_is_not_complete(transcoder: Relay | Collector) -> None:
+    sent = transcoder.feed(event({"content": "a"}) + event({"content": "b"}, "error"))
+    assert (transcoder.finished, transcoder.complete, b'"b"' in sent) == (False, False, False)
 
 
 def test_content_beside_calls_is_null_where_it_is_empty() -> None:
