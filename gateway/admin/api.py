@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -22,13 +23,16 @@ import msgspec
 from contracts.errors import IdempotencyInFlight, InternalError, InvalidField, InvalidKey, ServiceError, SlipstreamError
 from gateway.admin.call import AdminCall, CounterReader, KnownModels, NoCounterReader
 from gateway.admin.config import AdminConfig
+from gateway.admin.connection_line import OPERATORS, ConnectionLine, KnownPlaces, place_of
 from gateway.admin.events.streams import EventStreams
 from gateway.admin.idempotency import Idempotency
 from gateway.admin.operation import Operation
 from gateway.admin.principal import UNKNOWN_KEY, Principal, authenticate, confirm, signed_in
 from gateway.admin.read_places import ReadPlaces
 from gateway.admin.transaction import recorded
+from gateway.admin.turns import Place
 from gateway.admin.unknown_keys import UnknownKeys
+from gateway.admin.write_rate import WriteRate
 from gateway.auth import keys
 from gateway.db.engine import FAILURES, borrow, close, lazy_pool
 from gateway.evals.startable import NoSlices, SliceCheck
@@ -49,9 +53,9 @@ AWAY = (
 )
 """The database is away, restarting, full, or asks to try again; any other error of it is a defect of ours."""
 
-STATEMENT_SHARE = 0.8
-"""Of the time a request may take, what one statement of an expensive read may: PostgreSQL itself then stops it, while
-one that a request just gave up on would go on."""
+REPORT_SHARE = 0.8
+"""Of the time a request may take, what an expensive read may: it is then told what to narrow. PostgreSQL itself stops a
+statement that takes as long, whoever has given it up."""
 LIMIT_STATEMENTS = "SELECT set_config('statement_timeout', $1, true)"
 
 _log = logging.getLogger(__name__)
@@ -111,9 +115,13 @@ class AdminApi:
         self._console = console or ConsoleConfig()
         self._router = router or NoFleetReader()
         self._unknown = UnknownKeys()
-        self._places = ReadPlaces(config.connections, config.organization_reports)
+        self._reports = ReadPlaces(config.connections, config.organization_reports)
+        self._line = ConnectionLine(config.connections)
         self._pool: asyncpg.Pool[Any] | None = None
-        self.events = EventStreams(config.events, self.connected, self._console.session_idle_s, replicas)
+        self.known = KnownPlaces()
+        """In which line the holder of a key or a session waits for a connection."""
+        self.writes = WriteRate(config.organization_writes_per_second, config.organization_writes_per_day)
+        self.events = EventStreams(config.events, self._asked_by_us, self._console.session_idle_s, replicas)
 
     async def start(self) -> None:
         """Make the pool; it connects on first use."""
@@ -128,8 +136,8 @@ class AdminApi:
         await close(pool, 1.0)
 
     @property
-    def _longest_statement_s(self) -> float:
-        return self._config.timeout_s * STATEMENT_SHARE
+    def _longest_report_s(self) -> float:
+        return self._config.timeout_s * REPORT_SHARE
 
     @property
     def max_body_bytes(self) -> int:
@@ -141,11 +149,11 @@ class AdminApi:
         """What all amounts of the deployment are in."""
         return self._config.currency
 
-    async def admit(self, operation: Operation, secret: str) -> Principal:
+    async def admit(self, operation: Operation, secret: str, network: str = "") -> Principal:
         """Whose key it is: the one time in a request that this is looked up, before a body is waited for.
 
-        Raises AuthError, PermissionDenied among them when the role may not do this. A key that is none costs a
-        connection to the database once.
+        network: where the request comes from. Raises AuthError, PermissionDenied among them when the role may not do
+        this, and RateLimited for one change too many. A key that is none costs a connection to the database once.
         """
         keys.check(secret, keys.ADMIN_PREFIX)
         key_hash = keys.hash_of(secret, self._pepper)
@@ -156,22 +164,29 @@ class AdminApi:
             return await authenticate(connection, key_hash)
 
         try:
-            principal = await self.connected(operation.name, ask)
+            principal = await self.connected(operation.name, ask, self.known.find(key_hash, network))
         except InvalidKey:
             self._unknown.add(key_hash)
             raise
-        principal.require(operation.permission, operator_only=operation.operator_only)
-        return principal
+        return self._admitted(operation, principal, key_hash)
 
-    async def admit_session(self, operation: Operation, token: SessionToken, *, used: bool) -> Principal:
+    async def admit_session(
+        self, operation: Operation, token: SessionToken, network: str = "", *, used: bool
+    ) -> Principal:
         """The same for who is signed in to the console. used: somebody is there, so that the session's idle time begins
-        anew. Raises AuthError."""
+        anew. Raises like `admit`."""
 
         async def ask(connection: asyncpg.Connection[Any]) -> Principal:
             return await signed_in(connection, token.hash, timedelta(seconds=self._console.session_idle_s), used=used)
 
-        principal = await self.connected(operation.name, ask)
+        principal = await self.connected(operation.name, ask, self.known.find(token.hash, network))
+        return self._admitted(operation, principal, token.hash)
+
+    def _admitted(self, operation: Operation, principal: Principal, secret_hash: bytes) -> Principal:
+        self.known.learn(secret_hash, principal)
         principal.require(operation.permission, operator_only=operation.operator_only)
+        if operation.method != "GET":
+            self.writes.take(principal)
         return principal
 
     def call(
@@ -201,47 +216,59 @@ class AdminApi:
         """The answer. Raises SlipstreamError; RateLimited for one expensive read too many, ServiceError while the
         database is away or all connections are in use."""
 
+        until_s = asyncio.get_running_loop().time() + self._longest_report_s if operation.expensive else None
+
         async def answer(connection: asyncpg.Connection[Any]) -> AdminAnswer:
-            return await self._answer(connection, operation, request)
+            return await self._answer(connection, operation, request, until_s)
 
-        with self._places.place(request.principal) if operation.expensive else contextlib.nullcontext():
-            return await self.connected(request.request_id, answer)
+        with self._reports.place(request.principal) if operation.expensive else contextlib.nullcontext():
+            return await self.connected(request.request_id, answer, place_of(request.principal))
 
-    async def connected(self, what: str, work: Callable[[asyncpg.Connection[Any]], Awaitable[ResultT]]) -> ResultT:
-        """`work` on a connection of the pool, within the time a request may take."""
+    async def _asked_by_us(self, what: str, work: Callable[[asyncpg.Connection[Any]], Awaitable[ResultT]]) -> ResultT:
+        return await self.connected(what, work, OPERATORS)
+
+    async def connected(
+        self, what: str, work: Callable[[asyncpg.Connection[Any]], Awaitable[ResultT]], place: Place
+    ) -> ResultT:
+        """`work` on a connection of the pool, within the time a request may take. place: where it waits for its turn.
+
+        Raises what `work` raises, ServiceError while the database is away, and RateLimited for a line of which so many
+        wait that the time passes.
+        """
         if self._pool is None:
             raise ServiceError("This instance is shutting down; try again.", retry_after_s=1)
-        pool, waiting = self._pool, True
-        full = pool.get_size() >= pool.get_max_size() and not pool.get_idle_size()
+        clock = asyncio.get_running_loop().time
+        began_s, turn_s = clock(), math.inf
         failure: SlipstreamError | None = None
         try:
-            async with asyncio.timeout(self._config.timeout_s), borrow(pool) as connection:
-                waiting = False
-                try:
-                    return await work(connection)
-                except SlipstreamError as error:
-                    failure = error  # raised below: `borrow` would throw a healthy connection away
+            async with asyncio.timeout(self._config.timeout_s), self._line.turn(place):
+                turn_s = clock()
+                async with borrow(self._pool) as connection:
+                    try:
+                        return await work(connection)
+                    except SlipstreamError as error:
+                        failure = error  # raised below: `borrow` would throw a healthy connection away
         except AWAY as error:
-            if waiting and full and isinstance(error, TimeoutError):
+            if isinstance(error, TimeoutError) and turn_s - began_s > self._config.timeout_s / 2:
                 _log.warning("admin request %s: no connection came free in time", what)
-                raise ServiceError("The admin API is busy; try again.", retry_after_s=1) from None
+                raise self._line.refusal(place) from None
             _log.warning("admin request %s: the database does not answer: %r", what, error)
             raise ServiceError("The database cannot be reached at the moment; try again.", retry_after_s=1) from None
         raise failure
 
     async def _answer(
-        self, connection: asyncpg.Connection[Any], operation: Operation, request: AdminRequest
+        self, connection: asyncpg.Connection[Any], operation: Operation, request: AdminRequest, until_s: float | None
     ) -> AdminAnswer:
         call = self.call(connection, request.principal, request.request_id, if_match=request.if_match)
         if request.idempotency_key is None or operation.method != "POST":  # others are idempotent as they are
-            return await self._work(operation, call, request.arguments, None)
+            return await self._work(operation, call, request.arguments, None, until_s)
         key = Idempotency.check(request.idempotency_key)
         claim = Idempotency(request.principal.id, key, self._pepper, (operation.method, request.url, request.body))
         kept = await claim.claim(connection)
         if kept is not None:
             return AdminAnswer(kept.status, kept.body, replayed=True)
         try:
-            return await self._work(operation, call, request.arguments, claim)
+            return await self._work(operation, call, request.arguments, claim, until_s)
         except IdempotencyInFlight:
             raise
         except SlipstreamError as error:
@@ -257,13 +284,22 @@ class AdminApi:
             raise
 
     async def _work(
-        self, operation: Operation, call: AdminCall, arguments: dict[str, Any], claim: Idempotency | None
+        self,
+        operation: Operation,
+        call: AdminCall,
+        arguments: dict[str, Any],
+        claim: Idempotency | None,
+        until_s: float | None,
     ) -> AdminAnswer:
-        """The handler, its audit rows and the kept answer: one transaction."""
+        """The handler, its audit rows and the kept answer: one transaction. until_s: by the loop's clock, when an
+        expensive read ends at the latest."""
         try:
-            async with recorded(call, call.principal.actor(call.request_id)):
+            async with (
+                recorded(call, call.principal.actor(call.request_id)),
+                asyncio.timeout_at(until_s),
+            ):
                 if operation.expensive:
-                    await call.connection.execute(LIMIT_STATEMENTS, str(int(self._longest_statement_s * 1e3)))
+                    await call.connection.execute(LIMIT_STATEMENTS, str(int(self._longest_report_s * 1e3)))
                 if operation.body is not None:  # it may have been a minute on its way
                     call.principal = await confirm(call.connection, call.principal)
                     call.principal.require(operation.permission, operator_only=operation.operator_only)
@@ -273,13 +309,12 @@ class AdminApi:
                     await claim.keep(call.connection, operation.status, body)
                 if operation.method != "GET" and not call.changes and not call.dry_run:
                     raise InternalError(f"{operation.name} changed something and told the audit log nothing")
-        except asyncpg.QueryCanceledError:
+        except (asyncpg.QueryCanceledError, TimeoutError):
             if not operation.expensive:
                 raise
             _log.warning("admin request %s: %s took too long", call.request_id, operation.name)
             raise ServiceError(
-                f"This took the database longer than {self._longest_statement_s:g} s; ask for a shorter stretch of "
-                "time, or try again later.",
+                f"This took the database longer than {self._longest_report_s:g} s; {call.to_narrow}.",
                 retry_after_s=60,
             ) from None
         except asyncpg.DataError as error:  # what no check above foresaw; the transaction is rolled back

@@ -77,6 +77,7 @@ class AdminCall:
         self.pepper = pepper
         self.fleet = fleet
         self.webhooks = config.webhooks
+        self.most = config.most
         self.currency = config.currency
         self.counters = counters
         self.slices = slices
@@ -89,6 +90,8 @@ class AdminCall:
         """The handler was asked to change nothing, so the log is told nothing."""
         self.fleet_version: int | None = None
         """Of the fleet that the answer is about."""
+        self.to_narrow = "ask for a shorter stretch of time, or try again later"
+        """What to do about it if what is read now takes too long."""
 
     def audit(
         self,

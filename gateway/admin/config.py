@@ -9,6 +9,8 @@ from msgspec import Meta
 
 from gateway.admin.events.config import EventsConfig
 
+Count = Annotated[int, Meta(ge=1, le=10_000_000)]
+
 
 class WebhooksConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How events are delivered to the URLs that organizations give."""
@@ -37,14 +39,36 @@ class WebhooksConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How long events and the log of their deliveries are kept."""
 
 
+class MostObjects(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What one organization may have of each kind, whoever makes it; one more is refused with 409."""
+
+    projects: Count = 1_000
+    """Those that are enabled."""
+    keys: Count = 10_000
+    """API keys of all its projects, those that are neither revoked nor expired."""
+    members: Count = 1_000
+    service_accounts: Count = 200
+    admin_keys: Count = 1_000
+    """Of all its members and service accounts, those that are neither revoked nor expired."""
+    webhooks: Count = 20
+
+
 class AdminConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The admin API, `/admin/v1`."""
 
-    connections: Annotated[int, Meta(ge=1, le=100)] = 4
-    """Database connections of one gateway for it; inference has others."""
+    connections: Annotated[int, Meta(ge=1, le=100)] = 6
+    """Database connections of one gateway for it; inference has others. One organization uses half of them at most, and
+    the last one is for the operating organization alone."""
     organization_reports: Annotated[int, Meta(ge=1, le=100)] = 2
     """Of these, how many one organization may use at once for reads that add up a stretch of time, such as a diagnosis;
     a further one is refused with 429. Such reads of all organizations but the operating one leave one free."""
+    organization_writes_per_second: Annotated[float, Meta(gt=0, le=10_000)] = 5.0
+    """Changes that one organization may ask of one gateway each second, over time; ten times as many at once. A further
+    one is refused with 429. The operating organization has no such bound."""
+    organization_writes_per_day: Annotated[int, Meta(ge=1, le=1_000_000_000)] = 20_000
+    """The same for a day, which bounds what an organization adds to the audit log, which is never shortened."""
+    most: MostObjects = MostObjects()
+    """Objects that one organization may have."""
     timeout_s: Annotated[float, Meta(gt=0, le=55)] = 10.0
     """Longest time one request may take, waiting for a connection included; after it the answer is 503."""
     max_body_bytes: Annotated[int, Meta(ge=1_024, le=1_048_576)] = 65_536

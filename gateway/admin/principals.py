@@ -13,7 +13,7 @@ from sqlalchemy import ColumnElement, func, select
 
 from contracts.errors import Conflict
 from gateway.admin.call import AdminCall
-from gateway.admin.resource import Resource
+from gateway.admin.resource import Bound, Resource
 from gateway.admin.schemas import Body, Deleted, Name, Page, PageQuery
 from gateway.db.rows import equal, is_set
 from gateway.tenants.roles import PrincipalKind, Role
@@ -63,7 +63,9 @@ class PrincipalResource(Resource[HolderT]):
     def of(cls, kind: PrincipalKind, shown: type[HolderT]) -> PrincipalResource[HolderT]:
         """shown: the struct of this kind."""
         only = principals.c.kind == kind.value
-        return cls(kind.value.replace("_", " "), shown, principals, principals, only=only, kind=kind)
+        noun = kind.value.replace("_", " ")
+        bound = Bound(f"{kind.value}s", f"{noun}s", "remove")
+        return cls(noun, shown, principals, principals, only=only, bound=bound, kind=kind)
 
     async def list_of(
         self, call: AdminCall, organization_id: UUID, query: HolderQuery, narrower: ColumnElement[bool]
@@ -78,6 +80,7 @@ class PrincipalResource(Resource[HolderT]):
         """The new one. Raises PermissionDenied for a role that is more than the caller's."""
         await call.require_organization(organization_id)
         call.require_covers(role)
+        await self.require_room(call, organization_id)
         return await self.create(call, organization_id=organization_id, kind=self.kind.value, **self.values_of(body))
 
     async def change(self, call: AdminCall, principal_id: UUID, changes: PrincipalChanges) -> HolderT:

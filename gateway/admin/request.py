@@ -5,7 +5,6 @@ Litestar's guards, and its request with a body that is refused while it arrives 
 
 from __future__ import annotations
 
-import contextlib
 from datetime import datetime
 from functools import cache
 from typing import Any
@@ -16,14 +15,13 @@ from litestar.connection import ASGIConnection
 from litestar.datastructures import State
 from litestar.handlers import BaseRouteHandler
 
-from contracts.errors import AuthError, InvalidField, InvalidJson, NotFound, PermissionDenied, SessionEnded
+from contracts.errors import InvalidField, InvalidJson, NotFound, SessionEnded
 from gateway.admin.moments import require_utc
 from gateway.admin.operation import Operation, takes_several
 from gateway.admin.principal import NOT_SIGNED_IN, Principal
 from gateway.admin.services import AdminServices
 from gateway.auth.bearer import bearer_secret
 from gateway.http.client_connection import SCOPE_KEY
-from gateway.http.disconnect import ClientGone, ClientWatch
 from gateway.http.path_parameter import noun
 from gateway.http.request_body import whole_body
 from gateway.wire.body_shape import Advice, BodyShape
@@ -72,22 +70,13 @@ def _decoder(kind: type) -> msgspec.json.Decoder[Any]:
 
 
 async def require_permission(connection: AnyConnection, handler: BaseRouteHandler) -> None:
-    """The first guard: whose key it is and whether the role may. Nobody else's body is waited for, or looked at; who
-    has no key is refused at the pace of the network it comes from."""
+    """The first guard: whose key it is and whether the role may. Nobody else's body is waited for, or looked at."""
     operation = handler.opt.get("operation")
     if operation is None:
         return  # the answer to OPTIONS, which names the methods there are
-    state, client = connection.app.state, connection.scope[SCOPE_KEY]  # type: ignore[literal-required]
-    services: AdminServices = state.services
-    try:
-        connection.scope["user"] = await _admitted(connection, operation, services)
-    except PermissionDenied:  # of a good key: a role that may not waits for nobody
-        raise
-    except AuthError:
-        with contextlib.suppress(ClientGone):
-            async with ClientWatch(client):
-                await state.shares.refused(client.network)
-        raise
+    services: AdminServices = connection.app.state.services
+    principal = connection.scope["user"] = await _admitted(connection, operation, services)
+    connection.scope[SCOPE_KEY].serve(str(principal.organization_id))  # type: ignore[literal-required]
 
 
 async def _admitted(connection: AnyConnection, operation: Operation, services: AdminServices) -> Principal:
@@ -100,9 +89,11 @@ async def _admitted(connection: AnyConnection, operation: Operation, services: A
             if token is None:
                 raise SessionEnded(NOT_SIGNED_IN)
             services.browsers.require_intent(visit, token)
-            return await services.admin.admit_session(operation, token, used=not _unattended(connection))
+            used = not _unattended(connection)
+            return await services.admin.admit_session(operation, token, visit.network, used=used)
     secret = bearer_secret(connection.headers.get("authorization", ""), "sk-slip-admin-...")
-    return await services.admin.admit(operation, secret)
+    client = connection.scope[SCOPE_KEY]  # type: ignore[literal-required]
+    return await services.admin.admit(operation, secret, client.network)
 
 
 def _unattended(connection: AnyConnection) -> bool:

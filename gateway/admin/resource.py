@@ -13,6 +13,7 @@ import msgspec
 from msgspec import UNSET
 from sqlalchemy import ColumnElement, FromClause, Select, Table, delete, func, insert, select, true, update
 
+from contracts.errors import Conflict
 from gateway.admin.call import AdminCall
 from gateway.admin.pages import page_of
 from gateway.admin.schemas import Deleted, Page, PageQuery
@@ -31,6 +32,19 @@ ItemT = TypeVar("ItemT", bound=Item)
 
 
 @dataclass(frozen=True)
+class Bound:
+    """How many an organization may have: `call.most` says it under this name."""
+
+    setting: str
+    things: str
+    """As people call several of them."""
+    make_room: str
+    """What to do with one before another is made."""
+    counted: ColumnElement[bool] = field(default_factory=true)
+    """Which rows count."""
+
+
+@dataclass(frozen=True)
 class Resource(Generic[ItemT]):
     """One kind of thing that organizations have. Its struct's fields are the one list of its columns."""
 
@@ -46,6 +60,8 @@ class Resource(Generic[ItemT]):
     """Fields of `shown` that are no columns of the same name."""
     only: ColumnElement[bool] = field(default_factory=true)
     """Which rows of the table."""
+    bound: Bound | None = None
+    """None: how many there are is bounded by nothing here."""
 
     async def find(self, call: AdminCall, item_id: UUID, *, for_update: bool = False) -> ItemT:
         """The one with this id. Raises NotFound, for another organization's too."""
@@ -57,6 +73,18 @@ class Resource(Generic[ItemT]):
         """A page of those that are visible and fulfil all of `narrower`, newest first."""
         statement = self._visible(call).where(*narrower)
         return await page_of(call.connection, self.shown, statement, query, self.table.c.created_at, self.table.c.id)
+
+    async def require_room(self, call: AdminCall, organization_id: UUID) -> None:
+        """Raises Conflict for an organization that has as many as it may. It holds until the end of the transaction."""
+        assert self.bound is not None
+        most: int = getattr(call.most, self.bound.setting)
+        await call.lock_organization(organization_id)
+        own = select(func.count()).select_from(self._joined).where(self._owner == organization_id)
+        if await call.value(own.where(self.only, self.bound.counted)) >= most:
+            raise Conflict(
+                f"An organization has at most {most} {self.bound.things} (gateway.admin.most.{self.bound.setting}); "
+                f"{self.bound.make_room} one first, or ask whoever runs this deployment for more."
+            )
 
     async def create(self, call: AdminCall, **values: Any) -> ItemT:
         """Make one of these values."""
@@ -89,12 +117,18 @@ class Resource(Generic[ItemT]):
         return {name: sorted_unique(value) if isinstance(value, list) else value for name, value in values.items()}
 
     def _visible(self, call: AdminCall) -> Select[Any]:
-        owner = self.owners.c.get("organization_id", self.owners.c.id)
-        joined = self.joined
-        if joined is None:
-            joined = self.table if self.owners is self.table else self.table.join(self.owners)
         columns = columns_of(self.shown, self.table, self.owners, **self.computed)
-        return select(*columns).select_from(joined).where(call.sees(owner), self.only)
+        return select(*columns).select_from(self._joined).where(call.sees(self._owner), self.only)
+
+    @property
+    def _owner(self) -> ColumnElement[Any]:
+        return self.owners.c.get("organization_id", self.owners.c.id)
+
+    @property
+    def _joined(self) -> FromClause:
+        if self.joined is not None:
+            return self.joined
+        return self.table if self.owners is self.table else self.table.join(self.owners)
 
     def _audit(self, call: AdminCall, action: str, item: ItemT, **states: ItemT) -> None:
         organization_id = getattr(item, "organization_id", item.id)

@@ -22,7 +22,8 @@ async def recorded(call: AdminCall, actor: Actor) -> AsyncIterator[None]:
         async with call.connection.transaction():
             yield
             for change in call.changes:
-                await record(call.connection, actor, change)
+                kept = change if call.principal.operator else change.without_long_texts()
+                await record(call.connection, actor, kept)
     except asyncpg.UniqueViolationError as error:
         raise Conflict(_conflict(error)) from None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 from uuid import UUID
 
@@ -15,6 +16,8 @@ INSERT INTO gateway.audit_log (actor_kind, actor_id, actor_name, admin_key_id, r
                                action, subject_kind, subject_id, before, after)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10::jsonb, $11::jsonb)
 """
+LONG_TEXT = 256
+"""Characters; names and addresses have no more."""
 
 
 class Actor(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,6 +51,11 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     before: object = None
     after: object = None
 
+    def without_long_texts(self) -> Change:
+        """The same, with the digest and the length in place of each long text: the log is kept for ever, and a change
+        that is made again and again must not fill it."""
+        return msgspec.structs.replace(self, before=_abridged(self.before), after=_abridged(self.after))
+
 
 async def record(connection: asyncpg.Connection[Any], actor: Actor, change: Change) -> None:
     """Append one row, in the caller's transaction and as its last act: the log's lock is held until it commits."""
@@ -65,6 +73,22 @@ async def record(connection: asyncpg.Connection[Any], actor: Actor, change: Chan
         _json(change.before),
         _json(change.after),
     )
+
+
+def _abridged(state: object) -> object:
+    def abridged(value: Any) -> Any:
+        match value:
+            case str() if len(value) > LONG_TEXT:
+                digest = hashlib.sha256(value.encode("utf-8", "surrogatepass")).hexdigest()
+                return f"({len(value):,} characters, SHA-256 {digest})"
+            case dict():
+                return {name: abridged(each) for name, each in value.items()}
+            case list():
+                return [abridged(each) for each in value]
+            case _:
+                return value
+
+    return None if state is None else abridged(msgspec.to_builtins(state, str_keys=True))
 
 
 def _json(state: object) -> str | None:

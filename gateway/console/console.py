@@ -11,6 +11,7 @@ from litestar.datastructures import Cookie
 
 from contracts.errors import SessionEnded
 from gateway.admin.api import AdminApi
+from gateway.admin.connection_line import stranger
 from gateway.admin.principal import NOT_SIGNED_IN
 from gateway.console.passwords import Passwords
 from gateway.sessions.browsers import Browsers
@@ -73,7 +74,9 @@ class ConsoleCall:
 
     async def work(self, do: Callable[[asyncpg.Connection[Any]], Awaitable[ResultT]]) -> ResultT:
         """On a connection. Raises ServiceError while the database is away."""
-        return await self.console.admin.connected(self.request_id, do)
+        admin, network = self.console.admin, self.visit.network
+        place = stranger(network) if self.token is None else admin.known.find(self.token.hash, network)
+        return await admin.connected(self.request_id, do, place)
 
     def require_session(self) -> SessionToken:
         """The token of whoever is signed in, who means what is asked. Raises SessionEnded, ForeignPage, CsrfRefused."""

@@ -42,6 +42,13 @@ RENEW = "UPDATE gateway.console_sessions SET token_hash = $2 WHERE token_hash = 
 END = "DELETE FROM gateway.console_sessions WHERE token_hash = $1 RETURNING id"
 END_ONE = "DELETE FROM gateway.console_sessions WHERE id = $1 AND account_id = $2 RETURNING id"
 END_ALL = "DELETE FROM gateway.console_sessions WHERE account_id = $1 AND token_hash IS DISTINCT FROM $2 RETURNING id"
+MOST_SESSIONS = 100
+"""Of one account; whoever signs in once more ends the oldest."""
+END_OLDEST = """
+DELETE FROM gateway.console_sessions WHERE id IN
+    (SELECT id FROM gateway.console_sessions WHERE account_id = $1 ORDER BY created_at DESC, id OFFSET $2)
+RETURNING id
+"""
 LIVE = """
 SELECT id, method, network, user_agent, created_at, last_seen_at, expires_at,
        last_seen_at + $2::interval AS idle_expires_at, token_hash = $3 AS current
@@ -136,6 +143,8 @@ async def begin(
     """A new session with a new token, in the caller's transaction; the one that the browser came with ends."""
     if call.token is not None:
         await connection.execute(END, call.token.hash)
+    for row in await connection.fetch(END_OLDEST, account.id, MOST_SESSIONS - 1):
+        ended(admin, account, row["id"])
     token, visit = call.console.browsers.mint(), call.visit
     session_id = await connection.fetchval(
         BEGIN, account.id, token.hash, method.value, visit.network, visit.user_agent, call.console.lifetime
@@ -185,8 +194,11 @@ def ended(admin: AdminCall, account: Account, session_id: UUID | None) -> None:
 
 @contextlib.asynccontextmanager
 async def acting(call: ConsoleCall, connection: asyncpg.Connection[Any], account: Account) -> AsyncIterator[AdminCall]:
-    """A transaction in which the account's member acts, with its rows of the audit log."""
-    admin = call.console.admin.call(connection, account.principal(), call.request_id)
+    """A transaction in which the account's member acts, with its rows of the audit log. Raises RateLimited for a member
+    who does so too often."""
+    principal = account.principal()
+    call.console.admin.writes.take_of_member(principal)
+    admin = call.console.admin.call(connection, principal, call.request_id)
     async with recorded(admin, admin.principal.actor(call.request_id)):
         yield admin
 
@@ -210,6 +222,7 @@ async def show(call: ConsoleCall, account: Account | None) -> ConsoleSession:
         call.forget()
         return ConsoleSession(signed_in=None, methods=methods)
     principal = now.principal()
+    call.console.admin.known.learn(token.hash, principal)
     return ConsoleSession(
         signed_in=SignedIn(
             account=ConsoleAccount(

@@ -7,7 +7,7 @@ from typing import Any
 
 import asyncpg
 
-from contracts.errors import Conflict, PermissionDenied, ServiceError, SignInRefused, TotpRequired
+from contracts.errors import Conflict, PermissionDenied, RateLimited, ServiceError, SignInRefused, TotpRequired
 from gateway.admin.sealed import unseal
 from gateway.console import attempts, second_factor
 from gateway.console.accounts import Account, by_id, of_address
@@ -59,7 +59,7 @@ async def sign_in(call: ConsoleCall, body: SignIn) -> ConsoleSession:
     try:
         account, alone = await _account(call, body)
         await call.work(lambda connection: enter(connection, account, alone=alone))
-    except (Conflict, ServiceError):  # the password is right, of more than one; or nobody looked at it
+    except (Conflict, RateLimited, ServiceError):  # the password is right, of more than one; or nobody looked at it
         await _forgive(call, address, network)
         raise
     except (SignInRefused, TotpRequired):

@@ -14,8 +14,9 @@ from sqlalchemy import exists, select
 
 from contracts.errors import InvalidField, PermissionDenied
 from gateway.admin.call import AdminCall
-from gateway.admin.key_resource import AnyKey, KeyQuery, Rotation, SecretResource, state_of
+from gateway.admin.key_resource import AnyKey, KeyQuery, KeyState, Rotation, SecretResource, state_of
 from gateway.admin.principal import NO_KEY
+from gateway.admin.resource import Bound
 from gateway.admin.schemas import Body, Moment, Name, Page
 from gateway.auth.keys import ADMIN_PREFIX
 from gateway.db.rows import columns_of, equal, fetchrow, record_of
@@ -37,6 +38,7 @@ ADMIN_KEYS = SecretResource(
     admin_keys,
     principals,
     computed={"state": state_of(admin_keys), "principal_kind": principals.c.kind},
+    bound=Bound("admin_keys", "admin keys that are active", "revoke", state_of(admin_keys) == KeyState.ACTIVE.value),
     prefix=ADMIN_PREFIX,
 )
 
@@ -105,6 +107,7 @@ async def create_admin_key(call: AdminCall, organization_id: UUID, body: NewAdmi
             "member's name. For somebody who lost every key, remove the member and add them again.",
             param="principal_id",
         )
+    await ADMIN_KEYS.require_room(call, organization_id)
     key, secret = await ADMIN_KEYS.make(call, **ADMIN_KEYS.values_of(body))
     return AdminKeyWithSecret(key=key, secret=secret)
 

@@ -12,7 +12,8 @@ from sqlalchemy import and_, select
 
 from contracts.errors import InvalidField
 from gateway.admin.call import AdminCall
-from gateway.admin.key_resource import AnyKey, KeyQuery, Rotation, SecretResource, require_future, state_of
+from gateway.admin.key_resource import AnyKey, KeyQuery, KeyState, Rotation, SecretResource, require_future, state_of
+from gateway.admin.resource import Bound
 from gateway.admin.schemas import Body, Moment, Name, Page
 from gateway.auth.keys import PREFIX
 from gateway.auth.scopes import Scope
@@ -32,7 +33,15 @@ class Key(AnyKey, frozen=True, kw_only=True):
     scopes: list[Scope] | None
 
 
-KEYS = SecretResource("key", Key, api_keys, projects, computed={"state": state_of(api_keys)}, prefix=PREFIX)
+KEYS = SecretResource(
+    "key",
+    Key,
+    api_keys,
+    projects,
+    computed={"state": state_of(api_keys)},
+    bound=Bound("keys", "API keys that are active", "revoke", state_of(api_keys) == KeyState.ACTIVE.value),
+    prefix=PREFIX,
+)
 
 
 class KeyWithSecret(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,7 +107,9 @@ async def list_keys(call: AdminCall, project_id: UUID, query: ProjectKeyQuery) -
 
 async def create_key(call: AdminCall, project_id: UUID, body: NewKey) -> KeyWithSecret:
     """Make a key. The answer holds its secret, this once."""
-    await _require_scopes(call, await call.organization_of_project(project_id), body.scopes)
+    organization_id = await call.organization_of_project(project_id)
+    await _require_scopes(call, organization_id, body.scopes)
+    await KEYS.require_room(call, organization_id)
     key, secret = await KEYS.make(call, project_id=project_id, **KEYS.values_of(body))
     return KeyWithSecret(key=key, secret=secret)
 
@@ -111,9 +122,12 @@ async def get_key(call: AdminCall, key_id: UUID) -> Key:
 async def update_key(call: AdminCall, key_id: UUID, body: KeyChanges) -> Key:
     """Rename a key, change its scopes or its end."""
     before = await KEYS.find(call, key_id, for_update=True)
-    await _require_scopes(call, await call.organization_of_key(key_id), body.scopes)
+    organization_id = await call.organization_of_key(key_id)
+    await _require_scopes(call, organization_id, body.scopes)
     if body.expires_at is not UNSET:
         require_future(body.expires_at)
+        if before.state is KeyState.EXPIRED:
+            await KEYS.require_room(call, organization_id)
     return await KEYS.update(call, before, KEYS.values_of(body))
 
 

@@ -11,7 +11,7 @@ from msgspec import UNSET, UnsetType
 from contracts.errors import InvalidField, PermissionDenied
 from contracts.generation import Tier
 from gateway.admin.call import AdminCall
-from gateway.admin.resource import Resource
+from gateway.admin.resource import Bound, Resource
 from gateway.admin.schemas import Body, LongPageQuery, ModelNames, Name, Page, Tiers
 from gateway.db.rows import equal, is_set
 from gateway.db.tables import projects
@@ -56,7 +56,13 @@ class ProjectQuery(LongPageQuery, frozen=True, kw_only=True):
     disabled: bool | None = None
 
 
-PROJECTS = Resource("project", Project, projects, projects)
+PROJECTS = Resource(
+    "project",
+    Project,
+    projects,
+    projects,
+    bound=Bound("projects", "projects that are enabled", "disable", projects.c.disabled_at.is_(None)),
+)
 
 
 async def list_projects(call: AdminCall, organization_id: UUID, query: ProjectQuery) -> Page[Project]:
@@ -71,6 +77,7 @@ async def create_project(call: AdminCall, organization_id: UUID, body: NewProjec
     """Make a project."""
     await call.require_organization(organization_id)
     _require_models(call, body.models)
+    await PROJECTS.require_room(call, organization_id)
     return await PROJECTS.create(call, organization_id=organization_id, **PROJECTS.values_of(body))
 
 
@@ -90,6 +97,8 @@ async def update_project(call: AdminCall, project_id: UUID, body: ProjectChanges
         raise PermissionDenied("Only the organization's own people may let its requests be reviewed.")
     if body.models is not UNSET:
         _require_models(call, body.models)
+    if body.disabled is False and before.disabled_at is not None:
+        await PROJECTS.require_room(call, before.organization_id)
     return await PROJECTS.update(call, before, PROJECTS.values_of(body))
 
 

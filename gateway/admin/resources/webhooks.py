@@ -13,7 +13,7 @@ from sqlalchemy import Select, func, insert, select, text
 from contracts.errors import Conflict
 from gateway.admin.call import AdminCall
 from gateway.admin.key_resource import Rotation
-from gateway.admin.resource import Resource
+from gateway.admin.resource import Bound, Resource
 from gateway.admin.schemas import Body, Deleted, Description, Page, PageQuery
 from gateway.admin.sealed import seal
 from gateway.admin.tables import DeliveryState, webhook_deliveries, webhook_events, webhooks
@@ -21,8 +21,6 @@ from gateway.admin.webhooks.address import check_url
 from gateway.admin.webhooks.delivery import use_of
 from gateway.admin.webhooks.outbox import EventType
 from gateway.admin.webhooks.signature import new_secret
-
-MAX_WEBHOOKS = 20
 
 Url = Annotated[
     str,
@@ -79,7 +77,7 @@ class WebhookTest(msgspec.Struct, frozen=True, kw_only=True):
     event_id: UUID
 
 
-WEBHOOKS = Resource("webhook", Webhook, webhooks, webhooks)
+WEBHOOKS = Resource("webhook", Webhook, webhooks, webhooks, bound=Bound("webhooks", "webhooks", "delete"))
 
 
 async def list_webhooks(call: AdminCall, organization_id: UUID, query: PageQuery) -> Page[Webhook]:
@@ -92,10 +90,7 @@ async def create_webhook(call: AdminCall, organization_id: UUID, body: NewWebhoo
     """Make a webhook. The answer holds its secret, this once."""
     await call.require_organization(organization_id)
     check_url(body.url, allow_private=call.webhooks.allow_private_addresses)
-    await call.lock_organization(organization_id)
-    count = await call.value(select(func.count()).where(webhooks.c.organization_id == organization_id))
-    if count >= MAX_WEBHOOKS:
-        raise Conflict(f"An organization has at most {MAX_WEBHOOKS} webhooks; delete one first.")
+    await WEBHOOKS.require_room(call, organization_id)
     webhook_id, secret = uuid4(), new_secret()
     webhook = await WEBHOOKS.create(
         call,

@@ -60,6 +60,7 @@ async def lone_gateway(
         "SLIPSTREAM_GATEWAY__ROUTER__ADDRESS": f"127.0.0.1:{free_port()}",
         "SLIPSTREAM_GATEWAY__LIMITS__KEY_PREFIX": folder.name,
         "SLIPSTREAM_GATEWAY__TRACE_FLUSH_S": "0.05",
+        "SLIPSTREAM_GATEWAY__ADMIN__ORGANIZATION_WRITES_PER_SECOND": "10000",  # a file's tests share two tenants
         "SLIPSTREAM_MODELS": msgspec.json.encode(MODELS).decode(),
         "SLIPSTREAM_POOLS": msgspec.json.encode(POOLS).decode(),
         **settings,

@@ -32,10 +32,10 @@ class Gateway:
         self.catalog = ModelCatalog()
         self.api = AdminApi(url, people.pepper, config, self.catalog)
 
-    async def ask(self, name: str, client: Client, **path: UUID) -> AdminAnswer:
+    async def ask(self, name: str, client: Client, body: object = None, **path: UUID) -> AdminAnswer:
         operation = BY_NAME[name]
         fields = operation.query.__struct_fields__ if operation.query else ()
-        arguments = {**path, **{IN_QUERY + field: None for field in fields}}
+        arguments = {**path, "data": body, **{IN_QUERY + field: None for field in fields}}
         principal = await self.api.admit(operation, client.secret)
         return await self.api.run(
             operation,
@@ -71,7 +71,8 @@ async def test_a_viewers_reports_leave_connections_for_everybody_else(people: Pe
     ours, theirs = people.organizations["ours"], people.organizations["theirs"]
     viewer, other = await people.as_(Role.VIEWER), await people.as_(Role.VIEWER, "theirs")
     operator = await people.operator()
-    async with gateway(admin_postgres_url, people, AdminConfig()) as asked, locked(admin_postgres_url, "prefix_shares"):
+    four = AdminConfig(connections=4)
+    async with gateway(admin_postgres_url, people, four) as asked, locked(admin_postgres_url, "prefix_shares"):
         reports = [
             asyncio.create_task(asked.ask("list_prefix_shares", viewer, organization_id=ours)) for _ in range(ATTEMPTS)
         ]

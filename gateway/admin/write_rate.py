@@ -1,0 +1,56 @@
+"""How many changes an organization may ask for. Each is a row of a log that nobody may shorten."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from uuid import UUID
+
+from contracts.errors import RateLimited
+from gateway.admin.principal import Principal
+from gateway.limits.rate_buckets import RateBuckets
+
+BURST_S = 10.0
+"""So many seconds' worth at once, after silence: a program such as Terraform makes everything at once, and then
+nothing."""
+DAY_S = 86_400.0
+
+
+class WriteRate:
+    """Buckets of one gateway."""
+
+    def __init__(self, per_second: float, per_day: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._per_second = per_second
+        self._per_day = per_day
+        self._of_second = RateBuckets(per_second, per_second * BURST_S, clock)
+        self._of_day = RateBuckets(per_day / DAY_S, per_day, clock)
+
+    def take(self, principal: Principal) -> None:
+        """One change. Raises RateLimited when there have been too many; that one costs nothing. Operators are not
+        counted."""
+        self._take(principal, principal.organization_id, "Your organization has")
+
+    def take_of_member(self, principal: Principal) -> None:
+        """The same for what members do to their own accounts, signing in among it: each has a rate of their own, and
+        can sign in whatever programs of their organization do."""
+        self._take(principal, principal.id, "You have")
+
+    def _take(self, principal: Principal, name: UUID, who_has: str) -> None:
+        if principal.operator:
+            return
+        wait_s, of_day_s = self._of_second.wait_s(name), self._of_day.wait_s(name)
+        if of_day_s:
+            raise RateLimited(
+                f"{who_has} made {self._per_day} changes within a day, which is all that one gateway takes "
+                f"(gateway.admin.organization_writes_per_day). Try again in {of_day_s:.2g} s, or ask whoever runs this "
+                "deployment for more.",
+                retry_after_s=of_day_s,
+            )
+        if wait_s:
+            raise RateLimited(
+                f"{who_has} made more than {self._per_second:g} changes a second "
+                f"(gateway.admin.organization_writes_per_second). Try again in {wait_s:.2g} s.",
+                retry_after_s=wait_s,
+            )
+        self._of_second.take(name)
+        self._of_day.take(name)
