@@ -1,4 +1,6 @@
-"""How many events a project may report. Pure but for the clock it is given."""
+"""How many events a project may report, and all projects of an organization together: what is metered is in the
+database, this only bounds work.
+"""
 
 from __future__ import annotations
 
@@ -6,34 +8,38 @@ import time
 from collections.abc import Callable
 
 from contracts.errors import RateLimited
+from contracts.generation import Caller
+from gateway.limits.rate_buckets import RateBuckets
 
 BURST_S = 10.0
 """So many seconds' worth at once, after silence."""
-MOST_PROJECTS = 10_000
-"""Remembered; beyond them those that have their whole burst again are forgotten, which changes nothing for them."""
+ORGANIZATION = 2
+"""So many times what one project may report: an organization makes as many projects as it likes."""
 
 
 class EventRate:
-    """A bucket for each project, in one gateway's memory: what is metered is in the database, this only bounds work."""
+    """Buckets of one gateway."""
 
     def __init__(self, events_per_second: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._per_second = events_per_second
-        self._burst = max(1.0, events_per_second * BURST_S)
-        self._clock = clock
-        self._full_at_s: dict[str, float] = {}
-        """When the project's bucket is full again, if nothing comes."""
+        def buckets(per_second: float) -> RateBuckets:
+            return RateBuckets(per_second, per_second * BURST_S, clock)
 
-    def take(self, project_id: str) -> None:
+        self._per_second = events_per_second
+        self._of_project = buckets(events_per_second)
+        self._of_organization = buckets(events_per_second * ORGANIZATION)
+
+    def take(self, caller: Caller) -> None:
         """One event. Raises RateLimited when there have been too many; that event costs nothing."""
-        now_s = self._clock()
-        full_at_s = max(self._full_at_s.get(project_id, now_s), now_s) + 1 / self._per_second
-        wait_s = full_at_s - now_s - self._burst / self._per_second
-        if wait_s > 1e-9:
+        project_s = self._of_project.wait_s(caller.project_id)
+        wait_s = max(project_s, self._of_organization.wait_s(caller.organization_id))
+        if wait_s:
+            who, per_second = f"Project {caller.project_id}", self._per_second
+            if wait_s > project_s:
+                who, per_second = "Your organization", self._per_second * ORGANIZATION
             raise RateLimited(
-                f"Project {project_id} reports more than {self._per_second:g} events a second. Try again in "
-                f"{wait_s:.2g} s, or leave the event out: completions are served without it.",
+                f"{who} reports more than {per_second:g} events a second. Try again in {wait_s:.2g} s, or leave the "
+                "event out: completions are served without it.",
                 retry_after_s=wait_s,
             )
-        if project_id not in self._full_at_s and len(self._full_at_s) >= MOST_PROJECTS:
-            self._full_at_s = {project: at_s for project, at_s in self._full_at_s.items() if at_s > now_s}
-        self._full_at_s[project_id] = full_at_s
+        self._of_project.take(caller.project_id)
+        self._of_organization.take(caller.organization_id)

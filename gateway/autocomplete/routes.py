@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any
 
 import msgspec
@@ -12,7 +11,7 @@ from litestar.datastructures import State
 from litestar.handlers import BaseRouteHandler
 from litestar.params import FromPath
 
-from contracts.errors import AuthError, InvalidField, NotFound
+from contracts.errors import InvalidField, NotFound
 from contracts.generation import Tier
 from gateway.auth.bearer import authenticate
 from gateway.auth.key_record import KeyRecord
@@ -21,7 +20,6 @@ from gateway.autocomplete.event import Event, completed_request, key_of
 from gateway.autocomplete.event_type import EventType
 from gateway.autocomplete.schema import CompletionEvent, TabbyEvent, TabbyEventType, TabbyHealth, TabbyServerSetting
 from gateway.http.client_connection import SCOPE_KEY
-from gateway.http.disconnect import ClientGone, ClientWatch
 from gateway.http.request_body import whole_body
 from gateway.services import Services
 from gateway.wire.decode import decode
@@ -39,16 +37,10 @@ AnyConnection = ASGIConnection[Any, Any, Any, Any]
 
 
 async def require_key(connection: AnyConnection, _: BaseRouteHandler) -> None:
-    """The guard: whose key it is, and whether it is for completions, before the body is looked at. Who has no key is
-    refused at the pace of the network it comes from."""
-    state, client = connection.app.state, connection.scope[SCOPE_KEY]  # type: ignore[literal-required]
-    try:
-        key = await authenticate(authorization_of(dict(connection.scope["headers"])), state.services.keyring)
-    except AuthError:
-        with contextlib.suppress(ClientGone):
-            async with ClientWatch(client):
-                await state.shares.refused(client.network)
-        raise
+    """The guard: whose key it is, and whether it is for completions, before the body is looked at."""
+    services: Services = connection.app.state.services
+    key = await authenticate(authorization_of(dict(connection.scope["headers"])), services.keyring)
+    connection.scope[SCOPE_KEY].serve(key.caller.organization_id)  # type: ignore[literal-required]
     key.require_scope(Scope.COMPLETIONS)
     connection.scope["user"] = key
 
@@ -71,7 +63,7 @@ class CompletionEventsController(Controller):
                 f"There is no completion {completion_id[:100]!r}: send the `id` of an answer, or its x-request-id."
             )
         services.report_window.require(request_id)
-        services.event_rate.take(request.user.caller.project_id)
+        services.event_rate.take(request.user.caller)
         told = decode(_EVENT, await _body(request), CompletionEvent)
         key = key_of(request_id, request.user.caller, told.choice_index, told.view_id, told.type)
         organization_id = request.user.caller.organization_id
@@ -81,7 +73,7 @@ class CompletionEventsController(Controller):
     @post(TABBY_EVENTS_PATH, status_code=200)
     async def report_as_tabby(self, request: KeyedRequest, services: Services) -> Response[bytes]:
         """POST /v1/events."""
-        services.event_rate.take(request.user.caller.project_id)
+        services.event_rate.take(request.user.caller)
         told = decode(_TABBY_EVENT, await _body(request), TabbyEvent)
         request_id = completed_request(told.completion_id)
         if request_id is None:

@@ -1,5 +1,9 @@
 """Keeps what editors report, in batches and a little later: nothing of it is on the way of a token.
 
+Only what joins a completion of its own project is stored, and of each completion a few reports: an id costs nothing to
+invent, and a view of an editor has any name. A completion's trace is written when it has ended, so a report waits
+before it is looked up, and is looked up once more before it is given up.
+
 Best effort, like the traces (gateway/serving/trace.py): while the database is away the oldest reports are dropped and
 counted.
 """
@@ -8,7 +12,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
+from collections import Counter
+from collections.abc import Callable
 from itertools import islice
+from typing import NamedTuple
 
 import asyncpg
 
@@ -20,9 +28,24 @@ from gateway.observability.metrics import GatewayMetrics
 logger = logging.getLogger(__name__)
 
 MAX_WAITING = 20_000
+MOST_OF_COMPLETION = 100
+"""Rows of one completion. An editor's own are a few for each choice and view."""
 BATCH = 1_000
+FIRST_LOOK_S, LAST_LOOK_S = 2.0, 10.0
+"""So long after a report its completion is looked up. Traces are written every `gateway.trace_flush_s`."""
 WRITE_TIMEOUT_S = 5.0
 """A database that hangs must not hold up the process's stop."""
+# Each is looked up by itself (LIMIT), as in rollup.py.
+KNOWN = f"""
+SELECT number, (SELECT count(*) FROM (SELECT FROM gateway.completion_events AS event
+                                       WHERE event.request_id = told.request_id COLLATE "C"
+                                         AND event.project_id = told.project_id LIMIT {MOST_OF_COMPLETION}) AS rows)
+  FROM unnest($1::text[], $2::uuid[], $3::uuid[]) WITH ORDINALITY
+       AS told (request_id, project_id, organization_id, number)
+ CROSS JOIN LATERAL (SELECT FROM gateway.request_traces AS trace
+                      WHERE trace.request_id = told.request_id AND trace.organization_id = told.organization_id
+                        AND trace.project_id = told.project_id LIMIT 1) AS made
+"""  # noqa: S608
 INSERT = """
     INSERT INTO gateway.completion_events AS stored
         (request_id, project_id, choice_index, view_id, type, organization_id, characters, elapsed_ms)
@@ -37,51 +60,117 @@ INSERT = """
 """
 
 
+class Waiting(NamedTuple):
+    """A report that is not stored yet. due_s: when it is looked up next; last: for the last time."""
+
+    event: Event
+    due_s: float
+    last: bool = False
+
+
 class EventStore:
     """A bounded buffer in front of `gateway.completion_events`. One per gateway process."""
 
-    def __init__(self, pool: asyncpg.Pool, metrics: GatewayMetrics, flush_s: float) -> None:
+    def __init__(
+        self,
+        pool: asyncpg.Pool,
+        metrics: GatewayMetrics,
+        flush_s: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._pool = pool
         self._metrics = metrics
-        self._waiting: dict[EventKey, Event] = {}
-        """In order of arrival; each stays until it is written."""
+        self._clock = clock
+        self._waiting: dict[str, dict[EventKey, Waiting]] = {}
+        """By organization, in order of arrival; each stays until it is written."""
         self._behind = False
         """The last batch was not taken, and that was said."""
         self._task = BackgroundTask.every(flush_s, self.flush, "completion events")
+
+    def __len__(self) -> int:
+        return sum(map(len, self._waiting.values()))
 
     def start(self) -> None:
         """Begin writing on the running loop."""
         self._task.start()
 
     async def stop(self) -> None:
-        """Write what is left and end."""
+        """Write what is left and end. The traces are written before."""
         await self._task.stop()
+        for of_organization in self._waiting.values():
+            for key, waiting in of_organization.items():
+                of_organization[key] = Waiting(waiting.event, 0.0, last=True)
         await self.flush()
 
     def add(self, key: EventKey, event: Event) -> None:
         """Remember a report; one that was made before is made once."""
-        known = self._waiting.get(key)
-        if known is None and len(self._waiting) >= MAX_WAITING:
-            del self._waiting[next(iter(self._waiting))]
-            self._metrics.autocomplete_events_dropped.inc()
-        self._waiting[key] = event if known is None else known.and_then(event)
+        of_organization = self._waiting.setdefault(event.organization_id, {})
+        known = of_organization.get(key)
+        if known is None:
+            of_organization[key] = Waiting(event, self._clock() + FIRST_LOOK_S)
+            if len(self) > MAX_WAITING:
+                self._drop_one()
+        else:
+            of_organization[key] = known._replace(event=known.event.and_then(event))
         self._metrics.autocomplete_event(key.type)
 
     async def flush(self) -> None:
-        """Write what waits. Raises nothing of the database's: it is tried again with the next batch."""
-        while self._waiting:
-            # sorted: two gateways that write the same rows lock them in the same order
-            batch = sorted(islice(self._waiting.items(), BATCH))
-            columns = zip(*((*key, *event) for key, event in batch), strict=True)
+        """Write what waits and is due. Raises nothing of the database's: it is tried again with the next batch."""
+        while batch := self._due():
             try:
                 async with asyncio.timeout(WRITE_TIMEOUT_S), borrow(self._pool) as connection:
-                    await connection.execute(INSERT, *(list(column) for column in columns))
+                    joined = await self._joined(connection, batch)
+                    columns = zip(*((*key, *waiting.event) for key, waiting in joined), strict=True)
+                    if joined:
+                        await connection.execute(INSERT, *(list(column) for column in columns))
             except FAILURES as failure:
                 if not self._behind:
                     logger.warning("completion events wait for the database: %s", failure)
                 self._behind = True
                 return
             self._behind = False
-            for key, event in batch:
-                if self._waiting.get(key) is event:  # else more was told while this was written
-                    del self._waiting[key]
+            self._done(batch, joined)
+
+    def _due(self) -> list[tuple[EventKey, Waiting]]:
+        now_s = self._clock()
+        each = (item for of_organization in self._waiting.values() for item in of_organization.items())
+        # sorted: two gateways that write the same rows lock them in the same order
+        return sorted(islice((item for item in each if item[1].due_s <= now_s), BATCH))
+
+    async def _joined(
+        self, connection: asyncpg.Connection, batch: list[tuple[EventKey, Waiting]]
+    ) -> list[tuple[EventKey, Waiting]]:
+        """Those whose completion has a trace, and room."""
+        ids = [key.request_id for key, _ in batch], [key.project_id for key, _ in batch]
+        organizations = [waiting.event.organization_id for _, waiting in batch]
+        joined: list[tuple[EventKey, Waiting]] = []
+        new: Counter[tuple[str, str]] = Counter()
+        for number, stored in await connection.fetch(KNOWN, *ids, organizations):
+            key, waiting = batch[number - 1]
+            new[key.request_id, key.project_id] += 1
+            if stored + new[key.request_id, key.project_id] <= MOST_OF_COMPLETION:
+                joined.append((key, waiting))
+        return sorted(joined)
+
+    def _done(self, batch: list[tuple[EventKey, Waiting]], joined: list[tuple[EventKey, Waiting]]) -> None:
+        """What was stored, or looked up for the last time, waits no longer."""
+        stored = {key for key, _ in joined}
+        for key, waiting in batch:
+            of_organization = self._waiting.get(waiting.event.organization_id, {})
+            if of_organization.get(key) is not waiting:  # more was told while this was written, or it was dropped
+                continue
+            if key in stored or waiting.last:
+                del of_organization[key]
+                if key not in stored:
+                    self._metrics.autocomplete_events_unmatched.inc()
+            else:
+                again_s = waiting.due_s + LAST_LOOK_S - FIRST_LOOK_S
+                of_organization[key] = Waiting(waiting.event, again_s, last=True)
+            if not of_organization:
+                del self._waiting[waiting.event.organization_id]
+
+    def _drop_one(self) -> None:
+        """The oldest of the organization with most gives way."""
+        most = max(self._waiting.values(), key=len)
+        del most[next(iter(most))]
+        self._metrics.autocomplete_events_dropped.inc()

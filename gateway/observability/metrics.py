@@ -147,6 +147,10 @@ class GatewayMetrics:
             "slipstream_autocomplete_events_dropped",
             "Such reports not stored because the database was away for too long.",
         )
+        self.autocomplete_events_unmatched = counter(
+            "slipstream_autocomplete_events_unmatched",
+            "Such reports not stored because they name no completion of their project, or one that has many already.",
+        )
         self.completion_texts_dropped = counter(
             "slipstream_completion_texts_dropped",
             "Texts of gaps that an organization wants stored and that were not, because the database was away for too"

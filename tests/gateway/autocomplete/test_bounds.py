@@ -18,6 +18,10 @@ SLOW: dict[str, Any] = {
     "SLIPSTREAM_GATEWAY__AUTOCOMPLETE__EVENTS_PER_SECOND": "0.001",
     "SLIPSTREAM_GATEWAY__AUTOCOMPLETE__FLUSH_S": "60",
 }
+TRACE = """
+INSERT INTO gateway.request_traces (request_id, organization_id, project_id, status, total_ms, phases_ms)
+SELECT $1, organization_id, id, 200, 1, '{}' FROM gateway.projects WHERE id = $2
+"""
 
 
 async def new_key(database: asyncpg.Connection[Any], gateway: LoneGateway) -> tuple[str, UUID]:
@@ -40,7 +44,6 @@ async def test_one_projects_flood_is_refused_alone_and_a_stop_loses_no_report(
     fresh_postgres_url: str, valkey_url: str
 ) -> None:
     database = await asyncpg.connect(fresh_postgres_url)
-    completion = f"cmpl-{mint_request_id().removeprefix('req_')}"
     async with lone_gateway(fresh_postgres_url, valkey_url, **SLOW) as gateway, aiohttp.ClientSession() as session:
 
         async def report(secret: str, path: str, body: Mapping[str, object]) -> aiohttp.ClientResponse:
@@ -49,10 +52,12 @@ async def test_one_projects_flood_is_refused_alone_and_a_stop_loses_no_report(
                 await response.read()
                 return response
 
-        projects: list[UUID] = []
+        projects: dict[UUID, str] = {}
         for _ in range(2):
             secret, project = await new_key(database, gateway)
-            projects.append(project)
+            request_id = projects[project] = mint_request_id()
+            await database.execute(TRACE, request_id, project)
+            completion = f"cmpl-{request_id.removeprefix('req_')}"
             assert (await report(secret, f"/v1/completions/{completion}/events", {"type": "view"})).status == 202
             for path, body in (
                 (f"/v1/completions/{completion}/events", {"type": "select"}),
@@ -63,6 +68,7 @@ async def test_one_projects_flood_is_refused_alone_and_a_stop_loses_no_report(
                 assert 900 < int(refused.headers["retry-after"]) <= 1_000
         assert not await database.fetchval("SELECT count(*) FROM gateway.completion_events")
     stored = await database.fetch("SELECT project_id, type, request_id FROM gateway.completion_events")
-    assert {(row["project_id"], row["type"]) for row in stored} == {(project, "view") for project in projects}
-    assert {row["request_id"] for row in stored} == {"req_" + completion.removeprefix("cmpl-")}
+    assert {(row["project_id"], row["request_id"], row["type"]) for row in stored} == {
+        (project, request_id, "view") for project, request_id in projects.items()
+    }
     await database.close()

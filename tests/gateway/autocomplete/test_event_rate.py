@@ -1,58 +1,54 @@
-"""Bounds that a project's editors meet, by a clock that the test moves."""
+"""Bounds that editors' reports meet, by a clock that the test moves."""
 
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from contracts.errors import RateLimited
-from gateway.autocomplete import event_rate
-from gateway.autocomplete.event_rate import BURST_S, EventRate
+from contracts.generation import Caller
+from gateway.autocomplete.event_rate import EventRate
 
 
-@given(
-    st.floats(0.5, 200),
-    st.lists(st.tuples(st.floats(0, 30), st.sampled_from("ab")), max_size=300),
-)
-def test_no_project_gets_more_than_its_burst_and_its_rate(per_second: float, arrivals: list[tuple[float, str]]) -> None:
-    now_s = 1_000.0
-    rate = EventRate(per_second, lambda: now_s)
-    level = dict.fromkeys("ab", 0.0)  # the plain twin: a bucket that leaks
-    for pause_s, project in arrivals:
-        now_s += pause_s
-        level = {each: max(0.0, filled - pause_s * per_second) for each, filled in level.items()}
-        room = max(1.0, per_second * BURST_S) - level[project] - 1
-        if abs(room) < 1e-6:
-            continue  # on the edge the two may round apart; neither has counted it
-        try:
-            rate.take(project)
-        except RateLimited as error:
-            assert room < 0
-            assert error.retry_after_s == pytest.approx(-room / per_second, rel=1e-3, abs=1e-5)
-        else:
-            assert room > 0
-            level[project] += 1
+def caller(project: str, organization: str = "o") -> Caller:
+    return Caller(organization, project, "k")
+
+
+def taken(rate: EventRate, *callers: Caller) -> int:
+    """How many are, of 1,000 by each in turn."""
+    count = 0
+    for _ in range(1_000):
+        for each in callers:
+            try:
+                rate.take(each)
+            except RateLimited:
+                continue
+            count += 1
+    return count
 
 
 def test_a_refusal_says_when_to_come_back_and_that_completions_go_on() -> None:
     now_s = 0.0
     rate = EventRate(2.0, lambda: now_s)
     for _ in range(20):
-        rate.take("p")
+        rate.take(caller("p"))
     with pytest.raises(RateLimited, match=r"more than 2 events a second.*completions are served without it") as refused:
-        rate.take("p")
+        rate.take(caller("p"))
     assert refused.value.retry_after_s == pytest.approx(0.5)
-    rate.take("other")
+    rate.take(caller("other"))
     now_s = 0.5
-    rate.take("p")
+    rate.take(caller("p"))
 
 
-def test_many_projects_are_not_remembered_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(event_rate, "MOST_PROJECTS", 10)
-    now_s = 0.0
-    rate = EventRate(1.0, lambda: now_s)
-    for number in range(1_000):
-        now_s += 1.5
-        rate.take(f"p{number}")
-        assert len(rate._full_at_s) <= 11
+def test_projects_add_nothing_to_what_their_organization_may_report() -> None:
+    """Fault: the rate was of each project, and projects are made at will."""
+    rate = EventRate(2.0, lambda: 0.0)
+    assert taken(rate, *(caller(f"p{number}") for number in range(12))) == 40
+    with pytest.raises(RateLimited, match=r"Your organization reports more than 4 events a second"):
+        rate.take(caller("p12"))
+    assert taken(rate, caller("p", "another")) == 20
+
+
+def test_what_is_refused_to_a_project_costs_its_organization_nothing() -> None:
+    rate = EventRate(2.0, lambda: 0.0)
+    assert taken(rate, caller("p")) == 20
+    assert taken(rate, caller("q")) == 20

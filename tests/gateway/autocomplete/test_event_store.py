@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from collections.abc import AsyncIterator
 from typing import Any
@@ -18,7 +19,7 @@ from contracts.generation import Caller
 from gateway.autocomplete import store as store_module
 from gateway.autocomplete.event import Event, EventKey, completed_request, key_of
 from gateway.autocomplete.event_type import EventType
-from gateway.autocomplete.store import EventStore
+from gateway.autocomplete.store import FIRST_LOOK_S, LAST_LOOK_S, MOST_OF_COMPLETION, EventStore
 from gateway.db.engine import lazy_pool
 from gateway.metering.journal.request_id import mint
 from gateway.observability.metrics import GatewayMetrics
@@ -26,7 +27,7 @@ from tests.database import as_owner
 from tests.examples import examples
 from tests.waiting import eventually
 
-ORGANIZATION, PROJECT = str(uuid4()), str(uuid4())
+ORGANIZATION, PROJECT, FLOODING = str(uuid4()), str(uuid4()), str(uuid4())
 CALLER = Caller(ORGANIZATION, PROJECT, str(uuid4()))
 
 
@@ -37,8 +38,34 @@ async def pool(fresh_postgres_url: str) -> AsyncIterator[asyncpg.Pool[Any]]:
     pool.terminate()
 
 
-def store_on(pool: asyncpg.Pool[Any], registry: CollectorRegistry | None = None) -> EventStore:
-    return EventStore(pool, GatewayMetrics(registry or CollectorRegistry()), flush_s=600)
+class Clock:
+    """The store's; a report is looked up `LAST_LOOK_S` after it came at the latest."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+    def pass_looks(self) -> None:
+        self.now_s += LAST_LOOK_S
+
+
+def store_on(
+    pool: asyncpg.Pool[Any], registry: CollectorRegistry | None = None, clock: Clock | None = None
+) -> EventStore:
+    """Without a clock of the test's, every report is due at once."""
+    looks = itertools.count(step=LAST_LOOK_S)
+    return EventStore(pool, GatewayMetrics(registry or CollectorRegistry()), 600, clock or (lambda: next(looks)))
+
+
+async def trace(pool: asyncpg.Pool[Any], *request_ids: str, project: str = PROJECT) -> None:
+    """That these were asked."""
+    await pool.executemany(
+        "INSERT INTO gateway.request_traces (request_id, organization_id, project_id, status, total_ms, phases_ms)"
+        " VALUES ($1, $2, $3, 200, 1, '{}') ON CONFLICT DO NOTHING",
+        [(request_id, ORGANIZATION, project) for request_id in request_ids],
+    )
 
 
 async def stored(pool: asyncpg.Pool[Any]) -> dict[tuple[Any, ...], tuple[Any, ...]]:
@@ -75,6 +102,7 @@ async def test_two_gateways_store_each_report_once_in_any_order(
     pool: asyncpg.Pool[Any], steps: list[Any], more: Any
 ) -> None:
     await pool.execute("DELETE FROM gateway.completion_events")
+    await trace(pool, *REQUESTS)
     stores = (store_on(pool), store_on(pool))
     told: dict[EventKey, tuple[list[int | None], list[int | None]]] = {}
     for step in [*steps, *more.sample(steps, len(steps) // 2)]:  # some of it once more, in another order
@@ -109,6 +137,7 @@ async def test_a_database_that_is_away_is_told_of_once_and_gets_all_later(
             await owner.execute("ALTER TABLE gateway.completion_events RENAME TO away")
             for _ in range(3):
                 keys.append(key_of(mint(), CALLER, 0, "", EventType.VIEW))
+                await trace(pool, keys[-1].request_id)
                 store.add(keys[-1], Event(ORGANIZATION))
                 await store.flush()
             assert len(caplog.records) == outages
@@ -122,6 +151,7 @@ async def test_what_is_told_while_its_report_is_written_is_written_too(
     fresh_postgres_url: str, pool: asyncpg.Pool[Any]
 ) -> None:
     locker = await asyncpg.connect(as_owner(fresh_postgres_url))
+    await trace(pool, REQUESTS[0])
     store, key = store_on(pool), key_of(REQUESTS[0], CALLER, 0, "", EventType.SELECT_PART)
     store.add(key, Event(ORGANIZATION, 3))
     async with locker.transaction():
@@ -139,12 +169,77 @@ async def test_the_oldest_give_way_and_are_counted(pool: asyncpg.Pool[Any], monk
     registry = CollectorRegistry()
     store = store_on(pool, registry)
     keys = [key_of(mint(), CALLER, 0, "", EventType.VIEW) for _ in range(8)]
+    await trace(pool, *(key.request_id for key in keys))
     for key in [*keys, keys[-1]]:
         store.add(key, Event(ORGANIZATION))
     await store.flush()
     assert set(await stored(pool)) == {tuple(key) for key in keys[3:]}
     assert registry.get_sample_value("slipstream_autocomplete_events_dropped_total") == 3
     assert registry.get_sample_value("slipstream_autocomplete_events_total", {"type": "view"}) == 9
+
+
+async def test_a_flood_of_one_organization_pushes_out_its_own_reports(
+    pool: asyncpg.Pool[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_module, "MAX_WAITING", 5)
+    store, key = store_on(pool), key_of(REQUESTS[0], CALLER, 0, "", EventType.VIEW)
+    await trace(pool, REQUESTS[0])
+    store.add(key, Event(ORGANIZATION))
+    for _ in range(20):
+        store.add(key_of(mint(), CALLER, 0, "", EventType.VIEW), Event(FLOODING))
+    await store.flush()
+    assert set(await stored(pool)) == {tuple(key)}
+
+
+async def test_what_joins_no_completion_of_its_project_is_not_stored(pool: asyncpg.Pool[Any]) -> None:
+    """Fault: every invented id was a row until traces are forgotten."""
+    registry, clock = CollectorRegistry(), Clock()
+    store = store_on(pool, registry, clock)
+    asked, invented, foreign = mint(), mint(), mint()
+    await trace(pool, asked)
+    await trace(pool, foreign, project=str(uuid4()))
+    for request_id in (asked, invented, foreign):
+        store.add(key_of(request_id, CALLER, 0, "", EventType.VIEW), Event(ORGANIZATION))
+    for _ in range(2):
+        clock.pass_looks()
+        await store.flush()
+    assert {key[0] for key in await stored(pool)} == {asked}
+    assert len(store) == 0
+    assert registry.get_sample_value("slipstream_autocomplete_events_unmatched_total") == 2
+
+
+async def test_a_report_that_comes_before_its_trace_is_stored(pool: asyncpg.Pool[Any]) -> None:
+    clock = Clock()
+    store, key = store_on(pool, clock=clock), key_of(mint(), CALLER, 0, "", EventType.VIEW)
+    store.add(key, Event(ORGANIZATION))
+    clock.now_s = FIRST_LOOK_S
+    await store.flush()
+    assert await stored(pool) == {}
+    await trace(pool, key.request_id)
+    await store.flush()
+    assert len(store) == 1  # it is looked up twice, and no more
+    clock.now_s = LAST_LOOK_S
+    await store.flush()
+    assert set(await stored(pool)) == {tuple(key)}
+
+
+async def test_a_completion_has_so_many_reports(pool: asyncpg.Pool[Any]) -> None:
+    request_id = mint()
+    await trace(pool, request_id)
+    for flush in range(3):
+        store = store_on(pool)
+        for number in range(MOST_OF_COMPLETION // 2 + 20):
+            store.add(key_of(request_id, CALLER, 0, f"{flush}-{number}", EventType.VIEW), Event(ORGANIZATION))
+        await store.stop()
+    assert len(await stored(pool)) == MOST_OF_COMPLETION
+
+
+async def test_a_stop_stores_what_was_reported_a_moment_ago(pool: asyncpg.Pool[Any]) -> None:
+    store, key = store_on(pool, clock=Clock()), key_of(mint(), CALLER, 0, "", EventType.VIEW)
+    store.add(key, Event(ORGANIZATION))
+    await trace(pool, key.request_id)
+    await store.stop()
+    assert set(await stored(pool)) == {tuple(key)}
 
 
 MINTED = "req_01a202d70761d36dcae2f931f17a0b74bfb1"
