@@ -4,10 +4,10 @@
 
 Three organizations keep one engine of eight places full, each with answers of a length of its own: `web` has two
 requests at any time, `batch` and `other` forty each; who is answered asks again. The router's core decides on a clock
-of its own; an answer takes 2 ms a token. Nothing is promised here, for a promise has an order of its own: who can still
-be in time goes first. Three routers are run on the same requests: a queue in the order of arrival, our core where
-nobody has a class or share, and our core where web is interactive and batch offline, or batch has three times the share
-of other. Waiting is from the ask to the grant.
+of its own; an answer takes 2 ms a token. Nothing is promised here, for promises order asks of organizations that were
+given alike. Three routers are run on the same requests: a queue in the order of arrival, our core where nobody has a
+class or share, and our core where web is interactive and batch offline, or batch has three times the share of other.
+Waiting is from the ask to the grant.
 
 Last line: JSON {web_mean_wait_s: {fifo, none, class}, offline_grants_while_others_wait,
 batch_to_other_tokens: {fifo, none, share}}.

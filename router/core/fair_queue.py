@@ -1,17 +1,19 @@
-"""Who waits for a pool, and in which order: class, fair shares of length classes, of tenants, deadlines.
+"""Who waits for a pool, and in which order: class, fair shares of tenants and projects, of length classes, deadlines.
 
     higher priority
-      └─ those who can still be in time, before those who cannot
-           └─ the length class (tier × prompt length) that has been given the fewest tokens
-                └─ the tenant that has been given the fewest tokens for its share
-                     └─ its project that has been given the fewest tokens for its own
+      └─ the step of tenants, and of projects of theirs, that have been given the fewest tokens for their shares
+           └─ those that can still be in time, before those that cannot
+                └─ in the step, the tenant that has been given the fewest, and of its projects likewise
+                     └─ the length class (tier × prompt length) that has been given the fewest
                           └─ the ask that must start first
 
 All three "fewest tokens" are virtual token counters after Sheng et al. 2024 (VTC, arXiv 2401.00588): charged with what
 a grant is expected to use, corrected when it ends, lifted to the least of the waiting when somebody comes back. Between
-two tenants of a length class that both wait, tokens given differ by at most twice the largest grant. Length classes
-share likewise, by how many asks each has: every ask has a right to the same part of a full pool. By deadlines alone
-long prompts, which may wait longest, would in the end use up what short ones need.
+two tenants that both wait, tokens given differ by about twice the largest grant at most. A step is as wide: a promise
+orders asks of tenants that were given alike, and no others. Were it before turns, an ask that missed its promise would
+stand behind every new one of a tenant that holds all places.
+Length classes share by how many asks each has: every ask has a right to the same part of a full pool. By deadlines
+alone long prompts, which may wait longest, would in the end use up what short ones need.
 
 What yields (`contracts.service_class`) has accounts of its own, and a length class: it is in nothing that is divided
 among the others, and takes no turn of its tenant's.
@@ -20,8 +22,10 @@ among the others, and takes no turn of its tenant's.
 from __future__ import annotations
 
 import bisect
+import heapq
+import itertools
 from collections import Counter, OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -41,6 +45,12 @@ OVER_SHARE = 1.5
 """Holding this many times its fair part, a tenant leaves the rest of the pool to the others."""
 GIVEN_LATELY_S = 60.0
 """What was given longer ago hardly counts in a tenant's part of what was given lately."""
+STEP_GRANTS = 2.0
+"""So many grants apart tenants that always wait may be anyway. Within a step those in time go first: among many that
+ask alike, turns alone would serve everybody too late."""
+STEP_LEARNT = 0.05
+"""Of each grant, in what grants are worth lately."""
+FIRST_STEP = 100.0
 IDLE_LIMIT = 4_096
 """Tenants remembered that neither wait nor hold anything."""
 IDLE_PROJECTS = 64
@@ -55,24 +65,37 @@ def account_of(ask: LeaseRequest) -> str:
     return YIELDING + ask.organization_id if yields(ask.priority) else ask.organization_id
 
 
-class Project(msgspec.Struct, eq=False):
-    """One project of a tenant."""
-
-    name: str
-    counter: float = 0.0
-    """As of a tenant."""
-    share: float = 1.0
-    waiting: int = 0
-
-
-class Tenant(msgspec.Struct, eq=False):
-    """One tenant in one pool."""
+class Account(msgspec.Struct, eq=False):
+    """What a tenant, or a project of one, was given."""
 
     name: str
     counter: float = 0.0
     """Tokens given, divided by its share; output tokens count double."""
     share: float = 1.0
     waiting: int = 0
+    growth_tokens: int = 0
+    """Of its live leases: the answers that its counter was charged with when they were granted."""
+
+    @property
+    def settled(self) -> float:
+        """Its counter without answers that may yet come: what somebody who comes back is put beside. Put beside the
+        counter itself, it would stand behind whoever holds everything as soon as one answer ends early."""
+        return self.counter - OUTPUT_WEIGHT * self.growth_tokens / self.share
+
+    def comes_back(self, others: Iterable[Account], level: float) -> None:
+        """It waits again, and neither owes nor is owed. others: its like that wait. level: where it begins beside
+        nobody."""
+        self.counter = max(self.counter, min((other.settled for other in others), default=level))
+
+
+class Project(Account, eq=False):
+    """One project of a tenant."""
+
+
+class Tenant(Account, eq=False):
+    """One tenant in one pool."""
+
+    leases: int = 0
     waiting_tokens: int = 0
     """Of the asks that wait, as a lease of each would hold them."""
     held_tokens: int = 0
@@ -83,7 +106,7 @@ class Tenant(msgspec.Struct, eq=False):
     projects: dict[str, Project] = {}
     """Those that wait, or were served lately."""
     project_level: float = 0.0
-    """Counter of the project served last: where a new one begins."""
+    """The most any of its projects had been given when it was served."""
 
     @property
     def yields(self) -> bool:
@@ -95,8 +118,8 @@ class Tenant(msgspec.Struct, eq=False):
         project = self.projects.get(name)
         if project is None:
             if len(self.projects) > IDLE_PROJECTS:
-                self.projects = {key: one for key, one in self.projects.items() if one.waiting}
-            project = self.projects[name] = Project(name, self.project_level)
+                self.projects = {key: one for key, one in self.projects.items() if one.waiting or one.growth_tokens}
+            project = self.projects[name] = Project(name)
         return project
 
     @property
@@ -104,18 +127,18 @@ class Tenant(msgspec.Struct, eq=False):
         """Of what runs and what waits."""
         return self.held_tokens + self.waiting_tokens
 
+    @property
+    def demand(self) -> int:
+        """Leases it has and asks for."""
+        return self.leases + self.waiting
 
-class _Line(msgspec.Struct, eq=False):
-    """One project's asks of one class and length class, those that must start first in front."""
+
+class Line(msgspec.Struct, eq=False):
+    """One project's asks of one class: in each length class, those that must start first in front."""
 
     tenant: Tenant
     project: Project
-    asks: list[tuple[float, int, QueuedRequest]] = []
-
-    @property
-    def turn(self) -> tuple[float, str, float, str]:
-        """Among the lines of its length class, the smallest goes first."""
-        return self.tenant.counter, self.tenant.name, self.project.counter, self.project.name
+    asks: dict[int, list[tuple[float, int, QueuedRequest]]] = {}
 
 
 class _LengthClass(msgspec.Struct, eq=False):
@@ -133,14 +156,16 @@ class FairQueue:
     def __init__(self) -> None:
         self.tenants: dict[str, Tenant] = {}
         """Those that wait, hold leases, or were here lately."""
-        self._lines: dict[int, dict[int, dict[tuple[str, str], _Line]]] = {}
-        """By class, by length class, by tenant and project."""
+        self._lines: dict[int, dict[tuple[str, str], Line]] = {}
+        """By class, by tenant and project."""
         self._length_classes: dict[int, _LengthClass] = {}
         self._members: dict[tuple[str, str], QueuedRequest] = {}
         # by gateway too: lease ids are unique within one, the router need not trust them to be beyond
         self._recent: OrderedDict[str, Tenant] = OrderedDict()
         """Those that asked lately, the longest ago first."""
         self._recent_shares = 0.0
+        self._busy: dict[str, Tenant] = {}
+        """Those that hold leases or wait, but for those that yield."""
         self.held_tokens = 0
         """Of all tenants' live leases, but for those that yield."""
         self.waiting_tokens = 0
@@ -148,8 +173,10 @@ class FairQueue:
         self._given_lately = DecayedSum(GIVEN_LATELY_S)
         """To all tenants, but for those that yield."""
         self._level = 0.0
-        """Counter of the tenant served last: where a new one begins."""
+        """The most any tenant had been given when it was served."""
         self._arrivals = 0
+        self._step_tokens = FIRST_STEP
+        """What `STEP_GRANTS` were worth lately, for the shares of those who had them."""
 
     def __len__(self) -> int:
         return len(self._members)
@@ -159,6 +186,11 @@ class FairQueue:
         """Class of the highest that wait."""
         return max(self._lines, default=LOWEST)
 
+    @property
+    def contended_by_several(self) -> bool:
+        """More than one tenant waits."""
+        return len(self._waiting_names()) > 1
+
     def __iter__(self) -> Iterator[QueuedRequest]:
         """Everyone, in no particular order; safe against removals."""
         return iter(list(self._members.values()))
@@ -167,7 +199,7 @@ class FairQueue:
         """Its account, opened when there is none."""
         tenant = self.tenants.get(name)
         if tenant is None:
-            tenant = self.tenants[name] = Tenant(name, self._level)
+            tenant = self.tenants[name] = Tenant(name)
             if len(self.tenants) > IDLE_LIMIT:
                 self._forget_idle()
         return tenant
@@ -217,14 +249,35 @@ class FairQueue:
 
     def over_share_names(self) -> set[str]:
         """Of those that wait, who holds more than its share."""
-        names = {name for by_length in self._lines.values() for lines in by_length.values() for name, _ in lines}
-        return {name for name in names if self.over_share(self.tenants[name])}
+        return {name for name in self._waiting_names() if self.over_share(self.tenants[name])}
+
+    def entitled(self) -> dict[str, int]:
+        """Of the tenants that wait, how many asks of each would have a place if what runs were divided fairly; those of
+        which none would are left out.
+
+        A tenant may have one lease more as long as another then still has as many for its share; and all it asks for
+        where everybody would have a place if one other tenant were away.
+        """
+        busy = list(self._busy.values())
+        leases, demand = sum(one.leases for one in busy), sum(one.demand for one in busy)
+        fullest = heapq.nlargest(2, busy, key=lambda one: (one.leases - 1) / one.share)
+        neediest = heapq.nlargest(2, busy, key=lambda one: one.demand)
+        found = {}
+        for tenant in busy:
+            if not tenant.waiting or len(busy) < 2:
+                continue
+            full = fullest[fullest[0] is tenant]
+            asks = int((full.leases - 1) / full.share * tenant.share) - tenant.leases
+            if demand - neediest[neediest[0] is tenant].demand <= leases:
+                asks = tenant.waiting
+            if asks > 0:
+                found[tenant.name] = asks
+        return found
 
     def parts(self, now: float) -> dict[str, float]:
         """Of those that wait, but for those that yield: what each was given lately, in parts of what its share of all
         that was given would have been. 1: its share, and before anything was given."""
-        names = {name for by_length in self._lines.values() for lines in by_length.values() for name, _ in lines}
-        waiting = [tenant for tenant in map(self.tenants.__getitem__, names) if not tenant.yields]
+        waiting = [tenant for tenant in map(self.tenants.__getitem__, self._waiting_names()) if not tenant.yields]
         given, shares = self._given_lately.at(now), self._recent_shares
         shares += sum(tenant.share for tenant in waiting if tenant.name not in self._recent)
         if given <= 0:
@@ -233,26 +286,31 @@ class FairQueue:
             tenant.name: max(tenant.given_lately.at(now), 0.0) * shares / (tenant.share * given) for tenant in waiting
         }
 
-    def holds(self, name: str, tokens: int) -> None:
-        """A tenant's live leases grew by this many tokens, or shrank when negative."""
+    def holds(self, name: str, leases: int, tokens: int, growth_tokens: int = 0, project_id: str = "") -> None:
+        """A tenant has so many leases more, of so many tokens; fewer where negative. growth_tokens: of the answers that
+        it was charged with."""
         tenant = self.tenant(name)
+        project = tenant.project(project_id)
+        tenant.leases += leases
         tenant.held_tokens += tokens
+        tenant.growth_tokens += growth_tokens
+        project.growth_tokens += growth_tokens
         if not tenant.yields:
             self.held_tokens += tokens
+        self._note_busy(tenant)
 
     def add(self, waiting: QueuedRequest) -> None:
         """Stand in line."""
         ask = waiting.ask
         tenant = self.tenant(account_of(ask))
         if not tenant.waiting:
-            backlogged = [one.counter for one in self.tenants.values() if one.waiting and one.yields is tenant.yields]
-            tenant.counter = max(tenant.counter, min(backlogged, default=tenant.counter))
+            backlogged = (one for one in self.tenants.values() if one.waiting and one.yields is tenant.yields)
+            tenant.comes_back(backlogged, 0.0 if tenant.yields else self._level)
         tenant.waiting += 1
         project = tenant.project(ask.project_id)
         project.share = ask.project_share if ask.project_share > 0 else 1.0
         if not project.waiting:
-            waited = [other.counter for other in tenant.projects.values() if other.waiting]
-            project.counter = max(project.counter, min(waited, default=project.counter))
+            project.comes_back((one for one in tenant.projects.values() if one.waiting), tenant.project_level)
         project.waiting += 1
         self._count(tenant, ask.tokens)
         length_class = self._length_classes.setdefault(waiting.length_class, _LengthClass())
@@ -264,83 +322,95 @@ class FairQueue:
             ]
             length_class.counter = max(length_class.counter, min(busy, default=length_class.counter))
         length_class.waiting += 1
-        lines = self._lines.setdefault(ask.priority, {}).setdefault(waiting.length_class, {})
+        lines = self._lines.setdefault(ask.priority, {})
         line = lines.get((tenant.name, project.name))
         if line is None:
-            line = lines[tenant.name, project.name] = _Line(tenant, project)
+            line = lines[tenant.name, project.name] = Line(tenant, project)
         self._arrivals += 1
         waiting.number = self._arrivals
-        bisect.insort(line.asks, (waiting.start_by, waiting.number, waiting))
+        bisect.insort(line.asks.setdefault(waiting.length_class, []), (waiting.start_by, waiting.number, waiting))
         self._members[waiting.session.gateway_id, ask.lease_id] = waiting
 
     def remove(self, waiting: QueuedRequest) -> None:
         """Leave the line, wherever it stands."""
         ask = waiting.ask
         del self._members[waiting.session.gateway_id, ask.lease_id]
-        by_length = self._lines[ask.priority]
-        lines = by_length[waiting.length_class]
+        lines = self._lines[ask.priority]
         place = account_of(ask), ask.project_id
         line = lines[place]
-        del line.asks[bisect.bisect_left(line.asks, (waiting.start_by, waiting.number))]
+        asks = line.asks[waiting.length_class]
+        del asks[bisect.bisect_left(asks, (waiting.start_by, waiting.number))]
         line.tenant.waiting -= 1
         line.project.waiting -= 1
         self._count(line.tenant, -ask.tokens)
         self._length_classes[waiting.length_class].waiting -= 1
-        if not line.asks:
-            del lines[place]
-            if not lines:
-                del by_length[waiting.length_class]
-                if not by_length:
+        if not asks:
+            del line.asks[waiting.length_class]
+            if not line.asks:
+                del lines[place]
+                if not lines:
                     del self._lines[ask.priority]
 
-    def in_order(self, now: float) -> Iterator[QueuedRequest]:
-        """Everyone, whose turn it is first. Valid until the queue or a counter changes."""
+    def turns(self, now: float) -> Iterator[Iterator[QueuedRequest]]:
+        """Everyone, whose turn it is first: a project's asks of one class after the other. Valid until the queue or a
+        counter changes."""
         for priority in sorted(self._lines, reverse=True):
-            by_length = self._lines[priority]
-            late: list[tuple[_Line, int]] = []
-            for key in sorted(by_length, key=lambda key: (self._length_classes[key].counter, key)):
-                for line in sorted(by_length[key].values(), key=lambda line: line.turn):
-                    cut = bisect.bisect_left(line.asks, (now,))
-                    if cut:
-                        late.append((line, cut))
-                    for _, _, waiting in line.asks[cut:]:
-                        yield waiting
-            for line, cut in late:
-                for _, _, waiting in line.asks[:cut]:
-                    yield waiting
+            lines = list(self._lines[priority].values())
+            if len(lines) == 1:
+                yield from map(iter, self._asks(lines[0], now))
+                continue
+            lines.sort(key=self._turn)
+            for _, alike in itertools.groupby(lines, key=self._step):
+                halves = [self._asks(line, now) for line in alike]
+                yield from (in_time for in_time, _ in halves)
+                yield from (late for _, late in halves)
+
+    def in_order(self, now: float) -> Iterator[QueuedRequest]:
+        """The same, one by one."""
+        return itertools.chain.from_iterable(self.turns(now))
+
+    def _asks(self, line: Line, now: float) -> tuple[Iterator[QueuedRequest], Iterator[QueuedRequest]]:
+        """Those that can still be in time, and those that cannot."""
+        by_length = [line.asks[key] for key in sorted(line.asks, key=self._length_turn)]
+        cuts = [bisect.bisect_left(asks, (now,)) for asks in by_length]
+        in_time = (one[2] for asks, cut in zip(by_length, cuts, strict=True) for one in asks[cut:])
+        late = (one[2] for asks, cut in zip(by_length, cuts, strict=True) for one in asks[:cut])
+        return in_time, late
+
+    def _step(self, line: Line) -> tuple[int, int]:
+        """Where its tenant and its project stand, in steps of some grants."""
+        return int(line.tenant.counter / self._step_tokens), int(line.project.counter / self._step_tokens)
+
+    def _turn(self, line: Line) -> tuple[tuple[int, int], float, str, float, str]:
+        """Among the lines of its class, the smallest goes first."""
+        return self._step(line), line.tenant.counter, line.tenant.name, line.project.counter, line.project.name
+
+    def _length_turn(self, length_class: int) -> tuple[float, int]:
+        return self._length_classes[length_class].counter, length_class
 
     def last(self) -> QueuedRequest | None:
-        """Who is shed first: of the lowest class, of the tenant that was given most, the one that can start latest."""
+        """Who is shed first: of the lowest class, of the tenant that has most waiting for its share, the one that can
+        start latest."""
         if not self._lines:
             return None
-        by_length = self._lines[min(self._lines)]
-        key = max(by_length, key=lambda key: (self._length_classes[key].counter, key))
-        line = max(by_length[key].values(), key=lambda line: line.turn)
-        return line.asks[-1][2]
+        line = max(self._lines[min(self._lines)].values(), key=_excess)
+        return line.asks[max(line.asks, key=self._length_turn)][-1][2]
 
     def ahead_of(self, waiting: QueuedRequest) -> int:
         """How many turns pass before one more ask like this gets its own, when shares are fair."""
-        ahead = 0
-        for priority, by_length in self._lines.items():
-            if priority < waiting.ask.priority:
-                continue
-            if priority > waiting.ask.priority:
-                ahead += sum(len(line.asks) for lines in by_length.values() for line in lines.values())
-                continue
-            own = self._turns(by_length.get(waiting.length_class, {}), account_of(waiting.ask))
-            ahead += own
-            for key, lines in by_length.items():
-                if key != waiting.length_class:
-                    ahead += min(sum(len(line.asks) for line in lines.values()), own + 1)
-        return ahead
-
-    @staticmethod
-    def _turns(lines: dict[tuple[str, str], _Line], name: str) -> int:
-        asks: Counter[str] = Counter()
-        for (tenant, _), line in lines.items():
-            asks[tenant] += len(line.asks)
-        own = asks.pop(name, 0)
-        return own + sum(min(others, own + 1) for others in asks.values())
+        ahead, name = 0, account_of(waiting.ask)
+        others, lengths = Counter[str](), Counter[int]()
+        for priority, lines in self._lines.items():
+            for (tenant, _), line in lines.items():
+                if priority > waiting.ask.priority:
+                    ahead += sum(map(len, line.asks.values()))
+                elif priority == waiting.ask.priority and tenant != name:
+                    others[tenant] += sum(map(len, line.asks.values()))
+                elif priority == waiting.ask.priority:
+                    lengths.update({length: len(asks) for length, asks in line.asks.items()})
+        like = lengths.pop(waiting.length_class, 0)
+        own = like + sum(min(asks, like + 1) for asks in lengths.values())
+        return ahead + own + sum(min(asks, own + 1) for asks in others.values())
 
     def charge(
         self,
@@ -350,8 +420,8 @@ class FairQueue:
         output_tokens: float,
         now: float,
         project_id: str = "",
-    ) -> None:
-        """Tokens given, or taken back when negative."""
+    ) -> float:
+        """Tokens given, or taken back when negative. Returns what that is for the tenant's share."""
         tokens = prompt_tokens + OUTPUT_WEIGHT * output_tokens
         if not tenant.yields:
             tenant.given_lately.add(tokens, now)
@@ -361,21 +431,41 @@ class FairQueue:
         project.counter += tokens / project.share
         account = self._length_classes.setdefault(length_class, _LengthClass())
         account.counter += tokens / max(account.asks, 1.0)
+        return tokens / tenant.share
 
-    def served(self, tenant: Tenant, project_id: str = "") -> None:
-        """It was this tenant's turn, and this project's."""
-        tenant.project_level = tenant.project(project_id).counter
+    def served(self, tenant: Tenant, project_id: str = "", worth: float = 0.0) -> None:
+        """It was this tenant's turn, and this project's. worth: what its counter was charged with."""
+        tenant.project_level = max(tenant.project_level, tenant.project(project_id).settled)
         if not tenant.yields:
-            self._level = tenant.counter
+            self._level = max(self._level, tenant.settled)
+        self._step_tokens += STEP_LEARNT * (STEP_GRANTS * worth - self._step_tokens)
+
+    def _waiting_names(self) -> set[str]:
+        return {name for lines in self._lines.values() for name, _ in lines}
+
+    def _note_busy(self, tenant: Tenant) -> None:
+        if tenant.yields:
+            return
+        if tenant.demand:
+            self._busy[tenant.name] = tenant
+        else:
+            self._busy.pop(tenant.name, None)
 
     def _count(self, tenant: Tenant, tokens: int) -> None:
         tenant.waiting_tokens += tokens
         if not tenant.yields:
             self.waiting_tokens += tokens
+        self._note_busy(tenant)
 
     def _forget_idle(self) -> None:
-        idle = [tenant for tenant in self.tenants.values() if not tenant.waiting and not tenant.held_tokens]
+        idle = [tenant for tenant in self.tenants.values() if not tenant.demand]
         for tenant in sorted(idle, key=lambda one: one.last_asked)[: len(idle) // 2 + 1]:
             del self.tenants[tenant.name]
             if self._recent.pop(tenant.name, None) is not None:
                 self._recent_shares -= tenant.share
+
+
+def _excess(line: Line) -> tuple[float, float, str, float, str]:
+    """Among the lines of its class, the largest loses an ask first."""
+    tenant, project = line.tenant, line.project
+    return tenant.waiting / tenant.share, tenant.counter, tenant.name, project.waiting / project.share, project.name

@@ -67,21 +67,24 @@ def given_up(
     now: float,
     over_share: Container[str] = (),
     parts: Mapping[str, float] = NOTHING_GIVEN,
+    spared: Container[QueuedRequest] = (),
 ) -> list[QueuedRequest]:
     """Those that must go so that the others can be in time.
 
     backlog_s: prefill before any of them. rate: seconds of prefill the pool does per second. over_share: tenants that
     hold more than their share already. parts: what tenants were given lately, as of `FairQueue.parts`; 1 where it says
-    nothing. Who is late already is left alone: it takes what nobody else wants.
+    nothing. spared: asks that are not to go, whatever the others miss. Who is late already is left alone, for its
+    tenant's turn comes all the same; it counts where its tenant may have more than its part of the queue.
     """
-    line = sorted((one for one in asks if one.start_by >= now), key=lambda one: (begin_by(one), one.number))
-    over = _over_part(line)
+    waiting = list(asks)
+    line = sorted((one for one in waiting if one.start_by >= now), key=lambda one: (begin_by(one), one.number))
+    over = _over_part(waiting)
     rate *= EFFICIENCY
     candidates: list[tuple[bool, float, int, QueuedRequest]] = []
     gone: list[QueuedRequest] = []
     before_s = backlog_s
     for one in line:
-        if not one.returned and not served.spares(one.length):
+        if not one.returned and one not in spared and not served.spares(one.length):
             name = one.ask.organization_id
             part = parts.get(name, 1.0)
             kept = part < 1.0 or (name not in over and name not in over_share)
@@ -103,11 +106,11 @@ def _price(work_s: float, part: float) -> float:
     return math.log(max(work_s, LEAST_WORK_S)) + SHARE_WEIGHT * max(part - 1.0, 0.0)
 
 
-def _over_part(line: list[QueuedRequest]) -> set[str]:
+def _over_part(waiting: list[QueuedRequest]) -> set[str]:
     """Tenants with far more than their part of the queued work."""
     work: dict[str, float] = {}
     shares: dict[str, float] = {}
-    for one in line:
+    for one in waiting:
         name = one.ask.organization_id
         work[name] = work.get(name, 0.0) + one.work_s
         shares[name] = one.ask.share if one.ask.share > 0 else 1.0

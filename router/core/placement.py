@@ -7,6 +7,8 @@ only when nobody waits who could have had its place.
 from __future__ import annotations
 
 import heapq
+from collections import Counter
+from collections.abc import Iterable
 
 from contracts.errors import ModelNotFound, NoEngine, Overloaded
 from contracts.lease import Lease, LeaseRequest, prefill_id
@@ -20,7 +22,7 @@ from router.core.fair_queue import YIELDING_LENGTH, account_of
 from router.core.fleet import Fleet
 from router.core.latency_model import pairs_of
 from router.core.pool import PoolState
-from router.core.reasons import Reason
+from router.core.reasons import FOR_PROMPTS, Reason
 from router.core.record import RecordBook
 from router.core.replica import Replica
 from router.core.shed_rate import ShedRates
@@ -39,6 +41,8 @@ ON_CREDIT_S = 0.02
 OVER_SHARE = "Your organization asks for more than its share; without that there would have been room."
 TRIES = 24
 """Asks tried in one go before it is taken that nothing fits anyone: bounds the work of one event."""
+TRIES_OF_ONE = 8
+"""Of one tenant where others wait: what fits nowhere of one must not hide what fits of another."""
 
 
 class Placer:
@@ -127,24 +131,29 @@ class Placer:
             self.serve(self.fleet.pools.get(pool.decode_pool), now, out)
             return
         pool.open_at = NEVER
-        tried: set[QueuedRequest] = set()
-        while len(pool.queue) and pool.free:
-            for waiting in pool.queue.in_order(now):
+        tried: dict[QueuedRequest, str] = {}
+        while len(pool.queue) and pool.free and self._serve_one(pool, tried, now, out):
+            pool.wait_estimator.served(now)
+
+    def _serve_one(self, pool: PoolState, tried: dict[QueuedRequest, str], now: float, out: list[Decision]) -> bool:
+        """Grant a place to the first in turn that can have one. Counters have moved then: whose turn is next must be
+        asked for once more. tried: in vain by this event, with the names of their accounts."""
+        most = TRIES_OF_ONE if pool.queue.contended_by_several else TRIES
+        tries = Counter(tried.values())
+        for asks in pool.queue.turns(now):
+            for waiting in asks:
+                name = account_of(waiting.ask)
+                if tries[name] >= most:
+                    break
                 if waiting in tried:
                     continue
-                if not self._open(pool, waiting, now):
-                    tried.add(waiting)
-                    if len(tried) >= TRIES:
-                        return
-                    continue
-                if self._place(pool, waiting, now, out, leave=True):
-                    pool.wait_estimator.served(now)
-                    break  # counters have moved: whose turn it is must be asked anew
-                tried.add(waiting)
+                if self._open(pool, waiting, now) and self._place(pool, waiting, now, out, leave=True):
+                    return True
+                tried[waiting] = name
+                tries[name] += 1
                 if len(tried) >= TRIES:
-                    return
-            else:
-                return
+                    return False
+        return False
 
     def _open(self, pool: PoolState, waiting: QueuedRequest, now: float) -> bool:
         """The pool's streams can bear another prompt now, or an engine has none; else `pool.open_at` says when."""
@@ -182,7 +191,8 @@ class Placer:
             pool.leases += 1
             pool.refresh(replica)
         if live.pool and live.ask is not None:
-            self.fleet.pools[live.pool].queue.holds(account_of(live.ask), live.tokens)
+            holding = account_of(live.ask), 1, live.tokens, live.growth_tokens, live.ask.project_id
+            self.fleet.pools[live.pool].queue.holds(*holding)
         return replica
 
     def drop(self, session: Session, live: LiveLease, now: float, read_tokens: int = 0) -> str:
@@ -205,7 +215,8 @@ class Placer:
             if not pool.leases:
                 pool.debt_s = pool.over_debt_s = 0.0  # there are no streams left to make up for it
         if live.pool and live.ask is not None:
-            self.fleet.pools[live.pool].queue.holds(account_of(live.ask), -live.tokens)
+            holding = account_of(live.ask), -1, -live.tokens, -live.growth_tokens, live.ask.project_id
+            self.fleet.pools[live.pool].queue.holds(*holding)
         self.fleet.forget_if_over(replica)
         return replica.pool
 
@@ -249,14 +260,15 @@ class Placer:
         live.lease, live.adapter = lease, ask.adapter
         live.pool, live.length_class = "" if ask.idle_replica else pool.name, waiting.length_class
         live.tpot_slo_s = 0.0 if behind else waiting.tpot_slo_s
+        worth = 0.0
         if not ask.idle_replica:
             given = live.uncached_tokens, context.growth_tokens, now, ask.project_id
-            pool.queue.charge(tenant, waiting.length_class, *given)
-            pool.queue.served(tenant, ask.project_id)
+            worth = pool.queue.charge(tenant, waiting.length_class, *given)
         self._hold(session, context, live, now)
         if prefill is not None and prefill_replica is not None:
             self._hold(session, prefill, self._chosen(prefill, prefill_replica, now), now)
         if not ask.idle_replica:
+            pool.queue.served(tenant, ask.project_id, worth)
             pool.owe(live.work_s, waiting.tpot_slo_s, behind or pool.queue.over_share(tenant), now)
             if not behind:
                 self.sheds.granted(ask.tier.value)
@@ -355,17 +367,30 @@ class Placer:
         rate = pool.pay_off(tpot_slo_s, now)
         backlog_s, over_share = pool.backlog_s(CREDIT_S), pool.queue.over_share_names()
         parts = pool.queue.parts(now)
-        promised = (one for one in pool.queue if not yields(one.ask.priority))
-        for one in load_shedding.given_up(promised, backlog_s, rate, pool.served, now, over_share, parts):
+        promised = [one for one in pool.queue.in_order(now) if not yields(one.ask.priority)]
+        spared = self._spared(pool, promised)
+        for one in load_shedding.given_up(promised, backlog_s, rate, pool.served, now, over_share, parts, spared):
             self.unqueue(one)
             self.refuse_overloaded(pool, one, Reason.GIVEN_UP, now, out)
+
+    def _spared(self, pool: PoolState, in_order: Iterable[QueuedRequest]) -> set[QueuedRequest]:
+        """Those that wait for a place or for memory, not for prompts to be computed, and would have it if what runs
+        were divided fairly: giving them up would help nobody."""
+        left, spared = pool.queue.entitled(), set[QueuedRequest]()
+        for waiting in in_order:
+            name = account_of(waiting.ask)
+            if left.get(name, 0) > 0:
+                left[name] -= 1
+                if not pool.free or (waiting.why is not None and waiting.why not in FOR_PROMPTS):
+                    spared.add(waiting)
+        return spared
 
     def _gives_way(self, pool: PoolState, last: QueuedRequest, newcomer: QueuedRequest, full: bool) -> bool:
         """The last in line is refused in the newcomer's stead."""
         if last.ask.priority != newcomer.ask.priority:
             return last.ask.priority < newcomer.ask.priority
         theirs, own = (pool.queue.tenant(account_of(one.ask)) for one in (last, newcomer))
-        return full and theirs is not own and theirs.waiting > own.waiting + 1 and theirs.counter >= own.counter
+        return full and theirs.waiting / theirs.share > (own.waiting + 1) / own.share
 
     def wait_s(self, pool: PoolState, waiting: QueuedRequest) -> float:
         """Until one more like this gets its turn: a true Retry-After."""

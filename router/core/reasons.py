@@ -45,3 +45,7 @@ class Reason(Enum):
     NO_ADAPTERS = "no_adapters", "its pool takes no adapters"
     UNKNOWN_MODEL = "unknown_model", "there is no such model"
     STARTING = "starting", "the router does not know its engines yet"
+
+
+FOR_PROMPTS = frozenset({Reason.PACE_UNKNOWN, Reason.YIELDS, Reason.OVER_SHARE, Reason.TTFT, Reason.TPOT})
+"""What kept an ask from a replica for the sake of computing prompts, not for lack of a place or of memory."""

@@ -94,6 +94,15 @@ def _check_queues(dispatcher: Dispatcher) -> None:
         _require(pool.idle == idle, f"{pool.name}: knows how many serve nobody")
         _require({*pool.free} == {one for one in pool.replicas if one.free}, f"{pool.name}: knows who is free")
         _require(len(list(pool.queue.in_order(float("-inf")))) == len(pool.queue), f"{pool.name}: everyone has a turn")
+        granted = [
+            live for one in dispatcher.sessions.values() for live in one.leases.values() if live.pool == pool.name
+        ]
+        told = sum(tenant.leases for tenant in pool.queue.tenants.values())
+        _require(told == sum(live.ask is not None for live in granted), f"{pool.name}: tenants have the pool's leases")
+        growth = sum(live.growth_tokens for live in granted if live.ask is not None)
+        accounts = list(pool.queue.tenants.values())
+        projects_growth = sum(one.growth_tokens for tenant in accounts for one in tenant.projects.values())
+        _require(growth == sum(one.growth_tokens for one in accounts) == projects_growth, f"{pool.name}: knows answers")
         held = sum(tenant.held_tokens for tenant in pool.queue.tenants.values() if not tenant.yields)
         _require(held == pool.queue.held_tokens >= 0, f"{pool.name}: tenants hold what the pool has given")
         waits = sum(one.ask.prompt_tokens + one.ask.max_output_tokens for one in pool.queue)

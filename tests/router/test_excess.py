@@ -92,12 +92,12 @@ def test_the_verdict_equals_the_plain_one(events: list[tuple[str, object, int]],
             now += float(str(which))
         elif kind == "ends" and plain.running:
             name, held = plain.running.pop(int(str(which)) % len(plain.running))
-            queue.holds(name, -held)
+            queue.holds(name, -1, -held)
         elif kind in ("runs", "leaves") and plain.waiting:
             one = plain.waiting.pop(int(str(which)) % len(plain.waiting))
             queue.remove(one)
             if kind == "runs":
-                queue.holds(one.ask.organization_id, one.ask.tokens)
+                queue.holds(one.ask.organization_id, 1, one.ask.tokens)
                 plain.running.append((one.ask.organization_id, one.ask.tokens))
         for name in plain.asked:
             assert in_excess(queue, name) == plain.in_excess(name), (kind, which, tokens)
@@ -109,7 +109,7 @@ def test_where_all_demand_alike_nobody_is_in_excess(tenants: int, waiting: int, 
     queue = FairQueue()
     for tenant in range(tenants):
         queue.asked(str(tenant), 1.0, 0.0)
-        queue.holds(str(tenant), 100 * running)
+        queue.holds(str(tenant), running, 100 * running)
         for number in range(waiting):
             ask = LeaseRequest(f"{tenant}-{number}", "r", 0, Tier.CHAT, "m", 90, 10, 60.0, organization_id=str(tenant))
             queue.add(QueuedRequest(SESSION, ask, MODEL, 0.0))
@@ -120,7 +120,7 @@ def test_two_that_flood_a_pool_are_both_in_excess_and_not_the_others() -> None:
     queue = FairQueue()
     for name, held in (("one", 400), ("two", 400), *((f"quiet-{number}", 25) for number in range(8))):
         queue.asked(name, 1.0, 0.0)
-        queue.holds(name, held)
+        queue.holds(name, 1, held)
     for number in range(20):
         ask = LeaseRequest(
             f"l{number}", "r", 0, Tier.CHAT, "m", 90, 10, 60.0, organization_id=("one", "two")[number % 2]

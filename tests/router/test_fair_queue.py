@@ -54,7 +54,7 @@ def test_everyone_has_one_turn_and_higher_classes_come_first(
     order = list(queue.in_order(5.0))
     assert sorted(one.number for one in order) == sorted(one.number for one in left)
     assert [one.ask.priority for one in order] == sorted((one.ask.priority for one in left), reverse=True)
-    for priority in (-1, 0, 1):
+    for priority in (-1, 0, 1):  # nobody was given anything yet
         late = [one.start_by < 5.0 for one in order if one.ask.priority == priority]
         assert late == sorted(late), "who can be in time goes before who cannot"
     last = queue.last()
