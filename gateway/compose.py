@@ -1,8 +1,8 @@
 """Puts one gateway instance together: every part started in order, stopped in reverse.
 
 The order matters: the journal is recovered before anything is admitted, and closes after everything that writes to it.
-A Valkey or a router that is away does not stop the start, nor does a database unless the settings have models to seed
-it with: /readyz says which part is missing. A database that was never migrated does.
+A database, a Valkey or a router that is away does not stop the start: /readyz says which part is missing. A database
+that is there and was never migrated, or does not take the URL, does.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from gateway.control_plane import Control, ControlPlane
 from gateway.db.channels import PRICES_CHANNEL
 from gateway.db.engine import lazy_pool
 from gateway.desired.reports import Reporter
+from gateway.desired.seeding import Seeding
 from gateway.desired.store import DesiredStateStore, last_pools
 from gateway.evals.startable import SliceCheck
 from gateway.limits.limiter import Limiter
@@ -121,7 +122,7 @@ async def running_services(
 
         # Engines are asked what a crash left open, before the desired state is followed; what the settings say of a
         # pool is newer than the last row.
-        keys.follow(await last_pools(pool, config.desired.timeout_s))
+        keys.follow(await last_pools(pool, place.database_url, config.desired.timeout_s))
         keys.follow(place.pools)
         journal = Journal(place.journal_folder / place.instance, config.metering, metering)
         await journal.start()
@@ -152,6 +153,9 @@ async def running_services(
         drift.start()
         stack.push_async_callback(drift.stop)
 
+        completion_events = EventStore(pool, metrics, config.autocomplete.flush_s)
+        completion_events.start()
+        stack.push_async_callback(completion_events.stop)  # behind the traces, which its reports join
         traces = Traces(pool, metrics, config.trace_flush_s)
         traces.start()
         stack.push_async_callback(traces.stop)
@@ -159,9 +163,6 @@ async def running_services(
         prefixes = PrefixSamples(pool, metrics, observer, config.prefixes)
         prefixes.start()
         stack.push_async_callback(prefixes.stop)
-        completion_events = EventStore(pool, metrics, config.autocomplete.flush_s)
-        completion_events.start()
-        stack.push_async_callback(completion_events.stop)
         completion_texts = TextStore(pool, metrics, config.autocomplete.flush_s)
         completion_texts.start()
         stack.push_async_callback(completion_texts.stop)
@@ -241,8 +242,9 @@ async def running_services(
         await desired.start()
         stack.push_async_callback(desired.stop)
         stack.push_async_callback(follower.stop)
-        if place.models:
-            await _seed(desired, place)
+        seeding = Seeding(desired, place.models, place.pools)
+        await seeding.start()
+        stack.push_async_callback(seeding.stop)
         await follower.settled()
         await router.wait_connected(ROUTER_ON_START_S)
 
@@ -286,6 +288,7 @@ async def running_services(
             spans=None if tracing is None else RequestSpans(tracing, _sampler(place.tracing)),
             access_log=AccessLog() if place.logging.access else None,
             checks={
+                "database": lambda: keyring.trusted and seeding.done,
                 "keys": lambda: keyring.trusted,
                 "limits": lambda: limiter.connected or config.limits.when_unavailable == "local",
                 "journal": lambda: journal.healthy,
@@ -307,17 +310,6 @@ def _provider(config: OidcConfig) -> Provider | None:
 
 def _sampler(config: TracingConfig) -> Sampler:
     return Sampler(config.sample_ratio, trust_client=config.trust_client_sampling)
-
-
-async def _seed(desired: DesiredStateStore, place: InstanceConfig) -> None:
-    """The settings' models and pools become the newest version where they are new; without a database the last known
-    one serves."""
-    try:
-        await desired.seed(place.models, place.pools)
-    except ConfigError as error:
-        if desired.current.version == 0:
-            raise
-        logger.warning("the settings' models are not in force yet: %s", error.message)
 
 
 async def _leave(limiter: Limiter, journal: Journal) -> None:

@@ -21,6 +21,18 @@ from contracts.errors import ConfigError
 
 FAILURES = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 """What a database that is away, restarting, full or cut off looks like to a caller of asyncpg."""
+REFUSALS = (
+    asyncpg.InvalidAuthorizationSpecificationError,
+    asyncpg.InvalidCatalogNameError,
+    asyncpg.exceptions.ClientConfigurationError,
+)
+"""A URL that is wrong (the role, the password, the database), as the server that it leads to says. No wait helps."""
+AWAY = (
+    *(OSError, TimeoutError, asyncpg.InterfaceError, asyncpg.InternalClientError),
+    *(asyncpg.PostgresConnectionError, asyncpg.OperatorInterventionError, asyncpg.InsufficientResourcesError),
+    *(asyncpg.PostgresSystemError, asyncpg.TransactionRollbackError, asyncpg.ReadOnlySQLTransactionError),
+)
+"""What may be otherwise in a moment, `REFUSALS` excepted: no server, one that starts, stops, is full or stands by."""
 
 
 def checked(url: str, setting: str = "database url") -> str:

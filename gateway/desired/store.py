@@ -19,7 +19,7 @@ from contracts.desired_state import DesiredState, Model, Pool
 from contracts.errors import ConfigError, in_words
 from gateway.audit.log import Actor, record
 from gateway.db.channels import DESIRED_CHANNEL
-from gateway.db.engine import FAILURES, borrow, close, lazy_pool, redacted
+from gateway.db.engine import AWAY, FAILURES, REFUSALS, borrow, close, lazy_pool, redacted
 from gateway.db.notification_listener import NotificationListener
 from gateway.desired import document
 from gateway.desired.config import DesiredConfig
@@ -35,16 +35,24 @@ _log = logging.getLogger(__name__)
 ResultT = TypeVar("ResultT")
 
 
-async def last_pools(pool: asyncpg.Pool[Any], timeout_s: float) -> tuple[Pool, ...]:
-    """The pools of the newest row; none when there is no row, or none that can be read now.
+class DatabaseAway(ConfigError):
+    """The database cannot be reached, or not now: it may come."""
 
-    Raises ConfigError when the database answers that it has no such table: it was never migrated.
+
+async def last_pools(pool: asyncpg.Pool[Any], url: str, timeout_s: float) -> tuple[Pool, ...]:
+    """The pools of the newest row; none when there is no row, or none that can be read now. url: the pool's.
+
+    Raises ConfigError when the database answers that it was never migrated, or that it does not take the URL.
     """
     try:
         async with asyncio.timeout(timeout_s), borrow(pool) as connection:
             row = await connection.fetchrow(NEWEST, 0)
     except asyncpg.UndefinedTableError:
         raise ConfigError("the database has no tables yet; run `slipstream migrate up`", param="database") from None
+    except REFUSALS as error:
+        raise ConfigError(
+            f"database {redacted(url)}: {error}; correct the URL, or make there what it names", param="database"
+        ) from None
     except FAILURES:
         return ()
     with contextlib.suppress(ConfigError):
@@ -106,8 +114,8 @@ class DesiredStateStore:
         """Make a state the newest version (its own number is not used), unless it already is, and adopt it; returns the
         version's number.
 
-        Raises ConfigError when the state contradicts itself, the newest row was written by a release this one cannot
-        read, or the database cannot be reached.
+        Raises ConfigError when the state contradicts itself, or the newest row was written by a release this one
+        cannot read; DatabaseAway when the database cannot be reached.
         """
         state.check()
 
@@ -153,7 +161,8 @@ class DesiredStateStore:
             ):
                 return await work(connection)
         except FAILURES as error:
-            raise ConfigError(
+            away = isinstance(error, AWAY) and not isinstance(error, REFUSALS)
+            raise (DatabaseAway if away else ConfigError)(
                 f"database {redacted(self._url)}: the desired state could not be written: "
                 + in_words(error, self._config.timeout_s),
                 param="database",

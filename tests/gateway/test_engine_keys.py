@@ -103,7 +103,7 @@ async def test_the_last_row_tells_whose_keys_a_crash_needs(fresh_postgres_url: s
     for url, found in ((fresh_postgres_url, written), (f"postgresql://x@/x?host={tmp_path}", ())):
         pool = await lazy_pool(url, size=1, connect_timeout_s=5.0, name="test")
         try:
-            assert await last_pools(pool, 5.0) == found
+            assert await last_pools(pool, url, 5.0) == found
         finally:
             pool.terminate()
 

@@ -137,34 +137,36 @@ async def test_health_needs_no_key_and_no_part(platform: SlowPlatform) -> None:
     async with platform.links["postgres"].down(), platform.links["valkey"].down(), platform.links["router"].down():
         answer = await send(platform, "GET", "/healthz")
     assert (answer.status, answer.body) == (200, b"ok")
-    await ready(platform, missing=None)
+    await ready(platform, missing=set())
 
 
-async def ready(platform: SlowPlatform, *, missing: str | None) -> Answered:
-    """The answer of /readyz once `missing` is what it misses (None: nothing)."""
+async def ready(platform: SlowPlatform, *, missing: set[str]) -> Answered:
+    """The answer of /readyz once `missing` is what it misses."""
 
     async def so() -> Answered | None:
         answer = await send(platform, "GET", "/readyz")
         parts = answer.body["parts"]
         assert answer.body["ready"] == all(parts.values())
         lacks = {name for name, there in parts.items() if not there}
-        return answer if lacks == ({missing} if missing else set()) else None
+        return answer if lacks == missing else None
 
     return await eventually(so)
 
 
-@pytest.mark.parametrize(("link", "part"), [("postgres", "keys"), ("valkey", "limits"), ("router", "router")])
+@pytest.mark.parametrize(
+    ("link", "parts"), [("postgres", {"database", "keys"}), ("valkey", {"limits"}), ("router", {"router"})]
+)
 async def test_readiness_names_the_part_that_is_missing_until_it_is_back(
-    platform: SlowPlatform, link: str, part: str
+    platform: SlowPlatform, link: str, parts: set[str]
 ) -> None:
-    whole = await ready(platform, missing=None)
+    whole = await ready(platform, missing=set())
     assert (whole.status, set(whole.body["parts"])) == (
         200,
-        {"keys", "limits", "journal", "router", "models", "accepting"},
+        {"database", "keys", "limits", "journal", "router", "models", "accepting"},
     )
     async with platform.links[link].down():
-        assert (await ready(platform, missing=part)).status == 503
-    assert (await ready(platform, missing=None)).status == 200
+        assert (await ready(platform, missing=parts)).status == 503
+    assert (await ready(platform, missing=set())).status == 200
 
 
 async def test_metrics_need_no_key(platform: SlowPlatform) -> None:

@@ -325,11 +325,15 @@ def test_a_process_without_up_makes_its_data_folder_for_itself_alone(
     assert (data_folder / "router.token").stat().st_mode & 0o777 == 0o600
 
 
-async def test_a_gateway_with_models_does_not_wait_for_the_database(data_folder: Path, tmp_path: Path) -> None:
-    """Whoever starts it starts it again; its models would otherwise not be in force, and nobody would know."""
-    url = f"postgresql://nobody@127.0.0.1:{free_port()}/slipstream"
+async def test_a_gateway_does_not_start_on_a_database_that_is_not_there(
+    empty_postgres_url: str, data_folder: Path, tmp_path: Path
+) -> None:
+    """One that cannot be reached it waits for: tests/gateway/test_late_database.py."""
+    url = empty_postgres_url.replace("?", "_misspelt?")
     ended = await _gateway_on(url, WITHOUT_ENGINES, data_folder, tmp_path)
-    assert (ended.returncode, "the desired state could not be written" in ended.stderr.splitlines()[-1]) == (2, True)
+    said = ended.stderr.splitlines()[-1]
+    assert (ended.returncode, said.endswith("correct the URL, or make there what it names")) == (2, True)
+    assert "does not exist" in said
 
 
 def test_a_gateway_does_not_share_the_port_of_another_deployments(data_folder: Path, tmp_path: Path) -> None:
