@@ -118,7 +118,8 @@ def joined(choices: list[dict[str, Any]]) -> list[tuple[str, str, str]]:
 def test_a_call_that_has_ended_without_arguments_has_an_empty_object(reason: str, last: str, written: str) -> None:
     pieces = [call(0, "a", "f", written), call(1, "b", "g", '{"x":1}'), call(2, "c", "h", written)]
     wanted = [("a", "f", written + "{}"), ("b", "g", '{"x":1}'), ("c", "h", written + last)]
-    deltas = [{"role": "assistant", "content": None}, *({"tool_calls": [piece]} for piece in pieces)]
+    deltas: list[dict[str, Any]] = [{"role": "assistant", "content": None}]
+    deltas += [{"tool_calls": [piece]} for piece in pieces]
     assert joined(streamed(*map(event, deltas), event({}, reason))) == wanted
     assert joined(streamed(*map(event, deltas[:-1]), event(deltas[-1], reason))) == wanted
     found = whole(*deltas, finish_reason=reason)["tool_calls"]
