@@ -106,7 +106,8 @@ class RouterClient:
             self._answers.pop(ask.lease_id, None)
 
     def first_token(self, lease_id: str, ttft_s: float, cached_tokens: int) -> None:
-        """Report that the engine began to answer. Never raises; without a router the report is dropped."""
+        """Report the engine's first text, as of `router.core.events.FirstToken`. Never raises; without a router the
+        report is dropped."""
         self.book.began(lease_id)
         if self.connected and lease_id in self.book.live:
             self._report(messages.first_token(lease_id, ttft_s, cached_tokens))

@@ -442,7 +442,7 @@ class RequestPipeline:
                 if stream.status != 200:
                     attempt.rejected = True
                     raise await refusal(driver, stream)
-                await StreamForwarder(stream, attempt, config, self._first_event).run()
+                await StreamForwarder(stream, attempt, config, self._first_event, self._first_text).run()
         except Superseded as newer:
             if not opening.sent:
                 attempt.counted(Usage(), Finish.NOT_PLACED)
@@ -464,9 +464,6 @@ class RequestPipeline:
         if attempt.prefill_request is not None:
             attempt.prefill_request.answered()
         request.clock.end(Phase.ENGINE)
-        usage = attempt.tracker.total
-        ttft_s = request.clock.total_s - attempt.granted_s
-        self._router.first_token(attempt.engine_request_id, ttft_s, usage.cached_tokens if usage else 0)
         if request.target.model.cascade is not None:
             response.headers.append((ANSWERED_BY, attempt.opened.model.encode()))
         if request.generation.stream:
@@ -474,6 +471,14 @@ class RequestPipeline:
                 response.headers.append(server_timing(request.clock))
             response.start_stream()
             attempt.status = response.status
+
+    def _first_text(self, attempt: Attempt) -> None:
+        """The model has written something: its router learns the time from that, as the request's measurement has it.
+        Many engines say that they begin before they have read the prompt."""
+        attempt.first_text()
+        usage = attempt.tracker.total
+        ttft_s = attempt.request.clock.age_s - attempt.granted_s
+        self._router.first_token(attempt.engine_request_id, ttft_s, usage.cached_tokens if usage else 0)
 
     async def _outlive(self, attempt: Attempt, opening: Opening, recording: Recording) -> None:
         """Its client has gone; go on while others read what is generated. They are of the same key, which pays."""

@@ -20,11 +20,17 @@ from gateway.serving.attempt import Attempt
 class StreamForwarder:
     """One attempt's way from the engine to the client.
 
-    on_begun: called with the engine's first event, before it is sent; may raise, which ends the way.
+    on_begun: called with the engine's first event, before it is sent; may raise, which ends the way. on_text: with the
+    first text, call or reasoning.
     """
 
     def __init__(
-        self, stream: EngineStream, attempt: Attempt, config: GatewayConfig, on_begun: Callable[[Attempt], None]
+        self,
+        stream: EngineStream,
+        attempt: Attempt,
+        config: GatewayConfig,
+        on_begun: Callable[[Attempt], None],
+        on_text: Callable[[Attempt], None],
     ) -> None:
         self._stream = stream
         self._attempt = attempt
@@ -34,6 +40,7 @@ class StreamForwarder:
         self._timing = attempt.timing
         self._config = config
         self._on_begun = on_begun
+        self._on_text = on_text
         self._begun = False
         self._text_seen = False
         self._finished = False
@@ -125,7 +132,7 @@ class StreamForwarder:
             self._on_begun(self._attempt)
             self._begun = True
         if transcoder.text_seen and not self._text_seen:
-            self._attempt.first_text()  # before it is sent: afterwards this process may have to wait for a core
+            self._on_text(self._attempt)  # before it is sent: afterwards this process may have to wait for a core
         if events:
             self._response.events(events)
         if (recording := self._attempt.request.recording) is not None:

@@ -51,9 +51,9 @@ class Cancel(msgspec.Struct, frozen=True):
 
 
 class FirstToken(msgspec.Struct, frozen=True):
-    """The engine began to answer.
+    """The engine began to answer: with text, a call or reasoning, for a role alone is written before a prompt is read.
 
-    ttft_s: from the grant to the first event, as the gateway saw it; 0: the core takes its own clock. cached_tokens: of
+    ttft_s: from the grant to that, as the gateway saw it; 0: the core takes its own clock. cached_tokens: of
     the prompt, as the engine says with its first usage; 0 where it has not said yet, the release then tells.
     """
 

@@ -105,6 +105,8 @@ class FakeRouter:
         self.granted: Counter[str] = Counter()
         self.ends: list[LeaseEnd] = []
         self.first_tokens: list[str] = []
+        self.told_at_s: list[float] = []
+        """When they were told of, by the loop's clock."""
 
     async def acquire(self, ask: LeaseRequest) -> Lease:
         self.asks.append(ask)
@@ -124,6 +126,7 @@ class FakeRouter:
 
     def first_token(self, lease_id: str, ttft_s: float, cached_tokens: int) -> None:
         self.first_tokens.append(lease_id)
+        self.told_at_s.append(asyncio.get_running_loop().time())
 
     def release(self, end: LeaseEnd) -> None:
         self.ends.append(end)

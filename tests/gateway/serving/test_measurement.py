@@ -9,7 +9,7 @@ from contracts.phases import Phase
 from gateway.observability.measurement import Measurement
 from tests.gateway.serving.client import Client
 from tests.gateway.serving.harness import Harness, body, harness
-from tests.virtual_time import in_virtual_time
+from tests.virtual_time import in_virtual_time, now_s
 
 STREAM = body(stream=True)
 
@@ -65,6 +65,25 @@ async def test_the_time_to_the_first_token_is_its_phases_to_the_microsecond() ->
         phases_ms = request.clock.as_ms()
         until_ms = sum(took_ms for phase, took_ms in phases_ms.items() if phase not in (Phase.DECODE, Phase.STREAM))
         assert request.measurement.ttft_ms == pytest.approx(until_ms, abs=0.01)
+
+
+@in_virtual_time
+@pytest.mark.parametrize("asked", [STREAM, body()])
+async def test_the_router_learns_of_the_first_text_and_not_of_a_role(asked: bytes) -> None:
+    async with harness() as platform:
+        platform.script(tokens=3, ttft_s=0.01, text_gap_s=0.5, inter_token_s=0.005)
+        began_s = now_s()
+        request = await platform.serve(Client(), asked)
+        assert request.clock.first_token_s is not None
+        assert [at_s - began_s for at_s in platform.router.told_at_s] == [pytest.approx(0.51)]
+
+
+@in_virtual_time
+async def test_an_answer_without_any_text_teaches_the_router_no_time() -> None:
+    async with harness() as platform:
+        platform.script(tokens=0)
+        await platform.serve(Client(), STREAM)
+        assert not platform.router.first_tokens
 
 
 @in_virtual_time
