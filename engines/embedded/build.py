@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from pathlib import Path
 
 import torch
@@ -33,10 +34,18 @@ def build_engine(config: EngineConfig, context_tokens: int, tokenizer: Tokenizer
             f"{config.model}: the tokenizer has {tokenizer.vocabulary_size} tokens, and the model's vocab_size is "
             f"{model.config.vocab_size}; they do not belong together"
         )
+    _give_back()
     head = head_folder(config.speculation, Path(config.model))
     beside_bytes = 0 if head is None else token_bytes(head, model.dtype)
     store = KVStore(model.config, config.kv, model.dtype, context_tokens, device, beside_bytes)
     return Engine(model, store, config, tokenizer.text_stream, events=_events(config))
+
+
+def _give_back() -> None:
+    """To the system, what loading needed for a while: the C library would keep a third of a model's size."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's alone
+    if trim is not None:
+        trim(0)
 
 
 def _events(config: EngineConfig) -> BlockEvents:

@@ -19,7 +19,7 @@ from slipstream.commands.options import Deployment, deployment_options, kv_budge
     "--chat-model",
     "local__chat_model",
     metavar="PATH",
-    help="Hugging Face folder or GGUF file (Llama, Mistral, Qwen) for chat. Default: SmolLM2-135M-Instruct, fetched once.",
+    help="Hugging Face folder or GGUF file (Llama, Mistral, Qwen) for chat. Default: SmolLM2-135M, fetched once.",
 )
 @click.option(
     "--code-model", "local__code_model", metavar="PATH", help="Hugging Face folder or GGUF file for autocomplete."

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import mmap
+
 import torch
 from torch import Tensor
 
@@ -51,17 +54,16 @@ class KVStore:
         narrow = config.dtype != "auto"
         self.format = {"fp8": "fp8_e4m3", "int8": "int8"}.get(config.dtype, str(dtype).removeprefix("torch."))
         """The numbers' format, as SGLang names it."""
-        # zeros, not empty: hidden positions have weight 0, and 0 times a leftover NaN would still be NaN
-        self.pages: Tensor = torch.zeros(
+        shape = (
             model.num_hidden_layers,
             self.total_pages + 1,
             config.page_tokens,
             2,
             model.num_key_value_heads,
             narrow_kv.row_width(model.head_dim) if narrow else model.head_dim,
-            dtype=narrow_kv.CODES[config.dtype] if narrow else dtype,
-            device=device,
         )
+        # zeros, not empty: hidden positions have weight 0, and 0 times a leftover NaN would still be NaN
+        self.pages: Tensor = _zeros(shape, narrow_kv.CODES[config.dtype] if narrow else dtype, device)
 
     @property
     def spare_page(self) -> int:
@@ -77,6 +79,10 @@ class KVStore:
         """Copy a page, all layers."""
         self.pages[:, target].copy_(self.pages[:, source])
 
+    def clear(self, pages: list[int]) -> None:
+        """Zeros, all layers: of a page that is not full the rest is multiplied by 0, which makes nothing of NaN."""
+        self.pages[:, torch.tensor(pages, dtype=torch.int64, device=self.pages.device)] = 0
+
     def move(self, sources: list[int], targets: list[int]) -> None:
         """Copy single tokens' keys and values, all layers, from slots to other slots (page * page_tokens + offset)."""
         slots = self.pages.flatten(1, 2)
@@ -88,3 +94,10 @@ class KVStore:
     def total_tokens(self) -> int:
         """How many tokens all pages hold."""
         return self.total_pages * self.page_tokens
+
+
+def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device | None) -> Tensor:
+    """On a CPU in memory that is taken page by page when it is first written; `torch.zeros` takes all of it at once."""
+    if device is not None and device.type != "cpu":
+        return torch.zeros(shape, dtype=dtype, device=device)
+    return torch.frombuffer(mmap.mmap(-1, math.prod(shape) * dtype.itemsize), dtype=dtype).view(shape)
