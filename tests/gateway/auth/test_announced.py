@@ -1,0 +1,55 @@
+"""All that a gateway remembers with a key is announced when it changes: no part of it outlives the change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from gateway.auth.key_record import KeyRecord, Reason
+from tests.gateway.auth.tenant import Tenant
+from tests.waiting import eventually
+
+OF_PROJECT = " WHERE id = $1"
+OF_ORGANIZATION = " WHERE id = (SELECT organization_id FROM gateway.projects WHERE id = $1)"
+OF_KEY = " WHERE project_id = $1"
+
+CHANGES: dict[str, str] = {
+    "caller": """
+        WITH other AS (INSERT INTO gateway.organizations (name) VALUES ('other') RETURNING id)
+        UPDATE gateway.projects SET organization_id = other.id FROM other WHERE projects.id = $1""",
+    "levels": "INSERT INTO gateway.limits (level, subject_id, max_concurrency) VALUES ('project', $1, 1)",
+    "expires_at": "UPDATE gateway.api_keys SET expires_at = now() + interval '1 day'" + OF_KEY,
+    "scopes": "UPDATE gateway.api_keys SET scopes = ARRAY['chat']" + OF_KEY,
+    "models": "UPDATE gateway.projects SET models = ARRAY['m']" + OF_PROJECT,
+    "tiers": "UPDATE gateway.projects SET tiers = ARRAY['chat']" + OF_PROJECT,
+    "store_prompts": "UPDATE gateway.organizations SET store_prompts = NOT store_prompts" + OF_ORGANIZATION,
+    "allow_reviews": "UPDATE gateway.projects SET allow_reviews = NOT allow_reviews" + OF_PROJECT,
+    "adapters": """
+        INSERT INTO gateway.adapters (organization_id, project_id, model, name, path)
+        SELECT organization_id, id, 'm', 'a', '/a' FROM gateway.projects WHERE id = $1""",
+    "priorities": "INSERT INTO gateway.priorities (level, subject_id, share) VALUES ('project', $1, 5)",
+    Reason.REVOKED: "UPDATE gateway.api_keys SET revoked_at = now()" + OF_KEY,
+    Reason.PROJECT_DISABLED: "UPDATE gateway.projects SET disabled_at = now()" + OF_PROJECT,
+    Reason.ORGANIZATION_DISABLED: "UPDATE gateway.organizations SET disabled_at = now()" + OF_ORGANIZATION,
+}
+"""By what a record holds, or why there is none. $1: the project."""
+NEVER = {"internal", Reason.UNKNOWN}
+"""Said when its organization is made, before it has a key; a key that is made is another test's."""
+
+
+def test_every_field_has_a_change() -> None:
+    assert CHANGES.keys() | NEVER == {*KeyRecord.__struct_fields__, *Reason}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+async def test_what_is_known_with_a_key_is_forgotten_when_it_changes(
+    what: str, tenant: Tenant, keyring_at: Callable[..., Any], fresh_postgres_url: str
+) -> None:
+    minted = await tenant.add()
+    keyrings = [await keyring_at(fresh_postgres_url) for _ in range(2)]
+    known = [await keyring.identify(minted.secret) for keyring in keyrings]
+    assert [keyring.cached(minted.secret) for keyring in keyrings] == known
+    await tenant.connection.execute(CHANGES[what], tenant.project_id)
+    await eventually(lambda: not any(keyring.cached(minted.secret) for keyring in keyrings))
