@@ -19,7 +19,6 @@ import zipfile
 import zlib
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import BinaryIO
 
 from contracts.errors import ConfigError
 from infra.local.private import claim_folder, free_space
@@ -49,12 +48,16 @@ class NotFetched(Exception):
 
 
 class FetchedModel:
-    """The file, complete, and held open: as long as this process runs it can be written again."""
+    """The file, complete, and held open: until `close` it can be written again."""
 
     def __init__(self, path: Path) -> None:
         """Raises OSError."""
         self.path = path
-        self._file: BinaryIO = path.open("rb")
+        self._descriptor = os.open(path, os.O_RDONLY)
+
+    def close(self) -> None:
+        """Let go of it; the file stays."""
+        os.close(self._descriptor)
 
     def restoring(self, before_start: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
         """What a process that reads the file runs before it starts, and what it ran before.
@@ -76,7 +79,7 @@ class FetchedModel:
             self.path.parent.mkdir(mode=0o700, exist_ok=True)
             with draft.open("wb") as copy:
                 for start in range(0, FILE_BYTES, CHUNK_BYTES):
-                    copy.write(os.pread(self._file.fileno(), CHUNK_BYTES, start))
+                    copy.write(os.pread(self._descriptor, CHUNK_BYTES, start))
             draft.replace(self.path)
         except OSError as error:
             with contextlib.suppress(OSError):

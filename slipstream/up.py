@@ -65,10 +65,13 @@ async def up(settings: Settings, *, probe: bool = False, quiet: bool = False) ->
     try:
         await _wait_for_port(reachable(settings.gateway.host), settings.gateway.port)
         settings, model, lack = await _with_chat_model(settings, data, progress)
-        for warning in start_check.warnings(settings):
-            progress.say(f"warning: {warning}")
-        everything = Up(settings, data, progress, model, lack)
-        with listed(everything.targets, data.prometheus_targets):
+        with contextlib.ExitStack() as held:
+            if model is not None:
+                held.callback(model.close)
+            for warning in start_check.warnings(settings):
+                progress.say(f"warning: {warning}")
+            everything = Up(settings, data, progress, model, lack)
+            held.enter_context(listed(everything.targets, data.prometheus_targets))
             await everything.run()
     finally:
         lock.release()
@@ -82,12 +85,15 @@ async def _with_chat_model(
     local = settings.local
     if settings.models or local.chat_model is not None or not local.fetch_chat_model:
         return settings, None, None
+    model = None
     try:
         model = await fetched_model.fetched(data.models, progress.say)
         local = msgspec.structs.replace(local, chat_model=str(model.path))
         chosen = msgspec.structs.replace(settings, local=local)
         start_check.check(chosen)
     except (NotFetched, ConfigError) as error:
+        if model is not None:
+            model.close()
         progress.say(f"warning: the chat model {fetched_model.NAME} is not served: {error}")
         return settings, None, str(error)
     return chosen, model, None
