@@ -2681,7 +2681,8 @@ export interface components {
         };
         /**
          * CounterSnapshot
-         * @description One counter of one rule. remaining: what was left of the limit; of money in millionths.
+         * @description One counter of one rule, of money in millionths. remaining: what was left of the limit. used: what was used or
+         *         held by what runs; more than the limit where it was passed or lowered.
          */
         CounterSnapshot: {
             counter: string;
@@ -2690,12 +2691,14 @@ export interface components {
             remaining: number;
             subject_id: string;
             tier: string | null;
+            used: number;
         };
         /**
          * Counters
          * @description Where each limited counter of a subject stands now, what runs included.
          *
-         *         money_counted: false while what a budget has spent is being counted; `remaining` is then too high.
+         *         money_counted: false while what a budget has spent is being counted; `remaining` is then too high and `used` too
+         *         low.
          */
         Counters: {
             data: components["schemas"]["CounterSnapshot"][];

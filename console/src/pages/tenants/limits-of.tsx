@@ -176,8 +176,8 @@ export function LimitsOf({
                   const now = counters.data?.data.find(
                     (each) => each.counter === name && (each.tier ?? null) === rule.tier,
                   );
-                  const used = now ? Math.max(0, limit - now.remaining) : null;
-                  const share = used === null || limit === 0 ? null : Math.min(1, used / limit);
+                  const used = now ? now.used : null;
+                  const share = used === null || limit === 0 ? null : used / limit;
                   return (
                     <li key={name}>
                       <span>{labelOf(name)}</span>
@@ -197,7 +197,7 @@ export function LimitsOf({
                         }
                         aria-hidden="true"
                       >
-                        <i style={{ width: `${(share ?? 0) * 100}%` }} />
+                        <i style={{ width: `${Math.min(1, share ?? 0) * 100}%` }} />
                       </span>
                     </li>
                   );
