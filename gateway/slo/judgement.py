@@ -18,15 +18,15 @@ from __future__ import annotations
 
 import msgspec
 
-from contracts.errors import ContextTooLong, EngineRefused
+from contracts.errors import ContextTooLong, EngineRefused, InvalidField, UnsupportedField
 from contracts.objectives import Objective
 from contracts.service_class import ServiceClass
 
 CLIENT_GONE = "client_gone"
 SUPERSEDED = "superseded"
-REFUSED = (EngineRefused.code, ContextTooLong.code)
-"""By an engine, of the request itself. A stream's may come behind its status, as when a grammar that a client sent
-grows beyond its limits."""
+REFUSED = (EngineRefused.code, ContextTooLong.code, InvalidField.code, UnsupportedField.code)
+"""By an engine, or a driver for its sake, of the request itself. A stream's may come behind its status, as when a
+grammar that a client sent grows beyond its limits, or when the request had waited."""
 
 
 class TraceRow(msgspec.Struct, frozen=True, kw_only=True):

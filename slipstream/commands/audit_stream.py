@@ -30,7 +30,7 @@ LONGEST_IDLE_S = 3_600.0
     type=click.FloatRange(0, LONGEST_IDLE_S),
     default=0.0,
     metavar="SECONDS",
-    help="Also see whether a connection outlives a silence so long, as before a late first token; 120 is a good one.",
+    help="Also see whether a connection outlives so long a silence. A stream is silent for 15 at most.",
 )
 @click.option(
     "--ca-file",

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from gateway.slo.judgement import CLIENT_GONE, REFUSED, SUPERSEDED
 from slipstream.reference import metrics_page
 from tests.deployment import ROOT
 from tests.prometheus import RULES, metrics_in, promtool, rules_in
@@ -82,3 +83,11 @@ def test_runbooks_have_a_section_for_each_alert_and_say_what_does_not_help(file:
     for name, text in sections.items():
         said = re.findall(r"^\*\*([A-Z][\w ]+)\*\*", text, re.M)
         assert said == ["It means", "Look", "Do", "Does not help"], name
+
+
+def test_errors_of_ours_are_told_by_the_same_codes_as_kept_objectives() -> None:
+    """A stream that fails behind its head has the status 200."""
+    rules = [rule for file in RULES for rule in rules_in(file)]
+    [rule] = [rule for rule in rules if rule.get("record") == "tier:slipstream_server_errors:ratio_rate5m"]
+    [codes] = re.findall(r'code!~"([^"]*)"', rule["expr"])
+    assert set(codes.split("|")) == {"none", CLIENT_GONE, SUPERSEDED, *REFUSED}

@@ -14,7 +14,7 @@ from uuid import UUID
 
 import msgspec
 from msgspec import Meta
-from sqlalchemy import case, select
+from sqlalchemy import case, func, select
 
 from contracts.generation import Tier
 from contracts.length_class import LengthClass, length_class
@@ -29,6 +29,7 @@ from gateway.db.tables import request_traces
 from gateway.metering.journal.request_id import first_at
 from gateway.metering.tables import usage_events
 from gateway.router_view.placement import Placement
+from gateway.slo.judgement import CLIENT_GONE, REFUSED, SUPERSEDED
 
 LAST_DAY = timedelta(days=1)
 
@@ -40,13 +41,17 @@ class Decision(StrEnum):
     REFUSED = "refused"
     """A 4xx: a limit, the key, access, or the request itself; `rule` and `reason` say which."""
     FAILED = "failed"
-    """A 5xx: ours."""
+    """A 5xx, or a stream that ended in an error: ours."""
     ABANDONED = "abandoned"
-    """The client left."""
+    """The client left, before it had any text."""
 
 
+_CODE, _STREAMED = func.coalesce(request_traces.c.error_code, ""), request_traces.c.status < 400
 DECISION = case(
-    (request_traces.c.status < 400, Decision.SERVED.value),
+    (_STREAMED & (_CODE == CLIENT_GONE) & request_traces.c.ttft_ms.is_(None), Decision.ABANDONED.value),
+    (_STREAMED & _CODE.in_(REFUSED), Decision.REFUSED.value),
+    (_STREAMED & _CODE.not_in(("", CLIENT_GONE, SUPERSEDED)), Decision.FAILED.value),
+    (_STREAMED, Decision.SERVED.value),
     (request_traces.c.status == 499, Decision.ABANDONED.value),
     (request_traces.c.status >= 500, Decision.FAILED.value),
     else_=Decision.REFUSED.value,

@@ -48,12 +48,12 @@ BOARD = Board(
         ),
         Panel(
             title="Server errors",
-            description="Part of the answers that are a 5xx, by tier, without what organizations asked for beyond their"
-            " share.",
+            description="Part of the answers that are a 5xx, or a stream that ends in an error of ours, by tier,"
+            " without what organizations asked for beyond their share.",
             unit="percentunit",
             queries=(
                 share(
-                    'slipstream_requests_total{status=~"5..",over_share!="true"}',
+                    'slipstream_requests_total{status=~"2..|5..",code!~"none|client_gone|superseded|engine_refused|context_length_exceeded|invalid_value|unsupported_parameter",over_share!="true"}',
                     'slipstream_requests_total{over_share!="true"}',
                     "tier",
                     quiet="no request failed",

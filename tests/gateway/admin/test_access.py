@@ -229,6 +229,35 @@ async def test_a_served_request_shows_engine_tokens_phases_and_cost(platform: Sl
     await database.close()
 
 
+@pytest.mark.parametrize(
+    ("status", "code", "ttft_ms", "decision"),
+    [
+        (200, None, 5, "served"),
+        (200, None, None, "served"),
+        (200, "superseded", None, "served"),
+        (200, "client_gone", 5, "served"),
+        (200, "client_gone", None, "abandoned"),
+        (499, "client_gone", None, "abandoned"),
+        (200, "overloaded", None, "failed"),
+        (200, "engine_failed", 5, "failed"),
+        (200, "invalid_value", None, "refused"),
+        (400, "invalid_value", None, "refused"),
+        (503, "overloaded", None, "failed"),
+    ],
+)
+async def test_what_became_of_a_stream_is_told_by_its_error_behind_its_status(
+    people: People, status: int, code: str | None, ttft_ms: float | None, decision: str
+) -> None:
+    viewer, request_id = await people.as_(Role.VIEWER), mint()
+    await people.database.execute(
+        """INSERT INTO gateway.request_traces
+           (request_id, organization_id, status, error_code, ttft_ms, total_ms, phases_ms)
+           VALUES ($1, $2, $3, $4, $5, 10, '{}')""",
+        request_id, people.organizations["ours"], status, code, ttft_ms,
+    )  # fmt: skip
+    assert (await viewer.get(f"/requests/{request_id}"))["decision"] == decision
+
+
 async def test_where_a_request_ran_is_told_to_the_operating_organization_alone(people: People) -> None:
     """Who can look up its sessions' sides chooses what a release's candidate is judged by."""
     viewer, operator, ours = await people.as_(Role.VIEWER), await people.operator(), people.organizations["ours"]

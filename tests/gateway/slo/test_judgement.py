@@ -70,6 +70,8 @@ def test_what_an_organization_asks_for_beyond_its_share_is_told_apart() -> None:
         {"status": 200, "error_code": "superseded"},
         {"status": 200, "error_code": "engine_refused"},
         {"status": 200, "error_code": "context_length_exceeded"},
+        {"status": 200, "error_code": "invalid_value", "ttft_ms": None},
+        {"status": 200, "error_code": "unsupported_parameter", "ttft_ms": None},
         {"status": 200, "ttft_ms": None},
     ],
 )

@@ -146,7 +146,7 @@ def test_every_rule_says_when_there_is_not_enough() -> None:
         ("delivery", measured(slow=stream(direct, 24, 80, 1, complete=False, failure="reset")), "broke off: 24 of 24"),
         ("delivery", measured(slow=stream(direct, 6, 80, 1)), "of 5 events only 5 arrived"),
         ("dns", connected(dns_ms=None), "no name was looked up"),
-        ("silence", measured(), "--idle-s 120"),
+        ("silence", measured(), "--idle-s 15"),
         ("silence", silent(received=(), complete=False, failure="504"), "did not begin (504)"),
         ("upstream_reuse", told(instance=str, request_headers=VIA), "6 gateways answered"),
     ],
