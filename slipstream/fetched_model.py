@@ -53,6 +53,7 @@ class FetchedModel:
     def __init__(self, path: Path) -> None:
         """Raises OSError."""
         self.path = path
+        self._restoring = asyncio.Lock()
         self._descriptor = os.open(path, os.O_RDONLY)
 
     def close(self) -> None:
@@ -66,7 +67,8 @@ class FetchedModel:
         """
 
         async def both() -> None:
-            await asyncio.to_thread(self._restore)
+            async with self._restoring:
+                await asyncio.to_thread(self._restore)
             await before_start()
 
         return both

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import hashlib
 import os
@@ -196,8 +197,8 @@ async def test_a_removed_file_is_there_again_before_a_process_starts(index: Inde
         started.append(model.path.exists())
 
     shutil.rmtree(model.path.parent)
-    await model.restoring(before_start)()
-    assert started == [True]
+    await asyncio.gather(model.restoring(before_start)(), model.restoring(before_start)())
+    assert started == [True, True]
     assert model.path.read_bytes() == whole
 
 
