@@ -70,10 +70,14 @@ class Turns(Generic[ItemT]):
         """How many wait there."""
         return len(self._lines.get(place.line, {}).get(place.member, {}))
 
-    def last_of_longest(self) -> tuple[Place, ItemT] | None:
-        """The newest item of whoever has most of them; it stays. None where nobody waits."""
-        places = [Place(line, member) for line, members in self._lines.items() for member in members]
-        longest = max(places, key=self.waiting, default=None)
+    def in_line(self, line: str) -> int:
+        """How many wait in all of it."""
+        return sum(map(len, self._lines.get(line, {}).values()))
+
+    def last_of_longest(self, line: str) -> tuple[Place, ItemT] | None:
+        """The newest item of the line's member who has most of them; it stays. None where nobody waits."""
+        members = self._lines.get(line, {})
+        longest = max(members, key=lambda member: len(members[member]), default=None)
         if longest is None:
             return None
-        return longest, next(reversed(self._lines[longest.line][longest.member]))
+        return Place(line, longest), next(reversed(members[longest]))

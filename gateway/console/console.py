@@ -13,6 +13,7 @@ from contracts.errors import SessionEnded
 from gateway.admin.api import AdminApi
 from gateway.admin.connection_line import stranger
 from gateway.admin.principal import NOT_SIGNED_IN
+from gateway.admin.turns import Place
 from gateway.console.passwords import Passwords
 from gateway.sessions.browsers import Browsers
 from gateway.sessions.config import ConsoleConfig
@@ -77,6 +78,11 @@ class ConsoleCall:
         admin, network = self.console.admin, self.visit.network
         place = stranger(network) if self.token is None else admin.known.find(self.token.hash, network)
         return await admin.connected(self.request_id, do, place)
+
+    @property
+    def place(self) -> Place:
+        """Where the request waits for a password's hash."""
+        return self.console.passwords.line.place(self.token, self.visit.network)
 
     def require_session(self) -> SessionToken:
         """The token of whoever is signed in, who means what is asked. Raises SessionEnded, ForeignPage, CsrfRefused."""

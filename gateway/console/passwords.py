@@ -16,6 +16,8 @@ from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError
 
 from contracts.errors import InvalidField, ServiceError
+from gateway.admin.turns import Place
+from gateway.console.sign_in_line import SignInLine
 
 LEAST_CHARACTERS = 12
 MEMORY_KIB = 47_104
@@ -24,8 +26,6 @@ PASSES = 2
 LANES = 1
 THREADS = 2
 """Each takes that memory, and a core for less than a tenth of a second."""
-MOST_WAITING = 64
-"""In line for a thread; who comes then is asked to come again."""
 NOBODYS = "a password that nobody has"
 
 ResultT = TypeVar("ResultT")
@@ -58,8 +58,8 @@ class Passwords:
         self._pepper = pepper
         self._hasher = PasswordHasher(time_cost=PASSES, memory_cost=MEMORY_KIB, parallelism=LANES)
         self._threads: ThreadPoolExecutor | None = None
-        self._waiting = 0
         self._nobodys = ""
+        self.line = SignInLine(THREADS)
 
     def start(self) -> None:
         """Make the threads."""
@@ -70,17 +70,18 @@ class Passwords:
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
             self._threads = None
+            self.line.end()
 
-    async def hash(self, password: str) -> str:
-        """What is stored. Raises ServiceError when too many wait."""
-        return await self._on_thread(lambda: self._hasher.hash(self._keyed(password)))
+    async def hash(self, password: str, place: Place) -> str:
+        """What is stored. place: in the line. Raises LineFull, and ServiceError at the process's end."""
+        return await self._on_thread(lambda: self._hasher.hash(self._keyed(password)), place)
 
-    async def fits(self, stored: str | None, password: str) -> bool:
+    async def fits(self, stored: str | None, password: str, place: Place) -> bool:
         """Whether it is the password of this hash; None: of nobody's, which takes as long. Raises like `hash`."""
         if stored is None and not self._nobodys:
-            self._nobodys = await self.hash(NOBODYS)
+            self._nobodys = await self.hash(NOBODYS, place)
         against = stored or self._nobodys
-        return await self._on_thread(lambda: self._verified(against, password)) and stored is not None
+        return await self._on_thread(lambda: self._verified(against, password), place) and stored is not None
 
     def outdated(self, stored: str) -> bool:
         """Whether it was made by weaker parameters than those of now."""
@@ -96,13 +97,11 @@ class Passwords:
         text = unicodedata.normalize("NFKC", password).encode("utf-8", "surrogatepass")
         return base64.b64encode(hmac.digest(self._pepper, b"console password:" + text, "sha256")).decode()
 
-    async def _on_thread(self, work: Callable[[], ResultT]) -> ResultT:
+    async def _on_thread(self, work: Callable[[], ResultT], place: Place) -> ResultT:
+        await self.line.turn(place)
         if self._threads is None:
+            self.line.done()
             raise ServiceError("This instance is shutting down; try again.", retry_after_s=1)
-        if self._waiting >= MOST_WAITING:
-            raise ServiceError("Too many people are signing in at this moment; try again.", retry_after_s=2)
-        self._waiting += 1
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self._threads, work)
-        finally:
-            self._waiting -= 1
+        running = asyncio.get_running_loop().run_in_executor(self._threads, work)
+        running.add_done_callback(lambda _: self.line.done())
+        return await asyncio.shield(running)  # a thread goes on, whoever has left

@@ -156,6 +156,7 @@ async def begin(
         after={"account_id": account.id, "member_id": account.member_id, "method": method, "network": visit.network},
     )
     call.keep(token)
+    call.console.passwords.line.succeeded(visit.network)
 
 
 async def renew(call: ConsoleCall, connection: asyncpg.Connection[Any]) -> None:

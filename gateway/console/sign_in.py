@@ -15,6 +15,7 @@ from gateway.console.attempts import Subject
 from gateway.console.console import ConsoleCall
 from gateway.console.schema import ConsoleSession, SignIn, SignInMethod
 from gateway.console.sessions import acting, begin, show
+from gateway.console.sign_in_line import LineFull
 
 REFUSAL_S = 0.5
 """A refusal takes as long as this, whatever was looked at before it: one hash, none or several."""
@@ -59,6 +60,9 @@ async def sign_in(call: ConsoleCall, body: SignIn) -> ConsoleSession:
     try:
         account, alone = await _account(call, body)
         await call.work(lambda connection: enter(connection, account, alone=alone))
+    except LineFull:  # the network has its part in that
+        await _forgive(call, address)
+        raise
     except (Conflict, RateLimited, ServiceError):  # the password is right, of more than one; or nobody looked at it
         await _forgive(call, address, network)
         raise
@@ -76,7 +80,7 @@ async def confirm_password(call: ConsoleCall, account: Account, password: str, p
     address, network = subjects(call, account.email)
     await count(call, address, network)
     try:
-        right = await call.console.passwords.fits(account.password_hash, password)
+        right = await call.console.passwords.fits(account.password_hash, password, call.place)
     except ServiceError:
         await _forgive(call, address, network)
         raise
@@ -141,7 +145,8 @@ async def _still_opens(call: ConsoleCall, now: Account, verified: Account, passw
     resets the account meanwhile ends what the old one opens. Raises SignInRefused."""
     if now.password_hash == verified.password_hash:
         return
-    if not await call.console.passwords.fits(now.password_hash, password):  # else it was hashed anew, by newer rules
+    # else it was hashed anew, by newer rules
+    if not await call.console.passwords.fits(now.password_hash, password, call.place):
         raise SignInRefused(REFUSED)
 
 
@@ -155,9 +160,9 @@ async def _account(call: ConsoleCall, body: SignIn) -> tuple[Account, bool]:
 
     known = await call.work(find)
     asked = [each for each in known if body.organization_id in (None, each.organization_id)]
-    fitting = [each for each in asked if await passwords.fits(each.password_hash, body.password)]
+    fitting = [each for each in asked if await passwords.fits(each.password_hash, body.password, call.place)]
     if not asked:
-        await passwords.fits(None, body.password)
+        await passwords.fits(None, body.password, call.place)
     if not fitting:
         raise SignInRefused(REFUSED)
     if len(fitting) > 1:
@@ -170,7 +175,7 @@ async def _account(call: ConsoleCall, body: SignIn) -> tuple[Account, bool]:
     account.require_enabled()
     assert account.password_hash is not None
     if passwords.outdated(account.password_hash):
-        renewed = await passwords.hash(body.password)
+        renewed = await passwords.hash(body.password, call.place)
 
         async def rehash(connection: asyncpg.Connection[Any]) -> None:
             await connection.execute(REHASH, account.id, renewed, account.password_hash)

@@ -34,11 +34,15 @@ def test_each_item_is_taken_or_removed_once_and_lines_that_may_not_keep_theirs(
             assert turns.remove(place, number)
             assert not turns.remove(place, number)
     assert len(turns) == len(places)
-    longest = turns.last_of_longest()
-    if longest is not None:
-        place, newest = longest
-        assert newest == max(number for number, each in places.items() if each == place)
-        assert turns.waiting(place) == max(map(list(places.values()).count, places.values()))
+    for line in "abc":
+        own = [place for place in places.values() if place.line == line]
+        assert turns.in_line(line) == len(own)
+        longest = turns.last_of_longest(line)
+        assert (longest is None) == (not own)
+        if longest is not None:
+            place, newest = longest
+            assert newest == max(number for number, each in places.items() if each == place)
+            assert turns.waiting(place) == max(map(own.count, own))
     taken = [(place, item) for place, item in iter(lambda: turns.take(lambda line: line not in barred), None)]
     assert {item: place for place, item in taken} == {
         number: place for number, place in places.items() if place.line not in barred

@@ -21,6 +21,7 @@ from gateway.admin.config import AdminConfig
 from gateway.admin.principal import NO_KEY, Principal
 from gateway.admin.resources.console_links import reset_account
 from gateway.admin.transaction import recorded
+from gateway.admin.turns import Place
 from gateway.auth.keys import ADMIN_PREFIX, mint
 from gateway.evals.startable import NoSlices
 from gateway.sessions.token import link_hash
@@ -29,6 +30,8 @@ from tests.deployment import free_port
 from tests.gateway.console.quick_passwords import QuickPasswords
 
 PASSWORD = "four words in a row"
+ANYWHERE = Place("tests")
+"""In the line for a hash."""
 PEPPER = b"9f86d081884c7d659a2feaa0c55ad015"
 COUNTER = itertools.count(1)
 
@@ -134,7 +137,7 @@ class Town:
         """Before the first account."""
         self.passwords = QuickPasswords(self.pepper)
         self.passwords.start()
-        self._hash = await self.passwords.hash(PASSWORD)
+        self._hash = await self.passwords.hash(PASSWORD, ANYWHERE)
 
     async def found(self) -> None:
         """Make them."""

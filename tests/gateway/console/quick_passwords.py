@@ -7,8 +7,9 @@ from argon2 import PasswordHasher
 
 import gateway.console.console
 import gateway.main
-from contracts.errors import ServiceError
+from gateway.admin.turns import Place
 from gateway.console.passwords import Passwords
+from gateway.console.sign_in_line import LineFull
 from slipstream.__main__ import main
 from tests.gateway.admin.at_once import ready_but_for_the_router
 
@@ -21,10 +22,10 @@ class QuickPasswords(Passwords):
         super().__init__(pepper)
         self._hasher = PasswordHasher(time_cost=1, memory_cost=64, parallelism=1)
 
-    async def fits(self, stored: str | None, password: str) -> bool:
+    async def fits(self, stored: str | None, password: str, place: Place) -> bool:
         if password == UNHEARD:
-            raise ServiceError("Too many people are signing in at this moment; try again.", retry_after_s=2)
-        return await super().fits(stored, password)
+            raise LineFull
+        return await super().fits(stored, password, place)
 
 
 if __name__ == "__main__":

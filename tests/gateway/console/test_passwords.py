@@ -1,15 +1,21 @@
-"""Hashes of passwords: what one costs, and how many wait for theirs."""
+"""Hashes of passwords: what one costs, and who waits for theirs."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
 from contracts.errors import ServiceError
-from gateway.console.passwords import MOST_WAITING, Passwords
+from gateway.admin.turns import Place
+from gateway.console import sign_in_line
+from gateway.console.passwords import THREADS, Passwords
+from gateway.console.sign_in_line import MOST_RECENT, MOST_WAITING, RECENT_S, RETURNING, STRANGERS, LineFull, SignInLine
+from gateway.sessions.token import mint
+from tests.gateway.console.browser import ANYWHERE
 from tests.gateway.console.quick_passwords import QuickPasswords
 
 WORDS = "four words in a row"
@@ -23,25 +29,145 @@ def passwords() -> Iterator[Passwords]:
     made.stop()
 
 
+class Hashes:
+    """Those that wait, and who had one; each takes until the next is let go."""
+
+    def __init__(self, passwords: Passwords) -> None:
+        self._passwords = passwords
+        self._going = threading.Semaphore(0)
+        self.tasks: list[asyncio.Task[None]] = []
+        self.done: list[str] = []
+
+    def ask(self, network: str, place: Place | None = None) -> asyncio.Task[None]:
+        place = place or self._passwords.line.place(None, network)
+        self.tasks.append(asyncio.create_task(self._ask(network, place)))
+        return self.tasks[-1]
+
+    async def _ask(self, network: str, place: Place) -> None:
+        await self._passwords._on_thread(self._going.acquire, place)
+        self.done.append(network)
+
+    async def let_go(self, count: int = 1) -> None:
+        """So many hashes, one after the other."""
+        for _ in range(count):
+            before = len(self.done)
+            self._going.release()
+            while len(self.done) == before:
+                await asyncio.wait([task for task in self.tasks if not task.done()], return_when="FIRST_COMPLETED")
+
+
+@pytest.fixture
+async def hashes(passwords: Passwords) -> AsyncIterator[Hashes]:
+    asked = Hashes(passwords)
+    yield asked
+    for task in asked.tasks:
+        task.cancel()
+    await asyncio.gather(*asked.tasks, return_exceptions=True)
+    asked._going.release(len(asked.tasks))  # or the threads would wait for ever
+
+
+async def settled() -> None:
+    for _ in range(3):
+        await asyncio.sleep(0)
+
+
 async def test_a_hash_costs_what_a_guess_shall_cost(passwords: Passwords) -> None:
     """OWASP's least: 46 MiB and one pass; here two."""
-    stored = await passwords.hash(WORDS)
+    stored = await passwords.hash(WORDS, ANYWHERE)
     assert stored.startswith("$argon2id$v=19$m=47104,t=2,p=1$")
-    assert await passwords.fits(stored, WORDS)
-    assert not await passwords.fits(stored, WORDS + "!")
-    assert not await passwords.fits(None, WORDS)
+    assert await passwords.fits(stored, WORDS, ANYWHERE)
+    assert not await passwords.fits(stored, WORDS + "!", ANYWHERE)
+    assert not await passwords.fits(None, WORDS, ANYWHERE)
     assert not passwords.outdated(stored)
     assert passwords.outdated(QuickPasswords(b"pepper")._hasher.hash(WORDS))
 
 
-async def test_whoever_comes_when_too_many_wait_is_asked_to_come_again(passwords: Passwords) -> None:
-    going = threading.Event()
-    waiting = [asyncio.create_task(passwords._on_thread(going.wait)) for _ in range(MOST_WAITING)]
-    await asyncio.sleep(0)
-    try:
-        with pytest.raises(ServiceError, match="Too many people"):
-            await passwords.hash(WORDS)
-    finally:
-        going.set()
-    assert await asyncio.gather(*waiting) == [True] * MOST_WAITING
-    assert await passwords._on_thread(lambda: 1) == 1
+async def test_whoever_comes_while_sixty_strange_networks_try_is_served(hashes: Hashes) -> None:
+    """Fault: 64 waited, first come, and everybody else was asked to come again."""
+    for number in range(180):
+        hashes.ask(f"stranger {number % 60}")
+    await settled()
+    honest = hashes.ask("honest")
+    await settled()
+    assert not honest.done()
+    await hashes.let_go(THREADS + 61)
+    assert "honest" in hashes.done
+    assert max(map(hashes.done.count, hashes.done)) <= 2  # each network once, and two that had begun before
+
+
+async def test_who_was_here_before_waits_behind_one_stranger_at_most(passwords: Passwords, hashes: Hashes) -> None:
+    passwords.line.succeeded("office")
+    for number in range(180):
+        hashes.ask(f"stranger {number % 60}")
+    await settled()
+    hashes.ask("office")
+    hashes.ask("session", passwords.line.place(mint(b"pepper"), "stranger 7"))
+    await settled()
+    await hashes.let_go(THREADS + 4)
+    assert {"office", "session"} <= set(hashes.done)
+
+
+async def test_in_a_full_line_whoever_has_most_gives_way(
+    hashes: Hashes, monkeypatch: pytest.MonkeyPatch, passwords: Passwords
+) -> None:
+    monkeypatch.setattr(sign_in_line, "MOST_WAITING", 6)
+    for network in ("x", "x", "a", "a", "a", "b", "b", "c"):  # two of x begin
+        hashes.ask(network)
+    await settled()
+    honest = hashes.ask("honest")
+    await settled()
+    assert [type(task.exception()) for task in hashes.tasks if task.done()] == [LineFull]  # one of a
+    for refused in ("b", "a"):
+        task = hashes.ask(refused)
+        await settled()
+        assert isinstance(task.exception(), LineFull)
+    another = hashes.ask("another")  # for one of a's or b's two
+    returning = hashes.ask("session", Place(RETURNING, "session"))  # a line of its own
+    await settled()
+    assert not any(each.done() for each in (honest, another, returning))
+    third = hashes.ask("third")
+    await settled()
+    assert not third.done()
+    fourth = hashes.ask("fourth")  # each has one
+    await settled()
+    assert isinstance(fourth.exception(), LineFull)
+
+
+async def test_who_leaves_takes_no_thread_away(hashes: Hashes, passwords: Passwords) -> None:
+    running = [hashes.ask("a") for _ in range(THREADS)]
+    waiting = [hashes.ask("b") for _ in range(3)]
+    await settled()
+    for task in (*running, waiting[0]):
+        task.cancel()
+    await asyncio.gather(*running, waiting[0], return_exceptions=True)
+    assert hashes.done == []
+    hashes._going.release(THREADS)  # the threads go on to their hashes' ends
+    await hashes.let_go(2)
+    assert hashes.done == ["b", "b"]
+    assert await passwords._on_thread(lambda: 1, ANYWHERE) == 1
+
+
+async def test_at_the_end_nobody_waits(hashes: Hashes, passwords: Passwords) -> None:
+    waiting = [hashes.ask("a") for _ in range(THREADS + 2)]
+    await settled()
+    passwords.stop()
+    hashes._going.release(THREADS)
+    await asyncio.wait(waiting)
+    with contextlib.suppress(ServiceError):
+        assert await passwords.hash(WORDS, ANYWHERE) is None
+    assert sorted(type(task.exception()).__name__ for task in waiting) == ["NoneType"] * 2 + ["ServiceError"] * 2
+
+
+def test_a_network_is_known_for_a_day_and_so_many_are() -> None:
+    now_s = 0.0
+    line = SignInLine(2, lambda: now_s)
+    assert line.place(None, "a") == Place(STRANGERS, "a")
+    line.succeeded("a")
+    assert line.place(None, "a") == Place(RETURNING, "a")
+    now_s = RECENT_S
+    assert line.place(None, "a") == Place(STRANGERS, "a")
+    for number in range(MOST_RECENT + 1):
+        line.succeeded(f"{number}")
+    assert line.place(None, "0") == Place(STRANGERS, "0")
+    assert line.place(None, "1") == Place(RETURNING, "1")
+    assert MOST_WAITING >= 256  # as many networks as a household has by IPv6

@@ -11,7 +11,7 @@ import pytest
 from gateway.console.attempts import Subject
 from gateway.tenants.roles import PERMISSIONS, Role
 from tests.gateway.admin.lone_gateway import LoneGateway
-from tests.gateway.console.browser import PASSWORD, Town
+from tests.gateway.console.browser import ANYWHERE, PASSWORD, Town
 from tests.gateway.console.quick_passwords import UNHEARD
 
 
@@ -144,7 +144,7 @@ async def test_one_network_that_tries_many_addresses_is_held_back(town: Town) ->
 
 async def test_the_owner_of_one_organization_cannot_forgive_attempts_on_another(town: Town) -> None:
     email = await town.account(organization="operator")
-    hashed = await town.passwords.hash("the attacker's own words")
+    hashed = await town.passwords.hash("the attacker's own words", ANYWHERE)
     member_id, _ = await town.member(organization="theirs", email=email)
     await town.database.execute(
         "INSERT INTO gateway.console_accounts (principal_id, password_hash) VALUES ($1, $2)", member_id, hashed
@@ -160,7 +160,7 @@ async def test_the_owner_of_one_organization_cannot_forgive_attempts_on_another(
 async def test_who_signs_in_often_by_an_address_of_two_organizations_is_not_held_back(town: Town) -> None:
     """Any tenant can add somebody's address, and open the link itself."""
     email = await town.account()
-    hashed = await town.passwords.hash("another tenant's own words")
+    hashed = await town.passwords.hash("another tenant's own words", ANYWHERE)
     member_id, _ = await town.member(organization="theirs", email=email)
     await town.database.execute(
         "INSERT INTO gateway.console_accounts (principal_id, password_hash) VALUES ($1, $2)", member_id, hashed
@@ -242,19 +242,22 @@ async def test_a_password_that_nobody_looked_at_is_no_failed_attempt(town: Town)
     """More sign in at once than may wait for a hash."""
     email = await town.account()
 
-    async def failures() -> int | None:
-        key = Subject.address(town.pepper, email).key
+    async def failures(subject: Subject) -> int:
         found: int | None = await town.database.fetchval(
-            "SELECT failures FROM gateway.console_attempts WHERE subject = $1", key
+            "SELECT failures FROM gateway.console_attempts WHERE subject = $1", subject.key
         )
-        return found
+        return found or 0
 
+    address = Subject.address(town.pepper, email)
     async with town.browser() as browser:
+        network = Subject.network(town.pepper, browser.address)
         assert (await browser.sign_in(email, "wrong words in a row")).status == 401
-        assert await failures() == 1
+        assert await failures(address) == 1
+        of_network = await failures(network)
         answer = await browser.sign_in(email, UNHEARD)
         assert (answer.status, answer.headers["retry-after"]) == (503, "2")
-        assert await failures() == 1
+        assert await failures(address) == 1
+        assert await failures(network) == of_network + 1  # or strangers would ask again for nothing
 
 
 @pytest.mark.parametrize(
