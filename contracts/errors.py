@@ -14,6 +14,7 @@ and nowhere else; `docs/reference/errors.md` is generated from this file.
     │   ├── BodyTooLarge            request_too_large
     │   ├── HeadersTooLarge         request_headers_too_large
     │   ├── RequestTimeout          request_timeout
+    │   ├── TransferCodingUnsupported transfer_coding_unsupported
     │   ├── ModelNotFound           model_not_found
     │   ├── ModelForbidden          model_access_denied
     │   ├── WrongEndpoint           wrong_endpoint
@@ -156,6 +157,12 @@ class RequestTimeout(RequestError):
     """The request did not arrive in time."""
 
     code = "request_timeout"
+
+
+class TransferCodingUnsupported(RequestError):
+    """The body is encoded on its way by something else than `chunked`."""
+
+    code = "transfer_coding_unsupported"
 
 
 class ModelNotFound(RequestError):

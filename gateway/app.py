@@ -15,6 +15,7 @@ from gateway.control_plane import is_controlled
 from gateway.front_door import FrontDoor
 from gateway.http.document import document_route
 from gateway.http.front_page import front_page
+from gateway.pace import Pace
 from gateway.routes import (
     ModelsController,
     SystemController,
@@ -99,7 +100,8 @@ def create_app(services: Services, config: GatewayConfig) -> FrontDoor:
         await (services.control if controlled else served)(scope, receive, send)
 
     before, _, behind = ENGINE_PATH.partition("{model}")
-    return FrontDoor(endpoints, led, {(before, behind): engine_endpoint})
+    pace = Pace(shares, config.connections.trusted_proxies)
+    return FrontDoor(endpoints, led, pace, {(before, behind): engine_endpoint})
 
 
 def _document(config: GatewayConfig) -> bytes:

@@ -16,7 +16,7 @@ from gateway.auth import keyring
 from gateway.db.engine import checked
 from gateway.desired.servable import check_pool, check_served, check_tokenizer
 from gateway.http.certificate import certificate_of
-from gateway.http.connections import trusted_networks
+from gateway.http.networks import trusted_networks
 from gateway.limits import valkey
 from router.policies import registry as policies
 from router.protocol.address import Address

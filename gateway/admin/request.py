@@ -23,7 +23,7 @@ from gateway.admin.services import AdminServices
 from gateway.auth.bearer import bearer_secret
 from gateway.http.client_connection import SCOPE_KEY
 from gateway.http.path_parameter import noun
-from gateway.http.request_body import whole_body
+from gateway.http.request_body import strangers_body, whole_body
 from gateway.wire.body_shape import Advice, BodyShape
 from gateway.wire.decode import decode, validation_error
 
@@ -44,7 +44,10 @@ class BoundedRequest(Request[Principal, Any, State]):
             services: AdminServices = self.app.state.services
             shape = BodyShape(self.route_handler.opt["body_limits"], ADVICE)
             headers = dict(self.scope["headers"])
-            self.whole = await whole_body(headers, self.receive, services.admin.max_body_bytes, shape.feed)
+            if self.scope[SCOPE_KEY].organization_id:  # type: ignore[literal-required]
+                self.whole = await whole_body(headers, self.receive, services.admin.max_body_bytes, shape.feed)
+            else:
+                self.whole = await strangers_body(headers, self.receive, shape.feed)
             if not self.whole and self._body_kind is not None:
                 await self.json()
         return self.whole

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 from collections.abc import Awaitable, Callable
 from typing import Any, get_type_hints
@@ -12,16 +11,13 @@ import msgspec
 from litestar import Response
 from litestar.handlers import HTTPRouteHandler
 
-from contracts.errors import AuthError, InvalidField, InvalidLink, LimitError, NotFound
+from contracts.errors import InvalidField, NotFound
 from gateway.admin.operation import IN_QUERY, query_of
 from gateway.admin.request import BoundedRequest
 from gateway.console import own_account, sessions, sign_in, welcome
 from gateway.console.console import Console, ConsoleCall
 from gateway.console.oidc import flow
-from gateway.http.client_connection import SCOPE_KEY
-from gateway.http.disconnect import ClientGone, ClientWatch
 from gateway.metering.journal.request_id import mint
-from gateway.sessions.site import Visit
 from gateway.wire.config import RequestConfig
 
 PREFIX = "/console/api"
@@ -98,15 +94,6 @@ def _route(operation: ConsoleOperation, limits: RequestConfig) -> HTTPRouteHandl
     async def handle(request: BoundedRequest) -> Response[bytes]:
         console: Console = request.app.state.console
         visit = console.browsers.visit(request.scope)
-        try:
-            return await answer(request, console, visit)
-        except (AuthError, InvalidLink, LimitError):  # as for keys: strangers are told so at a pace
-            with contextlib.suppress(ClientGone):
-                async with ClientWatch(request.scope[SCOPE_KEY]):  # type: ignore[literal-required]
-                    await request.app.state.shares.refused(visit.network)
-            raise
-
-    async def answer(request: BoundedRequest, console: Console, visit: Visit) -> Response[bytes]:
         if not console.config.enabled:
             raise NotFound("There is no console here (gateway.console.enabled).")
         call = ConsoleCall(console, visit, mint())

@@ -14,6 +14,7 @@ from http import HTTPStatus
 
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
+from gateway.http.connections import ConnectionTable, Held
 from gateway.wire.errors import Headers
 
 SCOPE_KEY = "slipstream.connection"
@@ -29,10 +30,37 @@ STATUS_LINES = {
 class ClientConnection:
     """Where one answer goes. Used either for the whole answer or not at all."""
 
-    __slots__ = ("_chunked", "_cycle", "_head", "_head_only", "ended", "network", "number", "on_gone", "started")
+    __slots__ = (
+        "_chunked",
+        "_cycle",
+        "_head",
+        "_head_only",
+        "_held",
+        "_table",
+        "counted",
+        "ended",
+        "network",
+        "number",
+        "on_gone",
+        "organization_id",
+        "started",
+    )
 
-    def __init__(self, cycle: RequestResponseCycle, network: str = "", number: int = 1) -> None:
+    def __init__(
+        self,
+        cycle: RequestResponseCycle,
+        network: str = "",
+        number: int = 1,
+        held: Held | None = None,
+        table: ConnectionTable | None = None,
+    ) -> None:
         self._cycle = cycle
+        self._held = held
+        self._table = table
+        self.organization_id = ""
+        """Whose key the request came with; empty: nobody's that is known yet."""
+        self.counted = False
+        """Limits count what it asks for."""
         self.network = network
         """Where the client comes from: its address, or an IPv6 client's /64; empty behind a trusted proxy."""
         self.number = number
@@ -45,6 +73,19 @@ class ClientConnection:
         self.ended = False
         self.on_gone: Callable[[], None] | None = None
         """Called once when the client has disconnected before the answer's end."""
+
+    def serve(self, organization_id: str) -> None:
+        """The request came with a good key: within the share of that organization, the connection gives way to nobody
+        until it is answered."""
+        self.organization_id = organization_id
+        if self._table is not None and self._held is not None and not self._cycle.response_complete:
+            self._table.keep(self._held, organization_id)
+
+    def reserved(self) -> None:
+        """Its organization's limits count what the request asks for, which takes nothing of that share any more."""
+        self.counted = True
+        if self._table is not None and self._held is not None and not self._cycle.response_complete:
+            self._table.reserved(self._held)
 
     @property
     def gone(self) -> bool:

@@ -15,16 +15,15 @@ from typing import Any
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from contracts.errors import HeadersTooLarge, RequestError, RequestTimeout, SlipstreamError
+from contracts.errors import RequestError, RequestTimeout, SlipstreamError
 from gateway.http.certificate import Certificate
 from gateway.http.client_connection import SCOPE_KEY, STATUS_LINES, ClientConnection
 from gateway.http.connections import ConnectionTable, Waiting
+from gateway.http.request_head import refusal_of, too_large
 from gateway.http.upgrade_offer import framing_of, read_on
 from gateway.metering.journal.request_id import mint
 from gateway.wire.errors import body_of, headers_of, status_of
 
-HEADER_OVERHEAD_BYTES = 32
-"""Each header counts so much more, as in HTTP/2 (RFC 7541, 4.1): small ones cost memory too."""
 MAX_PIPELINED = 16
 """Requests that may wait behind the one that is served; one read of the socket could hold thousands."""
 HIGH_WATER_BYTES = 65_536
@@ -54,6 +53,7 @@ class ClientProtocol(HttpToolsProtocol):
         super().__init__(config, server_state, app_state, _loop)
         self.network = ""
         self.waiting: Waiting | None = None
+        self.kept_for: str | None = None
         self._table = table
         self._certificate = certificate
         self._raw: asyncio.Transport | None = None
@@ -65,6 +65,15 @@ class ClientProtocol(HttpToolsProtocol):
         self._offered_framing = b""
         """The framing of the body behind the last head that offered an upgrade."""
         self._refusal: SlipstreamError | None = None
+        """Why the parser was stopped."""
+        self._over = False
+        """No further request is taken: what still comes is thrown away."""
+        self._last_word: SlipstreamError | None = None
+        """Said once the answers before it are out."""
+        self._ended = False
+        """It has been said, and the client may read it."""
+        self._served: RequestResponseCycle | None = None
+        """The request that is answered, or was last."""
         self._connection: ClientConnection | None = None
         self._begun = 0
         """Requests so far."""
@@ -77,9 +86,13 @@ class ClientProtocol(HttpToolsProtocol):
         self.network = self._table.network_of(peer[0]) if peer else ""
         refusal = self._table.admit(self)
         if refusal is not None:
-            if self._certificate is None:  # else an answer would cost a handshake, and a place for as long
+            self._over = True
+            if self._certificate is None:
                 transport.write(_answer(refusal))
-            transport.close()
+                transport.write_eof()
+                self._table.linger(self)
+            else:  # an answer would cost a handshake, and a place for as long
+                transport.close()
         elif self._certificate is None:
             super().connection_made(transport)
         else:
@@ -144,6 +157,8 @@ class ClientProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Bytes of requests, cut anywhere."""
+        if self._over:
+            return
         if self.transport is None:
             self._early += data  # before TLS has the socket, or TLS is ready before our task has heard of it
             return
@@ -156,7 +171,7 @@ class ClientProtocol(HttpToolsProtocol):
             and self._receiving is not None
             and self._framing_bytes > self._table.config.max_header_bytes
         ):
-            refusal = self._headers_too_large()
+            refusal = too_large(self._table.config.max_header_bytes)
         if refusal is not None:
             self._table.malformed(refusal.code)
             self._refuse(refusal)
@@ -184,14 +199,11 @@ class ClientProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """httptools: the request's head is whole."""
         headers = self.headers
-        size = len(self.url) + HEADER_OVERHEAD_BYTES * len(headers)
-        for name, value in headers:
-            size += len(name) + len(value)
-        if size > self._table.config.max_header_bytes:
-            self._refusal = self._headers_too_large()
-            raise Refused
-        if len(self.pipeline) >= MAX_PIPELINED:
+        version, most = self.parser.get_http_version(), self._table.config.max_header_bytes
+        self._refusal = refusal_of(version, self.url, headers, most)
+        if self._refusal is None and len(self.pipeline) >= MAX_PIPELINED:
             self._refusal = RequestError(f"More than {MAX_PIPELINED} requests wait on one connection.")
+        if self._refusal is not None:
             raise Refused
         super().on_headers_complete()  # raises for a URL that is none: still the head's fault
         if self.parser.should_upgrade():
@@ -220,10 +232,13 @@ class ClientProtocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """The answer is written: uvicorn's own, with the table in place of a timer per request."""
         self.server_state.total_requests += 1
-        if not self.transport.is_closing():
+        if not self._ended and not self.transport.is_closing():
+            self._table.answered(self)
             self.flow.resume_reading()
             if self.pipeline:
                 self._start_asgi_task(*self.pipeline.pop())
+            elif self._over:
+                self._end()
         self._settle()
 
     def overdue(self, waiting: Waiting) -> None:
@@ -238,16 +253,36 @@ class ClientProtocol(HttpToolsProtocol):
             self.transport.close()
             self._settle()
         else:
-            self.give_way()
+            self.cut()
 
-    def give_way(self) -> None:
+    def give_way(self, refusal: SlipstreamError) -> None:
+        """End at once, with this where an answer is due and can be said."""
+        if self.transport is None or self.transport.is_closing() or self.transport.get_write_buffer_size():
+            self.cut()
+            return
+        served = self._served
+        if served is None or served.response_complete:
+            due = self._receiving is Waiting.HEAD
+        elif served.response_started:
+            self.cut()
+            return
+        else:
+            due = True
+        self._table.linger(self)
+        self._over = True
+        self._abandon()
+        self._last_word = refusal if due else None
+        self._end()
+
+    def cut(self) -> None:
         """Be gone at once."""
         assert self._raw is not None
         self._raw.abort()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._begun += 1
-        self._connection = connection = ClientConnection(cycle, self.network, self._begun)
+        self._served = cycle
+        self._connection = connection = ClientConnection(cycle, self.network, self._begun, self, self._table)
         scope: dict[str, Any] = cycle.scope  # type: ignore[assignment]
         scope[SCOPE_KEY] = connection
         super()._start_asgi_task(cycle, app)
@@ -270,15 +305,15 @@ class ClientProtocol(HttpToolsProtocol):
 
     def _settle(self) -> None:
         """Tell the table when this waits for something else than before."""
-        cycle = self.cycle
+        served = self._served
         waiting: Waiting | None
-        if self.transport.is_closing():
+        if self._ended or self.transport.is_closing():
             waiting = Waiting.CLOSING
-        elif cycle is None:
+        elif served is None:
             waiting = Waiting.HEAD
-        elif not cycle.response_complete and self.flow.write_paused and not self._watched:
+        elif not served.response_complete and self.flow.write_paused and not self._watched:
             waiting = Waiting.READING
-        elif not cycle.response_complete:
+        elif not served.response_complete:
             # behind a request that is served, nothing is read: the client cannot be late with it
             waiting = Waiting.BODY if self._receiving is Waiting.BODY and not self.pipeline else None
         elif self._receiving is Waiting.BODY:
@@ -289,22 +324,45 @@ class ClientProtocol(HttpToolsProtocol):
             self._table.wait(self, waiting)
 
     def _refuse(self, error: SlipstreamError) -> None:
-        """Answer the request that is being received, where no other answer is under way or due before, and close."""
-        cycle = self.cycle
-        if self.transport.is_closing():
+        """Answer the request that is being received, once the answers before it are out, and close."""
+        served = self._served
+        if self._over or self.transport.is_closing():
             return
-        if self._receiving is Waiting.BODY and not cycle.response_complete:
-            its_turn = not cycle.response_started and not self.pipeline
-        else:
-            its_turn = cycle is None or cycle.response_complete
-        if its_turn and self._receiving is not None:
-            self.transport.write(_answer(error))
-        self.transport.close()
-        self._settle()
+        self._over = True
+        self.flow.resume_reading()  # else nobody would notice that the client leaves
+        receiving, self._receiving = self._receiving, None
+        if receiving is Waiting.BODY and self.pipeline:
+            self.pipeline.popleft()  # it is the newest of those that wait, and need not begin
+        elif receiving is Waiting.BODY:
+            if self.cycle.response_started:
+                receiving = None  # it has its answer
+            self._abandon()
+            served = None
+        if receiving is not None:
+            self._last_word = error
+        if served is None or served.response_complete:
+            self._end()
 
-    def _headers_too_large(self) -> SlipstreamError:
-        limit = self._table.config.max_header_bytes
-        return HeadersTooLarge(f"The request's URL and headers are larger than {limit} bytes.")
+    def _abandon(self) -> None:
+        """Whoever answers hears that the client has left; what it still writes goes nowhere."""
+        served, connection = self._served, self._connection
+        self.pipeline.clear()
+        if served is not None and connection is not None and not served.response_complete:
+            served.disconnected = True
+            served.message_event.set()
+            connection.lost()
+
+    def _end(self) -> None:
+        """Say the last word and read on until the client has read it, or its time is over: a socket that is closed with
+        something unread takes back what was sent."""
+        self._ended = True
+        if self._last_word is not None:
+            self.transport.write(_answer(self._last_word))
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        else:  # TLS
+            self.transport.close()
+        self._settle()
 
 
 def _answer(error: SlipstreamError) -> bytes:

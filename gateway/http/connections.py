@@ -8,26 +8,25 @@ the oldest connection that may give way to a new one is found at once. Decides; 
 from __future__ import annotations
 
 import enum
-import ipaddress
+import itertools
 import logging
 import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from operator import itemgetter
 from typing import Protocol
 
-from contracts.addresses import Address, carried, plain
 from contracts.background_task import BackgroundTask
-from contracts.errors import ConfigError, ConnectionsExhausted, SlipstreamError, TooManyConnections
+from contracts.errors import ConnectionsExhausted, SlipstreamError, TooManyConnections
 from gateway.http.config import ConnectionsConfig
+from gateway.http.networks import is_among, network_of, trusted_networks
 from gateway.observability.metrics import GatewayMetrics
 
 SWEEP_S = 0.25
 MALFORMED_LOGGED_EVERY_S = 60.0
 """Strangers may send as many malformed requests as they like, and must not fill the disk by the log."""
 RETRY_AFTER_S = 1.0
-
-Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 logger = logging.getLogger(__name__)
 
@@ -49,28 +48,41 @@ class Waiting(enum.Enum):
     """Read the end of its last answer."""
 
 
-GIVES_WAY = (Waiting.UNREAD, Waiting.READING, Waiting.IDLE, Waiting.HEAD)
-"""In this order, behind heads that are slow. Bodies are read for valid keys only, and the end of an answer is
-owed to its reader."""
-SLOW_HEAD_S = 1.0
-"""A head takes a round trip or two. One that takes longer gives way first: connections that only wait must not push out
-those of clients that come back."""
+OWED = frozenset({Waiting.HEAD, Waiting.BODY, Waiting.UNREAD, Waiting.READING})
+"""What a client begins or takes and then does not go on with, in a round trip or two."""
+LATE_S = 1.0
+"""Who owes something for longer gives way first: connections that only wait must not push out those of clients that
+come back."""
+FEW = 8
+"""Connections of one network. While one has more that may give way, those of smaller networks stay."""
+ORGANIZATION_SHARE = 0.1
+"""Of all connections, which one organization may keep before anything is reserved for its requests."""
+MOST_LINGERING = 32
+"""Connections that are turned away and still read their refusal, beside those that are held."""
+LINGERING_S = 1.0
 
 
 class Held(Protocol):
     """A connection, as the table sees it."""
 
     network: str
-    """Where it comes from, as `network_of` says."""
+    """Where it comes from, as `ConnectionTable.network_of` says."""
     waiting: Waiting | None
     """What for, as told by `wait`; kept by the table."""
+    kept_for: str | None
+    """The organization that is served on it: while there is one, it gives way to nobody. Empty: nothing of the
+    organization's share is taken for it. Kept by the table."""
 
     def overdue(self, waiting: Waiting) -> None:
         """Its time for that is over: it must end."""
         ...
 
-    def give_way(self) -> None:
-        """A new one takes its place: it must be gone at once."""
+    def give_way(self, refusal: SlipstreamError) -> None:
+        """A new one takes its place: it must end at once, with this where an answer is due."""
+        ...
+
+    def cut(self) -> None:
+        """It must be gone at once."""
         ...
 
 
@@ -89,7 +101,15 @@ class ConnectionTable:
         self._trusted = trusted_networks(config.trusted_proxies)
         self._held: set[Held] = set()
         self._by_network: defaultdict[str, set[Held]] = defaultdict(set)
-        self._since_s: dict[Waiting, dict[Held, float]] = {waiting: {} for waiting in Waiting}
+        self._giving_way: dict[Waiting | None, dict[Held, float]] = {waiting: {} for waiting in (*Waiting, None)}
+        """Since when those wait of whom nobody is known."""
+        self._kept: dict[Waiting | None, dict[Held, float]] = {waiting: {} for waiting in (*Waiting, None)}
+        """The same of all others."""
+        self._giving_way_by_network: dict[str, int] = {}
+        self._unreserved: dict[str, int] = {}
+        """How many are kept for each organization before anything is reserved."""
+        self._share = max(1, int(config.max_connections * ORGANIZATION_SHARE))
+        self._lingering: dict[Held, float] = {}
         self._timeout_s = {
             Waiting.HEAD: config.head_timeout_s,
             Waiting.BODY: config.body_timeout_s,
@@ -109,17 +129,11 @@ class ConnectionTable:
     @property
     def heads(self) -> int:
         """Connections whose client has yet to say what it wants, TLS included."""
-        return len(self._since_s[Waiting.HEAD])
+        return len(self._giving_way[Waiting.HEAD])
 
     def network_of(self, host: str) -> str:
         """What one client's connections have in common; empty for a proxy that is trusted, which has many clients."""
-        address = _peer(host)
-        if address is None or is_among(host, self._trusted):
-            return ""
-        address = carried(address) or address
-        if isinstance(address, ipaddress.IPv6Address):
-            return str(ipaddress.ip_network((address, 64), strict=False))
-        return str(address)
+        return "" if is_among(host, self._trusted) else network_of(host)
 
     def admit(self, connection: Held) -> SlipstreamError | None:
         """Take a new connection in, which then waits for a head; or say why not. Another may have to give way."""
@@ -132,36 +146,77 @@ class ConnectionTable:
                 f"More than {most} connections are open from this address; close some or reuse them.",
                 retry_after_s=RETRY_AFTER_S,
             )
-        if len(self._held) >= config.max_connections and not self._give_way(self._oldest(), "limit"):
+        if len(self._held) >= config.max_connections and not self._give_way(self._next_to_go(), "limit"):
             self._metrics.connection_ended("refused")
-            return ConnectionsExhausted(
-                "This instance serves as many connections as it may; try again shortly.", retry_after_s=RETRY_AFTER_S
-            )
+            return _exhausted()
         self._held.add(connection)
         if network:
             self._by_network[network].add(connection)
+            self._giving_way_by_network[network] = self._giving_way_by_network.get(network, 0) + 1
         self.wait(connection, Waiting.HEAD)
         return None
 
     def wait(self, connection: Held, waiting: Waiting | None) -> None:
         """From now on the connection waits for this; None: for us. To be told of changes only."""
-        if connection.waiting is not None:
-            self._since_s[connection.waiting].pop(connection, None)
+        since_s = self._giving_way if connection.kept_for is None else self._kept
+        since_s[connection.waiting].pop(connection, None)
         if connection not in self._held:
             return
         connection.waiting = waiting
-        if waiting is not None:
-            self._since_s[waiting][connection] = self._clock()
+        since_s[waiting][connection] = self._clock()
+
+    def keep(self, connection: Held, organization_id: str) -> None:
+        """The organization's key is good: its request is served on this connection, which gives way to nobody while the
+        organization has no more of them than its share."""
+        taken = self._unreserved.get(organization_id, 0)
+        if connection in self._held and connection.kept_for is None and taken < self._share:
+            self._unreserved[organization_id] = taken + 1
+            self._keep(connection, organization_id)
+
+    def reserved(self, connection: Held) -> None:
+        """The request is within the limits of its organization, which no longer needs its share for it."""
+        if connection.kept_for:
+            self._release(connection.kept_for)
+            connection.kept_for = ""
+        elif connection.kept_for is None and connection in self._held:
+            self._keep(connection, "")
+
+    def answered(self, connection: Held) -> None:
+        """Nobody is served on it any more."""
+        kept_for, connection.kept_for = connection.kept_for, None
+        if kept_for is None:
+            return
+        if kept_for:
+            self._release(kept_for)
+        waiting, network = connection.waiting, connection.network
+        del self._kept[waiting][connection]
+        self._giving_way[waiting][connection] = self._clock()
+        if network:
+            self._giving_way_by_network[network] += 1
 
     def forget(self, connection: Held) -> None:
         """The connection is gone. Idempotent."""
-        self.wait(connection, None)
+        self._lingering.pop(connection, None)
+        if connection not in self._held:
+            return
+        self.answered(connection)
+        del self._giving_way[connection.waiting][connection]
         self._held.discard(connection)
-        neighbours = self._by_network.get(connection.network)
-        if neighbours is not None:
+        network = connection.network
+        if network:
+            neighbours = self._by_network[network]
             neighbours.discard(connection)
+            self._giving_way_by_network[network] -= 1
             if not neighbours:
-                del self._by_network[connection.network]
+                del self._by_network[network], self._giving_way_by_network[network]
+
+    def linger(self, connection: Held) -> None:
+        """The connection is none of those held, and its client may read a refusal."""
+        self._lingering[connection] = self._clock()
+        if len(self._lingering) > MOST_LINGERING:
+            oldest = next(iter(self._lingering))
+            del self._lingering[oldest]
+            oldest.cut()
 
     def malformed(self, code: str) -> None:
         """A request was refused before it was read; the log hears of it with a later sweep."""
@@ -174,68 +229,64 @@ class ConnectionTable:
         if self._malformed and now_s - self._malformed_logged_s >= MALFORMED_LOGGED_EVERY_S:
             logger.warning("malformed HTTP requests refused since the last such line: %d", self._malformed)
             self._malformed, self._malformed_logged_s = 0, now_s
-        for waiting, since_s in self._since_s.items():
-            timeout_s = self._timeout_s[waiting]
-            overdue = []
-            for connection, began_s in since_s.items():
-                if now_s - began_s < timeout_s:
-                    break
-                overdue.append(connection)
-            for connection in overdue:
-                self._metrics.connection_ended(f"{waiting.value}_timeout")
-                self.wait(connection, None)
-                connection.overdue(waiting)
+        for waiting, timeout_s in self._timeout_s.items():
+            for since_s in (self._giving_way[waiting], self._kept[waiting]):
+                for connection in _begun_before(now_s - timeout_s, since_s):
+                    self._metrics.connection_ended(f"{waiting.value}_timeout")
+                    self.wait(connection, None)
+                    connection.overdue(waiting)
+        for connection in _begun_before(now_s - LINGERING_S, self._lingering):
+            del self._lingering[connection]
+            connection.cut()
         self._metrics.connections_held(len(self._held))
 
-    def _oldest(self) -> Held | None:
-        """Who gives way of all: the first of one of the kinds, for each is in order."""
-        return self._oldest_of([next(iter(self._since_s[waiting])) for waiting in GIVES_WAY if self._since_s[waiting]])
+    def _next_to_go(self) -> Held | None:
+        """Who gives way of all: of the network that has most, where one has more than a few, else the oldest."""
+        crowd, count = max(self._giving_way_by_network.items(), key=itemgetter(1), default=("", 0))
+        if count > FEW:
+            return self._oldest_of(self._by_network[crowd])
+        return self._oldest_of(next(iter(since_s)) for since_s in self._giving_way.values() if since_s)
 
     def _oldest_of(self, connections: Iterable[Held]) -> Held | None:
-        """Who gives way among these few hundred."""
-        now_s = self._clock()
+        """Who gives way among these few hundred: who owes something and is late, then who has waited longest."""
+        late_s = self._clock() - LATE_S
 
-        def precedence(connection: Held) -> tuple[int, float]:
+        def precedence(connection: Held) -> tuple[bool, float]:
             waiting = connection.waiting
-            assert waiting is not None
-            since_s = self._since_s[waiting][connection]
-            slow = waiting is Waiting.HEAD and now_s - since_s >= SLOW_HEAD_S
-            return -1 if slow else GIVES_WAY.index(waiting), since_s
+            since_s = self._giving_way[waiting][connection]
+            return waiting not in OWED or since_s > late_s, since_s
 
-        return min((each for each in connections if each.waiting in GIVES_WAY), key=precedence, default=None)
+        return min((each for each in connections if each.kept_for is None), key=precedence, default=None)
+
+    def _keep(self, connection: Held, kept_for: str) -> None:
+        waiting, network = connection.waiting, connection.network
+        self._kept[waiting][connection] = self._giving_way[waiting].pop(connection)
+        connection.kept_for = kept_for
+        if network:
+            self._giving_way_by_network[network] -= 1
+
+    def _release(self, organization_id: str) -> None:
+        left = self._unreserved.get(organization_id, 0) - 1
+        if left > 0:
+            self._unreserved[organization_id] = left
+        else:
+            self._unreserved.pop(organization_id, None)
 
     def _give_way(self, connection: Held | None, reason: str) -> bool:
         if connection is None:
             return False
         self._metrics.connection_ended(f"gave_way_{reason}")
         self.forget(connection)
-        connection.give_way()
+        connection.give_way(_exhausted())
         return True
 
 
-def trusted_networks(entries: tuple[str, ...]) -> tuple[Network, ...]:
-    """The setting's entries. Raises ConfigError."""
-    networks = []
-    for number, entry in enumerate(entries):
-        try:
-            networks.append(ipaddress.ip_network(entry))
-        except ValueError as error:
-            param = f"gateway.connections.trusted_proxies[{number}]"
-            raise ConfigError(
-                f"{param}: {error}; give an address or a network such as 10.1.0.0/16", param=param
-            ) from None
-    return tuple(networks)
+def _begun_before(moment_s: float, since_s: dict[Held, float]) -> list[Held]:
+    """The first of them; they are in order."""
+    return list(itertools.takewhile(lambda connection: since_s[connection] <= moment_s, since_s))
 
 
-def is_among(host: str, networks: tuple[Network, ...]) -> bool:
-    """Whether a peer's address is in one of these networks."""
-    address = _peer(host)
-    return address is not None and any(address in network for network in networks)
-
-
-def _peer(host: str) -> Address | None:
-    """None for what is no address, as of a connection that is no socket."""
-    try:
-        return plain(ipaddress.ip_address(host.partition("%")[0]))
-    except ValueError:
-        return None
+def _exhausted() -> ConnectionsExhausted:
+    return ConnectionsExhausted(
+        "This instance serves as many connections as it may; try again shortly.", retry_after_s=RETRY_AFTER_S
+    )

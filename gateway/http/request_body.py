@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from contracts.errors import BodyTooLarge, InvalidJson
+from contracts.errors import BodyTooLarge, InvalidJson, RequestTimeout
+
+STRANGERS_BYTES = 4_096
+STRANGERS_TIMEOUT_S = 5.0
+"""What a body may hold and how long it may take while nobody knows who sends it, as when somebody signs in."""
 
 Receive = Callable[[], Awaitable[Any]]
 """ASGI's."""
@@ -39,3 +44,15 @@ async def whole_body(
     if size > max_bytes:
         raise BodyTooLarge(f"The request body is larger than {max_bytes} bytes.")
     return bytes(body)
+
+
+async def strangers_body(headers: Mapping[bytes, bytes], receive: Receive, check: Callable[[bytes], None]) -> bytes:
+    """The body of a request that came with no good key. Raises like `whole_body`, and RequestTimeout."""
+    try:
+        async with asyncio.timeout(STRANGERS_TIMEOUT_S):
+            return await whole_body(headers, receive, STRANGERS_BYTES, check)
+    except TimeoutError:
+        raise RequestTimeout(
+            f"The request's body took longer than {STRANGERS_TIMEOUT_S:g} s to arrive, the most while nobody is known "
+            "by a key."
+        ) from None

@@ -1,71 +1,96 @@
 """How many bytes of bodies one organization may have in a gateway's memory before anything is reserved for them.
 
-Room is taken for a whole body before any of it is read, so that nobody holds half of one while waiting for the rest.
+A body whose length is known has room for all of it before any of it is read, so that nobody holds half of one while
+waiting for the rest. One without a length takes room as it comes. The oldest body always goes on, so that several that
+grow never wait for each other.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import deque
 from collections.abc import AsyncIterator
 
 
+class Body:
+    """One body, and the room it has."""
+
+    __slots__ = ("_room", "organization_id", "size_bytes")
+
+    def __init__(self, room: BodyRoom, organization_id: str) -> None:
+        self._room = room
+        self.organization_id = organization_id
+        self.size_bytes = 0
+
+    async def hold(self, size_bytes: int) -> None:
+        """Return when there is room for so many bytes of it."""
+        if size_bytes > self.size_bytes:
+            await self._room.take(self, size_bytes - self.size_bytes)
+
+
 class BodyRoom:
-    """The room of every organization. limit_bytes: of each; one body is always let in."""
+    """The room of every organization. limit_bytes: of each; one body is always let in, however large."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
-        self._taken: dict[str, int] = {}
-        self._waiting: dict[str, deque[tuple[int, asyncio.Future[None]]]] = {}
+        self._inside: dict[str, dict[Body, None]] = {}
+        """Those with room, oldest first."""
+        self._taken_bytes: dict[str, int] = {}
+        self._waiting: dict[str, dict[asyncio.Future[None], tuple[Body, int]]] = {}
 
     @contextlib.asynccontextmanager
-    async def of(self, organization_id: str, size_bytes: int) -> AsyncIterator[None]:
-        """Wait for room, first come first served within the organization; it is free again at the end of the block."""
-        await self._take(organization_id, size_bytes)
+    async def of(self, organization_id: str, size_bytes: int = 0) -> AsyncIterator[Body]:
+        """A body that has so much room at first: waits for it, first come first served within the organization. All of
+        its room is free again at the end of the block."""
+        body = Body(self, organization_id)
         try:
-            yield
+            await body.hold(size_bytes)
+            yield body
         finally:
-            self._give_back(organization_id, size_bytes)
+            self._leave(body)
 
-    async def _take(self, organization_id: str, size_bytes: int) -> None:
-        line = self._waiting.get(organization_id)
-        if line is None and self._fits(organization_id, size_bytes):
-            self._taken[organization_id] = self._taken.get(organization_id, 0) + size_bytes
+    async def take(self, body: Body, size_bytes: int) -> None:
+        """As `Body.hold`. size_bytes: beyond what it has."""
+        line = self._waiting.get(body.organization_id)
+        if (not line and self._fits(body, size_bytes)) or self._is_oldest(body):
+            self._let_in(body, size_bytes)
             return
-        line = self._waiting.setdefault(organization_id, deque())
         turn = asyncio.get_running_loop().create_future()
-        line.append((size_bytes, turn))
+        self._waiting.setdefault(body.organization_id, {})[turn] = body, size_bytes
         try:
             await turn
-        except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
-                self._give_back(organization_id, size_bytes)  # it was let in at the moment it left
-            else:
-                self._admit(organization_id)
-            raise
+        finally:
+            self._waiting.get(body.organization_id, {}).pop(turn, None)
 
-    def _give_back(self, organization_id: str, size_bytes: int) -> None:
-        left_bytes = self._taken[organization_id] - size_bytes
-        if left_bytes:
-            self._taken[organization_id] = left_bytes
-        else:
-            del self._taken[organization_id]
-        self._admit(organization_id)
-
-    def _admit(self, organization_id: str) -> None:
-        """Let in whoever is next, while there is room. Those that left meanwhile are passed over."""
-        line = self._waiting.get(organization_id)
-        while line:
-            size_bytes, turn = line[0]
+    def _leave(self, body: Body) -> None:
+        organization_id = body.organization_id
+        inside = self._inside.get(organization_id, {})
+        if body in inside:
+            del inside[body]
+            self._taken_bytes[organization_id] -= body.size_bytes
+            if not inside:
+                del self._inside[organization_id], self._taken_bytes[organization_id]
+        line = self._waiting.get(organization_id, {})
+        for turn, (waiting, size_bytes) in list(line.items()):
+            oldest = self._is_oldest(waiting)
+            if not oldest and not (turn is next(iter(line)) and self._fits(waiting, size_bytes)):
+                continue
+            del line[turn]
             if not turn.done():
-                if not self._fits(organization_id, size_bytes):
-                    return
-                self._taken[organization_id] = self._taken.get(organization_id, 0) + size_bytes
+                self._let_in(waiting, size_bytes)
                 turn.set_result(None)
-            line.popleft()
-        self._waiting.pop(organization_id, None)
+        if not line:
+            self._waiting.pop(organization_id, None)
 
-    def _fits(self, organization_id: str, size_bytes: int) -> bool:
-        taken_bytes = self._taken.get(organization_id, 0)
+    def _let_in(self, body: Body, size_bytes: int) -> None:
+        organization_id = body.organization_id
+        body.size_bytes += size_bytes
+        self._inside.setdefault(organization_id, {})[body] = None
+        self._taken_bytes[organization_id] = self._taken_bytes.get(organization_id, 0) + size_bytes
+
+    def _is_oldest(self, body: Body) -> bool:
+        return body is next(iter(self._inside.get(body.organization_id, ())), None)
+
+    def _fits(self, body: Body, size_bytes: int) -> bool:
+        taken_bytes = self._taken_bytes.get(body.organization_id, 0)
         return not taken_bytes or taken_bytes + size_bytes <= self._limit_bytes

@@ -32,7 +32,7 @@ from gateway.http.request_body import Receive, whole_body
 from gateway.http.response import ResponseWriter
 from gateway.observability.metrics import GatewayMetrics
 from gateway.serving.access_log import AccessLog
-from gateway.serving.body_room import BodyRoom
+from gateway.serving.body_room import Body, BodyRoom
 from gateway.serving.cascade import Cascades
 from gateway.serving.loop_shares import LARGE_BYTES, REFUSAL_S, LoopShares
 from gateway.serving.model_catalog import ModelCatalog
@@ -145,6 +145,7 @@ class InferenceEndpoint(Generic[AskedT]):
             error_of_ours = InternalError(f"Internal error. Quote request {arrival.request_id} when you report it.")
             _response(arrival, connection).fail(error_of_ours)
             return Ended(500, error_of_ours.code)
+        connection.reserved()  # which the pipeline does first, or refuses
         response = _response(arrival, connection)
         await services.pipeline.run(request, connection, response)
         return Ended(response.status or 499, response.error_code, request)
@@ -155,11 +156,12 @@ class InferenceEndpoint(Generic[AskedT]):
         """Steps 1 and 2 of a request. names: for its log lines."""
         key = await self._key(self._format.authorization(arrival.headers), connection.network)
         organization_id = names.organization_id = key.caller.organization_id
+        connection.serve(organization_id)
         try:
             key.require_scope(self._scope)
             arrival.pool = self._pool(arrival.headers, key)
-            async with self._room_for(arrival.headers, organization_id):
-                body = await self._body(arrival.headers, receive, connection, organization_id)
+            async with self._room_for(arrival.headers, organization_id) as room:
+                body = await self._body(arrival.headers, receive, connection, organization_id, room)
                 async with self._deadline():
                     asked = await self._asked(arrival, body, organization_id)
                     del body  # what was asked has it all once more
@@ -230,12 +232,13 @@ class InferenceEndpoint(Generic[AskedT]):
 
     def _room_for(
         self, headers: Mapping[bytes, bytes], organization_id: str
-    ) -> contextlib.AbstractAsyncContextManager[None]:
-        """Small bodies need none."""
+    ) -> contextlib.AbstractAsyncContextManager[Body | None]:
+        """Small bodies need none; one whose length is not known takes it as it comes."""
         length = headers.get(b"content-length", b"")
-        size_bytes = int(length) if length.isdigit() else self._max_body_bytes
-        if LARGE_BYTES <= size_bytes <= self._max_body_bytes:
-            return self._room.of(organization_id, size_bytes)
+        if not length.isdigit():
+            return self._room.of(organization_id)
+        if LARGE_BYTES <= int(length) <= self._max_body_bytes:
+            return self._room.of(organization_id, int(length))
         return contextlib.nullcontext()
 
     def _charged(self, size_bytes: int, organization_id: str) -> contextlib.AbstractContextManager[None]:
@@ -245,9 +248,14 @@ class InferenceEndpoint(Generic[AskedT]):
         return contextlib.nullcontext()
 
     async def _body(
-        self, headers: Mapping[bytes, bytes], receive: Receive, connection: ClientConnection, organization_id: str
+        self,
+        headers: Mapping[bytes, bytes],
+        receive: Receive,
+        connection: ClientConnection,
+        organization_id: str,
+        room: Body | None,
     ) -> bytes:
-        """The body's bytes, their structure within bounds."""
+        """The body's bytes, their structure within bounds. room: for what comes of it."""
         feed, turn = BodyShape(self._config).feed, self._shares.turn
         size_bytes = 0
 
@@ -259,6 +267,8 @@ class InferenceEndpoint(Generic[AskedT]):
 
         async def pause(size_bytes: int) -> None:
             if size_bytes >= LARGE_BYTES:
+                if room is not None:
+                    await room.hold(size_bytes)
                 await turn(organization_id)
 
         await turn(organization_id)

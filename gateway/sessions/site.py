@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from contracts.errors import ForeignPage
-from gateway.http.connections import Network, is_among, trusted_networks
+from gateway.http.networks import Network, is_among, network_of, told_address, trusted_networks
 from gateway.sessions.config import ConsoleConfig
 
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 """Methods that change nothing."""
 OWN = frozenset({"same-origin", "none"})
 """Values of Sec-Fetch-Site: our own page, or somebody who typed the address."""
-IPV6_NETWORK_BITS = 64
 LONGEST_USER_AGENT = 400
 
 
@@ -76,27 +74,8 @@ class Site:
         proxied = is_among(peer, self._trusted)
         origin = self._public_url
         if not origin:
-            told = headers.get("x-forwarded-proto", "").rpartition(",")[2].strip().lower() if proxied else ""
-            scheme = told if told in ("http", "https") else "https" if self._tls else "http"
+            said = headers.get("x-forwarded-proto", "").rpartition(",")[2].strip().lower() if proxied else ""
+            scheme = said if said in ("http", "https") else "https" if self._tls else "http"
             origin = f"{scheme}://{headers.get('host', '').lower()}"
-        address = self._told_address(headers, peer) if proxied else peer
-        return Visit(method=scope["method"], headers=headers, origin=origin, network=_network(address))
-
-    def _told_address(self, headers: Mapping[str, str], peer: str) -> str:
-        """By X-Forwarded-For: the last one that is no proxy of ours; what stands before it anybody may have written."""
-        for told in reversed(headers.get("x-forwarded-for", "").split(",")):
-            if told.strip() and not is_among(told.strip(), self._trusted):
-                return told.strip()
-        return peer
-
-
-def _network(address: str) -> str:
-    try:
-        parsed = ipaddress.ip_address(address)
-    except ValueError:
-        return ""
-    if isinstance(parsed, ipaddress.IPv6Address):
-        if parsed.ipv4_mapped is not None:
-            return str(parsed.ipv4_mapped)
-        return str(ipaddress.ip_network((parsed, IPV6_NETWORK_BITS), strict=False))
-    return str(parsed)
+        told = told_address(headers.get("x-forwarded-for", ""), self._trusted) if proxied else ""
+        return Visit(method=scope["method"], headers=headers, origin=origin, network=network_of(told or peer))

@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Callable
 from typing import Any
 
-from contracts.errors import AuthError, InternalError, SlipstreamError
+from contracts.errors import InternalError, SlipstreamError
 from contracts.generation import Tier
 from contracts.phases import Phase
 from contracts.stream_audit import WATCHED_HEADERS, Opening
@@ -92,14 +92,16 @@ class StreamAuditEndpoint:
     async def _serve(
         self, arrival: Arrival, scope: Any, connection: ClientConnection, response: ResponseWriter
     ) -> None:
-        key = await self._key(arrival, connection.network)
+        key = await authenticate(self._format.authorization(arrival.headers), self._services.keyring)
         audits, organization_id = self._audits, key.caller.organization_id
+        connection.serve(organization_id)
         try:
             await self._shares.turn(organization_id)
             asked = asked_of(scope["query_string"], audits.config)
             arrival.clock.end(Phase.AUTH)
             with audits.places.place(organization_id, key.caller.key_id, asked.duration_s):
                 async with self._reserved(arrival, key, response):
+                    connection.reserved()
                     opening = self._opening(arrival, scope["http_version"], connection.number, response)
                     response.start_stream()
                     await send_stream(asked, response, opening, self._draining)
@@ -107,14 +109,6 @@ class StreamAuditEndpoint:
         except SlipstreamError as error:
             self._shares.spend(organization_id, REFUSAL_S)
             error.caller = key.caller
-            raise
-
-    async def _key(self, arrival: Arrival, network: str) -> KeyRecord:
-        """Any key that opens something. Raises as `authenticate` does, an AuthError at the pace of its network."""
-        try:
-            return await authenticate(self._format.authorization(arrival.headers), self._services.keyring)
-        except AuthError:
-            await self._shares.refused(network)
             raise
 
     @contextlib.asynccontextmanager

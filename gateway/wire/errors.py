@@ -36,6 +36,7 @@ STATUS_AND_TYPE: dict[str, tuple[int, str]] = {
     "request_too_large": (413, "invalid_request_error"),
     "request_headers_too_large": (431, "invalid_request_error"),
     "request_timeout": (408, "invalid_request_error"),
+    "transfer_coding_unsupported": (501, "invalid_request_error"),
     "model_not_found": (404, "invalid_request_error"),
     "model_access_denied": (403, "invalid_request_error"),
     "wrong_endpoint": (400, "invalid_request_error"),

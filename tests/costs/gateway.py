@@ -48,6 +48,7 @@ from gateway.metering.pricing.prices import PriceBook
 from gateway.observability.cascade_metrics import CascadeMetrics
 from gateway.observability.file_metrics import FileMetrics
 from gateway.observability.metrics import GatewayMetrics
+from gateway.pace import Pace
 from gateway.prefixes.observer import PrefixObserver
 from gateway.prefixes.store import PrefixSamples
 from gateway.prefixes.template import PrefixDigests
@@ -227,7 +228,7 @@ async def memory_gateway(loop: MemoryLoop) -> AsyncIterator[MemoryGateway]:
             for path, (wire_format, scope) in formats.items()
         }
         served = uvicorn.Config(
-            FrontDoor(endpoints, None),
+            FrontDoor(endpoints, None, Pace(shares)),
             ws="none",
             lifespan="off",
             access_log=False,

@@ -7,6 +7,21 @@ from typing import Any
 import pytest
 
 from gateway.front_door import FrontDoor
+from gateway.http.client_connection import SCOPE_KEY
+from gateway.pace import Pace
+from gateway.serving.loop_shares import LoopShares
+
+
+class Client:
+    """A connection without a network."""
+
+    network = organization_id = ""
+    on_gone = None
+    gone = counted = False
+
+
+def asked(method: str, path: str) -> dict[str, Any]:
+    return {"type": "http", "method": method, "path": path, "headers": [], SCOPE_KEY: Client()}
 
 
 @pytest.mark.parametrize(
@@ -32,8 +47,9 @@ async def test_a_request_is_led_by_method_and_path(method: str, path: str, led_t
 
         return serve
 
-    door = FrontDoor({"/v1/completions": app("completions")}, app("routes"), {("/v1/engines/", "/completions"): app})
-    await door({"type": "http", "method": method, "path": path}, None, None)
+    named = {("/v1/engines/", "/completions"): app}
+    door = FrontDoor({"/v1/completions": app("completions")}, app("routes"), Pace(LoopShares()), named)
+    await door(asked(method, path), None, None)
 
     assert reached == [led_to]
 
@@ -44,8 +60,8 @@ async def test_head_is_answered_by_what_answers_get_and_uvicorn_still_knows_of_i
     async def routes(scope: Any, receive: Any, send: Any) -> None:
         methods.append(scope["method"])
 
-    scope = {"type": "http", "method": "HEAD", "path": "/healthz"}
-    await FrontDoor({}, routes)(scope, None, None)
+    scope = asked("HEAD", "/healthz")
+    await FrontDoor({}, routes, Pace(LoopShares()))(scope, None, None)
 
     assert methods == ["GET"]
     assert scope["method"] == "HEAD"  # by which uvicorn sends no body

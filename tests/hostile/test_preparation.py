@@ -79,7 +79,7 @@ def test_the_deadline_has_a_range(bad: float) -> None:
 
 async def test_refusals_without_a_key_are_paced_by_network_and_customers_are_not() -> None:
     doors, shares = Doors(), LoopShares()
-    shares.spend("127.0.0.1", 3_600)
+    shares.strangers.spend("127.0.0.1", 3_600)
     async with serving(Endless(), doors, 0.05, shares) as port, aiohttp.ClientSession() as session:
         url, customer = f"http://127.0.0.1:{port}/", {"authorization": "Bearer k"}
         stranger = asyncio.create_task(session.post(url, data=b"{}"))

@@ -7,16 +7,18 @@ from collections import Counter
 
 import pytest
 
-from contracts.errors import ConfigError, ConnectionsExhausted, TooManyConnections
+from contracts.errors import ConfigError, ConnectionsExhausted, SlipstreamError, TooManyConnections
 from gateway.http.config import ConnectionsConfig
 from gateway.http.connections import (
-    GIVES_WAY,
+    FEW,
+    LATE_S,
+    LINGERING_S,
     MALFORMED_LOGGED_EVERY_S,
-    SLOW_HEAD_S,
+    MOST_LINGERING,
     ConnectionTable,
     Waiting,
-    trusted_networks,
 )
+from gateway.http.networks import network_of, told_address, trusted_networks
 
 
 class Clock:
@@ -48,13 +50,18 @@ class Held:
     def __init__(self, network: str = "") -> None:
         self.network = network
         self.waiting: Waiting | None = None
+        self.kept_for: str | None = None
         self.ended: str | None = None
 
     def overdue(self, waiting: Waiting) -> None:
         self.ended = waiting.value
 
-    def give_way(self) -> None:
+    def give_way(self, refusal: SlipstreamError) -> None:
+        assert isinstance(refusal, ConnectionsExhausted)
         self.ended = "gave way"
+
+    def cut(self) -> None:
+        self.ended = "cut"
 
 
 def table(clock: Clock | None = None, counts: Counts | None = None, **settings: object) -> ConnectionTable:
@@ -62,29 +69,70 @@ def table(clock: Clock | None = None, counts: Counts | None = None, **settings: 
     return ConnectionTable(config, counts or Counts(), clock or Clock())  # type: ignore[arg-type]
 
 
-def admitted(of: ConnectionTable, network: str = "", waiting: Waiting | None = Waiting.HEAD) -> Held:
+def admitted(
+    of: ConnectionTable, network: str = "", waiting: Waiting | None = Waiting.HEAD, *, served_for: str = ""
+) -> Held:
+    """served_for: the organization whose request is served on it, and counted by its limits."""
     held = Held(network)
     assert of.admit(held) is None
     if waiting is not Waiting.HEAD:
         of.wait(held, waiting)
+    if served_for:
+        of.keep(held, served_for)
+        of.reserved(held)
     return held
 
 
-def test_at_the_limit_the_oldest_idle_one_gives_way_then_the_oldest_that_has_not_asked() -> None:
+@pytest.mark.parametrize("waiting", [*Waiting, None])
+def test_a_full_table_has_room_for_one_more_whatever_its_strangers_wait_for(waiting: Waiting | None) -> None:
+    """Bodies of the sign-in page, and refusals that were said at a pace, kept everybody else out."""
     clock, counts = Clock(), Counts()
-    of = table(clock, counts, max_connections=5)
-    served, silent, sending = admitted(of, waiting=None), admitted(of), admitted(of, waiting=Waiting.BODY)
-    idle = [admitted(of, waiting=Waiting.IDLE) for _ in range(2)]
-    for expected in (*idle, silent):
-        new = admitted(of, waiting=None)
-        assert expected.ended == "gave way"
-        assert new.ended is None
-    assert [each.ended for each in (served, sending)] == [None, None]
+    of = table(clock, counts, max_connections=200)
+    served = admitted(of, "customer", served_for="o")
+    held = [admitted(of, str(number % 20), waiting) for number in range(199)]
+    clock.now_s += 3 * LATE_S
+    new = [admitted(of, "customer") for _ in range(4)]
+    for number in range(50):
+        admitted(of, str(number % 20), waiting)
+    assert [each.ended for each in (served, *new)] == [None] * 5
+    assert sum(each.ended is not None for each in held) == 54
+    assert counts.ended == {"gave_way_limit": 54}
+
+
+def test_nobody_gives_way_on_whom_somebody_known_is_served() -> None:
+    counts = Counts()
+    of = table(counts=counts, max_connections=3)
+    served = [admitted(of, waiting=waiting, served_for="o") for waiting in (None, Waiting.BODY, Waiting.READING)]
     refusal = of.admit(Held())
     assert isinstance(refusal, ConnectionsExhausted)
     assert refusal.retry_after_s is not None
-    assert len(of) == 5
-    assert counts.ended == {"gave_way_limit": 3, "refused": 1}
+    assert counts.ended == {"refused": 1}
+    of.answered(served[1])
+    admitted(of, served_for="o")
+    assert [each.ended for each in served] == [None, "gave way", None]
+
+
+def test_an_organization_keeps_a_tenth_of_all_before_its_limits_count_its_requests() -> None:
+    of = table(max_connections=100)
+    bodies = [admitted(of, waiting=Waiting.BODY) for _ in range(60)]
+    for each in bodies:
+        of.keep(each, "o")
+    others = [admitted(of, waiting=Waiting.BODY) for _ in range(40)]
+    of.keep(others[0], "another")
+    for _ in range(89):
+        of.reserved(admitted(of))
+    assert sum(each.ended is None for each in bodies) == 10
+    assert [each.ended is None for each in others] == [True] + [False] * 39
+    reserved = [each for each in bodies if each.ended is None][:4]
+    for each in reserved:
+        of.reserved(each)
+    for each in (*reserved, others[0]):
+        of.answered(each)
+    more = [admitted(of, waiting=Waiting.BODY) for _ in range(5)]
+    for each in more:
+        of.keep(each, "o")
+    admitted(of)
+    assert [each.ended is None for each in more] == [True] * 4 + [False], "the fifth is beyond the share"
 
 
 def test_connections_that_never_ask_push_out_each_other_and_nobody_who_comes_back() -> None:
@@ -92,24 +140,55 @@ def test_connections_that_never_ask_push_out_each_other_and_nobody_who_comes_bac
     clock = Clock()
     of = table(clock, max_connections=10)
     silent = [admitted(of) for _ in range(4)]
-    clock.now_s += SLOW_HEAD_S
     kept, unread = [admitted(of, waiting=Waiting.IDLE) for _ in range(5)], admitted(of, waiting=Waiting.UNREAD)
+    clock.now_s += LATE_S
     for expected in (*silent, unread):
         new = admitted(of)
         assert expected.ended == "gave way"
         assert new.ended is None
     for _ in range(50):
-        clock.now_s += SLOW_HEAD_S
+        clock.now_s += LATE_S
         admitted(of)
     assert all(each.ended is None for each in kept)
+
+
+def test_the_network_with_most_gives_way_first_and_the_idle_ones_of_small_ones_stay() -> None:
+    clock = Clock()
+    of = table(clock, max_connections=100)
+    small = [admitted(of, f"office {number}", Waiting.IDLE) for number in range(10)]
+    clock.now_s += 60
+    crowd = [admitted(of, f"stranger {number % 3}", Waiting.BODY) for number in range(90)]
+    behind_proxy = [admitted(of, "") for _ in range(20)]
+    assert [each.ended for each in small] == [None] * 10
+    assert sum(each.ended is not None for each in crowd) == 20
+    for number in range(200):
+        clock.now_s += 0.001
+        admitted(of, f"another {number}")
+    assert all(each.ended for each in small), "of networks with few the oldest goes"
+    assert sum(each.ended is None for each in crowd) <= 3 * FEW
+    assert all(each.ended for each in behind_proxy), "a proxy's are nobody's crowd"
+
+
+def test_few_that_are_turned_away_linger_and_none_for_long() -> None:
+    clock = Clock()
+    of = table(clock)
+    turned_away = [Held() for _ in range(MOST_LINGERING + 2)]
+    for each in turned_away:
+        of.linger(each)
+    assert [each.ended for each in turned_away] == ["cut", "cut"] + [None] * MOST_LINGERING
+    of.forget(turned_away[2])
+    clock.now_s += LINGERING_S
+    of.sweep()
+    assert [each.ended for each in turned_away[2:]] == [None] + ["cut"] * (MOST_LINGERING - 1)
+    assert len(of) == 0
 
 
 def test_an_address_has_a_limit_of_its_own_and_gives_way_to_itself_only() -> None:
     counts = Counts()
     of = table(counts=counts, max_connections_per_address=2)
     stranger = admitted(of, "b", Waiting.IDLE)
-    busy, idle = admitted(of, "a", None), admitted(of, "a", Waiting.IDLE)
-    admitted(of, "a", None)
+    busy, idle = admitted(of, "a", None, served_for="o"), admitted(of, "a", Waiting.IDLE)
+    admitted(of, "a", None, served_for="o")
     assert idle.ended == "gave way"
     assert isinstance(of.admit(Held("a")), TooManyConnections)
     assert (stranger.ended, busy.ended) == (None, None)
@@ -131,8 +210,7 @@ def test_an_address_has_a_limit_of_its_own_and_gives_way_to_itself_only() -> Non
     ],
 )
 def test_an_ipv6_client_is_its_network_and_a_mapped_one_is_ipv4(one: str, other: str, same: bool) -> None:
-    of = table()
-    assert (of.network_of(one) == of.network_of(other)) is same
+    assert (network_of(one) == network_of(other)) is same
 
 
 def test_a_trusted_proxy_has_no_limit_and_neither_has_anybody_when_it_is_off() -> None:
@@ -140,11 +218,26 @@ def test_a_trusted_proxy_has_no_limit_and_neither_has_anybody_when_it_is_off() -
     assert of.network_of("2002:a01:203::1") == "10.1.2.3", "an address anybody may give itself"
     for address in ("10.1.2.3", "::ffff:10.1.2.3", "::1"):
         assert of.network_of(address) == ""
-        admitted(of, of.network_of(address), None)
-        admitted(of, of.network_of(address), None)
+        admitted(of, of.network_of(address), served_for="o")
+        admitted(of, of.network_of(address), served_for="o")
     off = table(max_connections_per_address=0)
     for _ in range(3):
-        admitted(off, off.network_of("10.0.0.9"), None)
+        admitted(off, off.network_of("10.0.0.9"), served_for="o")
+
+
+@pytest.mark.parametrize(
+    ("forwarded_for", "address"),
+    [
+        ("", ""),
+        ("203.0.113.9", "203.0.113.9"),
+        ("198.51.100.1, 203.0.113.9", "203.0.113.9"),
+        ("198.51.100.1, 203.0.113.9 , 10.1.0.4", "203.0.113.9"),
+        ("10.1.0.5,10.1.0.4", ""),
+        ("2001:db8::1", "2001:db8::1"),
+    ],
+)
+def test_a_trusted_proxy_says_whose_request_it_passes_on(forwarded_for: str, address: str) -> None:
+    assert told_address(forwarded_for, trusted_networks(("10.1.0.0/16",))) == address
 
 
 def test_a_trusted_proxy_that_is_no_address_stops_the_start() -> None:
@@ -172,64 +265,83 @@ def test_against_the_plain_account_of_who_waits_since_when() -> None:
     """The ordered tables against one list that is searched every time."""
     chance = random.Random(7)
     clock = Clock()
-    of = table(clock, max_connections=12, max_connections_per_address=4, head_timeout_s=5, body_timeout_s=9,
-               idle_timeout_s=7, unread_timeout_s=3)  # fmt: skip
-    timeout_s = {
-        Waiting.HEAD: 5,
-        Waiting.BODY: 9,
-        Waiting.READING: 9,
-        Waiting.IDLE: 7,
-        Waiting.UNREAD: 3,
-        Waiting.CLOSING: 3,
-    }
-    plain: list[tuple[Held, float]] = []
+    of = table(clock, max_connections=40, max_connections_per_address=14)
+    share = 4
+    plain: list[Held] = []
+    since_s: dict[Held, float] = {}
+    owned: dict[Held, str] = {}
+    """By connection that is kept: the organization, empty once its limits count the request."""
 
-    def rank(held: Held, since_s: float) -> int:
-        slow = held.waiting is Waiting.HEAD and clock.now_s - since_s >= SLOW_HEAD_S
-        return -1 if slow else (Waiting.UNREAD, Waiting.READING, Waiting.IDLE, Waiting.HEAD).index(held.waiting)
+    def oldest(among: list[Held]) -> Held | None:
+        def rank(held: Held) -> tuple[bool, float]:
+            owes = held.waiting in (Waiting.HEAD, Waiting.BODY, Waiting.UNREAD, Waiting.READING)
+            return not (owes and clock.now_s - since_s[held] >= LATE_S), since_s[held]
 
-    def oldest(among: list[tuple[Held, float]]) -> Held | None:
-        able = [(rank(h, s), s, n, h) for n, (h, s) in enumerate(among) if h.waiting in GIVES_WAY]
-        return min(able, key=lambda each: each[:3])[3] if able else None
+        return min((each for each in among if each not in owned), key=rank, default=None)
 
-    for _ in range(5_000):
-        clock.now_s += chance.choice((0.25, 0.5, 1.0))
+    def next_to_go(among: list[Held]) -> Held | None:
+        counts = Counter(each.network for each in among if each.network and each not in owned)
+        count = max(counts.values(), default=0)
+        if count > FEW:
+            crowds = {network for network, size in counts.items() if size == count}
+            return oldest([each for each in among if each.network in crowds]) if len(crowds) == 1 else None
+        return oldest(among)
+
+    def gone(held: Held) -> None:
+        plain.remove(held)
+        owned.pop(held, None)
+
+    for _ in range(8_000):
+        clock.now_s += chance.choice((0.01, 0.02, 0.4)) + chance.random() / 1_000  # no two at once
         if chance.random() < 0.5 or not plain:
-            new = Held(chance.choice("abcde"))
-            neighbours = [each for each in plain if each[0].network == new.network]
-            wanted: Held | None = None
-            refused = False
-            victims = []
-            if len(neighbours) >= 4:
+            new = Held(chance.choice(("", *"abcdefgh", "a", "a")))
+            neighbours = [each for each in plain if each.network == new.network]
+            before, refused, alike = list(plain), False, False
+            if new.network and len(neighbours) >= 14:
                 wanted = oldest(neighbours)
                 refused = wanted is None
-                victims += [wanted] if wanted else []
-            if not refused and len(plain) - len(victims) >= 12:
-                wanted = oldest([each for each in plain if each[0] not in victims])
-                refused = wanted is None
-                victims += [wanted] if wanted else []
+                if wanted is not None:
+                    gone(wanted)
+            if not refused and len(plain) >= 40:
+                wanted = next_to_go(plain)
+                may_go = [each for each in plain if each not in owned]
+                refused, alike = not may_go, bool(may_go) and wanted is None
+                if wanted is not None:
+                    gone(wanted)
             assert (of.admit(new) is not None) == refused
-            assert all(victim.ended == "gave way" for victim in victims)
-            plain = [each for each in plain if each[0] not in victims]
+            ended = [each for each in before if each.ended]
+            if alike:  # two networks have as many: either is right
+                assert len(ended) == len(before) - len(plain) + 1
+                for each in ended:
+                    if each in plain:
+                        gone(each)
+            assert ended == [each for each in before if each not in plain]
             if not refused:
-                plain.append((new, clock.now_s))
+                plain.append(new)
+                since_s[new] = clock.now_s
         else:
-            number = chance.randrange(len(plain))
-            held, _ = plain.pop(number)
-            choice = chance.choice((*Waiting, None, "gone"))
+            held = chance.choice(plain)
+            choice = chance.choice((*Waiting, None, "gone", "keep", "reserved", "answered"))
             if choice == "gone":
                 of.forget(held)
                 of.forget(held)
+                gone(held)
+            elif choice == "keep":
+                of.keep(held, organization := chance.choice("op"))
+                if held not in owned and list(owned.values()).count(organization) < share:
+                    owned[held] = organization
+            elif choice == "reserved":
+                of.reserved(held)
+                owned[held] = ""
+            elif choice == "answered":
+                of.answered(held)
+                if owned.pop(held, None) is not None:
+                    since_s[held] = clock.now_s
             else:
                 assert choice is None or isinstance(choice, Waiting)
                 of.wait(held, choice)
-                plain.append((held, clock.now_s))
-        late = {h for h, s in plain if h.waiting is not None and clock.now_s - s >= timeout_s[h.waiting]}
-        of.sweep()
-        assert {held for held, _ in plain if held.ended} == late
-        for held in [held for held, _ in plain if held.ended]:
-            of.forget(held)
-        plain = [each for each in plain if not each[0].ended]
+                since_s[held] = clock.now_s
+        assert {each: each.kept_for for each in plain if each.kept_for is not None} == owned
         assert len(of) == len(plain)
 
 

@@ -94,7 +94,7 @@ async def test_a_body_that_no_parser_can_frame_is_refused() -> None:
     async with served(repeats) as server:
         reader, writer = await server.connect()
         writer.write(head + b"ab")
-        assert (await reader.read()).startswith(b"HTTP/1.1 400 ")
+        assert (await reader.read()).startswith(b"HTTP/1.1 501 ")
         writer.close()
 
 

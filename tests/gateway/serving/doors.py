@@ -70,7 +70,7 @@ async def serving(
         Scope.CHAT,
         8_000_000,
         RequestConfig(prepare_timeout_s=prepare_timeout_s),
-        shares or LoopShares(),
+        LoopShares() if shares is None else shares,
         BodyRoom(RequestConfig().organization_body_bytes),
     )
     async with served(endpoint) as server:

@@ -7,7 +7,7 @@ import asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.serving.loop_shares import BURST_S, SHARE, LoopShares
+from gateway.serving.loop_shares import BURST_S, NETWORK_BURST_S, SHARE, LoopShares, StrangerShares
 
 
 class Clock:
@@ -83,3 +83,16 @@ async def test_what_is_even_again_is_forgotten() -> None:
         shares.spend(str(number), 0.001)
         clock.now_s += 0.1
     assert len(shares) < 10
+
+
+async def test_a_network_of_strangers_waits_for_its_share_and_another_does_not() -> None:
+    shares = StrangerShares(Clock())
+    shares.spend("noisy", NETWORK_BURST_S + 0.001)
+    noisy = asyncio.ensure_future(shares.turn("noisy"))
+    await shares.turn("idle")
+    await shares.turn("")
+    assert not noisy.done()
+    noisy.cancel()
+    shares.spend("", 1e6)
+    await shares.turn("")
+    await shares.turn("idle")
