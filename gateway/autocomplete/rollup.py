@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import NamedTuple, cast
 from uuid import UUID
@@ -189,15 +189,17 @@ def roll_up(
     trace_retention_days: int,
     retention_days: int | None = None,
     longest_s: float | None = None,
+    clock: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> int:
     """Bring the totals of completions up to date; returns how many hours were redone, each organization's counted.
 
     trace_retention_days: how long traces and reports are certain to be there. retention_days: of the totals, which are
     forgotten behind it, whole weeks (UTC) at a time; None: not now. longest_s: after it no more hours are begun, though
-    the first ones always are, and what is left is due to the next run; None: all are redone. Raises psycopg.Error when
-    the database is away; what was redone until then stays, and the next run makes up for the rest.
+    the first ones always are, and what is left is due to the next run; None: all are redone. clock: says what is old.
+    Raises psycopg.Error when the database is away; what was redone until then stays, and the next run makes up for the
+    rest.
     """
-    began_s, now = time.monotonic(), datetime.now(UTC)
+    began_s, now = time.monotonic(), clock()
     hours = 0
     with connect(database_url, autocommit=True) as connection:
         with _alone(connection):

@@ -28,6 +28,8 @@ from gateway.metering.ledger.week import week_of
 from tests.gateway.autocomplete.editors import OWNERS, Report, completions, reports, write
 from tests.gateway.autocomplete.plain_totals import COUNTS, plain_totals
 
+NOW = datetime(2026, 11, 18, 15, 40, 10, tzinfo=UTC)
+"""A Wednesday: with days of its week before it, and with whole weeks before them."""
 ACME, OTHER = OWNERS
 DAY = timedelta(days=1)
 TABLES = (
@@ -65,7 +67,9 @@ async def connection(fresh_postgres_url: str) -> AsyncIterator[asyncpg.Connectio
 
 
 async def rolled_up(url: str, **given: float) -> int:
-    return await asyncio.to_thread(roll_up, url, **cast(Any, {"trace_retention_days": 30, **given}))
+    return await asyncio.to_thread(
+        roll_up, url, **cast(Any, {"trace_retention_days": 30, "clock": lambda: NOW, **given})
+    )
 
 
 async def everything(connection: asyncpg.Connection[Any]) -> list[list[tuple[object, ...]]]:
@@ -121,7 +125,7 @@ async def test_totals_are_the_plain_statements(
     seed: int, connection: asyncpg.Connection[Any], fresh_postgres_url: str
 ) -> None:
     choose = random.Random(seed)
-    end = begin_of(datetime.now(UTC).date())
+    end = begin_of(NOW.date())
     begin = end - 16 * DAY  # with a whole week, and days beside it
     made = completions(choose, begin - 2 * HOUR, end + 2 * HOUR, 600)
     told = reports(choose, made, 900)
@@ -166,7 +170,7 @@ DUE = "SELECT count(*) FROM gateway.completion_due_hours"
 async def test_runs_that_end_early_go_on_where_they_ended(
     seed: int, connection: asyncpg.Connection[Any], fresh_postgres_url: str
 ) -> None:
-    choose, end = random.Random(seed), hour_of(datetime.now(UTC))
+    choose, end = random.Random(seed), hour_of(NOW)
     begin = end - 4 * DAY
     made = completions(choose, begin, end, 300)
     told = reports(choose, made, 400)
@@ -188,7 +192,7 @@ async def test_runs_that_end_early_go_on_where_they_ended(
 
 
 async def test_no_transaction_redoes_many_hours(connection: asyncpg.Connection[Any], fresh_postgres_url: str) -> None:
-    end = datetime.now(UTC)
+    end = NOW
     await write(connection, completions(random.Random(11), end - 4 * DAY, end, 500))
     assert await rolled_up(fresh_postgres_url) > 5 * AT_ONCE
     hours = "SELECT count(DISTINCT hour) AS hours FROM gateway.completion_hours GROUP BY xmin::text"
@@ -198,7 +202,7 @@ async def test_no_transaction_redoes_many_hours(connection: asyncpg.Connection[A
 async def test_reports_about_made_up_completions_are_no_work(
     connection: asyncpg.Connection[Any], fresh_postgres_url: str
 ) -> None:
-    choose, end = random.Random(12), datetime.now(UTC)
+    choose, end = random.Random(12), NOW
     made = [each._replace(tier="autocomplete", status=200) for each in completions(choose, end - DAY, end, 20)]
     await write(connection, made)
     assert await rolled_up(fresh_postgres_url) > 0
@@ -223,7 +227,7 @@ async def test_reports_about_made_up_completions_are_no_work(
 async def test_an_organization_does_not_wait_behind_many_hours_of_another(
     connection: asyncpg.Connection[Any], fresh_postgres_url: str
 ) -> None:
-    choose, end = random.Random(13), datetime.now(UTC)
+    choose, end = random.Random(13), NOW
     many = [each for each in completions(choose, end - 5 * DAY, end - 2 * DAY, 300) if each.organization_id == ACME]
     await write(connection, many)
     await rolled_up(fresh_postgres_url, longest_s=0)
@@ -239,7 +243,7 @@ async def test_an_organization_does_not_wait_behind_many_hours_of_another(
 async def test_rows_that_come_after_a_clock_was_set_back_are_added_up(
     connection: asyncpg.Connection[Any], fresh_postgres_url: str
 ) -> None:
-    choose, end = random.Random(7), hour_of(datetime.now(UTC))
+    choose, end = random.Random(7), hour_of(NOW)
     await rolled_up(fresh_postgres_url)
     await connection.execute("UPDATE gateway.completion_roll_up_runs SET started_at = started_at + interval '2 hours'")
     made = completions(choose, end - DAY, end, 50)
@@ -251,7 +255,7 @@ async def test_rows_that_come_after_a_clock_was_set_back_are_added_up(
 async def test_two_workers_at_once_and_what_comes_meanwhile(
     connection: asyncpg.Connection[Any], fresh_postgres_url: str
 ) -> None:
-    choose, end = random.Random(9), datetime.now(UTC)
+    choose, end = random.Random(9), NOW
     for _ in range(4):
         made = completions(choose, end - 5 * HOUR, end, 60)
         await asyncio.gather(
@@ -263,7 +267,7 @@ async def test_two_workers_at_once_and_what_comes_meanwhile(
 
 
 async def test_only_hours_with_news_are_redone(connection: asyncpg.Connection[Any], fresh_postgres_url: str) -> None:
-    choose, end = random.Random(4), begin_of(datetime.now(UTC).date())
+    choose, end = random.Random(4), begin_of(NOW.date())
     made = completions(choose, end - DAY, end, 100)
     made = [each._replace(tier="autocomplete", status=200) for each in made]
     about = next(each for each in made if each.organization_id == ACME)
@@ -290,7 +294,7 @@ async def test_only_hours_with_news_are_redone(connection: asyncpg.Connection[An
 async def test_hours_whose_traces_may_be_forgotten_stay_as_they_are(
     connection: asyncpg.Connection[Any], fresh_postgres_url: str
 ) -> None:
-    choose, end = random.Random(5), datetime.now(UTC)
+    choose, end = random.Random(5), NOW
     begin = end - 3 * DAY
     made = completions(choose, begin, end, 200)
     await write(connection, made, reports(choose, made, 200))
@@ -307,11 +311,11 @@ async def test_hours_whose_traces_may_be_forgotten_stay_as_they_are(
 async def test_totals_are_forgotten_by_whole_weeks(
     connection: asyncpg.Connection[Any], fresh_postgres_url: str
 ) -> None:
-    choose, end = random.Random(6), datetime.now(UTC)
+    choose, end = random.Random(6), NOW
     await write(connection, completions(choose, end - 20 * DAY, end, 600))
     await rolled_up(fresh_postgres_url)
     assert await rolled_up(fresh_postgres_url, retention_days=3) > 0
-    oldest = week_of((datetime.now(UTC) - 3 * DAY).date())
+    oldest = week_of((NOW - 3 * DAY).date())
     for table in TABLES[1:]:
         time = "week" if table.endswith("weeks") else "day"
         assert await connection.fetchval(f"SELECT min({time}) FROM gateway.{table}") == oldest
@@ -322,7 +326,7 @@ async def test_totals_are_forgotten_by_whole_weeks(
 
 async def test_nothing_is_nothing(connection: asyncpg.Connection[Any], fresh_postgres_url: str) -> None:
     assert await rolled_up(fresh_postgres_url, retention_days=92) == 0
-    end = datetime.now(UTC)
+    end = NOW
     (found,) = await asked(connection, end - DAY, end)
     assert (found.completions, found.acceptance_rate, found.latency_p50_ms) == (0, None, None)
     assert await asked(connection, end - DAY, end, (AutocompleteGroup.LANGUAGE,)) == []
