@@ -1,7 +1,7 @@
 """The admin API and the console beside the requests that a gateway serves.
 
 They are as much code as all the rest, and nothing that serves inference needs them: they are loaded in a thread, once
-the gateway takes connections, and their first request waits for that.
+the gateway takes connections, and their first request waits for that. Where that fails it is tried again after pauses.
 """
 
 from __future__ import annotations
@@ -11,7 +11,14 @@ import logging
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from contracts.backoff import Backoff
+from contracts.errors import ServiceError
+from gateway.metering.journal.request_id import mint
+from gateway.wire.errors import body_of, headers_of, status_of
+
 FIRST_STEPS = frozenset({"admin", "console"})
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
+"""Between two attempts to load it."""
 logger = logging.getLogger(__name__)
 
 
@@ -43,19 +50,29 @@ class ControlPlane:
         """load: called once, in a thread; again after it failed. on_loaded: called when all of it is there."""
         self._load = load
         self._on_loaded = on_loaded
-        self._loading: asyncio.Task[Control] | None = None
+        self._loading: asyncio.Task[None] | None = None
+        self._attempt: asyncio.Future[None] | None = None
+        """Done when the attempt under way has gone well or failed; None in a pause."""
+        self._next_attempt_s = 0.0
         self._control: Control | None = None
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Serve one request; the first one waits for the loading. Raises what that raised."""
-        control = self._control
-        if control is None:
-            control = await asyncio.shield(self._begun())
-        await control(scope, receive, send)
+        """Serve one request, which waits for an attempt at loading that is under way. After one that failed, it is
+        answered 503 until the next."""
+        if self._control is None:
+            self.start()
+            if self._attempt is not None:
+                await asyncio.shield(self._attempt)
+        if self._control is not None:
+            await self._control(scope, receive, send)
+        else:
+            await self._refuse(send)
 
     def start(self) -> None:
-        """Load it now, in the background. A failure is logged, and the next request tries again."""
-        self._begun().add_done_callback(_logged)
+        """Load it now, in the background. Idempotent."""
+        if self._loading is None:
+            self._attempt = asyncio.get_running_loop().create_future()
+            self._loading = asyncio.create_task(self._loaded(), name="control plane")
 
     async def stop(self) -> None:
         """Idempotent."""
@@ -66,23 +83,46 @@ class ControlPlane:
         if control is not None:
             await control.stop()
 
-    def _begun(self) -> asyncio.Task[Control]:
-        if self._loading is None or (self._loading.done() and self._control is None):
-            self._loading = asyncio.create_task(self._loaded(), name="control plane")
-        return self._loading
+    async def _loaded(self) -> None:
+        """Return once it is."""
+        clock, backoff = asyncio.get_running_loop().time, Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S)
+        while self._control is None:
+            attempt = self._attempt = self._attempt or asyncio.get_running_loop().create_future()
+            try:
+                control = await asyncio.to_thread(self._load)
+                try:
+                    await control.start()
+                except BaseException:
+                    await control.stop()
+                    raise
+                self._control = control
+                self._on_loaded()
+            except Exception:
+                pause_s = backoff.next_s()
+                self._next_attempt_s = clock() + pause_s
+                logger.exception(
+                    "the admin API and the console cannot be loaded; the next attempt is in %.1f s", pause_s
+                )
+            finally:
+                self._attempt = None
+                if not attempt.done():
+                    attempt.set_result(None)
+            if self._control is None:
+                await asyncio.sleep(self._next_attempt_s - clock())
 
-    async def _loaded(self) -> Control:
-        control = await asyncio.to_thread(self._load)
-        try:
-            await control.start()
-        except BaseException:
-            await control.stop()
-            raise
-        self._control = control
-        self._on_loaded()
-        return control
-
-
-def _logged(loading: asyncio.Task[Control]) -> None:
-    if not loading.cancelled() and (error := loading.exception()) is not None:
-        logger.error("the admin API and the console cannot be loaded; the next request tries again", exc_info=error)
+    async def _refuse(self, send: Any) -> None:
+        left_s = self._next_attempt_s - asyncio.get_running_loop().time()
+        error = ServiceError(
+            "The admin API and the console cannot be loaded at the moment; the gateway's log says why, and it is tried "
+            "again. Inference is not concerned.",
+            retry_after_s=max(1.0, left_s),
+        )
+        body = body_of(error)
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", b"%d" % len(body)),
+            (b"x-request-id", mint().encode()),
+            *headers_of(error),
+        ]
+        await send({"type": "http.response.start", "status": status_of(error), "headers": headers})
+        await send({"type": "http.response.body", "body": body})

@@ -18,6 +18,9 @@ from gateway.http.unknown_url import unknown_url
 from gateway.metering.journal.request_id import mint
 from gateway.wire.errors import body_of, headers_of, status_of
 
+UNMENTIONED = ("", "OPTIONS", "HEAD")
+"""Methods that nobody who used a wrong one has meant."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -33,8 +36,8 @@ def routes(
 
     def translate(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
         response = _response(_translated(request, error, max_body_bytes, served, administered))
-        if isinstance(error, MethodNotAllowedException) and error.headers:
-            response.headers.update(error.headers)  # `allow`: which methods there are
+        if isinstance(error, MethodNotAllowedException):
+            response.headers["allow"] = _with_head((error.headers or {}).get("allow", ""))
         return response
 
     return Litestar(
@@ -79,9 +82,15 @@ def _translated(
 
 
 def _wrong_method(request: Request[Any, Any, Any], error: HTTPException) -> MethodNotAllowed:
-    allowed = [method for method in (error.headers or {}).get("allow", "").split(", ") if method not in ("", "OPTIONS")]
+    allowed = [method for method in (error.headers or {}).get("allow", "").split(", ") if method not in UNMENTIONED]
     advice = f"; use {' or '.join(sorted(allowed))}" if allowed else ""
     return MethodNotAllowed(f"{request.method} is not allowed for {request.url.path}{advice}.")
+
+
+def _with_head(allow: str) -> str:
+    """The methods that there are, in order: HEAD is answered wherever GET is."""
+    methods = {method for method in allow.split(", ") if method}
+    return ", ".join(sorted(methods | {"HEAD"} if "GET" in methods else methods))
 
 
 def _response(error: SlipstreamError) -> Response[bytes]:

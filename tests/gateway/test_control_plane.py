@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.control_plane import ControlPlane, is_controlled
+from gateway.control_plane import FIRST_PAUSE_S, ControlPlane, is_controlled
 from gateway.http.unknown_url import unknown_url
+from tests.virtual_time import in_virtual_time
 from tests.waiting import eventually
 
 
@@ -67,33 +68,66 @@ async def test_requests_wait_for_one_loading_in_a_thread() -> None:
     assert loaded.stopped == 1
 
 
-async def test_a_failure_is_logged_and_the_next_request_tries_again(caplog: pytest.LogCaptureFixture) -> None:
-    loaded = Loaded()
-    outcomes: list[Callable[[], Loaded]] = [_full, _full, lambda: loaded]
-    plane = ControlPlane(lambda: outcomes.pop(0)())
+@in_virtual_time
+async def test_it_is_loaded_again_after_pauses_and_requests_are_refused_meanwhile(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Each request loaded all of the admin API's code again, and got an answer in plain text."""
+    loaded, attempts = Loaded(), 0
+
+    def load() -> Loaded:
+        nonlocal attempts
+        attempts += 1
+        return loaded if attempts > 3 else _full()
+
+    plane = ControlPlane(load)
     with caplog.at_level(logging.ERROR):
         plane.start()
-        await eventually(lambda: "disk full" in caplog.text)
-    with pytest.raises(OSError, match="disk full"):
-        await ask(plane, "/console")
+        for _ in range(200):
+            status, headers, error = await refused(plane)
+            assert (status, error["code"]) == (503, "service_unavailable")
+            assert headers[b"content-type"] == b"application/json"
+            assert headers[b"x-request-id"].startswith(b"req_")
+            assert 1 <= int(headers[b"retry-after"]) <= FIRST_PAUSE_S
+    assert attempts == 1
+    assert len(caplog.records) == 1
+    await asyncio.sleep(3 * FIRST_PAUSE_S)
+    assert attempts == 3
+    await asyncio.sleep(4 * FIRST_PAUSE_S)
     await ask(plane, "/console")
     assert loaded.served == ["/console"]
     await plane.stop()
 
 
-async def test_one_that_cannot_start_is_stopped() -> None:
+@in_virtual_time
+async def test_one_that_cannot_start_is_stopped_and_tried_again() -> None:
     class Halting(Loaded):
         async def start(self) -> None:
             await super().start()
-            raise OSError("no database")
+            if self.started == 1:
+                raise OSError("no database")
 
     loaded = Halting()
     plane = ControlPlane(lambda: loaded)
-    with pytest.raises(OSError, match="no database"):
-        await ask(plane, "/console")
+    status, _, _ = await refused(plane)
+    assert status == 503
     assert (loaded.started, loaded.stopped) == (1, 1)
+    await asyncio.sleep(FIRST_PAUSE_S)
+    await ask(plane, "/console")
     await plane.stop()
-    assert loaded.stopped == 1
+    assert loaded.stopped == 2
+
+
+async def refused(plane: ControlPlane) -> tuple[int, dict[bytes, bytes], Any]:
+    """Status, headers and error of an answer that is the plane's own."""
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    await plane({"type": "http", "path": "/console"}, None, send)
+    start, body = sent
+    return start["status"], dict(start["headers"]), msgspec.json.decode(body["body"])["error"]
 
 
 def _full() -> Loaded:

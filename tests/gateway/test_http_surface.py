@@ -88,6 +88,7 @@ async def test_a_wrong_method_is_405_and_says_which_are_right(platform: SlowPlat
     assert re.fullmatch(rf"{method} is not allowed for {path}; use (GET|POST|GET or HEAD)\.", said)
     assert method not in answer.headers["allow"]
     assert ("GET" in answer.headers["allow"]) == (path in ("/", "/v1/models", "/healthz"))
+    assert ("HEAD" in answer.headers["allow"]) == ("GET" in answer.headers["allow"])
 
 
 async def test_a_body_that_is_too_large_is_413(platform: SlowPlatform) -> None:
