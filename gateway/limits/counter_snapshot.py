@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from gateway.limits.plan import COUNTERS, NO_LIMIT, remaining_of, used_of
+from gateway.limits.plan import COUNTERS, NO_LIMIT, used_of
 from gateway.limits.rate_state import RateState
 
 
@@ -30,6 +30,7 @@ def counters_of(state: RateState) -> list[CounterSnapshot]:
             if limit == NO_LIMIT:
                 continue
             tier = rule.tier.value if rule.tier is not None else None
-            counts = limit, remaining_of(position, limit, left), used_of(position, limit, left)
+            used = used_of(position, limit, left)
+            counts = limit, max(0, limit - used), used
             found.append(CounterSnapshot(rule.level.value, rule.subject_id, tier, str(counter), *counts))
     return found

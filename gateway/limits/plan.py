@@ -96,15 +96,6 @@ class Decision(msgspec.Struct, frozen=True):
     left: tuple[int, ...]
 
 
-def remaining_of(position: int, limit: int, left: int) -> int:
-    """What is left of a limit, in its own unit, never below nothing. left: as a Decision has it."""
-    if position < CONCURRENCY:
-        left //= MINUTE_MS
-    elif position == CONCURRENCY:  # of this one the script says how many run
-        left = limit - left
-    return max(0, left)
-
-
 def used_of(position: int, limit: int, left: int) -> int:
     """How much of a limit is used or held by what runs, in its own unit: more than the limit where it was passed or
     lowered. left: as a Decision has it."""

@@ -16,7 +16,6 @@ from gateway.limits.plan import (
     Plan,
     PlannedRule,
     amounts_of,
-    remaining_of,
     used_of,
 )
 from gateway.limits.rate_state import RateState
@@ -63,8 +62,8 @@ def refused(plan: Plan, decided: Decision, cost: Cost, currency: str) -> Counter
     rule, position = plan.rules[decided.rule - 1], decided.counter - 1
     amount = amounts_of(1, cost)[position]
     whose, limit, wait_ms = _whose(rule), rule.limits[position], decided.wait_ms
-    found = decided.left[len(COUNTERS) * (decided.rule - 1) + position]
-    left, used = remaining_of(position, limit, found), used_of(position, limit, found)
+    used = used_of(position, limit, decided.left[len(COUNTERS) * (decided.rule - 1) + position])
+    left = max(0, limit - used)
     detail = _detail(rule, position, left, amount, wait_ms, decided.now_ms)
     state = RateState(plan, decided.left, decided.now_ms)
     if position == CONCURRENCY:
