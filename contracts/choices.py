@@ -31,6 +31,12 @@ def pattern_in_words(kind: Any, path: str) -> str:
     return next((meta.description for meta in metas if meta.pattern and meta.description), "")
 
 
+def value_type(kind: Any, field: str) -> Any:
+    """What the values of the map in a field must be; None: there is no map. kind: a struct."""
+    maps = [each for annotation in _at(kind, field) for each in _alternatives(annotation) if get_origin(each) is dict]
+    return get_args(maps[0])[1] if maps else None
+
+
 def _at(kind: Any, path: str) -> list[Any]:
     """The annotations at the end of a path."""
     found = [kind]

@@ -12,6 +12,8 @@ CHAT_PATH = "/v1/chat/completions"
 COMPLETIONS_PATH = "/v1/completions"
 GIVEN_OR_THE_ENGINES_OWN = ("temperature", "top_p", "frequency_penalty", "presence_penalty", "seed")
 """Fields of `Sampling` that are OpenAI's under the same name."""
+LIKELIEST_TOP_P = 1e-6
+"""What a `top_p` of 0 is sent as: the likeliest token alone. Engines refuse 0, which OpenAI takes."""
 
 
 def path_of(generation: Generation) -> str:
@@ -93,6 +95,8 @@ def _sampling(sampling: Sampling) -> JsonObject:
         value = getattr(sampling, name)
         if value is not None:
             body[name] = value
+    if sampling.top_p == 0:
+        body["top_p"] = LIKELIEST_TOP_P
     if sampling.stop:
         body["stop"] = sampling.stop
     if sampling.logit_bias:

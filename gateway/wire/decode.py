@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 import re
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
@@ -10,7 +11,7 @@ from typing import TypeVar
 
 import msgspec
 
-from contracts.choices import choices, pattern_in_words
+from contracts.choices import choices, pattern_in_words, value_type
 from contracts.errors import (
     InvalidField,
     InvalidJson,
@@ -24,6 +25,11 @@ from contracts.misfit import MOST_QUOTED, missing_field, sentence_and_path, shor
 NOT_PART = "is not part of this API."
 _ALIKE = 0.85
 """Below it two names are as often two things: `min_tokens`, `max_tokens`."""
+_ANY_KEY = "[...]"
+_MOST_KEYS = 1_000
+"""Keys of a map that are looked at for the one at fault."""
+_NO_NAME = re.compile(r"[`.\[\]\s]")
+"""What would end the path that a key stands in."""
 _NO_ADVICE: Mapping[str, str] = MappingProxyType({})
 NULL_IS_ABSENCE: Mapping[str, Collection[bytes]] = MappingProxyType({})
 """For `decode`: no other value than null asks for nothing."""
@@ -62,7 +68,7 @@ def decode(
         try:
             return decoder.decode(body)
         except msgspec.ValidationError as error:  # the body behind the field was not read yet
-            refusal = validation_error(str(error), kind, unsupported, not_part, advice)
+            refusal = validation_error(_with_key(str(error), body, kind), kind, unsupported, not_part, advice)
         if without_effect is None or not isinstance(refusal, UnknownField | UnsupportedField):
             raise refusal
         known = _names(kind)
@@ -72,7 +78,7 @@ def decode(
             raise _unknown_field(unknown, "", kind, unsupported, not_part, advice)
         return decoder.decode(msgspec.json.encode(asked))
     except msgspec.ValidationError as error:
-        raise validation_error(str(error), kind, unsupported, not_part, advice) from None
+        raise validation_error(_with_key(str(error), body, kind), kind, unsupported, not_part, advice) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise _syntax_error(str(error), body) from None
     except RecursionError:
@@ -107,6 +113,21 @@ def _without_nulls(messages: msgspec.Raw) -> msgspec.Raw:
         return messages  # one of them is no object, which the body's own decoder says by its number
     kept = [{name: value for name, value in one.items() if value != _NULL or name == "content"} for one in given]
     return msgspec.Raw(msgspec.json.encode(kept))
+
+
+def _with_key(text: str, body: bytes, kind: type) -> str:
+    """What msgspec says, with the key of a map at the body's top, which it leaves out: `metadata.a`."""
+    if not text.endswith(f"{_ANY_KEY}`"):
+        return text
+    field = sentence_and_path(text)[1].removesuffix(_ANY_KEY)
+    if not field or (wanted := value_type(kind, field)) is None or (values := _decode_fields(body).get(field)) is None:
+        return text
+    for key, value in itertools.islice(_decode_fields(values).items(), _MOST_KEYS):
+        try:
+            msgspec.json.decode(value, type=wanted)
+        except msgspec.ValidationError:
+            return f"{text.removesuffix(f'{_ANY_KEY}`')}.{_NO_NAME.sub('_', shortened(key))}`"
+    return text
 
 
 def _syntax_error(text: str, body: bytes) -> InvalidJson:

@@ -21,7 +21,11 @@ from engines.drivers.engine_timing import timing_of
 from engines.drivers.error_bodies import event_error
 
 SGLANG = {"rid", "priority", "cache_salt", "return_spec_tokens_details", "min_tokens", "stop_token_ids"}
-EXTRAS: dict[str, set[str]] = {"embedded": SGLANG | {"speculation"}, "sglang": SGLANG, "openai": set()}
+EXTRAS: dict[str, set[str]] = {
+    "embedded": SGLANG | {"speculation", "start_within_s"},
+    "sglang": SGLANG,
+    "openai": set(),
+}
 CHAT_FIELDS = {
     "messages", "tools", "tool_choice", "parallel_tool_calls", "response_format", "reasoning_effort", "logprobs",
     "top_logprobs",
@@ -80,6 +84,7 @@ generations = st.builds(
     priority=st.integers(0, 3),
     cache_salt=st.sampled_from(["", "salt"]),
     no_drafts=st.booleans(),
+    start_within_s=st.none() | st.just(3.0),
 )
 every_driver = pytest.mark.parametrize("name", EXTRAS)
 """But `tensorrt_llm`, which takes other requests and means something else by 400: `test_tensorrt_llm.py`."""
@@ -123,12 +128,13 @@ def test_the_request_is_rebuilt_from_the_generation_alone(name: str, asked: Gene
     for field in ("temperature", "top_p", "frequency_penalty", "presence_penalty", "seed"):
         given = getattr(sampling, field)
         assert (field in body) is (given is not None), "the engine's own value stays in force"
-        assert body.get(field) == given
+        assert body.get(field) == (given or 1e-6 if field == "top_p" and given is not None else given)
     assert (body["max_tokens"], body.get("n", 1)) == (sampling.max_tokens, sampling.n)
     assert tuple(body.get("stop", ())) == sampling.stop
     assert body.get("logit_bias") == sampling.logit_bias
     if name == "embedded":
         assert body.get("speculation", True) is not asked.no_drafts
+        assert body.get("start_within_s") == asked.start_within_s
     if "rid" in EXTRAS[name]:
         assert body.get("min_tokens", 0) == sampling.min_tokens
         assert tuple(body.get("stop_token_ids", ())) == sampling.stop_ids

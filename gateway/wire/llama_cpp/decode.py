@@ -34,7 +34,9 @@ class Decoder:
 def _require_served(request: Common) -> None:
     for name in REFUSED:
         if getattr(request, name):
-            raise UnsupportedField(f"'{name}' is not available on this deployment: leave it out, or empty.", param=name)
+            raise UnsupportedField(
+                f"'{name}' is not available on this deployment: leave it out, or send it empty or off.", param=name
+            )
     if request.seed is not None and request.seed < 0:
         request.seed = None
     for one, other in (("n_predict", "max_tokens"), ("n_cmpl", "n")):

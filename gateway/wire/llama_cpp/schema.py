@@ -22,13 +22,15 @@ MAX_FIELDS = 64
 
 Text = Annotated[str, Meta(max_length=4_000_000)]
 Temperature = Annotated[float, Meta(ge=0, le=2)]
-TopP = Annotated[float, Meta(gt=0, le=1)]
+TopP = Annotated[float, Meta(ge=0, le=1)]
 Penalty = Annotated[float, Meta(ge=-2, le=2)]
 Seed = Annotated[int, Meta(ge=-1, le=2**63 - 1)]
 Predict = Annotated[int, Meta(ge=-2, le=10_000_000)]
 StopText = Annotated[str, Meta(max_length=1_024)]
 TokenId = Annotated[int, Meta(ge=0, lt=2**31)]
 Name = Annotated[str, Meta(max_length=1_024)]
+Empty = Annotated[Any, Meta(extra_json_schema={"enum": [None, False, 0, "", [], {}]})]
+"""See `REFUSED`."""
 
 
 class InputExtra(msgspec.Struct):
@@ -55,9 +57,6 @@ class Ignored(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     dynatemp_range: Any = None
     id_slot: Any = None
     """The router chooses the replica that holds most of the prompt."""
-    ignore_eos: Any = None
-    logit_bias: Any = None
-    lora: Any = None
     min_keep: Any = None
     min_p: Any = None
     mirostat: Any = None
@@ -66,16 +65,13 @@ class Ignored(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     n_cache_reuse: Any = None
     n_discard: Any = None
     n_keep: Any = None
-    n_probs: Any = None
     penalize_nl: Any = None
     post_sampling_probs: Any = None
     repeat_last_n: Any = None
     repeat_penalty: Any = None
     return_progress: Any = None
-    return_tokens: Any = None
     samplers: Any = None
     slot_id: Any = None
-    system_prompt: Any = None
     t_max_prompt_ms: Any = None
     tfs_z: Any = None
     timings_per_token: Any = None
@@ -117,9 +113,15 @@ class Common(Ignored, forbid_unknown_fields=True, kw_only=True):
     """Ours, for gaps: below this geometric mean of its tokens' probabilities a completion is empty. A stream then comes
     at once, at its end."""
     response_fields: Annotated[list[Name], Meta(max_length=MAX_FIELDS)] | None = None
-    grammar: Any = None
-    image_data: Any = None
-    json_schema: Any = None
+    grammar: Empty = None
+    ignore_eos: Empty = None
+    image_data: Empty = None
+    json_schema: Empty = None
+    logit_bias: Empty = None
+    lora: Empty = None
+    n_probs: Empty = None
+    return_tokens: Empty = None
+    system_prompt: Empty = None
 
 
 class InfillRequest(Common, forbid_unknown_fields=True, kw_only=True):
@@ -141,6 +143,16 @@ class LlamaCompletionRequest(Common, forbid_unknown_fields=True, kw_only=True):
     """Text, which may be a rendered gap of any family; or token ids."""
 
 
-REFUSED = ("grammar", "image_data", "json_schema")
-"""They say what the answer shall be, or what it is about; refused unless empty."""
+REFUSED = (
+    "grammar",
+    "ignore_eos",
+    "image_data",
+    "json_schema",
+    "logit_bias",
+    "lora",
+    "n_probs",
+    "return_tokens",
+    "system_prompt",
+)
+"""They say what the answer shall be or hold, or what it is about; refused unless they are empty or off."""
 IGNORED = tuple(field.encode_name for field in msgspec.structs.fields(Ignored))

@@ -28,7 +28,7 @@ class FimRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     suffix: Text | None = None
     """All text behind it."""
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
-    top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
+    top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
     max_tokens: Count | None = None
     min_tokens: Annotated[int, Meta(ge=0, le=10_000_000)] | None = None
     """The model does not end before it has written so many tokens; a stop text or a stop rule may. Above 0 only where

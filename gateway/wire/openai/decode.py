@@ -22,6 +22,7 @@ from gateway.wire.openai.schema import (
     Common,
     CompletionRequest,
     EngineCompletionRequest,
+    RefusalPart,
     ToolCall,
 )
 
@@ -51,6 +52,11 @@ class Decoder:
         for message in request.messages:
             if isinstance(message, AssistantMessage):
                 message.annotations = None
+                if message.reasoning_content is None:
+                    message.reasoning_content = message.reasoning
+                message.reasoning = None
+        if body.find(b'"cache_control"') >= 0:
+            _leave_out_cache_control(request)
         self._require_plain_arguments(request)
         _require_objects_as_arguments(request)
         _require_token_ids(request)
@@ -89,6 +95,16 @@ class Decoder:
                 error.param = param
                 raise
             shape.end()
+
+
+def _leave_out_cache_control(request: ChatRequest) -> None:
+    for message in request.messages:
+        message.cache_control = None
+        for part in message.content if isinstance(message.content, list) else ():
+            if not isinstance(part, RefusalPart):
+                part.cache_control = None
+    for tool in request.tools or ():
+        tool.cache_control = tool.function.cache_control = None
 
 
 def _require_objects_as_arguments(request: ChatRequest) -> None:

@@ -27,7 +27,7 @@ MAX_ANNOTATIONS = 1_000
 
 Text = Annotated[str, Meta(max_length=4_000_000)]
 Temperature = Annotated[float, Meta(ge=0, le=2)]
-TopP = Annotated[float, Meta(gt=0, le=1)]
+TopP = Annotated[float, Meta(ge=0, le=1)]
 Penalty = Annotated[float, Meta(ge=-2, le=2)]
 Choices = Annotated[int, Meta(ge=1, le=MAX_CHOICES)]
 Positive = Annotated[int, Meta(ge=1, le=10_000_000)]
@@ -47,12 +47,16 @@ LogitBias = Annotated[
 TokenId = Annotated[int, Meta(ge=0, lt=2**31)]
 Tag = Annotated[str, Meta(max_length=512)]
 Metadata = Annotated[dict[str, Tag], Meta(max_length=16)]
+CacheControl = Annotated[dict[str, Any], Meta(max_length=16)]
+"""Anthropic's mark of what is to be kept of a prompt, which clients of several APIs send to all: without effect, for
+engines here keep what they can of every prompt."""
 
 
-class TextPart(msgspec.Struct, forbid_unknown_fields=True, tag_field="type", tag="text"):
+class TextPart(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, tag_field="type", tag="text"):
     """A piece of text."""
 
     text: Text
+    cache_control: CacheControl | None = None
 
 
 class RefusalPart(msgspec.Struct, forbid_unknown_fields=True, tag_field="type", tag="refusal"):
@@ -68,10 +72,11 @@ class ImageUrl(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     detail: Literal["auto", "low", "high"] | None = None
 
 
-class ImagePart(msgspec.Struct, forbid_unknown_fields=True, tag_field="type", tag="image_url"):
+class ImagePart(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, tag_field="type", tag="image_url"):
     """An image."""
 
     image_url: ImageUrl
+    cache_control: CacheControl | None = None
 
 
 class FunctionCall(msgspec.Struct, forbid_unknown_fields=True):
@@ -95,6 +100,7 @@ class SystemMessage(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=Tr
 
     content: Text | Annotated[list[TextPart], Meta(max_length=MAX_PARTS)]
     name: Tag | None = None
+    cache_control: CacheControl | None = None
 
 
 class DeveloperMessage(
@@ -104,6 +110,7 @@ class DeveloperMessage(
 
     content: Text | Annotated[list[TextPart], Meta(max_length=MAX_PARTS)]
     name: Tag | None = None
+    cache_control: CacheControl | None = None
 
 
 class UserMessage(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, tag_field="role", tag="user"):
@@ -111,6 +118,7 @@ class UserMessage(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True
 
     content: Text | Annotated[list[TextPart | ImagePart], Meta(max_length=MAX_PARTS)]
     name: Tag | None = None
+    cache_control: CacheControl | None = None
 
 
 class AssistantMessage(
@@ -123,10 +131,13 @@ class AssistantMessage(
     refusal: Text | None = None
     tool_calls: Annotated[list[ToolCall], Meta(max_length=MAX_CALLS)] | None = None
     reasoning_content: Text | None = None
+    reasoning: Text | None = None
+    """vLLM's name for the same; the decoder makes it None."""
     audio: None = None
     annotations: Annotated[list[msgspec.Raw], Meta(max_length=MAX_ANNOTATIONS)] | None = None
     """Taken back, never decoded and left out: the decoder makes it None."""
     function_call: None = None
+    cache_control: CacheControl | None = None
 
 
 class ToolMessage(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, tag_field="role", tag="tool"):
@@ -135,6 +146,7 @@ class ToolMessage(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True
     content: Text | Annotated[list[TextPart], Meta(max_length=MAX_PARTS)]
     tool_call_id: Tag
     name: Tag | None = None
+    cache_control: CacheControl | None = None
 
 
 Message = SystemMessage | DeveloperMessage | UserMessage | AssistantMessage | ToolMessage
@@ -149,13 +161,15 @@ class FunctionDefinition(msgspec.Struct, forbid_unknown_fields=True, omit_defaul
     description: Text | None = None
     parameters: dict[str, Any] | None = None
     strict: bool | None = None
+    cache_control: CacheControl | None = None
 
 
-class Tool(msgspec.Struct, forbid_unknown_fields=True):
+class Tool(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """A tool the model may call."""
 
     type: Literal["function"]
     function: FunctionDefinition
+    cache_control: CacheControl | None = None
 
 
 class NamedFunction(msgspec.Struct, forbid_unknown_fields=True):

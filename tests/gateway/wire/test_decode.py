@@ -133,7 +133,11 @@ def test_broken_json_says_where(decoder: Decoder, body: bytes, said: str) -> Non
     ("more", "param"),
     [
         ({"temperature": 2.1}, "temperature"),
-        ({"top_p": 0}, "top_p"),
+        ({"top_p": -0.1}, "top_p"),
+        ({"metadata": {"good": "x", "bad": 1}}, "metadata.bad"),
+        ({"metadata": {"a` - at `$.b[0].c": 1}}, "metadata.a__-_at__$_b_0__c"),
+        ({"metadata": {"x" * 300: 1}}, "metadata." + "x" * 191 + "…"),
+        ({"logit_bias": {"1": 1, "5": 101}}, "logit_bias.5"),
         ({"n": 0}, "n"),
         ({"n": 17}, "n"),
         ({"max_tokens": 0}, "max_tokens"),
@@ -154,6 +158,44 @@ def test_values_out_of_range_name_their_field(decoder: Decoder, more: dict[str, 
     with pytest.raises(InvalidField) as caught:
         chat(decoder, **more)
     assert caught.value.param == param
+
+
+def test_marks_of_caches_are_taken_and_go_no_further(decoder: Decoder) -> None:
+    mark = {"cache_control": {"type": "ephemeral", "ttl": "5m"}}
+    plain: dict[str, Any] = {"type": "text", "text": "a"}
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
+    messages = [
+        {"role": "system", "content": [{**plain, **mark}], **mark},
+        {"role": "user", "content": [{**plain, **mark}, {**image, **mark}]},
+        {"role": "assistant", "content": [{**plain, **mark}, {"type": "refusal", "refusal": "no"}], **mark},
+        {"role": "tool", "tool_call_id": "c", "content": "x", **mark},
+    ]
+    tools = [{"type": "function", "function": {"name": "f", "parameters": {}, **mark}, **mark}]
+    request = chat(decoder, messages=messages, tools=tools)
+    made = msgspec.json.encode([request.messages, request.tools])
+    assert b"cache_control" not in made
+    assert made.count(b'"text":"a"') == 3
+    with pytest.raises(InvalidField) as caught:
+        chat(decoder, messages=[{**messages[0], "cache_control": "ephemeral"}])
+    assert caught.value.param == "messages[0].cache_control"
+
+
+@pytest.mark.parametrize(
+    ("given", "thought"),
+    [
+        ({"reasoning": "r"}, "r"),
+        ({"reasoning_content": "r"}, "r"),
+        ({"reasoning": "r", "reasoning_content": "r"}, "r"),
+        ({"reasoning": "r", "reasoning_content": None}, "r"),
+        ({"reasoning": None}, None),
+    ],
+)
+def test_a_thought_of_before_is_taken_by_either_name(
+    decoder: Decoder, given: dict[str, Any], thought: str | None
+) -> None:
+    request = chat(decoder, messages=[{"role": "assistant", "content": "a", **given}])
+    [message] = msgspec.to_builtins(request.messages)
+    assert message == {"role": "assistant", "content": "a", **({"reasoning_content": thought} if thought else {})}
 
 
 def test_missing_fields_are_named(decoder: Decoder) -> None:
