@@ -28,22 +28,19 @@ ASKED = f"""
    WHERE request_id >= $1 AND request_id < $2 AND ($3::uuid IS NULL OR organization_id = $3)
      AND ($4::text IS NULL OR tier = $4) AND {WAITED_FOR}
 """
-TOTALS = f"""
-SELECT organization_id, count(*) AS requests, count(*) FILTER (WHERE {RETRIED}) AS retried,
+_REFUSED = f"coalesce({LIMITED} OR over_share, false)"
+_TOLD = f"error_code IS NOT NULL AND ({FAILED} OR {LIMITED})"
+# One scan for all of it: hours that nobody has added up yet may hold millions.
+OUTCOMES = f"""
+SELECT organization_id, {_REFUSED} AS is_refused, CASE WHEN {_REFUSED} THEN key_id END AS key_id,
+       CASE WHEN {_TOLD} THEN error_code END AS error_code, CASE WHEN {_TOLD} THEN {RULE} END AS rule,
+       count(*) AS requests, count(*) FILTER (WHERE {RETRIED}) AS retried,
        count(*) FILTER (WHERE status = 200) AS answered, count(*) FILTER (WHERE over_share) AS over_share
-  {ASKED} GROUP BY 1
+  {ASKED} GROUP BY 1, 2, 3, 4, 5
 """
 SECONDS = f"""
 SELECT coalesce(sum(n * n), 0)::bigint FROM (SELECT count(*) AS n {ASKED} GROUP BY ({ARRIVED_MS} - $5) / 1000) AS each
 """  # noqa: S608
-CODES = f"""
-SELECT error_code, {RULE} AS rule, count(*) AS requests
-  {ASKED} AND error_code IS NOT NULL AND ({FAILED} OR {LIMITED})
- GROUP BY 1, 2
-"""
-REFUSED = f"""
-SELECT organization_id, key_id, count(*) AS requests {ASKED} AND ({LIMITED} OR over_share) GROUP BY 1, 2
-"""
 HOURS = "at >= $1 AND at < $2"
 OF_HOURS = f"""
 SELECT coalesce(sum(requests), 0)::bigint AS requests, coalesce(sum(retried), 0)::bigint AS retried,
@@ -144,18 +141,18 @@ async def _add_traces(
     if began >= ended:
         return
     which = (first_at(began.timestamp()), first_at(ended.timestamp()), organization_id, tier)
-    for row in await connection.fetch(TOTALS, *which):
+    for row in await connection.fetch(OUTCOMES, *which):
         counts.requests += row["requests"]
         counts.retried += row["retried"]
         counts.answered += row["answered"]
         counts.requests_of[row["organization_id"]] += row["requests"]
         if row["over_share"]:
             counts.over_share_of[row["organization_id"]] += row["over_share"]
+        if row["error_code"] is not None:
+            counts.codes[row["error_code"], row["rule"]] += row["requests"]
+        if row["is_refused"]:
+            counts.refused_of[row["organization_id"], row["key_id"]] += row["requests"]
     counts.squares += await connection.fetchval(SECONDS, *which, int(began.timestamp() * 1000))
-    for row in await connection.fetch(CODES, *which):
-        counts.codes[row["error_code"], row["rule"]] += row["requests"]
-    for row in await connection.fetch(REFUSED, *which):
-        counts.refused_of[row["organization_id"], row["key_id"]] += row["requests"]
 
 
 async def _add_hours(

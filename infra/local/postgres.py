@@ -31,6 +31,8 @@ from infra.local.private import claim_folder, folder_error, free_space
 from infra.local.spawn import Launch
 
 NAME = "postgres"
+NICE = 3
+"""Gateways win the processor from a long report, and lookups of keys win it from engines (`local.engine_nice`)."""
 MAJOR = "18"
 ENSURE_ROLE = f"""
 do $$ begin create role {APPLICATION_ROLE} login; exception when duplicate_object then null; end $$
@@ -108,6 +110,7 @@ class Postgres:
                 argv=tuple(argv),
                 environment=ENVIRONMENT,
                 account=self._account,
+                nice=NICE,
                 # SIGQUIT is PostgreSQL's immediate shutdown. SIGKILL would leave backends running without a postmaster.
                 death_signal=signal.SIGQUIT,
                 descriptors=self._descriptors,

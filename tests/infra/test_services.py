@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import stat
 from pathlib import Path
@@ -13,7 +14,7 @@ import redis.asyncio as redis
 from contracts.errors import ConfigError
 from infra.local.config import LocalConfig
 from infra.local.folders import DataFolder
-from infra.local.postgres import Postgres
+from infra.local.postgres import NICE, Postgres
 from tests.small_disk import Kind, small_disk
 
 
@@ -22,6 +23,18 @@ async def test_postgres_is_18_and_not_on_the_network(postgres_url: str, postgres
     try:
         assert (await connection.fetchval("show server_version")).startswith("18")
         assert await connection.fetchval("show listen_addresses") == ""
+    finally:
+        await connection.close()
+
+
+async def test_postgres_yields_to_gateways_and_not_to_engines(postgres_url: str) -> None:
+    """Fault: two long reports were two cores of PostgreSQL at the gateways' own priority."""
+    connection = await asyncpg.connect(postgres_url)
+    try:
+        backend = await connection.fetchval("select pg_backend_pid()")
+        ours = os.getpriority(os.PRIO_PROCESS, 0)
+        assert os.getpriority(os.PRIO_PROCESS, backend) == min(ours + NICE, 19)
+        assert 0 < NICE < LocalConfig().engine_nice
     finally:
         await connection.close()
 

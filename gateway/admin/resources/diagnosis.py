@@ -27,8 +27,10 @@ from gateway.admin.moments import moment
 from gateway.admin.schemas import Moment, Query
 from gateway.diagnosis.window import read_window
 from gateway.slo.adoption import in_force
+from gateway.slo.standing import LAST_RUN
 
-LAST = timedelta(hours=1)
+HOUR = timedelta(hours=1)
+LAST = HOUR
 MOST = timedelta(days=7)
 LEAST = timedelta(seconds=1)
 TENANTS_FIXES = frozenset(
@@ -168,13 +170,28 @@ async def diagnosed(
     """organization_id: whose requests; None: all. audit: what lies between a client and the gateway, where that was
     measured."""
     (before_start, before_end), (start, end) = query.windows()
-    objectives = await _promised(call)
+    objectives, added_up = await _promised(call), await call.value(LAST_RUN)
+    call.to_narrow = _to_narrow("start", "end", end - start, added_up)
     now = await read_window(call.connection, start, end, organization_id, query.tier, objectives)
+    call.to_narrow = _to_narrow("before_start", "before_end", before_end - before_start, added_up)
     before = await read_window(call.connection, before_start, before_end, organization_id, query.tier, objectives)
     theirs = call.scope is not None
     evidence = Evidence(now=now, before=before, audit=audit)
     found = diagnose(evidence, objectives, TENANTS if theirs else tuple(RULES))
     return _told(found, evidence, objectives, TENANTS_FIXES if theirs else frozenset(Fix))
+
+
+def _to_narrow(start_name: str, end_name: str, span: timedelta, added_up: datetime | None) -> str:
+    """What to do where reading this window takes too long. added_up: until when the worker has counted by the hour."""
+    known = (
+        f"what is before {added_up.astimezone(UTC):%Y-%m-%dT%H:00:00Z} is added up by the hour, and takes little"
+        if added_up is not None
+        else "no worker has added up any hour yet, and whole hours take little when one has"
+    )
+    return (
+        f"ask for a shorter window by '{start_name}' and '{end_name}', which are {span / HOUR:.3g} hours apart, or for "
+        f"one tier or organization: {known}"
+    )
 
 
 async def _promised(call: AdminCall) -> Objectives:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 from uuid import UUID, uuid4
 
 import asyncpg
@@ -12,11 +13,14 @@ import msgspec
 import pytest
 
 from contracts.errors import RateLimited, ServiceError
+from diagnosis.evidence import Window
 from gateway.admin.api import AdminAnswer, AdminApi, AdminRequest
 from gateway.admin.config import AdminConfig
 from gateway.admin.controllers import OPERATIONS
 from gateway.admin.operation import IN_QUERY
 from gateway.admin.read_places import ReadPlaces
+from gateway.admin.resources import diagnosis
+from gateway.diagnosis.window import read_window
 from gateway.serving.model_catalog import ModelCatalog
 from gateway.tenants.roles import Role
 from tests.gateway.admin.people import Client, People
@@ -106,6 +110,28 @@ async def test_postgresql_stops_a_report_that_takes_too_long(people: People, adm
             with pytest.raises(ServiceError, match=r"longer than 1\.6 s; ask for a shorter stretch"):
                 await asked.ask("list_prefix_shares", viewer, organization_id=ours)
         assert (await asked.ask("list_prefix_shares", viewer, organization_id=ours)).status == 200
+
+
+@pytest.mark.parametrize("late", ["start", "before_start"])
+async def test_a_diagnosis_that_takes_too_long_says_which_window_to_narrow(
+    late: str, people: People, admin_postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fault: statement after statement within its time, and at last a database that cannot be reached."""
+    windows = []
+
+    async def slow(connection: asyncpg.Connection[Any], *which: Any) -> Window:
+        windows.append(which)
+        seconds = 60.0 if len(windows) == ("start", "before_start").index(late) + 1 else 0.0
+        for _ in range(100):
+            await connection.execute("SELECT pg_sleep($1)", seconds / 100)
+        return await read_window(connection, *which)
+
+    monkeypatch.setattr(diagnosis, "read_window", slow)
+    viewer, ours = await people.as_(Role.VIEWER), people.organizations["ours"]
+    async with gateway(admin_postgres_url, people, AdminConfig(connections=1, timeout_s=2.0)) as asked:
+        with pytest.raises(ServiceError, match=rf"longer than 1\.6 s; ask for a shorter window by '{late}'.*1 hours"):
+            await asked.ask("get_diagnosis", viewer, organization_id=ours)
+        assert (await asked.ask("get_me", viewer)).status == 200  # the connection is whole
 
 
 async def test_no_connection_free_is_not_the_database_away(people: People, admin_postgres_url: str) -> None:
