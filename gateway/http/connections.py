@@ -167,27 +167,31 @@ class ConnectionTable:
 
     def keep(self, connection: Held, organization_id: str) -> None:
         """The organization's key is good: its request is served on this connection, which gives way to nobody while the
-        organization has no more of them than its share."""
+        organization has no more of them than its share. organization_id: empty for a request that needs none of it."""
         taken = self._unreserved.get(organization_id, 0)
-        if connection in self._held and connection.kept_for is None and taken < self._share:
-            self._unreserved[organization_id] = taken + 1
-            self._keep(connection, organization_id)
+        if connection.kept_for is None and connection in self._held and taken < self._share:
+            if organization_id:
+                self._unreserved[organization_id] = taken + 1
+            connection.kept_for = organization_id
+            waiting, network = connection.waiting, connection.network
+            self._kept[waiting][connection] = self._giving_way[waiting].pop(connection)
+            if network:
+                self._giving_way_by_network[network] -= 1
 
     def reserved(self, connection: Held) -> None:
         """The request is within the limits of its organization, which no longer needs its share for it."""
-        if connection.kept_for:
-            self._release(connection.kept_for)
-            connection.kept_for = ""
-        elif connection.kept_for is None and connection in self._held:
-            self._keep(connection, "")
+        if connection.kept_for is None:
+            self.keep(connection, "")
+        else:
+            self._release(connection)
 
     def answered(self, connection: Held) -> None:
         """Nobody is served on it any more."""
-        kept_for, connection.kept_for = connection.kept_for, None
-        if kept_for is None:
+        if connection.kept_for is None:
             return
-        if kept_for:
-            self._release(kept_for)
+        if connection.kept_for:
+            self._release(connection)
+        connection.kept_for = None
         waiting, network = connection.waiting, connection.network
         del self._kept[waiting][connection]
         self._giving_way[waiting][connection] = self._clock()
@@ -258,19 +262,13 @@ class ConnectionTable:
 
         return min((each for each in connections if each.kept_for is None), key=precedence, default=None)
 
-    def _keep(self, connection: Held, kept_for: str) -> None:
-        waiting, network = connection.waiting, connection.network
-        self._kept[waiting][connection] = self._giving_way[waiting].pop(connection)
-        connection.kept_for = kept_for
-        if network:
-            self._giving_way_by_network[network] -= 1
-
-    def _release(self, organization_id: str) -> None:
-        left = self._unreserved.get(organization_id, 0) - 1
-        if left > 0:
-            self._unreserved[organization_id] = left
-        else:
-            self._unreserved.pop(organization_id, None)
+    def _release(self, connection: Held) -> None:
+        """The organization's share is not needed for it."""
+        organization_id, connection.kept_for = connection.kept_for, ""
+        if organization_id:
+            self._unreserved[organization_id] -= 1
+            if not self._unreserved[organization_id]:
+                del self._unreserved[organization_id]
 
     def _give_way(self, connection: Held | None, reason: str) -> bool:
         if connection is None:

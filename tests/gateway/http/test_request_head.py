@@ -36,7 +36,7 @@ CHUNKED = (b"transfer-encoding", b"chunked")
         ("0.9", [HOST], "invalid_request"),
         ("2.0", [HOST], "invalid_request"),
         ("1.1", [HOST, (b"transfer-encoding", b"gzip, chunked")], "transfer_coding_unsupported"),
-        ("1.1", [HOST, CHUNKED, CHUNKED], "transfer_coding_unsupported"),
+        ("1.1", [HOST, CHUNKED, CHUNKED], "invalid_request"),
         ("1.0", [(b"transfer-encoding", b"gzip")], "transfer_coding_unsupported"),
         ("1.1", [HOST, (b"a", b"x" * 1_000)], "request_headers_too_large"),
     ],
