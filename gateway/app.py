@@ -27,6 +27,7 @@ from gateway.routing import routes
 from gateway.services import Services
 from gateway.serving.body_room import BodyRoom
 from gateway.serving.endpoint import InferenceEndpoint, IsTheirs
+from gateway.serving.loop_shares import LoopShares
 from gateway.stream_audit.endpoint import StreamAuditEndpoint
 from gateway.stream_audit.openapi import with_stream_audit
 from gateway.wire.config import RequestConfig
@@ -61,7 +62,7 @@ SERVED = {**{path: "POST" for path in INFERENCE if path != LLAMA_COMPLETION_PATH
 def create_app(services: Services, config: GatewayConfig) -> FrontDoor:
     """The ASGI application."""
     max_body_bytes, requests = config.max_body_bytes, config.requests
-    shares, room = services.shares, BodyRoom(requests.organization_body_bytes)
+    shares, room = LoopShares(), BodyRoom(requests.organization_body_bytes)
     others = {path: [(is_theirs, wire_format(requests))] for path, (is_theirs, wire_format) in BY_BODY.items()}
     endpoints = {
         path: InferenceEndpoint(
@@ -90,7 +91,7 @@ def create_app(services: Services, config: GatewayConfig) -> FrontDoor:
             stream_audit_route(stream_audit),
             document_route("/openapi.json", lambda: _document(config)),
         ],
-        State({"services": services, "shares": shares}, deep_copy=False),
+        State({"services": services}, deep_copy=False),
         max_body_bytes,
         SERVED,
     )

@@ -64,7 +64,6 @@ from gateway.serving.access_log import AccessLog
 from gateway.serving.cascade import Cascades
 from gateway.serving.file_history import FileHistory
 from gateway.serving.idle_timeout import IdleTimeouts
-from gateway.serving.loop_shares import LoopShares
 from gateway.serving.model_catalog import ModelCatalog
 from gateway.serving.pipeline import RequestPipeline
 from gateway.serving.request import Salts
@@ -204,7 +203,6 @@ async def running_services(
             trusted_proxies=config.connections.trusted_proxies,
         )
         provider = _provider(config.console.oidc)
-        shares = LoopShares()
 
         def load_control() -> Control:
             from gateway.admin.api import AdminApi
@@ -225,7 +223,7 @@ async def running_services(
             )
             console = Console(admin, browsers, config.console, place.pepper, provider)
             of_admin = AdminServices(admin=admin, browsers=browsers, leaving=lambda: services.draining)
-            return ControlRoutes(of_admin, console, config, shares)
+            return ControlRoutes(of_admin, console, config)
 
         # The loaded code stays for ever, so the garbage collector need not search it.
         control = ControlPlane(load_control, on_loaded=gc.freeze)
@@ -276,7 +274,6 @@ async def running_services(
             catalog=catalog,
             pipeline=pipeline,
             control=control,
-            shares=shares,
             completion_events=completion_events,
             event_rate=EventRate(config.autocomplete.events_per_second),
             report_window=ReportWindow(place.trace_retention_days),

@@ -17,7 +17,6 @@ from gateway.console.pages import DIST, Pages, pages_route
 from gateway.console.routes import console_routes
 from gateway.http.document import document_route
 from gateway.routing import routes
-from gateway.serving.loop_shares import LoopShares
 
 ADMINISTERED = frozenset(each.path for each in OPERATIONS)
 """Paths of the admin API, below its own."""
@@ -26,7 +25,7 @@ ADMINISTERED = frozenset(each.path for each in OPERATIONS)
 class ControlRoutes:
     """The control plane's ASGI application with what it runs on."""
 
-    def __init__(self, services: AdminServices, console: Console, config: GatewayConfig, shares: LoopShares) -> None:
+    def __init__(self, services: AdminServices, console: Console, config: GatewayConfig) -> None:
         self._admin = services.admin
         self._console = console
         self._app = routes(
@@ -36,7 +35,7 @@ class ControlRoutes:
                 document_route(f"{PREFIX}/openapi.json", _document),
                 *([pages_route(Pages.read(DIST))] if config.console.enabled else ()),
             ],
-            State({"services": services, "console": console, "shares": shares}, deep_copy=False),
+            State({"services": services, "console": console}, deep_copy=False),
             config.max_body_bytes,
             SERVED,
             ADMINISTERED,

@@ -10,7 +10,6 @@ from gateway.autocomplete.report_window import ReportWindow
 from gateway.autocomplete.store import EventStore
 from gateway.control_plane import ControlPlane
 from gateway.serving.endpoint import InferenceServices
-from gateway.serving.loop_shares import LoopShares
 from gateway.stream_audit.endpoint import StreamAudits
 
 
@@ -18,7 +17,6 @@ class Services(InferenceServices, kw_only=True):
     """What endpoints need, and the rest."""
 
     control: ControlPlane
-    shares: LoopShares
     completion_events: EventStore
     event_rate: EventRate
     report_window: ReportWindow
