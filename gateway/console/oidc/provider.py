@@ -4,8 +4,9 @@ are verified (OpenID Connect Core 1.0, 3.1; PKCE, RFC 7636).
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -24,6 +25,8 @@ from gateway.sessions.config import OidcConfig
 DISCOVERY = "/.well-known/openid-configuration"
 KNOWN_FOR_S = 3_600.0
 """How long the provider's description and keys are believed; an unknown key is asked about at once."""
+FAILED_FOR_S = 5.0
+"""How long a provider that did not answer is not asked again, whoever wants to sign in."""
 ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
 """Asymmetric ones: with the others the secret that both have would sign."""
 LEEWAY_S = 60
@@ -53,7 +56,12 @@ def verified_email(*sources: Mapping[str, Any]) -> str | None:
 class Provider:
     """One per gateway. Asks nothing before somebody signs in by it."""
 
-    def __init__(self, config: OidcConfig, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        config: OidcConfig,
+        environment: Mapping[str, str],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         """Raises ConfigError when the client's secret is not where the settings say."""
         self._config = config
         self._secret = environment.get(config.client_secret_env, "") if config.client_secret_env else None
@@ -64,7 +72,11 @@ class Provider:
                 param="gateway.console.oidc.client_secret_env",
             )
         self._http = httpx.AsyncClient(timeout=config.timeout_s, follow_redirects=False)
+        self._clock = clock
+        self._asking = asyncio.Lock()
         self._description: Description | None = None
+        self._failure: ProviderUnavailable | None = None
+        self._failed_at = 0.0
         self._keys: KeySet | None = None
         self._read_at = 0.0
 
@@ -147,8 +159,23 @@ class Provider:
         return told if isinstance(told, dict) else {}
 
     async def _described(self) -> Description:
-        if self._description is not None and time.monotonic() - self._read_at < KNOWN_FOR_S:
+        """As it is known, or asked once for all who wait. Raises ProviderUnavailable."""
+        if self._description is not None and self._clock() - self._read_at < KNOWN_FOR_S:
             return self._description
+        async with self._asking:
+            if self._description is not None and self._clock() - self._read_at < KNOWN_FOR_S:
+                return self._description
+            if self._failure is not None and self._clock() - self._failed_at < FAILED_FOR_S:
+                raise self._failure.with_traceback(None)
+            try:
+                self._description = await self._ask_description()
+            except ProviderUnavailable as error:
+                self._failure, self._failed_at = error, self._clock()
+                raise
+            self._keys, self._read_at = None, self._clock()
+            return self._description
+
+    async def _ask_description(self) -> Description:
         url = self._config.issuer.rstrip("/") + DISCOVERY
         try:
             description = msgspec.convert(await self._get(url), Description)
@@ -160,7 +187,6 @@ class Provider:
             parts = urlsplit(endpoint)
             if parts.scheme != "https" and parts.hostname not in LOCAL:
                 raise ProviderUnavailable(f"{url} names {endpoint!r}, which is not https")
-        self._description, self._keys, self._read_at = description, None, time.monotonic()
         return description
 
     async def _key_set(self, description: Description, *, fresh: bool) -> KeySet:
