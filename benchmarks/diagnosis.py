@@ -30,6 +30,7 @@ from benchmarks.bounds import add_check, tell
 from benchmarks.diagnosed.causes import INJECTIONS
 from benchmarks.diagnosed.load import Load, Shape
 from benchmarks.diagnosed.site import Site, site
+from benchmarks.needs import program
 from gateway.admin.resources.diagnosis import DiagnosisOf, DiagnosisQuery
 
 WARM_S, HEAL_S = 10.0, 2.5
@@ -132,6 +133,7 @@ async def main() -> None:
     parser.add_argument("--seconds", type=float, default=12.0, help="of each window")
     add_check(parser)
     arguments = parser.parse_args()
+    program("nginx")
     judged: list[Judged] = []
     async with site() as here:
         for seed in range(arguments.first_seed, arguments.first_seed + arguments.seeds):

@@ -23,6 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from benchmarks.needs import missing
 from engines.embedded.config import EngineConfig, KVConfig, SchedulerConfig
 from engines.embedded.engine import Engine
 from engines.embedded.kv.store import KVStore
@@ -140,6 +141,8 @@ def main() -> None:
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 2, 4, 8, 16, 32, 64, 128])
     parser.add_argument("--prompts", type=int, nargs="+", default=[1500, 3000, 6000])
     arguments = parser.parse_args()
+    if torch.device(arguments.device).type == "cuda" and not torch.cuda.is_available():
+        missing("a GPU and PyTorch for it; --device cpu --shape small runs on a processor")
     bench = Bench(arguments.shape, torch.device(arguments.device))
     bandwidth, peak = copy_bandwidth(bench), product_flops(bench)
     print(

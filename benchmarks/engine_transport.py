@@ -23,13 +23,14 @@ import grpc.aio
 import msgspec
 from google.protobuf.wrappers_pb2 import BytesValue
 
+from benchmarks.needs import missing
 from benchmarks.processes import cpu_s
 from contracts.generation import Caller, ChatPrompt, Generation, Sampling, Tier
 from engines.drivers import registry as drivers
 from engines.http.engine_connections import EngineConnections
 from engines.http.event_splitter import EventSplitter
 from engines.http.keys import OneKey
-from tests.sglang.server import MODELS, SGLangServer, free_port, sglang_process
+from tests.sglang.server import MODELS, UNSET, SGLangServer, free_port, settings, sglang_process
 
 DRIVER = drivers.get("sglang")
 METHOD = "/sglang.runtime.v1.SglangService/ChatComplete"
@@ -167,6 +168,8 @@ def main() -> None:
     parser.add_argument("--streams", type=int, default=8)
     parser.add_argument("--tokens", type=int, default=200)
     arguments = parser.parse_args()
+    if settings() is None:
+        missing(UNSET)
     asyncio.run(compare(arguments.rounds, arguments.streams, arguments.tokens))
 
 

@@ -35,6 +35,7 @@ from typing import NamedTuple
 import msgspec
 import torch
 
+from benchmarks.needs import missing
 from contracts.desired_state import Model
 from contracts.fill_in_the_middle import FillInTheMiddle
 from contracts.generation import TextPrompt, Tier
@@ -132,6 +133,8 @@ def main() -> None:
     parser.add_argument("--seed", default=15, type=int)
     parser.add_argument("--rows", type=Path, help="JSON lines to add to")
     arguments = parser.parse_args()
+    if not arguments.corpus.is_dir():
+        missing(f"the corpus {arguments.corpus} (python -m training corpus makes it)")
     torch.set_num_threads(1)
     tokenizer = Tokenizer.load(arguments.model)
     asker = Asker(arguments.model, tokenizer, arguments.context)

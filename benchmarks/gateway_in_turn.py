@@ -26,6 +26,7 @@ import msgspec
 import uvloop
 
 from benchmarks.gateway_overhead import SPACING_S, TOKEN, TOKENS, Client, closed_loop, paced
+from benchmarks.needs import missing
 from benchmarks.paired_ratio import compared
 from tests.deployment import START_S, fake_fleet, free_port, key_in, plain_environment
 from tests.fakes.process import FakeEngineProcess, fake_engine
@@ -70,10 +71,15 @@ class Side:
         self.token_us.append(((self.cpu_us() - before) / streams - self.request_us[-1]) / TOKENS)
 
 
+def python_of(checkout: Path) -> Path:
+    """That runs a working tree."""
+    return Path(sys.executable) if checkout == HERE else checkout / ".venv" / "bin" / "python"
+
+
 @contextlib.asynccontextmanager
 async def side(checkout: Path, settings: Mapping[str, str] = MappingProxyType({})) -> AsyncIterator[Side]:
     """A deployment of that tree in front of a fake engine, and a key with limits. settings: its own, as environment."""
-    python = sys.executable if checkout == HERE else str(checkout / ".venv" / "bin" / "python")
+    python = str(python_of(checkout))
     async with contextlib.AsyncExitStack() as stack:
         engine = await stack.enter_async_context(fake_engine(token=TOKEN))
         data = stack.enter_context(tempfile.TemporaryDirectory(prefix="slip-up-", ignore_cleanup_errors=True))
@@ -126,7 +132,9 @@ async def main() -> None:
     parser.add_argument("--requests", type=int, default=400)
     parser.add_argument("--streams", type=int, default=60)
     arguments = parser.parse_args()
-    async with side(arguments.checkout.resolve()) as other, side(HERE) as ours:
+    if not python_of(checkout := arguments.checkout.resolve()).is_file():
+        missing(f"{python_of(checkout)} (make check, in that working tree, makes it)")
+    async with side(checkout) as other, side(HERE) as ours:
         for each in (other, ours):
             await each.ask(WARM_UP)
             await each.stream(arguments.streams)

@@ -19,8 +19,9 @@ import statistics
 import tempfile
 from pathlib import Path
 
+from benchmarks.needs import missing
 from tests.sglang.fleet import KINDS, Measured, SGLangFleet, hit_rate, prediction_error, traffic, with_tools_template
-from tests.sglang.server import MODELS, sglang_server
+from tests.sglang.server import MODELS, UNSET, settings, sglang_server
 
 POLICIES = ("round_robin", "prefix")
 
@@ -82,7 +83,10 @@ def main() -> None:
     parser.add_argument("--conversations", type=int, default=6, help="of each kind, four turns each")
     parser.add_argument("--at-once", type=int, default=2, help="1: nobody's computing is in anybody's way")
     parser.add_argument("--own-template", action="store_true", help="the model's own chat template, without tools")
-    asyncio.run(compare(parser.parse_args()))
+    arguments = parser.parse_args()
+    if settings() is None:
+        missing(UNSET)
+    asyncio.run(compare(arguments))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,6 @@ import contextlib
 import json
 import os
 import random
-import shutil
 import statistics
 import time
 from collections.abc import AsyncIterator
@@ -24,6 +23,7 @@ from collections.abc import AsyncIterator
 import aiohttp
 from playwright.async_api import Browser, Page, async_playwright
 
+from benchmarks.needs import program
 from tests.console.conftest import ARGUMENTS, CHAT_TOKENIZER, EMAIL, LINK, PASSWORD, TOKEN
 from tests.console.pages import OPERATORS_HOME, Console, seen_by
 from tests.deployment import Deployment, deployment, fake_fleet
@@ -38,10 +38,11 @@ SHOWS = "number => document.querySelector('dl').innerText.match(/Requests\\s+([\
 
 async def main(requests: int) -> None:
     """Send, watch, print."""
+    chromium = program("chromium")
     page_s, rolled_up_s = [], []
     pauses = random.Random(7)
     async with contextlib.AsyncExitStack() as stack:
-        running, console = await _opened(stack)
+        running, console = await _opened(stack, chromium)
         http = await stack.enter_async_context(aiohttp.ClientSession())
         for number in range(1, requests + 1):
             await asyncio.sleep(pauses.uniform(0, LONGEST_PAUSE_S))
@@ -68,12 +69,12 @@ async def main(requests: int) -> None:
     print(json.dumps(line))
 
 
-async def _opened(stack: contextlib.AsyncExitStack) -> tuple[Deployment, Console]:
+async def _opened(stack: contextlib.AsyncExitStack, chromium: str) -> tuple[Deployment, Console]:
     """A deployment, and its first account's window with the usage of the key's organization."""
     engine = await stack.enter_async_context(fake_engine(token=TOKEN))
     fleet = fake_fleet(engine.url, tokenizer=CHAT_TOKENIZER, context_tokens=20_000)
     running = await stack.enter_async_context(deployment(environment=fleet, token=TOKEN, on_disk=True))
-    browser = await stack.enter_async_context(_chromium())
+    browser = await stack.enter_async_context(_chromium(chromium))
     console = await stack.enter_async_context(seen_by(browser, running.url))
     link = LINK.search(running.output)
     assert link is not None
@@ -93,9 +94,7 @@ async def _opened(stack: contextlib.AsyncExitStack) -> tuple[Deployment, Console
 
 
 @contextlib.asynccontextmanager
-async def _chromium() -> AsyncIterator[Browser]:
-    path = shutil.which("chromium")
-    assert path is not None, "no Chromium: apt-get install chromium"
+async def _chromium(path: str) -> AsyncIterator[Browser]:
     async with async_playwright() as driver:
         started = await driver.chromium.launch(executable_path=path, args=ARGUMENTS)
         yield started

@@ -29,6 +29,7 @@ PORTS = range(20_000, 32_000)
 """Below the ports that a system gives to outgoing connections. SGLang binds its port half a minute after it was told
 which, and does not end when somebody else's connection has taken it by then: it hangs."""
 MODELS = Path(__file__).parents[2] / "models"
+UNSET = "SLIPSTREAM_TEST_SGLANG_VENV and SLIPSTREAM_TEST_SGLANG_SERVE are not set"
 UNPINNED = Path(__file__).parent / "unpinned"
 
 
@@ -56,7 +57,7 @@ class SGLangProcess:
         """token: empty for a server that asks for none. flags: further SGLang options. unpinned: with what lets it
         serve adapters on a CPU (`unpinned/sitecustomize.py`)."""
         found = settings()
-        assert found is not None, "SLIPSTREAM_TEST_SGLANG_VENV and SLIPSTREAM_TEST_SGLANG_SERVE must be set"
+        assert found is not None, UNSET
         venv, self._serve = found
         self.server = SGLangServer(f"http://127.0.0.1:{free_port()}", token, model, folder, venv)
         self._flags = (*(("--api-key", token) if token else ()), *flags)
