@@ -147,7 +147,10 @@ class Limiter:
         """
         calls = self._calls(levels, tier) if levels.identity else None
         if calls is None:
-            return Reservation(reservation_id, caller, tier, cost)
+            unlimited = self._open.unlimited[reservation_id] = Reservation(reservation_id, caller, tier, cost)
+            if caller.organization_id in self._open.fresh:
+                self._open.catch_up(unlimited)
+            return unlimited
         if not calls.fits(cost):  # needs no counting, and no answer from Valkey could change it
             self._refuse_too_expensive(calls.plan, cost)
         if calls.has_money and cost.micro and not self._counting.joined:
@@ -173,6 +176,7 @@ class Limiter:
         """
         calls = reservation.calls
         if calls is None:
+            self._open.unlimited.pop(reservation.id, None)
             return
         self._open.remove(reservation)
         requests = 0 if refund_request else 1

@@ -6,8 +6,10 @@ it again from here.
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import msgspec
@@ -18,10 +20,13 @@ from gateway.limits.cost import Cost
 from gateway.limits.counting import Round
 from gateway.limits.epoch import Epoch, organizations_key
 from gateway.limits.metrics import LimitsMetrics
-from gateway.limits.plan import Plan, PlannedRule
+from gateway.limits.plan import Plan, prefix_of
 from gateway.limits.rate_state import RateState
 from gateway.limits.script import Calls, Script
 from gateway.limits.valkey import ConnectionLost, Valkey, forgotten
+
+FRESH_S = 5.0
+"""How long a request may still come under limits that do not know a budget: as long as a change takes to be known."""
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +49,15 @@ class Reservation(msgspec.Struct):
 class OpenReservations:
     """The reservations of one limiter that are not settled."""
 
-    def __init__(self, valkey: Valkey, script: Script, epoch: Epoch, key_prefix: str, metrics: LimitsMetrics) -> None:
+    def __init__(
+        self,
+        valkey: Valkey,
+        script: Script,
+        epoch: Epoch,
+        key_prefix: str,
+        metrics: LimitsMetrics,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._valkey = valkey
         self._script = script
         self._epoch = epoch
@@ -52,6 +65,11 @@ class OpenReservations:
         self._metrics = metrics
         self._open: dict[str, dict[str, Reservation]] = {}
         """Organization to reservation id to itself, oldest first."""
+        self._monotonic = monotonic
+        self.unlimited: dict[str, Reservation] = {}
+        """By id: what nothing limits and Valkey does not know, unless a budget is made while it runs."""
+        self.fresh: dict[str, list[tuple[float, Round]]] = {}
+        """By organization: budgets that were counted a moment ago, and until when that was."""
         self._noted: set[str] = set()
         """Organizations that Valkey knows this run may have something open in."""
 
@@ -65,6 +83,16 @@ class OpenReservations:
     def add(self, reservation: Reservation, organization_id: str) -> None:
         """Keep a reservation alive by the heartbeat until it is removed."""
         self._open.setdefault(organization_id, {})[reservation.id] = reservation
+        if organization_id in self.fresh:
+            self.catch_up(reservation)
+
+    def catch_up(self, reservation: Reservation) -> None:
+        """A request that came under limits from before a budget is counted in it all the same."""
+        fresh = self._fresh_in(reservation.caller.organization_id)
+        with contextlib.suppress(ConnectionLost):  # then it is counted anew
+            for _, each in fresh:
+                if self._lacks(reservation, each):
+                    self._join(reservation, each)
 
     def remove(self, reservation: Reservation) -> None:
         """Forget a reservation. Removing it again changes nothing."""
@@ -99,24 +127,45 @@ class OpenReservations:
                 self._announce_all(organization_id)
 
     def join(self, rounds: Sequence[Round]) -> None:
-        """Everything open that a round concerns is counted in its budget, too. Raises ConnectionLost."""
+        """Everything open that a round concerns is counted in its budget, and what comes in the next moments under
+        limits from before it. Raises ConnectionLost."""
         for each in rounds:
-            for reservation in list(self._open.get(each.organization_id, {}).values()):
+            fresh = self._fresh_in(each.organization_id)
+            self.fresh[each.organization_id] = [*fresh, (self._monotonic() + FRESH_S, each)]
+            limited = self._open.get(each.organization_id, {}).values()
+            for reservation in [*limited, *self.unlimited.values()]:
                 if each.concerns(reservation.caller, reservation.tier):
-                    self._join_rule(reservation, each.planned)
-                    self._announce(reservation)
+                    self._join(reservation, each)
 
     def _note(self, organization_id: str) -> None:
         key = organizations_key(self._key_prefix, self._epoch.instance)
         self._valkey.send(pack(("SADD", key, f"{self._epoch.name} {organization_id}")))
         self._noted.add(organization_id)
 
-    def _join_rule(self, reservation: Reservation, rule: PlannedRule) -> None:
-        """A budget that is newer than the reservation counts it, too."""
-        assert reservation.calls is not None
-        plan = reservation.calls.plan
-        if all(known.name != rule.name for known in plan.rules):
-            reservation.calls = Calls(self._script, msgspec.structs.replace(plan, rules=(*plan.rules, rule)))
+    def _fresh_in(self, organization_id: str) -> list[tuple[float, Round]]:
+        now_s = self._monotonic()
+        fresh = [(until_s, each) for until_s, each in self.fresh.pop(organization_id, ()) if until_s > now_s]
+        if fresh:
+            self.fresh[organization_id] = fresh
+        return fresh
+
+    def _lacks(self, reservation: Reservation, budget: Round) -> bool:
+        rules = () if reservation.calls is None else reservation.calls.plan.rules
+        known = any(rule.name == budget.planned.name for rule in rules)
+        return not known and budget.concerns(reservation.caller, reservation.tier)
+
+    def _join(self, reservation: Reservation, budget: Round) -> None:
+        """A budget that may be newer than the reservation counts it, too."""
+        organization_id = budget.organization_id
+        if self._lacks(reservation, budget):
+            plan = Plan(organization_id, prefix_of(self._key_prefix, organization_id), ())
+            if reservation.calls is not None:
+                plan = reservation.calls.plan
+            reservation.calls = Calls(self._script, msgspec.structs.replace(plan, rules=(*plan.rules, budget.planned)))
+        if self.unlimited.pop(reservation.id, None) is not None:
+            self._open.setdefault(organization_id, {})[reservation.id] = reservation
+            self.note(organization_id)
+        self._announce(reservation)
 
     def _announce_all(self, organization_id: str) -> None:
         try:

@@ -10,7 +10,7 @@ import pytest
 from contracts.errors import BudgetUnavailable, InsufficientQuota, LimiterUnavailable, RequestTooExpensive
 from contracts.generation import Tier
 from gateway.limits.cost import Cost
-from gateway.limits.levels import Level, Limits
+from gateway.limits.levels import Level, Levels, Limits
 from gateway.limits.refusal import BudgetReached, LimitReached
 from gateway.limits.reservations import Reservation
 from gateway.wire.errors import headers_of
@@ -106,6 +106,41 @@ async def test_requests_that_run_when_a_budget_is_made_count_in_it(store: AnySto
     await platform.finish("b", elder, 150)
     await platform.reserve(gateways[0], after, 250)
     assert await platform.left_micro(gateways[0], after) == 0
+
+
+async def test_what_nothing_limited_counts_in_a_budget_that_is_made_meanwhile(
+    store: AnyStore, make_limiter: MakeLimiter
+) -> None:
+    platform = Platform(make_limiter, store.url)
+    gateways = [await platform.gateway(name) for name in "ab"]
+    elders = [await platform.reserve(gateway, Levels(), 400) for gateway in gateways]
+    budget = platform.budget(1_000)
+    with pytest.raises(BudgetReached):
+        await platform.reserve(gateways[0], budget, 201)
+    await platform.reserve(gateways[0], budget, 200)
+    for name, elder in zip("ab", elders, strict=True):
+        await platform.finish(name, elder, 100)
+    assert await platform.left_micro(gateways[0], budget) == 1_000 - 200 - platform.ledger.total_micro
+    assert all(not gateway._open.unlimited for gateway in gateways)
+
+
+@pytest.mark.parametrize("before", [Limits(), Limits(max_concurrency=10)], ids=["unlimited", "limited"])
+async def test_what_comes_to_a_gateway_that_does_not_know_a_budget_yet_counts_in_it(
+    store: AnyStore, make_limiter: MakeLimiter, before: Limits
+) -> None:
+    platform = Platform(make_limiter, store.url)
+    knows, late = [await platform.gateway(name) for name in "ab"]
+    budget = platform.levels((Level.KEY, None, before), (Level.ORGANIZATION, None, Limits(money_micro_per_month=1_000)))
+    await platform.reserve(knows, budget, 300)  # has it counted
+    one, other = [await platform.reserve(late, platform.levels((Level.KEY, None, before)), 900) for _ in range(2)]
+    await platform.finish("b", one, 250)
+    assert platform.ledger.total_micro == 250
+    assert await platform.left_micro(knows, platform.budget(1_000)) == 1_000 - 300 - 250 - 900
+    await late.settle(other, Cost())
+    assert await platform.left_micro(knows, platform.budget(1_000)) == 1_000 - 300 - 250
+    late._open.fresh.clear()  # as once the change is known everywhere
+    unknown = await platform.reserve(late, platform.levels((Level.KEY, None, before)), 1)
+    assert unknown.calls is None or len(unknown.calls.plan.rules) == 1
 
 
 async def test_lost_data_under_load_is_counted_again_exactly(own_store: Store, make_limiter: MakeLimiter) -> None:
