@@ -16,7 +16,7 @@ from gateway.wire.openai.format import ChatFormat
 from gateway.wire.openai.schema import ChatRequest
 from gateway.wire.prepared import Prepared
 from tests.gateway.serving.doors import BODY, KEY, Doors, serving
-from tests.waiting import eventually
+from tests.waiting import GUARD_S, eventually
 
 
 class Endless(ChatFormat):
@@ -88,3 +88,25 @@ async def test_refusals_without_a_key_are_paced_by_network_and_customers_are_not
         assert not stranger.done()
         stranger.cancel()
         await asyncio.gather(stranger, return_exceptions=True)
+
+
+async def test_slow_uploads_without_a_length_leave_their_organization_its_room() -> None:
+    """Each counted for the largest body there is: eight kept all of the organization's large bodies waiting."""
+    doors = Doors()
+    async with serving(Endless(), doors, 0.05) as port, aiohttp.ClientSession() as session:
+        go_on, begun = asyncio.Event(), asyncio.Semaphore(0)
+
+        async def slow() -> Any:
+            yield b" " * 20_000
+            begun.release()
+            await go_on.wait()
+
+        url, headers = f"http://127.0.0.1:{port}/", {"authorization": "Bearer k"}
+        uploads = [asyncio.create_task(session.post(url, data=slow(), headers=headers)) for _ in range(9)]
+        for _ in uploads:
+            await begun.acquire()
+        async with asyncio.timeout(GUARD_S), session.post(url, data=BODY, headers=headers) as response:
+            assert response.status == 503, "its preparation was ended by the deadline: it came that far"
+        go_on.set()
+        for answer in await asyncio.gather(*uploads):
+            assert answer.status == 400
