@@ -116,6 +116,8 @@ class Generation(msgspec.Struct, frozen=True):
     """The tenant's own change of the model; None: the model alone."""
     bootstrap: Bootstrap | None = None
     """For both engines of a pair; None: one engine does it all."""
+    start_within_s: float | None = None
+    """Longest wait in the engine's own queue, where its dialect can say so; None: as long as it takes."""
     no_drafts: bool = False
     """The engine is to guess no tokens ahead for it, where its dialect can say so. The text is the same either way."""
 

@@ -94,6 +94,10 @@ class Load(msgspec.Struct, frozen=True):
     share_behind: float = 0.0
     """Part of a step that it keeps from its oldest prompt for those behind, the shortest of them first; 0: prompts are
     computed in the order in which they came."""
+    promised_tokens: int = 0
+    """KV tokens that running requests may still take and nobody else is given; 0 where it does not say."""
+    output_reserve: float = 0.0
+    """Part of a request's longest answer that it promises at the start; 0 where it does not say."""
 
     draft_tokens: int = 0
     """Guessed ahead and checked since the report before, where reports tell of it and answers do not."""
@@ -103,9 +107,10 @@ class Load(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         counts = (
             self.running, self.waiting, self.used_tokens, self.capacity_tokens, self.max_running, self.retracted,
-            self.retracted_since, self.step_tokens, self.draft_tokens, self.accepted_draft_tokens,
+            self.retracted_since, self.step_tokens, self.draft_tokens, self.accepted_draft_tokens, self.promised_tokens,
         )  # fmt: skip
-        if not all(0 <= count <= MOST_COUNTED for count in counts) or not 0 <= self.share_behind <= 1:
+        shares = self.share_behind, self.output_reserve
+        if not all(0 <= count <= MOST_COUNTED for count in counts) or not all(0 <= share <= 1 for share in shares):
             raise EngineFailed("The engine's load report has a number that cannot be.")
 
 

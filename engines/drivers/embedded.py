@@ -19,11 +19,13 @@ from engines.drivers.sglang import SGLangDriver
 UNREADABLE_USAGE = "The engine's answer about a past request cannot be read."
 
 
-class _SharedSteps(msgspec.Struct, frozen=True):
-    """Of a load report, what SGLang's does not have."""
+class _OwnLoad(msgspec.Struct, frozen=True):
+    """Of a load report, what SGLang's does not have; as in `Load`."""
 
     step_tokens: Annotated[int, msgspec.Meta(ge=0)] = 0
     share_behind: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.0
+    promised_tokens: Annotated[int, msgspec.Meta(ge=0)] = 0
+    output_reserve: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.0
 
 
 class EmbeddedDriver(SGLangDriver):
@@ -45,17 +47,20 @@ class EmbeddedDriver(SGLangDriver):
     no_counters = "The engine shows no counters yet: its model is still being loaded."
 
     def parse_load(self, body: bytes) -> Load:
-        """SGLang's, and how its steps are shared among prompts."""
+        """SGLang's, how its steps are shared among prompts, and what it has promised."""
         load = super().parse_load(body)
         try:
             ranks = decode_engine_json(body, dict[str, Any], UNREADABLE_LOAD)["loads"]
-            rank = msgspec.convert(ranks[0], _SharedSteps, strict=False)
+            own = msgspec.convert(ranks[0], _OwnLoad, strict=False)
         except (msgspec.ValidationError, LookupError, TypeError):
             raise EngineFailed(UNREADABLE_LOAD) from None
-        return msgspec.structs.replace(load, step_tokens=rank.step_tokens, share_behind=rank.share_behind)
+        return msgspec.structs.replace(load, **msgspec.structs.asdict(own))
 
     def _own_fields(self, generation: Generation) -> JsonObject:
-        return {"speculation": False} if generation.no_drafts else {}
+        fields: JsonObject = {"speculation": False} if generation.no_drafts else {}
+        if generation.start_within_s is not None:
+            fields["start_within_s"] = generation.start_within_s
+        return fields
 
     def _opening(self, text: str) -> JsonObject:
         return {"begins_with": text}

@@ -27,13 +27,14 @@ class SchedulerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_queued: Annotated[int, Meta(ge=0)] = 512
     """Sequences that may wait; beyond it a request is refused with 503."""
 
-    output_reserve: Annotated[float, Meta(ge=0.0, le=1.0)] = 1.0
-    """Share of a request's max_tokens that must be free before it is admitted. 1 never preempts; lower values run more
-    at once and recompute the youngest when pages run out."""
+    output_reserve: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.5
+    """Share of a request's max_tokens that is promised to it when it starts. 1: memory never runs out under one
+    organization's requests; lower values run more at once, and when pages do run out those of the organization that
+    holds most are sent back to the queue and computed again, the last in line first."""
 
     ageing_s: Annotated[float, Meta(gt=0.0)] = 10.0
     """Waiting this long is worth one step of `priority`: a request of priority 0 is overtaken by one of priority 2 for
-    at most twice this time."""
+    at most twice this time. One that finds no room is passed by those that come for this long behind it."""
 
 
 class KVConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -5,11 +5,12 @@ One thread calls `step`; a test may call it by hand. It knows token ids, sequenc
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-from contracts.errors import ConfigError
+from contracts.errors import ConfigError, Overloaded, SlipstreamError
 from engines.embedded.config import EngineConfig
 from engines.embedded.draft_sources import make_source
 from engines.embedded.drafter import Drafter
@@ -22,13 +23,18 @@ from engines.embedded.models.llama import Llama
 from engines.embedded.output import Delta, TokenLogprob
 from engines.embedded.request import Request
 from engines.embedded.runner import Ran, Runner
-from engines.embedded.sampler import Picked
+from engines.embedded.sampler import NO_TOKEN, Picked
 from engines.embedded.scheduler import Scheduler, StepPlan
 from engines.embedded.sequence import Sequence
 from engines.embedded.stats import Stats
 from engines.embedded.tree_checker import TreeChecker
 from engines.tokenizer.text_stream import TextStream
 from speculative.rules import accepted_prefix
+
+logger = logging.getLogger(__name__)
+SIGN_OF_LIFE_S = 15.0
+"""After so long a silence a sequence that was sent back to the queue in the midst of its text gives a sign: whoever
+reads it may take an engine that says nothing for broken."""
 
 
 class Engine:
@@ -98,6 +104,9 @@ class Engine:
             named = sequence.request.rid == rid or (prefix and sequence.request.rid.startswith(rid))
             return named and sequence.finish is None
 
+        return self._end(meant)
+
+    def _end(self, meant: Callable[[Sequence], bool], error: SlipstreamError | None = None) -> list[Delta]:
         ended = self.scheduler.waiting.remove(meant)
         for sequence in [sequence for sequence in self.scheduler.running if meant(sequence)]:
             # the kernels go on writing into the pages of the step they are in
@@ -105,7 +114,7 @@ class Engine:
                 self.scheduler.remove(sequence)
             ended.append(sequence)
         self.stats.aborted_requests += len({sequence.request.rid for sequence in ended})
-        return [self._delta(sequence, sequence.abort()) for sequence in ended]
+        return [self._delta(sequence, sequence.abort(error)) for sequence in ended]
 
     def step(self, poll_commands: Callable[[], None] | None = None) -> list[Delta]:
         """Compute one step and return its news. Empty when there is nothing to do, or nothing to say yet.
@@ -114,10 +123,11 @@ class Engine:
         """
         started = self._clock()
         self._drafter.propose(self.scheduler.running)
+        waited = self._of_those_who_wait(started) if self.scheduler.waiting else []
         plan = self.scheduler.schedule()
         if not plan.works:
             self.stats.idle()
-            return []
+            return waited
         self._computing = {work.sequence: work.tokens - work.drafts for work in plan.works}
         picks, states, cut = self._run(plan, poll_commands)
         self._computing = {}
@@ -130,9 +140,12 @@ class Engine:
         now = self._clock()
         before = self.stats.generation_tokens
         for work in plan.works:
+            if work.sequence.is_broken and work.sequence.pending and work.sequence.running:
+                picks.append((work.sequence, [Picked(NO_TOKEN, None)]))
             if work.sequence.is_new and work.sequence.running:
                 self._observe_prompt(work.sequence, now)
         deltas = [delta for sequence, own in picks if (delta := self._accept(sequence, own, now)) is not None]
+        deltas += waited
         self._drafter.learn(plan, starts, states)
         self.stats.count_step(now, now - started)
         if not ended:
@@ -174,25 +187,57 @@ class Engine:
         # the keys and values of the right guesses are in place already
         sequence.computed += kept
         text = ""
-        before = sequence.completion_tokens
+        before = len(sequence.tokens)
         for picked in picks[: kept + 1]:
             text += sequence.append(picked.id)
             if picked.logprob is not None:
                 pending = self._pending_logprobs.setdefault(sequence, [])
                 pending += sequence.take_prompt_scores()
-                if sequence.completion_tokens > sequence.opening_tokens:
+                if sequence.completion_tokens > sequence.opening_tokens and not sequence.ended_by_id:
                     pending.append(picked.logprob)
             if sequence.finish is not None:
                 break
-        emitted = sequence.completion_tokens - before
+        emitted = len(sequence.tokens) - before
         sequence.settle(emitted)
         self._observe(sequence, emitted, now)
         if sequence.finish is not None:
+            if sequence.is_broken:
+                self.stats.broken_sequences += 1
+                logger.error(
+                    "request %s: the model's numbers are not finite after %d tokens; are its weights whole?",
+                    sequence.request.rid, len(sequence.tokens),
+                )  # fmt: skip
+                # others will write into these pages, and not always all of each
+                self._runner.clear([page for page in sequence.pages if self.pages.is_only(page)])
             self.scheduler.remove(sequence)
             self.stats.request_s.observe(now - sequence.arrived_s)
         elif not text:
             return None
+        sequence.told_s = now
         return self._delta(sequence, text)
+
+    def _of_those_who_wait(self, now: float) -> list[Delta]:
+        """Refuse what has waited too long to start, and say of what has begun that it goes on."""
+        late = {
+            sequence.request.rid: sequence.request
+            for sequence in self.scheduler.waiting
+            # the first of a request stands before the others
+            if sequence.index == 0 and sequence.is_new and _is_late(sequence, now)
+        }
+        deltas: list[Delta] = []
+        if late:
+            waited_s = max(request.start_within_s or 0.0 for request in late.values())
+            deltas = self._end(
+                lambda sequence: sequence.request.rid in late and sequence.finish is None,
+                Overloaded(
+                    f"No place or memory came free on this engine within {waited_s:g} s; try again.", retry_after_s=1.0
+                ),
+            )
+        for sequence in self.scheduler.waiting:
+            if sequence.last_token_s is not None and now - sequence.told_s > SIGN_OF_LIFE_S:
+                sequence.told_s = now
+                deltas.append(self._delta(sequence, ""))
+        return deltas
 
     def _delta(self, sequence: Sequence, text: str) -> Delta:
         return Delta(
@@ -231,3 +276,8 @@ class Engine:
             for _ in range(emitted):
                 stats.inter_token_s.observe((now - sequence.last_token_s) / emitted)
         sequence.last_token_s = now
+
+
+def _is_late(sequence: Sequence, now: float) -> bool:
+    within_s = sequence.request.start_within_s
+    return within_s is not None and now - sequence.arrived_s > within_s

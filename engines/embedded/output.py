@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from contracts.errors import SlipstreamError
+
 
 class TokenLogprob(msgspec.Struct, frozen=True):
     """Natural logarithms of the model's own probabilities, before temperature, penalties and bias."""
@@ -20,7 +22,9 @@ class Finish(msgspec.Struct, frozen=True):
     reason: str
     """`stop`, `length`, `abort` or `error`."""
     matched: int | str | None = None
-    """The stop id or stop string that was met; a sentence for the client after an error."""
+    """The stop id or stop string that was met."""
+    error: SlipstreamError | None = None
+    """What the client is told after an error."""
 
 
 class Speculated(msgspec.Struct, frozen=True):

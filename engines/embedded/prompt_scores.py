@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import isfinite
+
 from torch import Tensor
 
 from engines.embedded.batch import Scored
@@ -13,13 +15,16 @@ ROWS = 32
 
 
 def score_prompts(model: Llama, hidden: Tensor, scored: tuple[Scored, ...]) -> None:
-    """Add to each sequence's `prompt_scores`. hidden: (tokens, width), of the whole batch."""
+    """Add to each sequence's `prompt_scores`; one that is no finite number makes it broken.
+
+    hidden: (tokens, width), of the whole batch.
+    """
     for sequence, first, last in scored:
         for start in range(first, last, ROWS):
             stop = min(start + ROWS, last)
             done = len(sequence.prompt_scores)
             nexts = sequence.tokens[done + 1 : done + 1 + stop - start]
             count = sequence.sampling.logprobs or 0
-            sequence.prompt_scores += report(
-                model.logits(hidden[start:stop]).log_softmax(-1), nexts, [count] * len(nexts)
-            )
+            told = report(model.logits(hidden[start:stop]).log_softmax(-1), nexts, [count] * len(nexts))
+            sequence.prompt_scores += told
+            sequence.is_broken = sequence.is_broken or not all(isfinite(one.logprob) for one in told)

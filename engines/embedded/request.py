@@ -46,6 +46,8 @@ class Request(msgspec.Struct, frozen=True):
     choices_per_prompt: int = 1
     priority: int = 0
     """Higher is admitted first; equal ones in order of arrival."""
+    start_within_s: float | None = None
+    """Waiting longer than this to start, it is refused; None: it waits."""
     cache_salt: str = ""
     """Prompts with different salts never share cached keys and values."""
     guide: Guide | None = None
@@ -58,6 +60,11 @@ class Request(msgspec.Struct, frozen=True):
     """Whether tokens may be guessed ahead where the engine does so; the text is the same."""
     adapter: Adapter | None = None
     """Computed with it added to the model; None: the model alone. Not together with `speculate`."""
+
+    @property
+    def organization(self) -> str:
+        """Who asks: a gateway gives every organization a salt of its own."""
+        return self.cache_salt
 
     @property
     def namespace(self) -> Namespace:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import replace
+from math import isfinite
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -86,23 +87,34 @@ class Runner:
         # commands that came meanwhile may have ended some of the others
         return ran._replace(picks=[pick for pick in beside.picks if pick[0].finish is None] + ran.picks)
 
+    def clear(self, pages: list[int]) -> None:
+        """Nothing of what was computed in these pages is to be left."""
+        self._store.clear(pages)
+        if self._mirror is not None:
+            self._mirror.clear()
+
     def _run_batches(self, works: list[Work], states: dict[Sequence, Tensor]) -> Ran:
         """By PyTorch's operations; adds to `states`."""
         layout = self._builder.build(works)
         rows: list[Tensor] = []
         sampled: tuple[Sequence, ...] = ()
+        prompts: Tensor | None = None
         if layout.prompts is not None:
             hidden = self._compute(layout.prompts, self._model.dtype, states)
             if layout.prompts.scored:
                 score_prompts(self._model, hidden, layout.prompts.scored)
             sampled += self._keep(layout.prompts, hidden, rows)
+            prompts = hidden
         if layout.generated is not None:
             hidden = self._compute(layout.generated, self._model.generation_dtype, states)
             sampled += self._keep(layout.generated, hidden, rows)
-        if not sampled:
-            return Ran([], states, {})
-        logits = self._model.logits(rows[0] if len(rows) == 1 else torch.cat([row.to(rows[-1].dtype) for row in rows]))
-        return Ran(_by_sequence(logits, sampled), states, {})
+        picks: list[tuple[Sequence, list[Picked]]] = []
+        if sampled:
+            final = rows[0] if len(rows) == 1 else torch.cat([row.to(rows[-1].dtype) for row in rows])
+            picks = _by_sequence(self._model.logits(final), sampled)
+        if layout.prompts is not None and prompts is not None:
+            _mark_broken(layout.prompts.order, prompts)  # a GPU has computed it by now
+        return Ran(picks, states, {})
 
     def _run_rows(
         self,
@@ -124,6 +136,8 @@ class Runner:
         kept: list[Tensor] = []
         sampled = self._keep(rows, hidden, kept)
         picks = _by_sequence(self._model.logits(kept[0]), sampled) if kept else []
+        if hidden.shape[0] > len(rows.order):
+            _mark_broken(rows.order, hidden)
         return Ran(picks, states, {} if wanted is None else wanted.cut)
 
     def _replay(
@@ -188,6 +202,18 @@ def _note_states(outputs: list[Tensor], order: Collection[Span], states: dict[Se
         before = states.get(sequence)
         # a sequence that resumes may have tokens of its prompt and others
         states[sequence] = part if before is None else torch.cat((before.to(part.dtype), part))
+
+
+def _mark_broken(order: Collection[Span], hidden: Tensor) -> None:
+    """Find out whose numbers are not finite, before the cache is given what they were computed from."""
+    if isfinite(hidden.sum(dtype=torch.float32).item()):
+        return
+    for (sequence, _, _), own in zip(
+        order, torch.split(hidden, [span.stop - span.start for span in order]), strict=True
+    ):
+        # those of a sequence that has ended may not have been computed
+        if sequence.finish is None and not own.isfinite().all():
+            sequence.is_broken = True
 
 
 def _by_sequence(logits: Tensor, sampled: tuple[Sequence, ...]) -> list[tuple[Sequence, list[Picked]]]:

@@ -2,10 +2,13 @@
 
 Rows are handled in three groups, each as one batch of tensor operations: greedy, plainly sampled, and filtered (top-k,
 top-p, min-p), which alone pays for a sort. A sampled row spends one uniform number of its own sequence's generator.
+
+Logits without a largest finite one (a broken weight, an overflow) have no likeliest token: such a row gives `NO_TOKEN`.
 """
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import NamedTuple
 
 import torch
@@ -16,11 +19,14 @@ from engines.embedded.output import TokenLogprob
 from engines.embedded.sequence import Sequence
 from speculative.verify import verify
 
+NO_TOKEN = -1
+
 
 class Picked(NamedTuple):
     """The token of one sequence."""
 
     id: int
+    """`NO_TOKEN`: its logits were no finite numbers."""
     logprob: TokenLogprob | None
 
 
@@ -29,8 +35,10 @@ def pick(logits: Tensor, sequences: tuple[Sequence, ...]) -> list[Picked]:
 
     A sequence with drafts has several rows in a row: for the next token, and for the one after each draft.
     """
-    if all(sequence.greedy_only for sequence in sequences):
+    if not [sequence for sequence in sequences if not sequence.greedy_only]:
         return [Picked(id_, None) for id_ in _likeliest(logits)]
+    # of the model's own: bias and grammars may hide what is wrong with them
+    largest = logits.amax(-1)
     reporting = [row for row, sequence in enumerate(sequences) if sequence.sampling.logprobs is not None]
     # a copy: what follows changes the logits, and what is reported are the model's own
     own = logits[reporting].log_softmax(-1) if reporting else None
@@ -43,6 +51,7 @@ def pick(logits: Tensor, sequences: tuple[Sequence, ...]) -> list[Picked]:
         # the rows of a sequence with drafts stand together
         distinct = dict.fromkeys(sequences[row] for row in guided)
         mask_(logits, guided, [(s.guide, s.drafts) for s in distinct if s.guide is not None])
+    _withhold_ends_(logits, sequences)
     groups: tuple[list[int], list[int], list[int]] = ([], [], [])
     for row, sequence in enumerate(sequences):
         groups[_kind(sequence)].append(row)
@@ -56,18 +65,34 @@ def pick(logits: Tensor, sequences: tuple[Sequence, ...]) -> list[Picked]:
         for rows, law in ((plain, _probabilities), (filtered, _filtered)):
             if rows:
                 ids[rows] = _draw(law(logits[rows], [sequences[row] for row in rows]), [sequences[row] for row in rows])
-    chosen: list[int] = ids.tolist()  # the step's only synchronisation
+    chosen: list[int] = ids.tolist()  # what a GPU computes is waited for here
+    chosen = _finite(chosen, largest.tolist())
     if own is None:
         return [Picked(id_, None) for id_ in chosen]
     counts = [sequences[row].sampling.logprobs or 0 for row in reporting]
-    reports = dict(zip(reporting, report(own, [chosen[row] for row in reporting], counts), strict=True))
+    reported = report(own, [max(chosen[row], 0) for row in reporting], counts)
+    reports = {row: told for row, told in zip(reporting, reported, strict=True) if chosen[row] != NO_TOKEN}
     return [Picked(id_, reports.get(row)) for row, id_ in enumerate(chosen)]
 
 
 def _likeliest(logits: Tensor) -> list[int]:
-    # numpy's argmax takes a tenth of torch's time on a CPU
-    found: list[int] = (logits.numpy() if logits.device.type == "cpu" else logits).argmax(-1).tolist()
-    return found
+    """Where there is one that is no number, it is what both libraries find the largest."""
+    if logits.device.type == "cpu":
+        # numpy's argmax takes a tenth of torch's time on a CPU
+        rows = logits.numpy()
+        found: list[int] = rows.argmax(-1).tolist()
+        largest: list[float] = rows[range(len(found)), found].tolist()
+    else:
+        values, ids = logits.max(-1)
+        found, largest = ids.tolist(), values.tolist()
+    return _finite(found, largest)
+
+
+def _finite(ids: list[int], largest: list[float]) -> list[int]:
+    """The ids, but for rows whose largest logit is no finite number."""
+    if all(map(isfinite, largest)):
+        return ids
+    return [id_ if isfinite(value) else NO_TOKEN for id_, value in zip(ids, largest, strict=True)]
 
 
 def report(log_probabilities: Tensor, ids: list[int], counts: list[int]) -> list[TokenLogprob]:
@@ -104,12 +129,24 @@ def _adjust_(logits: Tensor, sequences: tuple[Sequence, ...]) -> None:
         before = sequence
         if sequence.bias is not None:
             logits[row] += sequence.bias.to(logits.device)
-        if sequence.end_ids and not sequence.may_end(ahead):
-            logits[row, sequence.end_ids] = -torch.inf
         if (counts := sequence.counts_after(ahead)) is not None:
             sampling = sequence.sampling
             penalty = sampling.frequency_penalty * counts + sampling.presence_penalty * (counts > 0)
             logits[row] -= penalty.to(logits.device)
+
+
+def _withhold_ends_(logits: Tensor, sequences: tuple[Sequence, ...]) -> None:
+    """Before `min_tokens` no id ends a text, but for one whose form allows nothing else; in place."""
+    before, ahead = None, 0
+    for row, sequence in enumerate(sequences):
+        ahead = ahead + 1 if sequence is before else 0
+        before = sequence
+        if not sequence.end_ids or sequence.may_end(ahead):
+            continue
+        ends = logits[row, sequence.end_ids]
+        logits[row, sequence.end_ids] = -torch.inf
+        if sequence.guide is not None and not logits[row].isfinite().any():
+            logits[row, sequence.end_ids] = ends
 
 
 def _allow_(logits: Tensor, ids: list[int]) -> None:

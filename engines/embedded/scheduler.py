@@ -3,10 +3,14 @@
 There is one rule and no prefill or decode phase: every running sequence has tokens that are not computed yet, and a
 step computes some of them (the idea is vLLM V1's). A sequence that generates has one, and its drafts; a new prompt has
 many and takes what is left of the step's budget, so a long prompt is cut into chunks by the same rule.
+
+Who starts: a sequence that finds a place and the pages it is promised. Organizations take turns, and one that holds
+less than its part of memory and places waits for nothing that others hold beyond theirs (`shares.py`).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -15,10 +19,13 @@ from engines.embedded.config import SchedulerConfig
 from engines.embedded.kv.pages import PagePool
 from engines.embedded.kv.radix import RadixCache
 from engines.embedded.sequence import Sequence
+from engines.embedded.shares import Shares
 from engines.embedded.waiting import WaitingQueue
 
 SHARE_BEHIND = 4
 """One part in so many of a step is kept from the oldest prompt for those that come after it."""
+LOOKED_AT = 8
+"""So many from the beginning of an organization's line may start, where those before them find no room."""
 
 
 class Work(NamedTuple):
@@ -62,6 +69,13 @@ class Scheduler:
         self._cache = cache
         self._page_tokens = page_tokens
         self._clock = clock
+        self._gathered_from_s = math.inf
+        """Who is due then or later does not start: memory is being gathered for somebody."""
+
+    @property
+    def promised_pages(self) -> int:
+        """Pages that running sequences may still take."""
+        return sum(max(sequence.most_pages - len(sequence.pages), 0) for sequence in self.running)
 
     @property
     def used_pages(self) -> int:
@@ -91,9 +105,13 @@ class Scheduler:
             given = max(budget - kept, 0) if sequence in oldest else budget
             if given and sequence.running:  # an earlier one may have preempted it
                 budget -= self._give(sequence, given, works, plan)
+        self._gathered_from_s = math.inf
         # pages freed by a preemption are for those that run: admitting now would only preempt again
-        while budget and self.preemptions == preemptions and (admitted := self._admit(plan)) is not None:
-            budget -= self._give(admitted, budget, works, plan)
+        if self.preemptions == preemptions:
+            while budget and (admitted := self._admit(plan, works)) is not None:
+                # somebody may have left for it
+                budget = self._config.max_batch_tokens - sum(works.values())
+                budget -= self._give(admitted, budget, works, plan)
         for sequence in behind:
             if budget and sequence.running:
                 budget -= self._give(sequence, budget, works, plan)
@@ -111,7 +129,7 @@ class Scheduler:
         """A work of the plan was done: its prompt can be found in the cache from now on."""
         sequence, tokens = work.sequence, work.tokens - work.drafts
         sequence.computed += tokens
-        if tokens > 1:
+        if tokens > 1 and not sequence.is_broken:
             self._cache.insert(sequence.request.namespace, sequence.tokens[: sequence.computed], sequence.pages)
         for fork in work.forks:
             fork.computed = sequence.computed
@@ -125,27 +143,68 @@ class Scheduler:
         for follower in self.waiting.unpark(sequence):
             self.waiting.push(follower)
         namespace, computed = sequence.request.namespace, sequence.tokens[: sequence.computed]
-        self._cache.insert(namespace, computed, sequence.pages)
-        self._cache.insert_rest(namespace, computed, sequence.pages)
+        if not sequence.is_broken:
+            self._cache.insert(namespace, computed, sequence.pages)
+            self._cache.insert_rest(namespace, computed, sequence.pages)
         self._cache.release(sequence.pages)
         sequence.pages = []
 
-    def _admit(self, plan: StepPlan) -> Sequence | None:
-        """Start the first waiting sequence if there is room for what it may become.
+    def _admit(self, plan: StepPlan, works: dict[Sequence, int]) -> Sequence | None:
+        """Start the next waiting sequence that finds room; None: none does. Takes what leaves for it out of `works`.
 
-        The first one is never overtaken, so a large request cannot starve.
+        Who finds none is passed by those who are due within `ageing_s` behind it: in its own line, and everywhere if
+        its organization runs nothing or holds, with it, no more than its part. Others are in nobody else's way: their
+        organizations wait for their own answers to end.
         """
-        sequence = self.waiting.peek()
-        if sequence is None or len(self.running) >= self._config.max_running:
+        if not self.waiting:
             return None
+        self._gathered_from_s = math.inf
+        shares = self._shares()
+        unpromised = self._unpromised_pages
+        for line in self.waiting.lines(shares.held):
+            passed_until_s = math.inf
+            for due_s, _, sequence in line[:LOOKED_AT]:
+                if due_s >= min(passed_until_s, self._gathered_from_s):
+                    break
+                most_pages = self._most_pages(sequence)
+                entitled = shares.entitles(sequence, most_pages)
+                if self._starts(sequence, most_pages, unpromised, shares if entitled else None, plan, works):
+                    return sequence
+                passed_until_s = min(passed_until_s, due_s + self._config.ageing_s)
+                if entitled or shares.holds_nothing(sequence.request.organization):
+                    self._gathered_from_s = min(self._gathered_from_s, due_s + self._config.ageing_s)
+        return None
+
+    def _starts(
+        self,
+        sequence: Sequence,
+        most_pages: int,
+        unpromised: int,
+        shares: Shares | None,
+        plan: StepPlan,
+        works: dict[Sequence, int],
+    ) -> bool:
+        """Start a waiting sequence if there is room for what it may become. shares: None: nobody leaves for it."""
+        has_place = len(self.running) < self._config.max_running
+        least_pages = most_pages - sequence.most_cached // self._page_tokens
+        if shares is None and self.running and not (has_place and least_pages <= unpromised):
+            return False  # whatever is cached of it
         found = self._cache.match(sequence.request.namespace, sequence.tokens, sequence.most_cached)
         cached = len(found) * self._page_tokens
-        most_pages = self._most_pages(sequence)
+        lacking = most_pages - len(found) - self._unpromised_pages if self.running else 0
+        if lacking > 0 or not has_place:
+            leaving = [] if shares is None else shares.yielding(sequence, self.running, self._own_pages, lacking)
+            for other in leaving:
+                works.pop(other, None)
+                self._preempt(other)
+            if not leaving:
+                self._cache.release(found)
+                return False
         first_step = min(len(sequence.tokens), cached + self._config.max_batch_tokens)
-        if not self._fits(most_pages - len(found)) or not self._available(self._pages_for(first_step) - len(found)):
+        if not self._available(self._pages_for(first_step) - len(found)):
             self._cache.release(found)
-            return None
-        self.waiting.pop()
+            return False
+        self.waiting.take(sequence)
         begun = self._cache.begin_page(sequence.request.namespace, sequence.tokens, found, sequence.most_cached)
         if begun is not None:
             plan.copies.append((begun.source, begun.page))
@@ -157,7 +216,7 @@ class Scheduler:
         if sequence.is_new and sequence.request.choices_per_prompt > 1:
             self.waiting.park(sequence)
         self._start(sequence, most_pages)
-        return sequence
+        return True
 
     def _fork(self, leader: Sequence, tokens: int) -> tuple[Sequence, ...]:
         """Start the choices that wait for the leader's prompt, if this work ends it; those that find no room go back
@@ -168,8 +227,9 @@ class Scheduler:
         for follower in self.waiting.unpark(leader):
             most_pages = self._most_pages(follower)
             # one page more than is missing: the last one, which all share until they write into it
-            room = len(self.running) < self._config.max_running and self._fits(most_pages - len(leader.pages) + 1)
-            if not room:
+            missing = most_pages - len(leader.pages) + 1
+            has_room = len(self.running) < self._config.max_running and missing <= self._unpromised_pages
+            if not has_room or follower.due_s >= self._gathered_from_s:
                 self.waiting.push(follower)
                 continue
             follower.pages = list(leader.pages)
@@ -188,7 +248,7 @@ class Scheduler:
         self.running.append(sequence)
 
     def _give(self, sequence: Sequence, budget: int, works: dict[Sequence, int], plan: StepPlan) -> int:
-        """Put as much of a sequence as fits into the step; returns the tokens given. May preempt younger ones."""
+        """Put as much of a sequence as fits into the step; returns the tokens given. May preempt others."""
         tokens = min(sequence.pending, budget)
         if sequence.drafts:
             # nobody has to leave for a guess
@@ -198,10 +258,10 @@ class Scheduler:
                 sequence.drafts = []
         given_back = 0
         while not self._extend(sequence, sequence.computed + tokens, plan):
-            worst = max(self.running, key=lambda other: (other.due_s, other.order))
-            given_back += works.pop(worst, 0)
-            self._preempt(worst)
-            if worst is sequence:
+            last = max(self.running, key=self._shares().leaves_first)
+            given_back += works.pop(last, 0)
+            self._preempt(last)
+            if last is sequence:
                 return -given_back
         works[sequence] = tokens
         return tokens - given_back
@@ -243,10 +303,18 @@ class Scheduler:
         self.preemptions += 1
         self.waiting.push(sequence)
 
-    def _fits(self, more_pages: int) -> bool:
-        """Whether `more_pages` can be promised beside what the running sequences own and may still take."""
-        promised = sum(max(other.most_pages - len(other.pages), 0) for other in self.running)
-        return not self.running or self._pages.pinned + promised + more_pages <= self._pages.total
+    def _shares(self) -> Shares:
+        return Shares(self.running, self.waiting.organizations, self._pages.total, self._config.max_running)
+
+    @property
+    def _unpromised_pages(self) -> int:
+        """Pages that can be promised beside what the running sequences own and may still take."""
+        return self._pages.total - self._pages.pinned - self.promised_pages
+
+    def _own_pages(self, sequence: Sequence) -> int:
+        """What leaves with it: pages that are nobody else's, and those that it was promised."""
+        own = sum(self._pages.owners(page) == 1 for page in sequence.pages)
+        return own + max(sequence.most_pages - len(sequence.pages), 0)
 
     def _available(self, pages: int) -> bool:
         return pages <= self._pages.free + self._pages.idle

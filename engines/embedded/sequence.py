@@ -8,6 +8,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from contracts.errors import EngineFailed, InvalidField, SlipstreamError
 from engines.embedded.grammar.guide import GuideState
 from engines.embedded.output import Finish, Speculated, Timing, TokenLogprob
 from engines.embedded.request import Request, Sampling
@@ -54,6 +55,8 @@ class Sequence:
         self.request = request
         self.index = index
         self.sampling: Sampling = request.sampling
+        self.most_tokens = len(prompt) + request.sampling.max_tokens
+        """Its length if it generates all it may."""
         self.tokens: list[int] = list(prompt)
         self.prompt_tokens = len(prompt)
         self.computed = 0
@@ -92,6 +95,10 @@ class Sequence:
         self.piece_began_s = arrived_s
         """When it was last admitted, or the end of the last piece of its prompt."""
         self.last_token_s: float | None = None
+        self.told_s = arrived_s
+        """When its client last heard of it."""
+        self.is_broken = False
+        """What was computed of it is no finite number."""
 
         sampling = request.sampling
         # a generator of its own: the text depends on the seed, never on what else is in the batch
@@ -153,11 +160,6 @@ class Sequence:
     @property
     def completion_tokens(self) -> int:
         return len(self.tokens) - self.prompt_tokens
-
-    @property
-    def most_tokens(self) -> int:
-        """Its length if it generates all it may."""
-        return self.prompt_tokens + self.sampling.max_tokens
 
     @property
     def most_cached(self) -> int:
@@ -275,7 +277,12 @@ class Sequence:
         return self.counts + torch.bincount(torch.tensor(self.drafts[:ahead]), minlength=self.counts.shape[0])
 
     def append(self, id_: int) -> str:
-        """Add a sampled token, set `finish` if it ends the sequence, and return the text that may be sent."""
+        """Add a sampled token, set `finish` if it ends the sequence, and return the text that may be sent. id_: may be
+        `NO_TOKEN`."""
+        if id_ < 0 or self.is_broken:
+            self.is_broken = True
+            self.finish = _error(EngineFailed("The model computed something that is no finite number."))
+            return ""
         if not self.sampling.max_tokens:
             self.finish = Finish("length")
             return ""
@@ -300,20 +307,26 @@ class Sequence:
         if self.guide is not None:
             self.guide.advance(id_)
             self.finish = self._guide_finish()
-        if self.finish is None and self.completion_tokens >= self.sampling.max_tokens:
+        if self.finish is None and len(self.tokens) >= self.most_tokens:
             self.finish = Finish("length")
         return text if self.finish is None else text + self._rest()
 
     def _guide_finish(self) -> Finish | None:
         assert self.guide is not None
         if self.guide.error is not None:
-            return Finish("error", f"The output's form cannot be kept any further: {self.guide.error}")
+            return _error(InvalidField(f"The output's form cannot be kept any further: {self.guide.error}"))
         return Finish("stop") if self.guide.finished else None
 
-    def abort(self) -> str:
-        """End it from outside; returns the text that was held back."""
-        self.finish = Finish("abort")
+    def abort(self, error: SlipstreamError | None = None) -> str:
+        """End it from outside; returns the text that was held back. error: what its client is told."""
+        self.finish = Finish("abort") if error is None else _error(error)
         return self._rest()
+
+    @property
+    def ended_by_id(self) -> bool:
+        """Its last token is an end token or a stop id, which is no part of its text: nothing is told of it."""
+        finish = self.finish
+        return finish is not None and finish.reason == "stop" and isinstance(finish.matched, int)
 
     def _told(self, text: str) -> str:
         """What of the next text is more than the output's given beginning."""
@@ -324,3 +337,7 @@ class Sequence:
     def _rest(self) -> str:
         text, matched = self.stops.push(self._told(self.text.flush()))
         return text if matched is not None else text + self.stops.flush()
+
+
+def _error(error: SlipstreamError) -> Finish:
+    return Finish("error", error=error)

@@ -92,11 +92,19 @@ class Service:
         if request.rid in self.live:
             raise InvalidField(f"A request with the id {request.rid!r} is running.", param="rid")
         limit = self.config.scheduler.max_running + self.config.scheduler.max_queued
-        if self.unfinished_choices + request.choices > limit:
+        if self.unfinished_choices + request.choices > limit and not self._has_part_left(request, limit):
             raise Overloaded(f"The queue is full ({limit} choices running or waiting).", retry_after_s=1.0)
         live = self.live[request.rid] = LiveRequest(request)
         self._worker.submit(request)
         return live
+
+    def _has_part_left(self, request: Request, limit: int) -> bool:
+        """Whether its organization has, with it, no more than its part of a queue that others have filled."""
+        own, organizations = request.choices, {request.organization}
+        for live in self.live.values():
+            organizations.add(live.request.organization)
+            own += live.request.choices if live.request.organization == request.organization else 0
+        return len(organizations) > 1 and own * len(organizations) <= limit
 
     def abort(self, rid: str, *, prefix: bool = False) -> None:
         """End requests before the engine's next step, or within a long one. An id that is not known yet may be of a

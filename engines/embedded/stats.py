@@ -51,6 +51,8 @@ class Stats:
         self.generation_tokens = 0
         self.requests = 0
         self.aborted_requests = 0
+        self.broken_sequences = 0
+        """Ended because the model computed something that is no finite number."""
         self.draft_checks = 0
         """Checks of one sequence's drafts."""
         self.drafts = 0

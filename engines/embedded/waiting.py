@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import heapq
+import bisect
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from engines.embedded.sequence import Sequence
 
+Line = list[tuple[float, int, Sequence]]
+
 
 class WaitingQueue:
-    """Higher priority first, then order of arrival; waiting raises priority. A preempted sequence keeps its place.
+    """A line for each organization: higher priority first, then order of arrival; waiting raises priority. A preempted
+    sequence keeps its place.
 
     Waiting `ageing_s` seconds is worth one step of priority, so nothing starves. Everyone ages at the same speed:
     who comes first among two never changes, and the place can be computed once, on arrival.
@@ -18,33 +21,47 @@ class WaitingQueue:
 
     def __init__(self, ageing_s: float) -> None:
         self._ageing_s = ageing_s
-        self._heap: list[tuple[float, int, Sequence]] = []
+        self._lines: dict[str, Line] = {}
+        """None is empty."""
         self._parked: dict[Sequence, list[Sequence]] = {}
         self._numbers = itertools.count(1)
 
     def __len__(self) -> int:
-        # metrics ask from another thread: the tuple is made in one go
-        return len(self._heap) + sum(map(len, tuple(self._parked.values())))
+        # metrics ask from another thread: the tuples are made in one go
+        lines, parked = tuple(self._lines.values()), tuple(self._parked.values())
+        return sum(map(len, lines)) + sum(map(len, parked))
 
     @property
     def preempted(self) -> int:
         """How many of them have run before."""
-        return sum(entry[2].preemptions > 0 for entry in self._heap)
+        return sum(entry[2].preemptions > 0 for line in tuple(self._lines.values()) for entry in line)
+
+    @property
+    def organizations(self) -> tuple[str, ...]:
+        """Those with a line."""
+        return tuple(self._lines)
+
+    def lines(self, held: Callable[[str], float]) -> list[Line]:
+        """All lines, by the place of the first in each. held: what an organization has of what it is entitled to; all
+        of it puts its line back by one step of priority."""
+        order = {name: line[0][0] + self._ageing_s * held(name) for name, line in self._lines.items()}
+        return [self._lines[name] for name in sorted(order, key=lambda name: (order[name], self._lines[name][0][1]))]
 
     def push(self, sequence: Sequence) -> None:
         """Add a new sequence, or put back one that was preempted."""
         if not sequence.order:
             sequence.order = next(self._numbers)
             sequence.due_s = sequence.arrived_s - sequence.request.priority * self._ageing_s
-        heapq.heappush(self._heap, (sequence.due_s, sequence.order, sequence))
+        line = self._lines.setdefault(sequence.request.organization, [])
+        bisect.insort(line, (sequence.due_s, sequence.order, sequence))
 
-    def peek(self) -> Sequence | None:
-        """The next sequence, left in the queue."""
-        return self._heap[0][2] if self._heap else None
-
-    def pop(self) -> Sequence:
-        """Take the next sequence. Raises IndexError when there is none."""
-        return heapq.heappop(self._heap)[2]
+    def take(self, sequence: Sequence) -> None:
+        """It starts. Raises ValueError when it is not in its line."""
+        name = sequence.request.organization
+        line = self._lines[name]
+        line.remove((sequence.due_s, sequence.order, sequence))
+        if not line:
+            del self._lines[name]
 
     def park(self, leader: Sequence) -> None:
         """Set aside the new choices of the leader's prompt: when it is computed, they start from there."""
@@ -70,9 +87,17 @@ class WaitingQueue:
                 del self._parked[leader]
         return sorted(removed, key=lambda sequence: sequence.order)
 
+    def __iter__(self) -> Iterator[Sequence]:
+        """Those in a line."""
+        return (entry[2] for line in self._lines.values() for entry in line)
+
     def _extract(self, wanted: Callable[[Sequence], bool]) -> list[Sequence]:
-        found = [entry for entry in self._heap if wanted(entry[2])]
-        if found:
-            self._heap = [entry for entry in self._heap if not wanted(entry[2])]
-            heapq.heapify(self._heap)
+        found: Line = []
+        for name, line in list(self._lines.items()):
+            own = [entry for entry in line if wanted(entry[2])]
+            if len(own) == len(line):
+                del self._lines[name]
+            elif own:
+                self._lines[name] = [entry for entry in line if not wanted(entry[2])]
+            found += own
         return [entry[2] for entry in sorted(found, key=lambda entry: entry[:2])]

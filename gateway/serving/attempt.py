@@ -99,6 +99,8 @@ class Attempt:
         """Computes the prompt for `engine`; None: `engine` does."""
         self.bootstrap: Bootstrap | None = None
         """Where the two meet."""
+        self.start_within_s: float | None = None
+        """How long it may wait in the engine's own queue; None: as long as it takes."""
         self.no_drafts = False
         """The engine is told to guess no tokens ahead."""
         self.prefill_request: PrefillRequest | None = None
@@ -224,6 +226,7 @@ class Attempt:
             request_id=self.engine_request_id,
             bootstrap=self.bootstrap,
             no_drafts=self.no_drafts,
+            start_within_s=self.start_within_s,
         )
 
     def lease_request(self, deadline_s: float) -> LeaseRequest:

@@ -272,13 +272,16 @@ class RequestPipeline:
 
     async def _attempt(self, attempt: Attempt) -> bytes:
         """One entry in the journal, one lease; none where another request's generation is the answer."""
-        request, tier = attempt.request, attempt.request.generation.tier
+        request, config = attempt.request, self._config
+        deadline_s = config.queue_deadline_s[request.generation.tier]
+        # what waits in an engine's own queue is refused there before it looks like an engine that says nothing
+        attempt.start_within_s = min(deadline_s, config.first_event_timeout_s / 2)
         self._journal.opened(attempt.opened)
         request.clock.end(Phase.LIMIT)
         try:
             if (shared := await self._continuations.follow(attempt)) is not None:
                 return shared
-            lease = await self._lease(attempt, self._config.queue_deadline_s[tier])
+            lease = await self._lease(attempt, deadline_s)
             request.clock.end_split(Phase.ROUTE, Phase.QUEUE, lease.queued_s)
             attempt.granted_s = request.clock.total_s
             self._warm_ups.placed(lease.engine.replica_id)

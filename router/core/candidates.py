@@ -58,7 +58,7 @@ class PlacementContext:
     """Made for one attempt to place one ask; short-lived."""
 
     __slots__ = (
-        "_away", "_late", "_need", "_over_share", "_yields", "adapter_load_s", "ask", "considered", "growth_tokens",
+        "_away", "_late", "_over_share", "_yields", "adapter_load_s", "ask", "considered", "growth_tokens",
         "kv_reserve", "match", "now", "pool", "tokens_per_block", "waiting", "why",
     )  # fmt: skip
 
@@ -87,7 +87,6 @@ class PlacementContext:
         """What kept the last replica that could not take it from taking it."""
         expected = pool.outputs.expected(ask.model, ask.organization_id, ask.max_output_tokens)
         self.growth_tokens = min(ask.max_output_tokens, int(expected * pool.safety))
-        self._need = ask.prompt_tokens + self.growth_tokens
         self._late = now > waiting.start_by
         self._over_share = pool.queue.over_share(tenant)
         self._yields = yields(ask.priority) and pool.queue.contested(now)
@@ -133,9 +132,11 @@ class PlacementContext:
                 self.why = Reason.RESERVED
                 return False
         headroom = replica.headroom_tokens
-        if headroom is not None and self._need > headroom - reserve * replica.load.capacity_tokens:
-            self.why = Reason.MEMORY
-            return False
+        if headroom is not None:
+            need = ask.prompt_tokens + replica.answer_tokens(self.growth_tokens, ask.max_output_tokens)
+            if need > headroom - reserve * replica.load.capacity_tokens:
+                self.why = Reason.MEMORY
+                return False
         return self._in_time(replica)
 
     def _in_time(self, replica: Replica) -> bool:

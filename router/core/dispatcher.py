@@ -165,7 +165,7 @@ class Dispatcher:
             if held.lease_id not in session.leases and held.lease_id not in session.ended:
                 tokens = held.prompt_tokens + held.max_output_tokens
                 live = LiveLease(held.lease_id, held.replica_id, tokens, now, None, prompt_tokens=held.prompt_tokens)
-                live.growth_tokens = live.growth_left = held.max_output_tokens
+                live.growth_tokens = live.answer_tokens = live.answer_left = held.max_output_tokens
                 live.uncached_tokens = held.prompt_tokens
                 live.first_token_at = now
                 self.placer.hold(session, live, now)

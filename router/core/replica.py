@@ -233,6 +233,11 @@ class Replica(msgspec.Struct, eq=False):
             return None
         return self._kv_free - self._kv_growth - self._kv_since
 
+    def answer_tokens(self, expected_tokens: int, max_output_tokens: int) -> int:
+        """Memory that an answer is counted with here: what is expected, or what the engine promises it, if that is
+        more. A request for which the engine finds less is not started."""
+        return max(expected_tokens, int(self.load.output_reserve * max_output_tokens))
+
     @property
     def kv_used_ratio(self) -> float | None:
         """Part of its KV memory that running requests hold, by its last report; None where it reports no capacity, or
@@ -253,7 +258,7 @@ class Replica(msgspec.Struct, eq=False):
             self.trials.add(live.ask.organization_id)
         self.peak = max(self.peak, self.leases)
         self.tokens += live.tokens
-        self._kv_since += live.prompt_tokens + live.growth_tokens
+        self._kv_since += live.prompt_tokens + live.answer_tokens
         if live.waits_for_first_token:
             self.prefilling[key] = live
             self.prefill_tokens += live.uncached_tokens
@@ -279,10 +284,10 @@ class Replica(msgspec.Struct, eq=False):
             self.trials.discard(live.ask.organization_id)
         self.tokens -= live.tokens
         if live.polled:
-            self._kv_growth -= live.growth_left
-            self._kv_since -= live.uncached_tokens + live.growth_tokens - live.growth_left
+            self._kv_growth -= live.answer_left
+            self._kv_since -= live.uncached_tokens + live.answer_tokens - live.answer_left
         else:
-            self._kv_since -= live.prompt_tokens + live.growth_tokens
+            self._kv_since -= live.prompt_tokens + live.answer_tokens
 
     def probed(
         self,
@@ -334,13 +339,14 @@ class Replica(msgspec.Struct, eq=False):
                 max_running=known.max_running,
                 step_tokens=known.step_tokens,
                 share_behind=known.share_behind,
+                output_reserve=known.output_reserve,
                 retracted=known.retracted,
             )
             self.foreign = 0
             self._kv_free, self._kv_growth, self._kv_since = known.capacity_tokens, 0, 0
             for live in self.live.values():
                 live.polled = False
-                self._kv_since += live.prompt_tokens + live.growth_tokens
+                self._kv_since += live.prompt_tokens + live.answer_tokens
 
     def _polled_memory(self, load: Load, now: float, token_s: float) -> None:
         """The leases past their first token are in the report; of the others nothing is taken for granted."""
@@ -350,10 +356,12 @@ class Replica(msgspec.Struct, eq=False):
             live.polled = not live.waits_for_first_token
             if live.polled:
                 generated = (now - live.first_token_at) / token_s if token_s > 0 else 0.0
-                live.growth_left = max(0, live.growth_tokens - int(generated))
-                self._kv_growth += live.growth_left
+                live.answer_left = max(0, live.answer_tokens - int(generated))
+                self._kv_growth += live.answer_left
             else:
-                self._kv_since += live.prompt_tokens + live.growth_tokens
+                self._kv_since += live.prompt_tokens + live.answer_tokens
+        # promised to requests of others; what ours were promised they are counted with
+        self._kv_free -= max(load.promised_tokens - self._kv_growth - self._kv_since, 0)
 
     def retracted(self, total: int) -> int:
         """Requests it threw out of memory since the last poll. What it counted before it was first asked is old."""

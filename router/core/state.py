@@ -33,7 +33,9 @@ class LiveLease(msgspec.Struct):
     """The same in pairs of attention."""
     growth_tokens: int = 0
     """How long the answer is expected to get: the p90 of its kind."""
-    growth_left: int = 0
+    answer_tokens: int = 0
+    """Memory that is counted for its answer; see `Replica.answer_tokens`."""
+    answer_left: int = 0
     """Of it, what was still to come at the last poll."""
     polled: bool = False
     """Its tokens were in the last load report."""

@@ -36,6 +36,14 @@ def test_a_load_report_with_an_impossible_number_is_none(driver: str, field: str
         drivers.get(driver).parse_load(f'{{"loads":[{{{rank}}}]}}'.encode())
 
 
+@pytest.mark.parametrize("field", ["promised_tokens", "output_reserve", "step_tokens", "share_behind"])
+@pytest.mark.parametrize("value", ["-1", HUGE, "1e300", "null"])
+def test_what_only_the_embedded_engine_reports_is_held_to_the_same(field: str, value: str) -> None:
+    rank = f'{{"num_running_reqs":0,"num_waiting_reqs":0,"{field}":{value}}}'
+    with pytest.raises(EngineFailed):
+        drivers.get("embedded").parse_load(f'{{"loads":[{rank}]}}'.encode())
+
+
 @pytest.mark.parametrize("driver", ["sglang", "embedded", "tensorrt_llm"])
 def test_a_report_that_is_nested_without_end_is_none(driver: str) -> None:
     with pytest.raises(EngineFailed):

@@ -47,6 +47,31 @@ def test_a_poll_corrects_what_was_assumed() -> None:
     assert granted(core.polled(running=1, used_tokens=1_200, capacity_tokens=4_000)) == ["waits"]
 
 
+def test_an_answer_is_counted_with_what_its_engine_promises_it() -> None:
+    core = Core(ONE, slos=(), kv_reserve=0.0)
+    for _ in range(40):
+        core.served(10, 0.01, completion=20)
+    report = {"capacity_tokens": 10_000, "output_reserve": 0.5}
+    core.polled(**report)
+    replica = core.core.fleet.replicas["r1"]
+    for number in range(4):
+        assert core.placed(f"long {number}", prompt_tokens=100, max_output_tokens=4_000) == "r1"
+        assert replica.headroom_tokens == 10_000 - (number + 1) * 2_100
+    assert core.ask("waits here, not there", prompt_tokens=100, max_output_tokens=4_000) == []
+    for number in range(4):
+        core.began(f"long {number}")
+    core.polled(running=4, used_tokens=400, promised_tokens=8_000, **report)
+    assert replica.headroom_tokens is not None
+    assert 1_600 <= replica.headroom_tokens < 1_700, "what it has promised is not free"
+    assert granted(core.over("long 0", 100, 20)) == ["waits here, not there"]
+
+
+def test_what_was_promised_to_requests_of_others_is_not_free() -> None:
+    core = Core(ONE, slos=(), kv_reserve=0.0)
+    core.polled(running=3, used_tokens=1_000, promised_tokens=6_000, capacity_tokens=8_000, output_reserve=1.0)
+    assert core.core.fleet.replicas["r1"].headroom_tokens == 1_000
+
+
 def test_answers_are_expected_as_long_as_those_of_their_tenant_and_never_beyond_the_maximum() -> None:
     core = Core(ONE, slos=())
     for _ in range(40):

@@ -21,6 +21,7 @@ class ChatFormat(Format):
         """use: the tools whose calls the output may hold."""
         super().__init__(request, model, "chat.completion", "chat.completion.chunk")
         self._tokenizer = tokenizer
+        self._reports = request.sampling.logprobs is not None
         self._begun: set[int] = set()
         self._parsers: list[CallParser] = [use.parser() for _ in range(request.choices)] if use else []
         self._called: set[int] = set()
@@ -32,8 +33,10 @@ class ChatFormat(Format):
         if delta.index not in self._begun:
             self._begun.add(delta.index)
             pieces.append(b'"role":"assistant","content":""},"logprobs":null,')
-        logprobs = encode(chat_logprobs(delta.logprobs, self._tokenizer))
-        events = self._events(delta.index, delta.text, delta.finish) or [Text("")] * bool(delta.logprobs)
+        logprobs = encode(chat_logprobs(delta.logprobs, self._tokenizer)) if delta.logprobs else b"null"
+        events = self._events(delta.index, delta.text, delta.finish)
+        if not events and (delta.logprobs or not (delta.text or delta.finish)):
+            events = [Text("")]
         for event in events:
             pieces.append(b'%b},"logprobs":%b,' % (_piece(event), logprobs))
             logprobs = b"null"
@@ -50,10 +53,11 @@ class ChatFormat(Format):
     def _choice(self, index: int, deltas: Sequence[Delta]) -> dict[str, Any]:
         finish = deltas[-1].finish
         message = _message(self._events(index, text_of(deltas), finish))
+        entries = logprobs_of(deltas)
         return {
             "index": index,
             "message": message,
-            "logprobs": chat_logprobs(logprobs_of(deltas), self._tokenizer),
+            "logprobs": chat_logprobs(entries, self._tokenizer) if entries or self._reports else None,
             **finish_fields(self._finish(index, finish)),
         }
 

@@ -46,7 +46,7 @@ class CompletionFormat(Format):
         return {
             "index": place,
             "text": self._take_echo(number) + text_of(deltas),
-            "logprobs": self._entries(number, deltas),
+            "logprobs": self._entries(number, deltas, whole=True),
             **finish_fields(deltas[-1].finish),
         }
 
@@ -58,13 +58,10 @@ class CompletionFormat(Format):
         best: list[int] = []
         for first in range(0, len(choices), tried):
             numbers = range(first, first + tried)
-            best += sorted(numbers, key=lambda number: self._likelihood(choices[number]), reverse=True)[: self._chosen]
+            scored = len(self._request.prompts[first // tried]) - 1 if self._request.sampling.score_prompt else 0
+            likelihoods = {number: _likelihood(choices[number], scored) for number in numbers}
+            best += sorted(numbers, key=likelihoods.__getitem__, reverse=True)[: self._chosen]
         return best
-
-    def _likelihood(self, deltas: Sequence[Delta]) -> float:
-        """Mean log probability per generated token, as OpenAI compares them."""
-        values = [entry.logprob for entry in logprobs_of(deltas)][-deltas[-1].completion_tokens :]
-        return sum(values) / len(values) if values else float("-inf")
 
     def _take_echo(self, number: int) -> str:
         text, self._echo[number] = self._echo[number], ""
@@ -72,8 +69,18 @@ class CompletionFormat(Format):
             self._logprobs[number].skip(len(text))
         return text
 
-    def _entries(self, number: int, deltas: Sequence[Delta]) -> dict[str, Any] | None:
+    def _entries(self, number: int, deltas: Sequence[Delta], *, whole: bool = False) -> dict[str, Any] | None:
+        """whole: these are all, of an answer that may have no token."""
         if not self._report:
             return None
         first_id, self._echo_ids[number] = self._echo_ids[number], None
-        return self._logprobs[number].more(logprobs_of(deltas), first_id)
+        entries = logprobs_of(deltas)
+        if not entries and first_id is None and not whole:
+            return None
+        return self._logprobs[number].more(entries, first_id)
+
+
+def _likelihood(deltas: Sequence[Delta], scored: int) -> float:
+    """Mean log probability per token of the generated text. scored: tokens of the prompt that have one too."""
+    values = [entry.logprob for entry in logprobs_of(deltas)][scored:]
+    return sum(values) / len(values) if values else float("-inf")

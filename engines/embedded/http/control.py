@@ -146,6 +146,8 @@ class ControlHandlers:
             "num_waiting_reqs": waiting,
             "num_total_reqs": running + waiting,
             "num_used_tokens": used_tokens,
+            "promised_tokens": scheduler.promised_pages * store.page_tokens,
+            "output_reserve": self._service.config.scheduler.output_reserve,
             "max_total_num_tokens": store.total_tokens,
             "token_usage": used_tokens / store.total_tokens,
             "num_retracted_requests": scheduler.preemptions,

@@ -177,6 +177,7 @@ class Decoder:
             sampling=self._sampling(body, asked, context - longest),
             choices_per_prompt=asked.choices,
             priority=body.priority or 0,
+            start_within_s=body.start_within_s,
             cache_salt=body.cache_salt or "",
             # guesses are made for the model alone
             speculate=body.speculation is not False and adapter is None,
@@ -238,8 +239,6 @@ def _min_tokens(body: SamplingFields, asked: _Asked, room: int) -> int:
     least, most = body.min_tokens or 0, room if asked.max_tokens is None else asked.max_tokens
     if least > most:
         raise InvalidField(f"min_tokens is {least}; at most {most} may be generated.", param="min_tokens")
-    if least and asked.guide is not None:
-        raise UnsupportedField("min_tokens cannot be combined with a form of the output.", param="min_tokens")
     return least
 
 

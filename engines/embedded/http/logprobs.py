@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from engines.embedded.output import TokenLogprob
@@ -19,10 +19,8 @@ def token_name(id_: int, tokenizer: Tokenizer) -> str:
         return "bytes:" + "".join(f"\\x{byte:02x}" for byte in data)
 
 
-def chat_logprobs(entries: Sequence[TokenLogprob], tokenizer: Tokenizer) -> dict[str, Any] | None:
-    """`logprobs` of a chat choice, or None when there are none."""
-    if not entries:
-        return None
+def chat_logprobs(entries: Sequence[TokenLogprob], tokenizer: Tokenizer) -> dict[str, Any]:
+    """`logprobs` of a chat choice."""
 
     def token(id_: int, logprob: float) -> dict[str, Any]:
         return {"token": token_name(id_, tokenizer), "bytes": list(tokenizer.token_bytes(id_)), "logprob": logprob}
@@ -49,18 +47,16 @@ class CompletionLogprobs:
         """Text without log probabilities, before the first token."""
         self._offset += characters
 
-    def more(self, entries: Sequence[TokenLogprob], first_id: int | None = None) -> dict[str, Any] | None:
-        """The next tokens, or None when there are none. first_id: a prompt's first token, which nothing precedes and
-        which therefore has no probability."""
-        if not entries and first_id is None:
-            return None
+    def more(self, entries: Sequence[TokenLogprob], first_id: int | None = None) -> dict[str, Any]:
+        """The next tokens. first_id: a prompt's first token, which nothing precedes and which therefore has no
+        probability."""
         first: list[int] = [] if first_id is None else [first_id]
         ids = first + [entry.id for entry in entries]
         nothing = [None] * len(first)
         return {
             "tokens": [token_name(id_, self._tokenizer) for id_ in ids],
             "token_logprobs": [*nothing, *(entry.logprob for entry in entries)],
-            "top_logprobs": [*nothing, *(self._top(entry.top) for entry in entries)],
+            "top_logprobs": [*nothing, *(self._top(entry) for entry in entries)],
             "text_offset": [self._place(id_) for id_ in ids],
         }
 
@@ -70,9 +66,10 @@ class CompletionLogprobs:
             self._offset += len(self._decoder.decode(self._tokenizer.token_bytes(id_)))
         return at
 
-    def _top(self, pairs: Iterable[tuple[int, float]]) -> dict[str, float]:
+    def _top(self, entry: TokenLogprob) -> dict[str, float]:
+        """The likeliest, and the chosen one where it is none of them: up to one more than were asked for."""
         top: dict[str, float] = {}
-        for id_, value in pairs:
+        for id_, value in (*entry.top, (entry.id, entry.logprob)):
             # two ids may have the same text: the likelier one stays
             top.setdefault(token_name(id_, self._tokenizer), value)
         return top

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from contracts.errors import InvalidField
+from contracts.errors import SlipstreamError
 from engines.embedded.history import RequestUsage
 from engines.embedded.http.errors import error_event
 from engines.embedded.http.exchange import Exchange
@@ -42,7 +42,7 @@ class EventStream:
         """Events that the client was too slow for."""
 
     async def run(self) -> None:
-        """Send everything. Raises EngineFailed, and InvalidField before the first event."""
+        """Send everything. Raises EngineFailed, and what `error_in` finds before the first event."""
         live = self._live
         news = await live.news()
         require_no_error(news)
@@ -62,7 +62,7 @@ class EventStream:
             await self._exchange.write(self._unsent + self._events(news) + self._end(), last=True)
             return
         # an error event, and no [DONE]
-        good = [delta for delta in news if delta.finish is None or delta.finish.reason != "error"]
+        good = [delta for delta in news if delta.finish is None or delta.finish.error is None]
         await self._exchange.write(self._unsent + self._events(good) + error_event(error), last=True)
 
     def _relay(self) -> bool:
@@ -94,11 +94,11 @@ class EventStream:
         return told + (self._form.usage_chunk(encode(usage.wire())) if self._include_usage else b"") + DONE
 
 
-def error_in(news: Sequence[Delta]) -> InvalidField | None:
+def error_in(news: Sequence[Delta]) -> SlipstreamError | None:
     """What a sequence could not go on for, if one could not."""
     for delta in news:
-        if delta.finish is not None and delta.finish.reason == "error":
-            return InvalidField(str(delta.finish.matched))
+        if delta.finish is not None and delta.finish.error is not None:
+            return delta.finish.error
     return None
 
 

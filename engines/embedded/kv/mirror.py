@@ -76,6 +76,11 @@ class ContextMirror:
         self._spans = wanted
         return [wanted[sequence] for sequence in self._order]
 
+    def clear(self) -> None:
+        """Throw everything away, numbers that are not finite too."""
+        self._order, self._spans = [], {}
+        self._room, self._places, self._positions = torch.empty(0), 0, 0
+
     def _pays(self, spans: Rows[Span], longest: int) -> bool:
         used = sum(span.stop for span in spans)
         if not used:

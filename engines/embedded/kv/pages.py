@@ -82,6 +82,10 @@ class PagePool:
         """Whether only the cache holds it."""
         return self._kept[page] and not self._owners[page]
 
+    def is_only(self, page: int) -> bool:
+        """Whether one sequence owns it and nobody else ever sees it: the cache does not hold it."""
+        return self._owners[page] == 1 and not self._kept[page]
+
     def owners(self, page: int) -> int:
         """How many sequences own a page; 0: idle or free."""
         return self._owners[page]

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from contracts.errors import EngineFailed
+from contracts.errors import EngineFailed, InvalidField
 from engines.embedded.http.chat_format import ChatFormat
 from engines.embedded.http.stream import EventStream
 from engines.embedded.live import LiveRequest
@@ -88,7 +88,7 @@ async def test_guesses_are_told_once_before_the_usage_and_only_if_asked_for() ->
         assert b'"completion_tokens":5' in events[-3]
 
 
-@pytest.mark.parametrize("end", [Finish("stop", 3), Finish("error", "too much")])
+@pytest.mark.parametrize("end", [Finish("stop", 3), Finish("error", error=InvalidField("too much"))])
 async def test_a_slow_client_gets_what_a_fast_one_gets(end: Finish) -> None:
     news = deltas(40, end)
     fast = Client(None)

@@ -28,9 +28,9 @@ NGRAM = SpeculationConfig(method="ngram", governed=False, ngram_least=1, max_dra
 WAYS: dict[str, dict[str, Any]] = {
     "batched": {},
     "chunked": {"max_batch_tokens": 24},
-    "preempted": {"pages": 18, "output_reserve": 0.0},
+    "preempted": {"pages": 14, "output_reserve": 0.0},
     "guessed": {"speculation": NGRAM},
-    "all of it": {"max_batch_tokens": 24, "pages": 18, "output_reserve": 0.0, "speculation": NGRAM},
+    "all of it": {"max_batch_tokens": 24, "pages": 14, "output_reserve": 0.0, "speculation": NGRAM},
 }
 
 

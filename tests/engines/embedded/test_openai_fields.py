@@ -211,8 +211,18 @@ async def test_no_end_token_before_the_least_number_of_tokens(client: openai.Asy
         assert longer.choices[0].message.content.startswith(plain.choices[0].message.content)
     with pytest.raises(openai.BadRequestError, match="min_tokens is 9"):
         await chat(client, extra_body={"min_tokens": 9}, max_tokens=8)
-    with pytest.raises(openai.BadRequestError, match="form of the output"):
-        await chat(client, extra_body={"min_tokens": 1, "regex": "a+"})
+
+
+async def test_a_form_has_the_least_number_of_tokens_too_where_it_can(client: openai.AsyncOpenAI) -> None:
+    async def written(regex: str, least: int) -> tuple[str, int]:
+        asked = {"regex": regex, "min_tokens": least}
+        answer = await chat(client, temperature=0, extra_body=asked, max_tokens=30, logit_bias={"3": 100})
+        return answer.choices[0].message.content, answer.usage.completion_tokens
+
+    assert await written("[a-c]*", 0) == ("", 1), "the end is what the bias asks for"
+    text, tokens = await written("[a-c]*", 12)
+    assert (len(text) >= 6, tokens >= 12) == (True, True)
+    assert (await written("ab", 12))[0] == "ab", "nothing else may follow"
 
 
 async def test_bias_penalties_and_seed(client: openai.AsyncOpenAI) -> None:
@@ -238,8 +248,9 @@ async def test_bias_penalties_and_seed(client: openai.AsyncOpenAI) -> None:
 async def test_log_probabilities_have_bytes_and_add_up(client: openai.AsyncOpenAI) -> None:
     answer = await chat(client, temperature=0, logprobs=True, top_logprobs=20)
     content = answer.choices[0].logprobs.content
-    text = b"".join(bytes(entry.bytes) for entry in content[:-1]).decode()  # the last is the end token
-    assert text == answer.choices[0].message.content
+    text = b"".join(bytes(entry.bytes) for entry in content).decode()
+    assert answer.choices[0].finish_reason == "stop"
+    assert text == answer.choices[0].message.content, "an end token is no part of it"
     for entry in content:
         assert len(entry.top_logprobs) == 20
         assert entry.top_logprobs[0].logprob == pytest.approx(entry.logprob)
@@ -247,6 +258,43 @@ async def test_log_probabilities_have_bytes_and_add_up(client: openai.AsyncOpenA
     streamed = await chat(client, temperature=0, logprobs=True, top_logprobs=2, stream=True)
     names = [e.token for chunk in [c async for c in streamed] for e in (chunk.choices[0].logprobs or none()).content]
     assert names == [entry.token for entry in content]
+
+
+async def continued(client: openai.AsyncOpenAI, **asked: Any) -> Any:
+    return await client.completions.create(model="talker", **asked)
+
+
+async def test_joined_tokens_are_the_text_of_a_completion(client: openai.AsyncOpenAI) -> None:
+    prompt = list(Tokenizer.load(SHIPPED / "slipstream-chat").chat_ids(ASK))
+    asked: dict[str, Any] = {"prompt": prompt, "temperature": 0, "max_tokens": 40}
+    (whole,) = (await continued(client, logprobs=0, **asked)).choices
+    assert (whole.finish_reason, "".join(whole.logprobs.tokens)) == ("stop", whole.text)
+    values = [
+        [(token, value)] for token, value in zip(whole.logprobs.tokens, whole.logprobs.token_logprobs, strict=True)
+    ]
+    assert [list(top.items()) for top in whole.logprobs.top_logprobs] == values, "the chosen one, as vLLM has it"
+    streamed = await continued(client, logprobs=0, stream=True, **asked)
+    told = [
+        choice.logprobs.tokens for chunk in [c async for c in streamed] for choice in chunk.choices if choice.logprobs
+    ]
+    assert [token for tokens in told for token in tokens] == whole.logprobs.tokens
+
+
+async def test_the_chosen_token_is_told_beside_the_likeliest(client: openai.AsyncOpenAI) -> None:
+    asked: dict[str, Any] = {"prompt": "zq", "temperature": 1, "max_tokens": 40, "seed": 5}
+    (choice,) = (await continued(client, logprobs=2, **asked)).choices
+    sizes = {len(top) for top in choice.logprobs.top_logprobs}
+    assert sizes == {2, 3}
+    assert all(token in top for token, top in zip(choice.logprobs.tokens, choice.logprobs.top_logprobs, strict=True))
+
+
+async def test_an_answer_without_a_token_has_a_list_without_one(client: openai.AsyncOpenAI) -> None:
+    ends: dict[str, Any] = {"logit_bias": {"3": 100}, "temperature": 0}
+    (choice,) = (await chat(client, logprobs=True, **ends)).choices
+    assert (choice.message.content, choice.logprobs.content) == ("", [])
+    prompt = {"prompt": "Hello"}
+    (completion,) = (await continued(client, logprobs=1, **prompt, **ends)).choices
+    assert (completion.text, completion.logprobs.tokens, completion.logprobs.top_logprobs) == ("", [], [])
 
 
 def none() -> Any:

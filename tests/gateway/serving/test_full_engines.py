@@ -7,6 +7,8 @@ import pytest
 from contracts.errors import Overloaded
 from contracts.lease import Engine
 from gateway.serving.full_engines import LOG_EVERY_S, FullEngines
+from tests.gateway.serving.client import Client
+from tests.gateway.serving.harness import body, harness
 
 
 def test_one_line_for_each_pool_and_minute_counts_what_it_left_out(caplog: pytest.LogCaptureFixture) -> None:
@@ -23,3 +25,13 @@ def test_one_line_for_each_pool_and_minute_counts_what_it_left_out(caplog: pytes
         "pool b: b-1 refused request req_0: Full. (status 429: slow down); 0 more since the last such line",
         "pool a: a-2 refused request req_3: Full. (status 429: slow down); 2 more since the last such line",
     ]
+
+
+@pytest.mark.parametrize(("first_event_s", "within_s"), [(120.0, 30.0), (10.0, 5.0)])
+async def test_an_engine_is_told_how_long_a_request_may_wait_in_its_queue(
+    first_event_s: float, within_s: float
+) -> None:
+    async with harness(engines=1, driver="embedded", first_event_timeout_s=first_event_s) as platform:
+        await platform.serve(Client(), body(stream=True))
+        (record,) = platform.engines[0].records.values()
+        assert b'"start_within_s":%.1f' % within_s in bytes(record.body)
