@@ -74,16 +74,21 @@ class NotificationListener:
             self._first_attempt_over.set()  # whatever ended this, start() must not wait for it
 
     async def _listen_again_and_again(self) -> None:
-        backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S)
+        backoff, said = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S), ""
         while True:
-            proven_before_s = self.proven_at_s
+            proven_before_s, problem = self.proven_at_s, ""
             try:
                 await self._listen()
             except FAILURES as error:
-                _log.warning("%s: lost the database at %s (%r), reconnecting", self._name, redacted(self._url), error)
+                problem = repr(error)
             self._first_attempt_over.set()
             if self.proven_at_s > proven_before_s:
                 backoff.reset()
+                said = ""
+            if problem != said:  # once while it lasts, not once a second
+                url = redacted(self._url)
+                _log.warning("%s: no database at %s (%s), tried again until there is", self._name, url, problem)
+            said = problem
             await asyncio.sleep(backoff.next_s())
 
     async def _listen(self) -> None:

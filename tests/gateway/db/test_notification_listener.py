@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from contracts.errors import ConfigError
+from gateway.db import notification_listener
 from gateway.db.engine import connect
 from gateway.db.notification_listener import NotificationListener
 from tests.gateway.auth.wire import Wire
@@ -69,6 +70,30 @@ async def test_it_joins_again_after_each_loss_and_proves_nothing_in_between(
         await wire.cut()
         assert listener.proven_at_s == proven_at_s
         wire.flowing.set()
+    await listener.stop()
+
+
+async def test_an_absence_is_said_once_however_long_it_lasts(
+    fresh_postgres_url: str, data_folder: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempts = []
+
+    async def counted(*arguments: Any, **how: Any) -> Any:
+        attempts.append(arguments)
+        return await connect(*arguments, **how)
+
+    monkeypatch.setattr(notification_listener, "connect", counted)
+    monkeypatch.setattr(notification_listener, "LONGEST_PAUSE_S", 0.01)
+    heard: list[str] = []
+    wire = Wire(fresh_postgres_url, data_folder.parent)
+    listener = listener_at(wire.url, heard)
+    await listener.start()
+    await eventually(lambda: len(attempts) > 3)
+    assert caplog.text.count("no database at") == 1
+    await wire.connect()
+    await eventually(lambda: heard == ["joined"])
+    await wire.cut()
+    await eventually(lambda: caplog.text.count("no database at") >= 2)
     await listener.stop()
 
 
