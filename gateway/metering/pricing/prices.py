@@ -43,6 +43,7 @@ class PriceBook:
         self._by_model: dict[str, tuple[list[float], list[Price]]] = {}
         self._task = BackgroundTask("prices", self._follow)
         self._announced = asyncio.Event()
+        self._problem = ""
         self.loaded = False
         """Prices have been read at least once: until then 'no price' may only mean that the database was away."""
 
@@ -94,6 +95,9 @@ class PriceBook:
             async with asyncio.timeout(self._timeout_s), borrow(self._pool) as connection:
                 rows = await connection.fetch(SELECT)
         except FAILURES as error:
-            logger.warning("prices: not read, the last known stay in force: %s", in_words(error, self._timeout_s))
+            before, self._problem = self._problem, in_words(error, self._timeout_s)
+            if self._problem != before:  # once while it lasts
+                logger.warning("prices: not read, the last known stay in force: %s", self._problem)
             return
+        self._problem = ""
         self.replace(Price(*row) for row in rows)
