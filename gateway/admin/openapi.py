@@ -104,6 +104,7 @@ def _events() -> dict[str, Any]:
     }
     example = 'id: 5f1f6f0a-7\nevent: news\ndata: {"topic":"usage"}\n\n'
     names = ", ".join(f"`{topic}`" for topic in Topic)
+    one = f"({'|'.join(Topic)})"
     return {
         "operationId": EVENTS.name,
         "tags": ["events"],
@@ -115,7 +116,7 @@ def _events() -> dict[str, Any]:
                 "in": "query",
                 "required": True,
                 "description": f"Names with commas between them, of {names}.",
-                "schema": {"type": "string", "maxLength": 200},
+                "schema": {"type": "string", "maxLength": 200, "pattern": f"^{one}(,{one})*$"},
                 "example": "usage,requests",
             },
             {"name": "Last-Event-ID", "in": "header", "required": False, "schema": {"type": "string"}},
@@ -124,7 +125,7 @@ def _events() -> dict[str, Any]:
             "200": {
                 "description": "Done.",
                 "headers": {"x-request-id": {"schema": {"type": "string"}}},
-                "content": {"text/event-stream": {"schema": {"type": "string"}, "example": example}},
+                "content": {"text/event-stream": {"example": example}},
             },
             **errors,
         },

@@ -33,6 +33,8 @@ ModelName = Annotated[str, Meta(min_length=1, max_length=256, pattern=NO_CONTROL
 ModelNames = Annotated[list[ModelName], Meta(max_length=1_000)]
 Tiers = Annotated[list[Tier], Meta(max_length=len(Tier))]
 Moment = Annotated[datetime, Meta(tz=True)]
+LedgerMoment = Annotated[datetime, Meta(tz=True, extra_json_schema={"pattern": "^20[2-9][0-9]-"})]
+"""One that a ledger may reach to, as `moments.moment` has it."""
 
 
 class Body(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -48,7 +50,7 @@ class PageQuery(Query, frozen=True, kw_only=True):
 
     limit: Annotated[int, Meta(ge=1, le=100)] = 20
     """Items at most."""
-    cursor: Annotated[str, Meta(max_length=1_024)] | None = None
+    cursor: Annotated[str, Meta(max_length=1_024, extra_json_schema={"pattern": "^W[A-Za-z0-9_-]+$"})] | None = None
     """`next_cursor` of the page before."""
 
 

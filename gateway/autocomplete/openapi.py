@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from gateway.autocomplete.routes import EVENTS_PATH, HEALTH_PATH, SETTING_PATH, TABBY_EVENTS_PATH
+from gateway.autocomplete.schema import COMPLETION_ID as ID_PATTERN
 from gateway.autocomplete.schema import CompletionEvent, TabbyEvent, TabbyHealth, TabbyServerSetting
 from gateway.wire.errors import EVERY_OPERATION, ErrorBody
 
@@ -26,7 +27,7 @@ COMPLETION_ID = {
     "in": "path",
     "required": True,
     "description": "The `id` of an answer, or its `x-request-id`.",
-    "schema": {"type": "string", "minLength": 1},
+    "schema": {"type": "string", "pattern": ID_PATTERN},
 }
 SELECT_KIND = {
     "name": "select_kind",

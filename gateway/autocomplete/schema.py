@@ -10,6 +10,8 @@ from msgspec import Meta
 
 from gateway.autocomplete.event_type import EventType
 
+COMPLETION_ID = "^(req_|chatcmpl-|cmpl-)[0-9a-f]{36}$"
+"""An answer's `id`, or an `x-request-id`, as the OpenAPI document says it."""
 ChoiceIndex = Annotated[int, Meta(ge=0, le=127)]
 ViewId = Annotated[str, Meta(max_length=200, pattern=r"^[0-9A-Za-z._:/-]*$(?![\s\S])")]
 """An identifier, never text."""
@@ -42,7 +44,7 @@ class TabbyEvent(msgspec.Struct, frozen=True, kw_only=True):
     """The same as Tabby's plug-ins report it. Fields that are not listed are ignored: versions differ."""
 
     type: TabbyEventType
-    completion_id: Annotated[str, Meta(max_length=200)]
+    completion_id: Annotated[str, Meta(max_length=200, extra_json_schema={"pattern": COMPLETION_ID})]
     choice_index: ChoiceIndex = 0
     view_id: ViewId | None = None
     elapsed: Annotated[float, Meta(ge=0, le=86_400_000)] | None = None

@@ -39,7 +39,13 @@ def _operation(config: StreamAuditConfig) -> dict[str, Any]:
         "summary": "A stream of numbered events at a known pace, to measure what lies between.",
         "description": DESCRIPTION,
         "parameters": [
-            _parameter(EVENTS, "How many.", 1, config.max_events, DEFAULT_EVENTS),
+            _parameter(
+                EVENTS,
+                f"How many. In all they may take {config.max_duration_s:g} s, `{INTERVAL_MS}` apart.",
+                1,
+                config.max_events,
+                DEFAULT_EVENTS,
+            ),
             _parameter(INTERVAL_MS, "Between two.", config.min_interval_ms, longest_ms, DEFAULT_INTERVAL_MS),
         ],
         "responses": {

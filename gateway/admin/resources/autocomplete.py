@@ -33,7 +33,7 @@ from contracts.errors import InvalidField
 from gateway.admin.call import AdminCall
 from gateway.admin.moments import moment
 from gateway.admin.pages import page_of
-from gateway.admin.schemas import ModelName, Moment, Name, Page, PageQuery
+from gateway.admin.schemas import LedgerMoment, ModelName, Name, Page, PageQuery
 from gateway.autocomplete.rollup import HOUR, hour_of
 from gateway.autocomplete.total_source import source
 from gateway.autocomplete.total_tables import COUNTS
@@ -102,8 +102,8 @@ class AutocompleteQuery(PageQuery, frozen=True, kw_only=True):
     """Which completions. start, end: of the requests' arrival, the one taken down and the other up to a whole hour; the
     last seven days, unless given, and 92 at most. group_by may be given several times."""
 
-    start: Moment | None = None
-    end: Moment | None = None
+    start: LedgerMoment | None = None
+    end: LedgerMoment | None = None
     project_id: UUID | None = None
     model: ModelName | None = None
     language: Name | None = None

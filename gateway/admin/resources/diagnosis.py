@@ -24,7 +24,7 @@ from diagnosis.objectives import Objectives
 from diagnosis.tree import RULES, TENANTS, Diagnosis, Outcome, diagnose
 from gateway.admin.call import AdminCall
 from gateway.admin.moments import moment
-from gateway.admin.schemas import Moment, Query
+from gateway.admin.schemas import LedgerMoment, Query
 from gateway.diagnosis.window import read_window
 from gateway.slo.adoption import in_force
 from gateway.slo.standing import LAST_RUN
@@ -128,10 +128,10 @@ class DiagnosisQuery(Query, frozen=True, kw_only=True):
     """The window that is judged (the last hour unless given, seven days at most), and one in which all was well (as
     long, just before it)."""
 
-    start: Moment | None = None
-    end: Moment | None = None
-    before_start: Moment | None = None
-    before_end: Moment | None = None
+    start: LedgerMoment | None = None
+    end: LedgerMoment | None = None
+    before_start: LedgerMoment | None = None
+    before_end: LedgerMoment | None = None
     tier: Tier | None = None
 
     def windows(self) -> tuple[tuple[datetime, datetime], tuple[datetime, datetime]]:

@@ -14,7 +14,7 @@ from contracts.errors import InvalidField, PermissionDenied
 from gateway.admin.call import AdminCall
 from gateway.admin.moments import moment
 from gateway.admin.pages import page_of
-from gateway.admin.schemas import ModelName, Moment, Name, Page, PageQuery
+from gateway.admin.schemas import LedgerMoment, ModelName, Name, Page, PageQuery
 from gateway.db.rows import columns_of, equal, fetchrow, is_set, record_of
 from gateway.prefixes.difference import Cause, Part
 from gateway.prefixes.tables import prefix_drops, prefix_shares, prefix_texts
@@ -121,8 +121,8 @@ class PrefixText(Struct, frozen=True, kw_only=True):
 class PrefixQuery(PageQuery, frozen=True, kw_only=True):
     """Which hours; the last seven days, unless start is given."""
 
-    start: Moment | None = None
-    end: Moment | None = None
+    start: LedgerMoment | None = None
+    end: LedgerMoment | None = None
     model: ModelName | None = None
     template: Name | None = None
 

@@ -23,7 +23,7 @@ from contracts.split import Side
 from gateway.admin.call import AdminCall, not_found
 from gateway.admin.moments import moment
 from gateway.admin.pages import page_of
-from gateway.admin.schemas import ModelName, Moment, Name, Page, PageQuery
+from gateway.admin.schemas import LedgerMoment, ModelName, Name, Page, PageQuery
 from gateway.db.rows import columns_of, equal, fetch, fetchrow, record_of
 from gateway.db.tables import request_traces
 from gateway.metering.journal.request_id import first_at
@@ -213,7 +213,7 @@ class DeploymentRequestQuery(RequestQuery, frozen=True, kw_only=True):
     model: ModelName | None = None
     tier: Tier | None = None
     pool: Name | None = None
-    start: Moment | None = None
+    start: LedgerMoment | None = None
 
 
 async def list_requests_of_all(call: AdminCall, query: DeploymentRequestQuery) -> Page[RequestSummary]:

@@ -18,7 +18,7 @@ from contracts.errors import InvalidField
 from contracts.generation import Tier
 from gateway.admin.call import AdminCall
 from gateway.admin.moments import moment
-from gateway.admin.schemas import ModelName, Moment, Name, Query
+from gateway.admin.schemas import LedgerMoment, ModelName, Name, Query
 from gateway.db.rows import CUSTOM_PLANS, fetchval
 from gateway.metering.journal.request_id import first_at
 from gateway.observability.latency_histogram import WITHIN, middle_ms
@@ -144,8 +144,8 @@ class ServingQuery(Query, frozen=True, kw_only=True):
     """Which requests. start, end: of their arrival; the last 24 hours, unless given. Minutes are told for 12 hours at
     most, hours for 32 days. group_by may be given several times."""
 
-    start: Moment | None = None
-    end: Moment | None = None
+    start: LedgerMoment | None = None
+    end: LedgerMoment | None = None
     tier: Tier | None = None
     model: ModelName | None = None
     pool: Name | None = None

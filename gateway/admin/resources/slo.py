@@ -35,7 +35,7 @@ from contracts.length_class import LengthClass
 from gateway.admin.call import AdminCall
 from gateway.admin.moments import moment
 from gateway.admin.pages import page_of
-from gateway.admin.schemas import ModelName, Moment, Page, PageQuery, Query
+from gateway.admin.schemas import LedgerMoment, ModelName, Page, PageQuery, Query
 from gateway.db.rows import columns_of, fetch, fetchrow, fetchval, record_of
 from gateway.desired import document
 from gateway.slo.adoption import in_force, promised_since
@@ -222,8 +222,8 @@ class PeriodQuery(PageQuery, frozen=True, kw_only=True):
     """Which requests of which period. start, end: of their arrival; the last 24 hours, unless given. Minutes are told
     for 2 days at most, hours for 32. group_by may be given several times."""
 
-    start: Moment | None = None
-    end: Moment | None = None
+    start: LedgerMoment | None = None
+    end: LedgerMoment | None = None
     project_id: UUID | None = None
     model: ModelName | None = None
     tier: Tier | None = None
@@ -247,8 +247,8 @@ class DeploymentGoodputQuery(PeriodQuery, frozen=True, kw_only=True):
 class CostQuery(Query, frozen=True, kw_only=True):
     """Which period; the last 24 hours, unless given."""
 
-    start: Moment | None = None
-    end: Moment | None = None
+    start: LedgerMoment | None = None
+    end: LedgerMoment | None = None
 
 
 class PoolCosts(Struct, frozen=True, kw_only=True):

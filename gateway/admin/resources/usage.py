@@ -34,7 +34,7 @@ from gateway.admin.call import AdminCall
 from gateway.admin.moments import moment, month
 from gateway.admin.pages import page_of
 from gateway.admin.resources.adapters import AdapterName
-from gateway.admin.schemas import ModelName, Moment, Page, PageQuery
+from gateway.admin.schemas import LedgerMoment, ModelName, Page, PageQuery
 from gateway.db.rows import columns_of, equal, fetch, fetchrow, fetchval, record_of
 from gateway.db.tables import api_keys, projects
 from gateway.metering.journal.request_id import first_at
@@ -164,8 +164,8 @@ class UsageEvent(Struct, frozen=True, kw_only=True):
 class Filters(PageQuery, frozen=True, kw_only=True):
     """Which usage. start, end: of the requests' arrival; from the beginning of this month until now, unless given."""
 
-    start: Moment | None = None
-    end: Moment | None = None
+    start: LedgerMoment | None = None
+    end: LedgerMoment | None = None
     model: ModelName | None = None
     tier: Tier | None = None
     adapter: AdapterName | None = None

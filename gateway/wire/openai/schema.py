@@ -276,8 +276,8 @@ class CompletionRequest(Common, forbid_unknown_fields=True, kw_only=True):
 class EngineCompletionRequest(CompletionRequest, forbid_unknown_fields=True, kw_only=True):
     """POST /v1/engines/{model}/completions, as OpenAI's first clients and Copilot's old plugin send it."""
 
-    model: Annotated[str, Meta(max_length=MAX_MODEL_NAME)] = ""
-    """The path's is meant; another one here is refused."""
+    model: Annotated[str, Meta(max_length=MAX_MODEL_NAME, extra_json_schema={"const": ""})] = ""
+    """The path's is meant, which may stand here too; another one is refused."""
     nwo: Tag | None = None
     """Of Copilot's plugin, a repository's name: taken, without effect."""
     extra: dict[str, Any] | None = None

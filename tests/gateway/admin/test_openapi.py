@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any
 from uuid import uuid4
 
@@ -181,3 +182,21 @@ async def test_schemathesis_finds_nothing_in_the_inference_api(examples: int, pl
     del document["paths"]["/v1/stream-audit"]
     sent = await asyncio.to_thread(fuzz, document, platform.url, platform.key, examples)
     assert sent > 3 * examples
+
+
+async def test_parameters_with_a_form_of_their_own_have_a_pattern(people: People) -> None:
+    """What the decoder takes for text and the endpoint then refuses, clients could not know."""
+    document = await fetch_admin(people)
+    found: dict[str, set[str]] = {}
+    for operations in document["paths"].values():
+        for operation in operations.values():
+            for parameter in operation.get("parameters", ()):
+                found.setdefault(parameter["name"], set()).add(str(parameter["schema"].get("pattern")))
+    assert found["cursor"] == {"^W[A-Za-z0-9_-]+$"}
+    for name in ("start", "end", "before_start", "before_end"):
+        assert found[name] == {"^20[2-9][0-9]-"}
+    [topics] = found["topics"]
+    assert re.search(topics, "usage,requests")
+    assert not re.search(topics, "usage,")
+    streamed = document["paths"][PREFIX + EVENTS.path]["get"]["responses"]["200"]["content"]["text/event-stream"]
+    assert "schema" not in streamed

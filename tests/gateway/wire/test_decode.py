@@ -164,7 +164,7 @@ def test_marks_of_caches_are_taken_and_go_no_further(decoder: Decoder) -> None:
     mark = {"cache_control": {"type": "ephemeral", "ttl": "5m"}}
     plain: dict[str, Any] = {"type": "text", "text": "a"}
     image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
-    messages = [
+    messages: list[dict[str, Any]] = [
         {"role": "system", "content": [{**plain, **mark}], **mark},
         {"role": "user", "content": [{**plain, **mark}, {**image, **mark}]},
         {"role": "assistant", "content": [{**plain, **mark}, {"type": "refusal", "refusal": "no"}], **mark},

@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 
+from contracts.request_id import CHAT_PREFIX, COMPLETION_PREFIX, answer_id
+from gateway.autocomplete.openapi import with_autocomplete
+from gateway.autocomplete.routes import EVENTS_PATH
 from gateway.http.client_family import CLIENTS, NAMED_BY
+from gateway.metering.journal.request_id import mint
+from gateway.stream_audit.config import StreamAuditConfig
+from gateway.stream_audit.openapi import with_stream_audit
+from gateway.wire.llama_cpp.openapi import LLAMA_CPP_OPERATIONS
+from gateway.wire.llama_cpp.schema import REFUSED
+from gateway.wire.mistral.openapi import FIM_OPERATION
 from gateway.wire.openai.openapi import OPERATIONS, document
+from gateway.wire.tabby.openapi import TABBY_OPERATION
+
+EMPTY = [None, False, 0, "", [], {}]
 
 
 def test_whatever_generates_text_takes_the_header_that_names_the_client() -> None:
@@ -16,3 +30,20 @@ def test_whatever_generates_text_takes_the_header_that_names_the_client() -> Non
         assert (told["in"], told["required"]) == ("header", False)
         assert told["schema"]["examples"] == list(CLIENTS)
         assert ("model" in parameters) == ("{model}" in operation.path)
+
+
+def test_what_is_refused_is_not_documented_as_free() -> None:
+    operations = [FIM_OPERATION, *LLAMA_CPP_OPERATIONS, TABBY_OPERATION]
+    told = msgspec.json.decode(with_stream_audit(with_autocomplete(document(operations)), StreamAuditConfig()))
+    schemas = told["components"]["schemas"]
+    for name in ("InfillRequest", "LlamaCompletionRequest"):
+        properties = schemas[name]["properties"]
+        assert {field for field in REFUSED if properties[field]["enum"] == EMPTY} == set(REFUSED)
+    assert schemas["EngineCompletionRequest"]["properties"]["model"]["const"] == ""
+    [event] = told["paths"][EVENTS_PATH]["post"]["parameters"]
+    for schema in (event["schema"], schemas["TabbyEvent"]["properties"]["completion_id"]):
+        for made in (mint(), answer_id(CHAT_PREFIX, mint()), answer_id(COMPLETION_PREFIX, mint())):
+            assert re.search(schema["pattern"], made)
+        assert not re.search(schema["pattern"], "x")
+    for path, operation in ((path, each) for path, methods in told["paths"].items() for each in methods.values()):
+        assert "413" in operation["responses"] or "requestBody" not in operation, path
