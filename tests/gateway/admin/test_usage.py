@@ -299,7 +299,7 @@ async def test_prices_follow_each_other(people: People) -> None:
     assert (await operator.ask("DELETE", f"/prices/{second['version']}")).status == 200
     [goes_on] = (await operator.get(f"/prices?model={model.replace(' ', '%20')}"))["data"]
     assert (goes_on["version"], goes_on["valid_until"]) == (first["version"], None)
-    # The ledger would know of the end at once, gateways with their limits in money seconds later.
+    # Requests are billed by what their gateways know, which all must be the same from then on.
     soon = (datetime.now(UTC) + timedelta(seconds=30)).isoformat()
     answer = await operator.ask("PATCH", f"/prices/{first['version']}", {"valid_until": soon})
     assert (answer.status, answer.body["error"]["param"]) == (400, "valid_until")

@@ -24,10 +24,11 @@ from gateway.limits.cost import Cost
 from gateway.limits.levels import Level
 from gateway.limits.plan import NO_LIMIT, Plan, PlannedRule
 from gateway.limits.rate_state import RateState
+from gateway.metering.pricing.price import Price
 from gateway.serving.request import InferenceRequest
 from gateway.serving.stream import StreamForwarder
 from tests.gateway.serving.client import Client
-from tests.gateway.serving.harness import COMPLETION, GUARD_S, Harness, body, harness
+from tests.gateway.serving.harness import COMPLETION, GUARD_S, PRICE, Harness, body, harness
 from tests.virtual_time import in_virtual_time
 
 WHOLE, STREAM = body(), body(stream=True)
@@ -93,6 +94,19 @@ async def test_a_stream_is_served_and_its_books_are_closed_before_its_last_event
         assert len(platform.prefixes.seen) == 1
         assert platform.sample("slipstream_tokens_total", tier="chat", kind="completion") == 4
         assert len(platform.router.first_tokens) == 1
+
+
+@pytest.mark.parametrize(("before", "after", "billed"), [([], [PRICE], (0, 0)), ([PRICE], [], (1, 11))])
+async def test_a_request_is_counted_and_billed_by_the_price_that_was_known_when_it_came(
+    before: list[Price], after: list[Price], billed: tuple[int, int]
+) -> None:
+    async with harness() as platform:
+        platform.prices.replace(before)
+        platform.faults.calls["acquire"] = lambda: platform.prices.replace(after)
+        await platform.serve(Client(), WHOLE)
+        ((used, _),) = platform.limiter.used.values()
+        (record,) = platform.journal.records
+        assert (record.opened.known_price, used.micro) == billed
 
 
 async def test_a_whole_answer_is_sent_once_its_books_are_closed() -> None:
