@@ -71,7 +71,7 @@ async def test_the_lowest_class_holds_and_the_page_says_where_it_comes_from(
     await dialog.get_by_role("button", name="Save").click()
     await expect(holds.get_by_role("row", name="chat")).to_contain_text("300")
     await page.get_by_role("combobox", name="Project").select_option("editor")
-    project = page.locator("section.card", has=page.get_by_role("heading", name="Of the project"))
+    project = page.locator("section.card", has=page.get_by_role("heading", name="Priorities of the project"))
     await project.get_by_role("button", name="Set a priority").click()
     await dialog.get_by_label("Class").select_option("interactive")
     await dialog.get_by_role("button", name="Save").click()

@@ -79,7 +79,7 @@ def figure(console: Console, name: str) -> Locator:
 async def expect_measured(console: Console, tokens: int) -> None:
     """The browser's figures and the gateway's: what was measured, and a price that is what was billed."""
     page = console.page
-    await expect(figure(console, "Tokens")).to_have_text(re.compile(rf"^{tokens}\s*of [1-9]\d* in, 0 cached"))
+    await expect(figure(console, "Tokens")).to_have_text(re.compile(rf"^{tokens}\s*out; [1-9]\d* in, 0 cached"))
     await expect(figure(console, "First token")).to_have_text(re.compile(r"^\d[\d.]* m?s\s*in this browser"))
     speed = re.match(r"([\d.]+)\s*tokens/s", await figure(console, "Speed").inner_text())
     assert speed is not None

@@ -173,7 +173,7 @@ async def test_limits_counters_equal_the_ledger(owner: Console, deployed: Deploy
     assert spent > 0
     page = owner.page
     await owner.go(f"/org/{organization}/limits?project={project}")
-    card = page.locator("section.card", has=page.get_by_role("heading", name="Of the project"))
+    card = page.locator("section.card", has=page.get_by_role("heading", name="Limits of the project"))
     for label, used, limit in (
         ("Tokens per day", f"{tokens:,}", "1,000,000"), ("Budget per month", money(spent), money(5_000_000)),
     ):  # fmt: skip

@@ -3482,6 +3482,8 @@ export interface components {
             context_tokens: number;
             /** @default 512 */
             default_max_tokens?: number;
+            /** @default  */
+            description?: string;
             /** @default null */
             engine_model?: string | null;
             /** @default {} */
@@ -3643,7 +3645,8 @@ export interface components {
         /**
          * NewPrice
          * @description valid_from: a minute from now at the earliest, and then unless given; a model's first price may begin at any time
-         *         and does so now unless given. A price that is in force then, and has no end, ends there.
+         *         and does so now unless given. It counts from the moment a gateway hears of it, within a second; what came before
+         *         costs nothing. A price that is in force then, and has no end, ends there.
          *
          *         cached_input_micro: a tenth of input_micro unless given. cache_write_micro: input_micro unless given.
          */
@@ -3785,6 +3788,7 @@ export interface components {
             burning: components["schemas"]["BurnAlert"][];
             itl_max_ms: number | null;
             length: components["schemas"]["LengthClass"];
+            promised_since: string | null;
             target: number;
             tier: components["schemas"]["Tier"];
             too_few: components["schemas"]["BurnAlert"][];

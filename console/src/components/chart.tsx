@@ -97,7 +97,7 @@ export function Chart({
           {
             ...axis,
             font,
-            size: 74,
+            size: (_, labels) => axisWidth(labels),
             ...(whole ? { incrs: WHOLE_STEPS } : {}),
             values: (self, ticks) => amounts(self, ticks, format),
           },
@@ -201,6 +201,14 @@ function tell(
   }
   const values = cellsOf(series, at, format).map((cell, place) => `${series[place]?.label}: ${cell}`);
   output.textContent = `${moment(time)} UTC · ${values.join(" · ")}`;
+}
+
+const LEAST_AXIS = 56;
+const CHARACTER = 7;
+
+/** Of the y axis, in pixels: room for its longest label. */
+export function axisWidth(labels: string[] | null): number {
+  return Math.max(LEAST_AXIS, 18 + CHARACTER * Math.max(0, ...(labels ?? []).map((each) => each.length)));
 }
 
 /** The y axis'. Where everything is 0 the scale is none: only the 0 is told. */

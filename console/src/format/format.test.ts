@@ -1,4 +1,5 @@
 import { describe, expect, it } from "vitest";
+import { budgetLeft } from "./budget";
 import { csv } from "./csv";
 import { amount, microOf, money } from "./money";
 import { change, count, duration, milliseconds, percent, short, signedPercent } from "./number";
@@ -108,4 +109,13 @@ it("tells no moment that is to come", () => {
   const now = new Date("2026-11-24T10:00:30Z");
   expect(notAhead("2026-11-24T10:01:00Z", now)).toBe("2026-11-24T10:00:30.000Z");
   expect(notAhead("2026-11-24T10:00:00Z", now)).toBe("2026-11-24T10:00:00.000Z");
+});
+
+it("an overspent budget says how often it is spent, and one of few requests says nothing", () => {
+  const objective = (budget_left: number | null, counted: number) =>
+    ({ budget_left, target: 0.99, windows: [{ counted }] }) as unknown as Parameters<typeof budgetLeft>[0];
+  expect(budgetLeft(objective(0.42, 1000))).toBe("42.0 %");
+  expect(budgetLeft(objective(-2.85, 1000))).toBe("spent 3.9 times");
+  expect(budgetLeft(objective(-2.85, 26))).toBe("–");
+  expect(budgetLeft(objective(null, 0))).toBe("–");
 });

@@ -13,6 +13,8 @@ import { type Destination, NAVIGATION } from "./navigation";
 import { useKeepSession, useMyself } from "./session";
 import { Switcher } from "./switcher";
 import { type Choice, choose, useChoice } from "./theme";
+import { badgeOf } from "./troubles";
+import { useTroubles } from "./use-troubles";
 
 /** Destinations below which others lie: they are current only themselves. */
 const WHOLE = ["/org/$organizationId", "/operations"];
@@ -85,6 +87,7 @@ function Navigation({ organizationId }: { organizationId: string }) {
   const { can, operator } = useMyself();
   const seen = (each: Destination) =>
     (!each.operator || operator) && (each.needs === undefined || can(each.needs));
+  const troubles = useTroubles();
   const nav = useRef<HTMLElement>(null);
   const place = useRouterState({ select: (state) => state.location.pathname });
   // biome-ignore lint/correctness/useExhaustiveDependencies: the list is longer than a low window: who goes somewhere sees where
@@ -116,6 +119,7 @@ function Navigation({ organizationId }: { organizationId: string }) {
                   >
                     <Icon name={each.icon} />
                     {each.label}
+                    <Warned trouble={badgeOf(troubles, each.to)} />
                   </Link>
                 </li>
               ))}
@@ -123,6 +127,17 @@ function Navigation({ organizationId }: { organizationId: string }) {
           </div>
         ))}
     </nav>
+  );
+}
+
+/** How many troubles there are on a destination's page. */
+function Warned({ trouble }: { trouble: ReturnType<typeof badgeOf> }) {
+  if (!trouble) return null;
+  return (
+    <span className="badge nav-warned" data-tone={trouble.tone}>
+      {trouble.many}
+      <span className="visually-hidden"> {trouble.many === 1 ? "problem" : "problems"}</span>
+    </span>
   );
 }
 

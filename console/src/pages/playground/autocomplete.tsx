@@ -132,7 +132,7 @@ export function AutocompletePlayground() {
   return (
     <Page
       title="Autocomplete playground"
-      about="Type: the model’s text stands grey behind the cursor. Tab takes it, Escape does not."
+      about="Type, and the model’s text appears in grey after the cursor. Tab accepts it, Escape dismisses it."
     >
       <div className="stack">
         <KeyCard />

@@ -90,10 +90,13 @@ export function taken(before: Generation, chunk: Chunk, at: number): Generation 
   };
 }
 
-/** Output tokens a second after the first; null before there are two. */
+const LEAST_MS = 20;
+
+/** Output tokens a second after the first; null before there are two, and where all came at once. */
 export function tokensPerSecond({ usage, pieces, ttftMs, elapsedMs }: Generation): number | null {
   const tokens = usage?.completion_tokens ?? pieces;
-  if (ttftMs === null || tokens < 2 || elapsedMs <= ttftMs) return null;
+  // tokens that came in one read have no pace
+  if (ttftMs === null || tokens < 2 || elapsedMs - ttftMs < LEAST_MS) return null;
   return ((tokens - 1) / (elapsedMs - ttftMs)) * 1000;
 }
 

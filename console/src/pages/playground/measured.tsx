@@ -51,7 +51,7 @@ export function Measured({ generation, model }: { generation: Generation; model:
             name: "Tokens",
             value: count(usage?.completion_tokens ?? generation.pieces),
             note: usage
-              ? `of ${count(usage.prompt_tokens)} in, ${count(usage.prompt_tokens_details?.cached_tokens ?? 0)} cached`
+              ? `out; ${count(usage.prompt_tokens)} in, ${count(usage.prompt_tokens_details?.cached_tokens ?? 0)} cached`
               : "so far",
           },
           {

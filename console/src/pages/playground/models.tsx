@@ -1,5 +1,5 @@
 /** The models of a kind that the playground's key opens, and the choice among them. */
-import { useQuery } from "@tanstack/react-query";
+import { queryOptions, useQuery } from "@tanstack/react-query";
 import type { ComponentProps } from "react";
 import { ApiError } from "../../api/error";
 import { SelectField } from "../../components/field";
@@ -18,7 +18,15 @@ export function namesOf(served: Served[], tier?: Tier): string[] {
 }
 
 export function useModels(key: string | null, tier?: Tier) {
-  return useQuery({
+  return useQuery({ ...served(key), select: (found) => namesOf(found, tier) });
+}
+
+export function useServed(key: string | null) {
+  return useQuery(served(key));
+}
+
+function served(key: string | null) {
+  return queryOptions({
     queryKey: ["playground", "models", key],
     enabled: key !== null,
     retry: false,
@@ -31,7 +39,6 @@ export function useModels(key: string | null, tier?: Tier) {
       if (!response.ok) throw ApiError.of(response, body);
       return (body as { data: Served[] }).data;
     },
-    select: (served) => namesOf(served, tier),
   });
 }
 

@@ -52,3 +52,20 @@ export function python(origin: string, kind: "chat" | "completions", body: Recor
     `        print(${piece}, end="", flush=True)`,
   ].join("\n");
 }
+
+/** A request to try a new key with, ready to paste: the secret stands in it, for it is shown this once. */
+export function firstRequest(origin: string, secret: string, model: { id: string; tier: string }): string {
+  const [path, body] =
+    model.tier === "chat"
+      ? [
+          "/v1/chat/completions",
+          { model: model.id, messages: [{ role: "user", content: "Hello" }], stream: true },
+        ]
+      : ["/v1/completions", { model: model.id, prompt: "def add(a, b):\n    return ", max_tokens: 16 }];
+  return [
+    `curl ${shellQuoted(`${origin}${path}`)} --no-buffer \\`,
+    `  -H "Authorization: Bearer ${secret}" \\`,
+    `  -H "Content-Type: application/json" \\`,
+    `  -d ${shellQuoted(JSON.stringify(body))}`,
+  ].join("\n");
+}

@@ -24,9 +24,9 @@ export const LOOK_NAMES: Record<Look, string> = {
 const OUTCOMES: Record<Diagnosis["outcome"], { title: string; tone: Tone; about: string }> = {
   found: { title: "Something is wrong", tone: "bad", about: "The first cause, by what it costs." },
   nothing_found: {
-    title: "Nothing is wrong",
+    title: "No cause found",
     tone: "good",
-    about: "Causes were looked for, and none was found.",
+    about: "Every cause was looked for; none is above its threshold.",
   },
   not_enough_evidence: {
     title: "Not enough is known",

@@ -1,10 +1,16 @@
 import { useState } from "react";
 import { api, read, type Schemas } from "../../api/client";
 import { useAction } from "../../components/action";
-import { Secret } from "../../components/copy";
+import { CodeBlock, Secret } from "../../components/copy";
 import { FormDialog } from "../../components/dialog";
 import { CheckField, ChoiceField, SelectField, TextField } from "../../components/field";
+import { Refused } from "../../components/notice";
 import { ShownOnce } from "../../components/shown-once";
+import { useMyself } from "../../shell/session";
+import { useServed } from "../playground/models";
+import { firstRequest } from "../playground/snippets";
+import { LimitFields, useLimitInput } from "./limit-fields";
+import type { Counter } from "./limit-names";
 
 const SCOPES = ["chat", "completions", "models", "evals"] as const;
 const ENDS_IN_DAYS = { never: null, "30 days": 30, "90 days": 90, "1 year": 365 } as const;
@@ -27,10 +33,33 @@ export function EndsField({ value, onChange }: { value: Ends; onChange: (value: 
   );
 }
 
-export function NewKey({ projectId, onClose }: { projectId: string; onClose: () => void }) {
+const FIRST_LIMITS: Counter[] = ["requests_per_minute", "tokens_per_minute", "money_micro_per_month"];
+
+/** A key, with limits of its own where they are wanted. */
+export function NewKey({
+  organizationId,
+  projectId,
+  onClose,
+}: {
+  organizationId: string;
+  projectId: string;
+  onClose: () => void;
+}) {
+  const { can } = useMyself();
   const [name, setName] = useState("");
   const [scopes, setScopes] = useState<Schemas["Scope"][] | null>(null);
   const [ends, setEnds] = useState<Ends>("never");
+  const input = useLimitInput();
+  const limit = useAction(
+    (keyId: string) =>
+      read(
+        api.PUT("/admin/v1/keys/{key_id}/limits/{tier_name}", {
+          params: { path: { key_id: keyId, tier_name: "all" } },
+          body: input.limits,
+        }),
+      ),
+    { quiet: true },
+  );
   const make = useAction(
     () =>
       read(
@@ -39,16 +68,33 @@ export function NewKey({ projectId, onClose }: { projectId: string; onClose: () 
           body: { name, scopes, expires_at: endOf(ends) },
         }),
       ),
-    { quiet: true },
+    {
+      quiet: true,
+      then: (made) => {
+        if (Object.keys(input.limits).length > 0) limit.mutate(made.key.id);
+      },
+    },
   );
   if (make.data)
-    return <NewSecret title={`Key ${make.data.key.name}`} secret={make.data.secret} onClose={onClose} />;
+    return (
+      <ShownOnce title={`Key ${make.data.key.name}`} onClose={onClose}>
+        <Secret secret={make.data.secret} label="Secret" />
+        {limit.error != null && (
+          <>
+            <Refused error={limit.error} />
+            <p>The key has no limits of its own yet: set them on its page.</p>
+          </>
+        )}
+        <TryKey secret={make.data.secret} />
+      </ShownOnce>
+    );
   return (
     <FormDialog
       title="New key"
       submit="Make key"
       busy={make.isPending}
       error={make.error}
+      disabled={Object.keys(input.problems).length > 0}
       onSubmit={() => make.mutate(undefined)}
       onClose={onClose}
     >
@@ -62,7 +108,32 @@ export function NewKey({ projectId, onClose }: { projectId: string; onClose: () 
       />
       <ChoiceField legend="Scopes" all="everything" options={SCOPES} chosen={scopes} onChange={setScopes} />
       <EndsField value={ends} onChange={setEnds} />
+      {can("limits.write", organizationId) && (
+        <fieldset className="field">
+          <legend className="field-label">Limits of this key</legend>
+          <p className="quiet small">An empty field sets no limit; those of the levels above apply.</p>
+          <LimitFields input={input} only={FIRST_LIMITS} />
+        </fieldset>
+      )}
     </FormDialog>
+  );
+}
+
+/** The base URL for SDKs, and a request to try with a model that the key opens. */
+function TryKey({ secret }: { secret: string }) {
+  const models = useServed(secret);
+  const served = models.data?.find((each) => each.tier === "chat") ?? models.data?.[0];
+  return (
+    <div className="stack-tight">
+      <span className="field-label">Base URL for SDKs</span>
+      <CodeBlock code={`${location.origin}/v1`} label="Base URL" />
+      {served && (
+        <>
+          <span className="field-label">Try it</span>
+          <CodeBlock code={firstRequest(location.origin, secret, served)} label="A first request" />
+        </>
+      )}
+    </div>
   );
 }
 

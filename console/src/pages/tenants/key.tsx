@@ -83,11 +83,11 @@ function Key() {
               ["Made", <Time key="made" at={key.data.created_at} />],
               ["Ends", <Time key="ends" at={key.data.expires_at} />],
               [
-                "Its earlier secret opens until",
+                "Earlier secret valid until",
                 earlier ? (
                   <FullTime key="old" at={earlier} />
                 ) : (
-                  <Time key="old" at={null} none="none is open" />
+                  <Time key="old" at={null} none="no earlier secret is valid" />
                 ),
               ],
             ]}

@@ -7,14 +7,14 @@ import { useAction } from "../../components/action";
 import { Badge } from "../../components/badge";
 import { Button } from "../../components/button";
 import { Confirm, FormDialog } from "../../components/dialog";
-import { SelectField, TextField } from "../../components/field";
+import { SelectField } from "../../components/field";
 import { Empty, ErrorNotice, Loading } from "../../components/notice";
 import { Card } from "../../components/page";
-import { amount, microOf } from "../../format/money";
 import { count, percent } from "../../format/number";
 import { TIERS } from "../../shell/choices";
 import { type Money, useMoney } from "../../shell/money";
 import { useMyself } from "../../shell/session";
+import { LimitFields, useLimitInput } from "./limit-fields";
 import { COUNTERS, type Limits, labelOf } from "./limit-names";
 
 type Level = Schemas["Level"];
@@ -106,9 +106,9 @@ export function shownLimit(counter: string, value: number | null | undefined, mo
 }
 
 const TITLES: Record<Level, string> = {
-  organization: "Of the organization",
-  project: "Of the project",
-  key: "Of the key",
+  organization: "Limits of the organization",
+  project: "Limits of the project",
+  key: "Limits of the key",
 };
 
 export function LimitsOf({
@@ -146,12 +146,12 @@ export function LimitsOf({
       ) : !rules.data ? (
         <Loading lines={3} />
       ) : rules.data.data.length === 0 ? (
-        <Empty title="Not limited here">
+        <Empty title="No limit at this level">
           {level === "organization" && !writes
             ? "Whoever runs this deployment sets an organization's limits."
             : level === "organization"
               ? "Set a limit to bound what the organization may use as a whole."
-              : "The other rules that concern it hold alone."}
+              : "Only limits of the levels above apply."}
         </Empty>
       ) : (
         <div className="stack">
@@ -241,26 +241,10 @@ function LimitForm({
   rule: Rule | null;
   onClose: () => void;
 }) {
-  const { currency } = useMyself();
   const [tier, setTier] = useState<string>(rule?.tier ?? "all");
-  const [texts, setTexts] = useState<Partial<Record<keyof Limits, string>>>(() =>
-    Object.fromEntries(
-      COUNTERS.filter(({ name }) => rule?.limits[name] != null).map(({ name }) => {
-        const value = rule?.limits[name] ?? 0;
-        return [name, name === BUDGET ? amount(value).replaceAll(",", "") : String(value)];
-      }),
-    ),
-  );
-  const problems: Partial<Record<keyof Limits, string>> = {};
-  const body: Limits = {};
-  for (const { name } of COUNTERS) {
-    const text = texts[name]?.trim() ?? "";
-    if (text === "") continue;
-    const value = name === BUDGET ? microOf(text) : /^\d{1,15}$/.test(text) ? Number(text) : null;
-    if (value === null) problems[name] = name === BUDGET ? "An amount, such as 250.00." : "A whole number.";
-    else body[name] = value;
-  }
-  const save = useAction(() => CALLS[level].put(subjectId, tier, body), {
+  const input = useLimitInput(rule?.limits);
+  const { limits, problems } = input;
+  const save = useAction(() => CALLS[level].put(subjectId, tier, limits), {
     quiet: true,
     done: "The limit holds now: gateways follow within a second.",
     then: onClose,
@@ -272,7 +256,7 @@ function LimitForm({
       wide
       busy={save.isPending}
       error={save.error}
-      disabled={Object.keys(problems).length > 0 || Object.keys(body).length === 0}
+      disabled={Object.keys(problems).length > 0 || Object.keys(limits).length === 0}
       onSubmit={() => save.mutate(undefined)}
       onClose={onClose}
     >
@@ -287,22 +271,7 @@ function LimitForm({
           ))}
         </SelectField>
       )}
-      <div className="grid-2">
-        {COUNTERS.map(({ name, label, unit }) => (
-          <TextField
-            key={name}
-            label={`${label} ${unit}`.trim()}
-            inputMode="decimal"
-            error={problems[name]}
-            hint={name === BUDGET ? `In ${currency}.` : undefined}
-            value={texts[name] ?? ""}
-            onChange={(event) => {
-              const value = event.currentTarget.value;
-              setTexts((all) => ({ ...all, [name]: value }));
-            }}
-          />
-        ))}
-      </div>
+      <LimitFields input={input} />
     </FormDialog>
   );
 }

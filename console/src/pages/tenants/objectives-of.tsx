@@ -11,6 +11,7 @@ import { Empty, ErrorNotice, Loading } from "../../components/notice";
 import { Card, Page, Stats } from "../../components/page";
 import { type Column, Table } from "../../components/table";
 import { Time } from "../../components/time";
+import { budgetLeft } from "../../format/budget";
 import { count, milliseconds, percent, short } from "../../format/number";
 import { notAhead } from "../../format/time";
 import { TIERS } from "../../shell/choices";
@@ -90,10 +91,10 @@ export function ObjectivesPage({
         <Filters>
           <SelectFilter
             label="Period"
-            all={PERIOD_NAMES["24h"]}
-            options={SERIES_PERIODS.filter((each) => each !== "24h")}
+            all={PERIOD_NAMES["1h"]}
+            options={SERIES_PERIODS.filter((each) => each !== "1h")}
             names={PERIOD_NAMES}
-            value={search.period === "24h" ? undefined : search.period}
+            value={search.period === "1h" ? undefined : search.period}
             onChange={(period) => onChange({ period })}
           />
           <SelectFilter
@@ -108,7 +109,7 @@ export function ObjectivesPage({
         {report.error && <ErrorNotice error={report.error} retry={() => void report.refetch()} />}
         {!report.data && !report.error && <Loading lines={6} />}
         {report.data && <Objectives report={report.data} diagnosis={diagnosis} />}
-        <Goodput organizationId={organizationId} period={search.period ?? "24h"} which={which} />
+        <Goodput organizationId={organizationId} period={search.period ?? "1h"} which={which} />
         {children}
       </div>
     </Page>
@@ -157,7 +158,15 @@ function Objectives({ report, diagnosis }: { report: Schemas["SloReport"]; diagn
           <>
             {percent(all?.attainment, 2)}
             <br />
-            <small className="quiet">{count(all?.counted)} requests</small>
+            <small className="quiet">
+              {count(all?.counted)} requests
+              {row.promised_since !== null && (
+                <>
+                  {" "}
+                  since <Time at={row.promised_since} />, when this was promised
+                </>
+              )}
+            </small>
           </>
         );
       },
@@ -167,7 +176,7 @@ function Objectives({ report, diagnosis }: { report: Schemas["SloReport"]; diagn
       heading: "Error budget left",
       right: true,
       value: (row) => row.budget_left,
-      cell: (row) => <Budget left={row.budget_left} />,
+      cell: (row) => <Budget objective={row} />,
     },
     ...BURNS.map(
       (name): Column<Objective> => ({
@@ -229,12 +238,14 @@ function Objectives({ report, diagnosis }: { report: Schemas["SloReport"]; diagn
   );
 }
 
-function Budget({ left }: { left: number | null }) {
-  if (left === null) return <>–</>;
+function Budget({ objective }: { objective: Objective }) {
+  const told = budgetLeft(objective);
+  const left = objective.budget_left;
+  if (left === null || told === "–") return <>–</>;
   const tone = left <= 0 ? "bad" : left < 0.25 ? "warn" : "good";
   return (
     <>
-      <span>{percent(left, 0)}</span>
+      <span>{told}</span>
       <span className="meter" data-tone={tone} aria-hidden="true">
         <i style={{ width: `${Math.min(100, Math.max(0, left * 100))}%` }} />
       </span>

@@ -93,9 +93,9 @@ export function usePriorities(level: Level, subjectId: string | undefined) {
 }
 
 const TITLES: Record<Level, string> = {
-  organization: "Of the organization",
-  project: "Of the project",
-  key: "Of the key",
+  organization: "Priorities of the organization",
+  project: "Priorities of the project",
+  key: "Priorities of the key",
 };
 const UNSAID: Record<Level, string> = {
   organization: "as usual",

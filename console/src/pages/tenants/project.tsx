@@ -206,7 +206,9 @@ export function ProjectPage() {
           )
         }
       />
-      {open === "key" && <NewKey projectId={projectId} onClose={() => setOpen("none")} />}
+      {open === "key" && (
+        <NewKey organizationId={organizationId} projectId={projectId} onClose={() => setOpen("none")} />
+      )}
       {open === "edit" && (
         <ProjectForm organizationId={organizationId} project={project.data} onClose={() => setOpen("none")} />
       )}

@@ -113,7 +113,7 @@ export function RequestView({ requestId, crumbs, more }: RequestViewProps) {
                     "–"
                   ),
                 ],
-                ["Answered by the generation of", found.served_from ?? "its own"],
+                ["Answer shared with request", found.served_from ?? "none"],
               ]}
             />
           </Card>
@@ -125,7 +125,7 @@ export function RequestView({ requestId, crumbs, more }: RequestViewProps) {
                   ["Time per output token", milliseconds(latency.tpot_ms)],
                   ["Longest gap", milliseconds(latency.itl_max_ms)],
                   ["Gaps over 100 ms", count(latency.gaps_over_100ms)],
-                  ["Client took no more for", milliseconds(latency.client_stall_ms)],
+                  ["Client read nothing for", milliseconds(latency.client_stall_ms)],
                   ["Engine’s queue", milliseconds(latency.engine_queue_ms)],
                   ["Engine’s prefill", milliseconds(latency.engine_prefill_ms)],
                   ["Compiling its schema", milliseconds(latency.engine_grammar_ms)],
@@ -233,7 +233,7 @@ function Counters({ counters }: { counters: CounterState[] }) {
         list={counters.map((each, place) => ({ ...each, place }))}
         rowKey={(row) => String(row.place)}
         columns={[
-          { id: "level", heading: "Of the", value: (row) => row.level },
+          { id: "level", heading: "Level", value: (row) => row.level },
           { id: "tier", heading: "Tier", value: (row) => row.tier ?? "all tiers" },
           { id: "counter", heading: "Counter", value: (row) => labelOf(row.counter ?? "") },
           {
@@ -245,7 +245,7 @@ function Counters({ counters }: { counters: CounterState[] }) {
           },
           {
             id: "remaining",
-            heading: "Was left",
+            heading: "Remaining",
             right: true,
             value: (row) => row.remaining,
             cell: (row) => shownLimit(row.counter ?? "", row.remaining, money),

@@ -8,14 +8,16 @@ import { useLive } from "../../../api/live";
 import { Badge } from "../../../components/badge";
 import { Chart } from "../../../components/chart";
 import { Filters, SelectFilter, TextFilter } from "../../../components/filters";
-import { Empty, ErrorNotice, Loading } from "../../../components/notice";
+import { Empty, ErrorNotice, Loading, Notice } from "../../../components/notice";
 import { Card, Page, Stats } from "../../../components/page";
 import { type Column, Table } from "../../../components/table";
 import { Time } from "../../../components/time";
+import { budgetLeft } from "../../../format/budget";
 import { count, milliseconds, percent, short } from "../../../format/number";
 import { notAhead } from "../../../format/time";
 import { TIERS } from "../../../shell/choices";
 import { useMoney } from "../../../shell/money";
+import { useTroubles } from "../../../shell/use-troubles";
 import { OVERVIEW_PERIODS, type OverviewSpan, PERIOD_NAMES, spanOf } from "./choices";
 
 type Figures = Schemas["ServingFigures"];
@@ -36,7 +38,7 @@ export function DeploymentOverview() {
   const navigate = route.useNavigate();
   const set = (part: Partial<typeof search>) =>
     void navigate({ search: (old) => ({ ...old, ...part }), replace: true });
-  const period = search.period ?? "24h";
+  const period = search.period ?? "1h";
   const minute = useMinute();
   const span = useMemo(() => spanOf(period, minute * MINUTE_MS), [period, minute]);
   const which: Which = {
@@ -61,13 +63,14 @@ export function DeploymentOverview() {
       }
     >
       <div className="stack">
+        <Troubles />
         <Filters>
           <SelectFilter
             label="Period"
             options={OVERVIEW_PERIODS}
             names={PERIOD_NAMES}
             value={period}
-            onChange={(chosen) => set({ period: chosen === "24h" ? undefined : chosen })}
+            onChange={(chosen) => set({ period: chosen === "1h" ? undefined : chosen })}
           />
           <SelectFilter
             label="Tier"
@@ -86,6 +89,23 @@ export function DeploymentOverview() {
         {total.data && total.data.data.length > 0 && <Parts span={span} which={which} />}
       </div>
     </Page>
+  );
+}
+
+/** What is wrong now, before any chart. */
+function Troubles() {
+  const troubles = useTroubles();
+  if (troubles.length === 0) return null;
+  return (
+    <Notice tone={troubles[0]?.tone ?? "warn"} title="Needs attention now">
+      <ul className="lines">
+        {troubles.map((each) => (
+          <li key={each.text}>
+            {each.text} <Link to={each.place}>Look</Link>
+          </li>
+        ))}
+      </ul>
+    </Notice>
   );
 }
 
@@ -417,7 +437,7 @@ const BUDGETS: Column<Objective>[] = [
     heading: "Budget left",
     right: true,
     value: (row) => row.budget_left,
-    cell: (row) => percent(row.budget_left),
+    cell: (row) => budgetLeft(row),
   },
   {
     id: "burning",

@@ -7,6 +7,7 @@ import { leastOf, shareOf, stagesOf, wholeOf } from "./release-input";
 import {
   deciding,
   leftOut,
+  nearest,
   placesOf,
   type Release,
   stageName,
@@ -91,6 +92,15 @@ describe("a release", () => {
     const proofs = [test("proof", [1, 2]), test("proof", [2, 1])];
     expect(strongest(proofs, "proof", 2)).toEqual([{ metric: "ttft", values: [0.5, 0.5] }]);
     expect(towards(1, null)).toBeNull();
+  });
+  it("draws the harm that decides among the first, however many there are", () => {
+    const lines = ["a", "b", "c", "d", "e", "ttft"].map((metric) => ({
+      metric,
+      values: [null, metric === "ttft" ? 1.1 : 0],
+    })) as ReturnType<typeof strongest>;
+    expect(nearest(lines, "harm")[0]?.metric).toBe("ttft");
+    expect(nearest(lines, "proof").at(-1)?.metric).toBe("ttft");
+    expect(nearest([{ metric: "ttft", values: [null] }] as ReturnType<typeof strongest>, "harm")).toEqual([]);
   });
 });
 

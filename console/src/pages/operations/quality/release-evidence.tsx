@@ -12,12 +12,14 @@ import {
   deciding,
   type Evidence,
   metricName,
+  nearest,
   type Release,
   strongest,
   type Test,
   towards,
 } from "./release-words";
 
+const MOST_LINES = 5;
 const whole = (share: number) => `${Math.round(100 * share)} %`;
 const KINDS = {
   harm: {
@@ -66,7 +68,7 @@ export function ReleaseEvidence({
       {chosen && (
         <Card
           title="Candidate beside control"
-          about="Sessions that count against each, added up over the release. The judge counts coins: alike lines are alike arms."
+          about="Sessions that count against each, added up over the release. Lines that stay together are arms that behave alike."
           actions={
             <SelectField
               label={<span className="visually-hidden">Check</span>}
@@ -120,11 +122,11 @@ export function ReleaseEvidence({
 function Towards({ kind, evidence, times }: { kind: Test["kind"]; evidence: Evidence; times: number[] }) {
   const series = useMemo(() => {
     const looks = evidence.looks.length;
-    const found = strongest(evidence.tests, kind, looks).filter((each) =>
-      each.values.some((value) => value !== null),
-    );
+    const found = nearest(strongest(evidence.tests, kind, looks), kind);
     return [
-      ...found.slice(0, 5).map((each) => ({ label: metricName(each.metric), values: [0, ...each.values] })),
+      ...found
+        .slice(0, MOST_LINES)
+        .map((each) => ({ label: metricName(each.metric), values: [0, ...each.values] })),
       { label: KINDS[kind].bound, values: Array.from({ length: looks + 1 }, () => 1), dashed: true },
     ];
   }, [evidence, kind]);

@@ -117,6 +117,16 @@ export function strongest(tests: Test[], kind: Test["kind"], looks: number) {
   });
 }
 
+/** Those with any value; the harm nearest to its limit first, and the proof furthest from it: what a chart of few lines
+ * must not leave out. */
+export function nearest(lines: ReturnType<typeof strongest>, kind: Test["kind"]) {
+  const most = (line: (typeof lines)[number]) => line.values.findLast((value) => value !== null) ?? 0;
+  const sign = kind === "harm" ? -1 : 1;
+  return lines
+    .filter((line) => line.values.some((value) => value !== null))
+    .sort((one, other) => sign * (most(one) - most(other)));
+}
+
 /** The test that decides now: the harm that stopped it, else the one nearest to its limit; of proofs, which count before
  * all traffic only, the weakest, for all must be there. Where nothing speaks yet, the harm that has counted most. */
 export function deciding(

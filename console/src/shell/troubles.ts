@@ -1,0 +1,87 @@
+/** What is wrong with the deployment now, worst first: dead engines, budgets that burn, requests that fail. */
+import type { Schemas } from "../api/client";
+import { count, percent } from "../format/number";
+
+export type Place = "/operations/fleet" | "/operations/slo" | "/operations/requests";
+
+export interface Trouble {
+  tone: "bad" | "warn";
+  /** One sentence. */
+  text: string;
+  /** The page that says more. */
+  place: Place;
+}
+
+/** Of the requests of the last minutes, so many and such a part must fail before it is said. */
+const LEAST_FAILED = 5;
+const LEAST_FAILED_SHARE = 0.01;
+
+export function troublesOf(
+  fleet: Schemas["LiveFleet"] | undefined,
+  objectives: Schemas["ObjectiveStanding"][],
+  recent: Schemas["ServingFigures"] | undefined,
+): Trouble[] {
+  const found = [
+    ...(fleet?.pools ?? []).flatMap(poolTrouble),
+    ...objectives.flatMap(budgetTrouble),
+    ...failureTrouble(recent),
+  ];
+  return found.sort((one, other) => Number(one.tone === "warn") - Number(other.tone === "warn"));
+}
+
+function poolTrouble(pool: Schemas["LivePool"]): Trouble[] {
+  const meant = pool.replicas.filter((each) => each.weight > 0 && !each.draining);
+  const dead = meant.filter((each) => !each.usable);
+  if (pool.replicas.length > 0 && meant.length === 0)
+    return [
+      {
+        tone: "warn",
+        text: `Pool ${pool.name} is drained: it serves no request.`,
+        place: "/operations/fleet",
+      },
+    ];
+  const [first] = dead;
+  if (!first) return [];
+  const why = first.breaker !== "closed" ? first.breaker_reason : first.detail || first.health;
+  const usable = meant.length - dead.length;
+  return [
+    {
+      tone: usable === 0 ? "bad" : "warn",
+      text:
+        usable === 0
+          ? `Pool ${pool.name} serves nothing: 0 of ${meant.length} replicas are usable (${first.id}: ${why}).`
+          : `Pool ${pool.name}: ${usable} of ${meant.length} replicas are usable (${first.id}: ${why}).`,
+      place: "/operations/fleet",
+    },
+  ];
+}
+
+function budgetTrouble(objective: Schemas["ObjectiveStanding"]): Trouble[] {
+  const [fastest] = objective.burning;
+  if (!fastest) return [];
+  const text = `The error budget of ${objective.tier}, ${objective.length} prompts burns more than ${fastest.threshold} times too fast, over ${fastest.long} and still over ${fastest.short}.`;
+  return [{ tone: "bad", text, place: "/operations/slo" }];
+}
+
+function failureTrouble(recent: Schemas["ServingFigures"] | undefined): Trouble[] {
+  if (!recent || recent.failed < LEAST_FAILED || recent.failed < LEAST_FAILED_SHARE * recent.requests)
+    return [];
+  const shed = recent.shed > 0 ? `, ${count(recent.shed)} of them shed` : "";
+  return [
+    {
+      tone: "bad",
+      text: `${count(recent.failed)} of ${count(recent.requests)} requests (${percent(recent.failed / recent.requests)}) failed in the last five minutes${shed}.`,
+      place: "/operations/requests",
+    },
+  ];
+}
+
+/** The worst of a page and how many there are; undefined: none. */
+export function badgeOf(
+  troubles: Trouble[],
+  place: string,
+): { tone: Trouble["tone"]; many: number } | undefined {
+  const there = troubles.filter((each) => each.place === place);
+  const [worst] = there;
+  return worst && { tone: worst.tone, many: there.length };
+}

@@ -1,0 +1,40 @@
+/** Asks for what `troublesOf` looks at, for those who run the deployment. */
+import { useQuery } from "@tanstack/react-query";
+import { api, read } from "../api/client";
+import { useMyself } from "./session";
+import { type Trouble, troublesOf } from "./troubles";
+
+const EVERY_MS = 15_000;
+const MINUTE_MS = 60_000;
+
+/** Empty for everybody else, and as long as nothing is known. */
+export function useTroubles(): Trouble[] {
+  const { canOperate } = useMyself();
+  const fleet = useQuery({
+    queryKey: ["troubles", "fleet"],
+    enabled: canOperate("fleet.read"),
+    refetchInterval: EVERY_MS,
+    queryFn: () => read(api.GET("/admin/v1/fleet/live")),
+  });
+  const slo = useQuery({
+    queryKey: ["troubles", "slo"],
+    enabled: canOperate("usage.read"),
+    refetchInterval: MINUTE_MS,
+    queryFn: () => read(api.GET("/admin/v1/slo")),
+  });
+  const recent = useQuery({
+    queryKey: ["troubles", "serving"],
+    enabled: canOperate("usage.read"),
+    refetchInterval: MINUTE_MS,
+    queryFn: () => {
+      const end = Math.floor(Date.now() / MINUTE_MS + 1) * MINUTE_MS;
+      const [start, until] = [end - 6 * MINUTE_MS, end].map((at) => new Date(at).toISOString());
+      return read(
+        api.GET("/admin/v1/serving", {
+          params: { query: { start: start as string, end: until as string, bucket: "all" } },
+        }),
+      );
+    },
+  });
+  return troublesOf(fleet.data, slo.data?.objectives ?? [], recent.data?.data[0]);
+}
