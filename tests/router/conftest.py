@@ -11,7 +11,7 @@ from router.client import RouterClient
 from router.client_config import RouterClientConfig
 from router.config import RouterConfig
 from router.server import RouterServer
-from tests.router.fakes import TOKEN, TOKENS, Connect, FakeDriver, FakeEngines, StartRouter
+from tests.router.fakes import GUARD_S, TOKEN, TOKENS, Connect, FakeDriver, FakeEngines, StartRouter
 
 
 @pytest.fixture
@@ -44,19 +44,20 @@ async def start_router(engines: FakeEngines) -> AsyncIterator[StartRouter]:
 
 @pytest.fixture
 async def connect() -> AsyncIterator[Connect]:
-    """Connects gateways; all are stopped at the end."""
+    """Connects gateways; all are stopped at the end. On a busy machine nothing is late unless a test says when."""
     running: list[RouterClient] = []
     numbers = itertools.count(1)
 
     async def start(
         port: int, gateway_id: str = "", token: str = TOKEN, welcomed: bool = True, **settings: object
     ) -> RouterClient:
-        config = RouterClientConfig(address=f"127.0.0.1:{port}", **settings)  # type: ignore[arg-type]
+        defaults: dict[str, object] = dict.fromkeys(("patience_s", "answer_margin_s", "connect_timeout_s"), GUARD_S)
+        config = RouterClientConfig(address=f"127.0.0.1:{port}", **{**defaults, **settings})  # type: ignore[arg-type]
         client = RouterClient(config, token, gateway_id or f"gateway-{next(numbers)}")
         await client.start()
         running.append(client)
         if welcomed:
-            assert await client.wait_connected(20)
+            assert await client.wait_connected(GUARD_S)
         return client
 
     yield start

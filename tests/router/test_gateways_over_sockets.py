@@ -192,7 +192,7 @@ async def test_live_leases_survive_a_broken_stream(start_router: StartRouter, co
     client._drop_connection()
     await eventually(lambda: not client.connected)
     client.release(ended("ends"))
-    await eventually(lambda: client.connections == 2)
+    await eventually(lambda: client.connections >= 2)
     await eventually(lambda: leases(router) == 1)
     assert set(router.dispatcher.sessions[client.gateway_id].leases) == {"live"}
 
@@ -204,7 +204,7 @@ async def test_a_killed_router_comes_back_knowing_everything(start_router: Start
     for number, client in enumerate(clients):
         await client.acquire(ask(f"live-{number}"))
     router = await restart(router, start_router)
-    await eventually(lambda: all(client.connections == 2 for client in clients))
+    await eventually(lambda: all(client.connections >= 2 for client in clients))
     await eventually(lambda: leases(router) == 2)
     await eventually(lambda: router.dispatcher.fleet.version == 7)
     await clients[0].acquire(ask("another"))
@@ -261,19 +261,23 @@ async def test_a_router_that_hangs_is_left(start_router: StartRouter, connect: C
     await client.acquire(ask("l1"))
     for connection in router.connections.values():
         connection.send = lambda message: None  # type: ignore[method-assign]
-    await eventually(lambda: client.connections == 2)
+    await eventually(lambda: client.connections >= 2)
     await client.acquire(ask("l2"))
     assert leases(router) == 2
 
 
 async def test_a_gateway_that_hangs_is_disconnected(start_router: StartRouter, connect: Connect) -> None:
-    router = await start_router(silence_s=1.0)
+    router = await start_router(silence_s=3_600.0)
     hung = await connect(router.port, ping_interval_s=3_600.0)
-    alive = await connect(router.port, ping_interval_s=0.05)
+    alive = await connect(router.port, ping_interval_s=0.02)
     alive.publish(fleet(replicas=("r1",)))
-    await eventually(lambda: router.dispatcher.fleet.version == 1)
     await hung.acquire(ask("l1"))
     await alive.acquire(ask("l2"))
+    by_name = {one.gateway_id: one for one in router.connections.values()}
+    for _ in range(2):  # of the silence's time; by the clock a busy machine is silent too
+        await eventually(lambda: by_name[alive.gateway_id]._heard)
+        for connection in by_name.values():
+            connection._check_silence()
     await eventually(lambda: not hung.connected or hung.connections > 1)
     assert alive.connections == 1
     assert set(router.dispatcher.sessions[alive.gateway_id].leases) == {"l2"}
