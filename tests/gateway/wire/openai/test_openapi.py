@@ -19,7 +19,7 @@ from gateway.wire.mistral.openapi import FIM_OPERATION
 from gateway.wire.openai.openapi import OPERATIONS, document
 from gateway.wire.tabby.openapi import TABBY_OPERATION
 
-EMPTY = [None, False, 0, "", [], {}]
+EMPTY: list[object] = [None, False, 0, "", [], {}]
 
 
 def test_whatever_generates_text_takes_the_header_that_names_the_client() -> None:
