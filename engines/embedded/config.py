@@ -179,8 +179,8 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     natively, else float32."""
 
     kernels: Literal["auto", "torch"] = "auto"
-    """What computes the layers on a CPU. auto: our own kernels, where the number format is bfloat16, `threads` is 1 and
-    the model is of a shape they know; compiling them makes the very first start seconds longer. torch: PyTorch's
+    """What computes the layers on a CPU. auto: our own kernels, where the number format is bfloat16, `threads` is 1 or
+    2 and the model is of a shape they know; compiling them makes the very first start seconds longer. torch: PyTorch's
     operations."""
 
     quantization: Literal["auto", "none", "int8", "fp8"] = "auto"

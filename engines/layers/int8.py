@@ -10,6 +10,7 @@ from torch.nn import functional
 
 if TYPE_CHECKING:
     from engines.layers.native.int8 import Int8Panels
+    from engines.layers.native.team import Team
 
 MAX = 127
 MULTIPLE = 16
@@ -28,8 +29,11 @@ class Int8Linear:
     PyTorch's, for which one row takes a third to a half of its bf16's time, from some 8 rows on more.
     """
 
-    def __init__(self, weight: Tensor, bias: Tensor | None = None, *, native: bool = False) -> None:
-        """weight: (out, in) float32; bias: (out,); native: have `panels`; needs numba."""
+    def __init__(
+        self, weight: Tensor, bias: Tensor | None = None, *, native: bool = False, team: Team | None = None
+    ) -> None:
+        """weight: (out, in) float32; bias: (out,); native: have `panels`; needs numba; team: what multiplies then,
+        None: one thread."""
         self.shape = tuple(weight.shape)
         self.has_bias = bias is not None
         """Whether something is added to the product."""
@@ -43,7 +47,7 @@ class Int8Linear:
         if native and weight.shape[1] <= MOST_INPUTS:
             from engines.layers.native.int8 import Int8Panels
 
-            self.panels = Int8Panels(rounded, scales)
+            self.panels = Int8Panels(rounded, scales, team)
         else:
             self._surplus = -weight.shape[1] % MULTIPLE
             self._weight = functional.pad(rounded, (0, self._surplus))

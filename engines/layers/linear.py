@@ -13,6 +13,7 @@ from torch.nn import functional
 
 if TYPE_CHECKING:
     from engines.layers.native.matmul import Panels
+    from engines.layers.native.team import Team
 
 MOST_WIDE_ELEMENTS = 2**23
 """Larger matrices get no second copy for float32 inputs: reading them takes the time, whatever the kernel."""
@@ -45,8 +46,16 @@ class Linear:
     summed and given out in float32.
     """
 
-    def __init__(self, weight: Tensor, bias: Tensor | None = None, *, wide: bool = False, native: bool = False) -> None:
-        """native: have `panels`; needs numba."""
+    def __init__(
+        self,
+        weight: Tensor,
+        bias: Tensor | None = None,
+        *,
+        wide: bool = False,
+        native: bool = False,
+        team: Team | None = None,
+    ) -> None:
+        """native: have `panels`; needs numba; team: what multiplies by them, None: one thread."""
         self.shape = tuple(weight.shape)
         self.has_bias = bias is not None
         """Whether something is added to the product."""
@@ -66,7 +75,7 @@ class Linear:
         if native and small:
             from engines.layers.native.matmul import Panels
 
-            self.panels = Panels(weight)
+            self.panels = Panels(weight, team)
         elif ((wide and small) or alone) and float(weight.abs().max()) <= LARGEST_FLOAT16:
             self._wide = _packed_float16(weight.float())
         if packs:
@@ -106,6 +115,15 @@ def _packs_bfloat16() -> bool:
 def wide_is_fast(device: torch.device) -> bool:
     """Whether this processor has the kernels that `Linear` needs for float32 inputs beside bf16 weights."""
     return device.type == "cpu" and "fbgemm" in torch.backends.quantized.supported_engines
+
+
+def team_of(threads: int) -> Team | None:
+    """What our own kernels compute with; None: the caller's thread alone."""
+    if threads == 1:
+        return None
+    from engines.layers.native.team import Team
+
+    return Team(threads)
 
 
 def native_is_possible(device: torch.device) -> bool:

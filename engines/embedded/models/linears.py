@@ -11,7 +11,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from engines.layers.linear import Linear, Projection, native_is_possible, wide_is_fast
+from engines.layers.linear import Linear, Projection, native_is_possible, team_of, wide_is_fast
 
 CPU = torch.device("cpu")
 HEAD = "head"
@@ -31,15 +31,18 @@ class Linears(Protocol):
 class PlainLinears:
     """No quantization."""
 
-    def __init__(self, dtype: torch.dtype, device: torch.device = CPU, *, native: bool = True) -> None:
-        """native: with panels for our own kernels, where they can be had."""
+    def __init__(
+        self, dtype: torch.dtype, device: torch.device = CPU, *, native: bool = True, threads: int = 1
+    ) -> None:
+        """native: with panels for our own kernels, where they can be had, which compute with `threads`."""
         self._dtype = dtype
         self._device = device
         narrow = dtype is torch.bfloat16
         self._native = native and narrow and native_is_possible(device)
+        self._team = team_of(threads) if self._native else None
         self.wide = self._native or (narrow and wide_is_fast(device))
 
     def make(self, name: str, weight: Tensor, bias: Tensor | None) -> Projection:
         weight = weight.to(self._device, self._dtype)
         bias = None if bias is None else bias.to(self._device, self._dtype)
-        return Linear(weight, bias, wide=self.wide, native=self._native)
+        return Linear(weight, bias, wide=self.wide, native=self._native, team=self._team)

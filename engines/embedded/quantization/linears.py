@@ -14,18 +14,22 @@ from engines.embedded.models.linears import CPU, HEAD, Linears, PlainLinears
 from engines.embedded.quantization.calibration import read_calibration
 from engines.layers.fp8 import Fp8Linear
 from engines.layers.int8 import Int8Linear
-from engines.layers.linear import Projection, native_is_possible
+from engines.layers.linear import Projection, native_is_possible, team_of
+
+MOST_THREADS = 2
+"""Of our own kernels: with more they have not been measured beside PyTorch's."""
 
 
 class Int8Linears:
     """8-bit weights everywhere, the head included: it is the largest matrix of a small model."""
 
-    def __init__(self, *, native: bool = False) -> None:
-        """native: for our own kernels, where they can be had."""
+    def __init__(self, *, native: bool = False, threads: int = 1) -> None:
+        """native: for our own kernels, where they can be had, which compute with `threads`."""
         self.wide = native and native_is_possible(CPU)
+        self._team = team_of(threads) if self.wide else None
 
     def make(self, name: str, weight: Tensor, bias: Tensor | None) -> Projection:
-        return Int8Linear(weight.float(), bias, native=self.wide)
+        return Int8Linear(weight.float(), bias, native=self.wide, team=self._team)
 
 
 class Fp8Linears:
@@ -64,12 +68,12 @@ def linears_of(config: EngineConfig, dtype: torch.dtype, device: torch.device = 
     """What the settings ask for."""
     # branches are checked by PyTorch's operations; our kernels keep pages in an order of their own, and read no codes
     plain = config.speculation.shape == "chain" and config.kv.dtype == "auto"
-    native = config.threads == 1 and config.kernels == "auto" and plain
+    native = config.threads <= MOST_THREADS and config.kernels == "auto" and plain
     if config.quantization == "int8":
-        return Int8Linears(native=native)
+        return Int8Linears(native=native, threads=config.threads)
     if config.quantization == "fp8":
         return Fp8Linears(config.fp8, dtype)
-    return PlainLinears(dtype, device, native=native)
+    return PlainLinears(dtype, device, native=native, threads=config.threads)
 
 
 def dtype_of(config: EngineConfig) -> str:

@@ -127,12 +127,23 @@ def _softmax(scores: Array, count: int, scale: Any, weights: Array) -> Any:
 
 
 @compiled
-def keep(qkv: Array, first: int, kv_heads: int, head_dim: int, page_tokens: int, slots: Array, memory: Array) -> None:
-    """Write the keys and values of each row, columns first.. of qkv, to its slot in a layer's (pages, numbers)."""
+def keep(
+    qkv: Array,
+    first: int,
+    part: int,
+    parts: int,
+    kv_heads: int,
+    head_dim: int,
+    page_tokens: int,
+    slots: Array,
+    memory: Array,
+) -> None:
+    """Write the keys and values of each row, columns first.. of qkv, to its slot in a layer's (pages, numbers); of the
+    heads those of one part of `parts`."""
     values = kv_heads * head_dim
     for row in range(slots.shape[0]):
         page, token = slots[row] // page_tokens, slots[row] % page_tokens
-        for head in range(kv_heads):
+        for head in range(part, kv_heads, parts):
             own = first + head * head_dim
             key, value = qkv[row, own : own + head_dim], qkv[row, own + values : own + values + head_dim]
             places = memory[page, (head * head_dim * page_tokens + 2 * token) :]
@@ -150,6 +161,8 @@ def attend(
     q: Array,
     memory: Array,
     page_tokens: int,
+    part: int,
+    parts: int,
     positions: Array,
     pages: Array,
     firsts: Array,
@@ -162,7 +175,8 @@ def attend(
     sums: Array,
     out: Array,
 ) -> None:
-    """out[row] = the attention of row `row` over positions 0..positions[row], rounded.
+    """out[row] = the attention of row `row` over positions 0..positions[row], rounded; of these one part of `parts`,
+    those of the heads whose keys and values it has kept.
 
     q: (rows, queries) bfloat16 bits; memory: a layer's (pages, numbers); pages: page numbers of all contexts, those of
     a row from firsts[row] on; heads: as many query heads share a key and are done at once, `groups` times per key and
@@ -171,7 +185,7 @@ def attend(
     """
     together = len(heads)
     head_dim = len(vectors) * LANES
-    part = together * head_dim
+    numbers = together * head_dim
     width = scores.shape[1]
     values = kv_heads * head_dim * page_tokens
     scale = np.float32(1.0 / np.sqrt(head_dim))
@@ -179,14 +193,16 @@ def attend(
         length = positions[row] + 1
         first = firsts[row]
         for group in range(kv_heads * groups):
+            if group // groups % parts != part:
+                continue
             own = group // groups * head_dim * page_tokens
-            query = q[row:].ctypes.data + 2 * group * part
+            query = q[row:].ctypes.data + 2 * group * numbers
             for start in range(0, length, page_tokens):
                 keys = memory[pages[first + start // page_tokens] :].ctypes.data + 2 * own
                 for block in range(0, min(page_tokens, length - start), LANES):
                     target = scores.ctypes.data + 4 * (start + block)
                     _score(query, heads, vectors, keys + 4 * block, page_tokens, target, width)
-            for at in range(part):
+            for at in range(numbers):
                 sums[at] = np.float32(0.0)
             for head in range(together):
                 # the scores are not needed any more
@@ -198,4 +214,4 @@ def attend(
             for head in range(together):
                 inverse = np.float32(1.0) / scores[head, 0]
                 for at in range(head_dim):
-                    out[row, group * part + head * head_dim + at] = rounded(sums[head * head_dim + at] * inverse)
+                    out[row, group * numbers + head * head_dim + at] = rounded(sums[head * head_dim + at] * inverse)

@@ -75,28 +75,32 @@ class NativeDecoder:
         self._shape = (np.float32(epsilon), kv_heads, shared // together, (0,) * together, (0,) * vectors)
         self._kept_shape = (2, kv_heads, head_dim)
         first, queries = layers[0], heads * head_dim
-        scratch = (
-            (hidden, np.float32),
-            (hidden, np.uint16),
-            (first.qkv.width, np.float32),
-            (queries, np.uint16),
-            (queries, np.uint16),
-            (first.gate_up.width, np.float32),
-            (intermediate, np.uint16),
-            (first.output.width, np.float32),
-        )
-        coded = isinstance(first.qkv, Int8Panels)
-        self._scratch = (
-            *(np.zeros((BLOCK, width), dtype) for width, dtype in scratch),
-            *(code_scratch(BLOCK, max(hidden, queries, intermediate)) if coded else (None, None)),
-        )
+        self._team = first.qkv.team
         # the last page may be the largest there is, and rows of bfloat16 are read in pairs
         longest = -(-turns.shape[0] // MOST_PAGE_TOKENS) * MOST_PAGE_TOKENS + MOST_PAGE_TOKENS
-        self._context_scratch = (
-            np.zeros((together, longest), np.float32),
-            np.zeros((together, longest), np.uint16),
-            np.zeros(together * head_dim, np.float32),
+        qkv = np.zeros((BLOCK, first.qkv.width), np.float32)
+        self._shared = (
+            qkv,
+            np.zeros((BLOCK, queries), np.uint16),
+            np.zeros((BLOCK, first.gate_up.width), np.float32),
+            np.zeros((BLOCK, first.output.width), np.float32),
         )
+        coded = isinstance(first.qkv, Int8Panels)
+        self._own = [
+            (
+                np.zeros((BLOCK, hidden), np.float32),
+                np.zeros((BLOCK, hidden), np.float32),
+                np.zeros((BLOCK, hidden), np.uint16),
+                qkv if self._team.parts == 1 else np.zeros_like(qkv),
+                np.zeros((BLOCK, queries), np.uint16),
+                np.zeros((BLOCK, intermediate), np.uint16),
+                *(code_scratch(BLOCK, max(hidden, queries, intermediate)) if coded else (None, None)),
+                np.zeros((together, longest), np.float32),
+                np.zeros((together, longest), np.uint16),
+                np.zeros(together * head_dim, np.float32),
+            )
+            for _ in range(self._team.parts)
+        ]
         tiny = torch.zeros(len(layers), 1, LANES, 2, kv_heads, head_dim, dtype=torch.bfloat16)
         one = np.zeros(1, np.int64)
         self(RowBatch(one, one, one, one, one), tiny)
@@ -122,13 +126,14 @@ class NativeDecoder:
         asked[list(wanted)] = 1
         outputs = torch.empty(len(wanted), rows, self._hidden)
         out = torch.empty(rows, self._hidden)
-        given = (
+        taken = (
             batch.ids, batch.positions, batch.slots, batch.pages, batch.firsts,
             _bits(pages).reshape(pages.shape[0], pages.shape[1], -1), pages.shape[2],
             self._embedding, self._panels, self._norms, self._head_norms, self._turns, *self._shape,
-            *self._scratch, *self._context_scratch,
-            asked, outputs.numpy(), out.numpy(),
+            *self._shared,
         )  # fmt: skip
+        given = asked, outputs.numpy(), out.numpy()
+        parts, meeting = self._team.parts, self._team.meeting
         run, last = kept(run_stack), len(self._layers)
         for start in range(0, rows, BLOCK):
             stop = min(start + BLOCK, rows)
@@ -137,7 +142,12 @@ class NativeDecoder:
             for first in range(0, last, layers):
                 if goes_on is not None and (start or first) and not goes_on(start, stop):
                     break
-                run(start, stop, first, min(first + layers, last), *given)
+                piece = start, stop, first, min(first + layers, last)
+
+                def job(part: int, piece: tuple[int, int, int, int] = piece) -> None:
+                    run(*piece, part, parts, meeting, *taken, *self._own[part], *given)
+
+                self._team.run(job)
         return out, list(outputs.unbind(0))
 
 

@@ -23,6 +23,7 @@ from torch.nn import functional
 from engines.layers.native.compiled import compiled, kept
 from engines.layers.native.matmul import PANEL, VECTORS
 from engines.layers.native.pointwise import widened
+from engines.layers.native.team import Team, columns_of, meet
 from engines.layers.native.vectors import (
     FLOAT,
     FLOATS,
@@ -55,9 +56,10 @@ LEAST = np.float32(1e-30)
 class Int8Panels:
     """A weight matrix laid out for `multiply_codes`."""
 
-    def __init__(self, weight: Tensor, scales: Tensor) -> None:
+    def __init__(self, weight: Tensor, scales: Tensor, team: Team | None = None) -> None:
         """weight: (out, in) int8; scales: (out,) float32, what a step is worth. No more than
-        65,536 inputs: a sum might overflow."""
+        65,536 inputs: a sum might overflow. team: what multiplies; None: the caller alone."""
+        self.team = team or Team(1)
         self.outputs, self._inputs = weight.shape
         self.quads = -(-self._inputs // QUAD)
         self.width = -(-self.outputs // PANEL) * PANEL
@@ -76,7 +78,13 @@ class Int8Panels:
         bits = x.bfloat16().contiguous().view(torch.int16).numpy().view(np.uint16)
         rows = bits.shape[0]
         out = torch.empty(rows, self.width)
-        kept(through_codes)(bits, self.address, rows, out.numpy(), *code_scratch(rows, self._inputs))
+        given, parts, meeting = out.numpy(), self.team.parts, self.team.meeting
+
+        def job(part: int) -> None:
+            scratch = code_scratch(rows, self._inputs)
+            kept(codes_part)(part, parts, meeting, bits, self.address, rows, given, *scratch)
+
+        self.team.run(job)
         return out[:, : self.outputs]
 
 
@@ -160,15 +168,35 @@ def encode(x: Array, rows: int, padded: int, codes: Array, steps: Array) -> None
 
 
 @compiled
-def through_codes(x: Array, panels: int, rows: int, out: Array, codes: Array, steps: Array) -> None:
-    """out = x W^T. x: bits of bfloat16, as wide as the inputs; panels: an `Int8Panels`' address; out: as wide as whole
-    panels; codes, steps: scratch."""
+def codes_part(
+    part: int,
+    parts: int,
+    meeting: int,
+    x: Array,
+    panels: int,
+    rows: int,
+    out: Array,
+    codes: Array,
+    steps: Array,
+) -> None:
+    """One part of a whole `through_codes`; returns when all are done."""
+    first, stop = columns_of(part, parts, out.shape[1], PANEL)
+    through_codes(x, panels, rows, out, first, stop, codes, steps)
+    meet(meeting, parts)
+
+
+@compiled
+def through_codes(
+    x: Array, panels: int, rows: int, out: Array, start: int, stop: int, codes: Array, steps: Array
+) -> None:
+    """The columns start..stop-1, whole panels, of out = x W^T. x: bits of bfloat16, as wide as the inputs; panels: an
+    `Int8Panels`' address; out: as wide as whole panels; codes, steps: scratch."""
     quads = -(-x.shape[1] // QUAD)
     width = out.shape[1]
     encode(x, rows, QUAD * quads, codes, steps)
     scales = panels + width * quads * QUAD
     zeros = scales + 4 * width
-    for column in range(0, width, PANEL):
+    for column in range(start, stop, PANEL):
         panel, own_scales, own_zeros = panels + column * quads * QUAD, scales + 4 * column, zeros + 4 * column
         for row in range(0, rows, MOST_ROWS):
             source, own_steps = codes.ctypes.data + 2 * row * quads * QUAD, steps.ctypes.data + 4 * row

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from engines.layers.native.compiled import compiled, kept
+from engines.layers.native.team import Team, columns_of, meet
 from engines.layers.native.vectors import (
     FLOAT,
     LANES,
@@ -42,8 +43,9 @@ MOST_ROWS = 6
 class Panels:
     """A weight matrix laid out for `multiply`."""
 
-    def __init__(self, weight: Tensor) -> None:
-        """weight: (out, in) bfloat16."""
+    def __init__(self, weight: Tensor, team: Team | None = None) -> None:
+        """weight: (out, in) bfloat16. team: what multiplies; None: the caller alone."""
+        self.team = team or Team(1)
         self.outputs, inputs = weight.shape
         self.pairs = -(-inputs // 2)
         """Of inputs; an odd one is paired with nothing."""
@@ -59,7 +61,9 @@ class Panels:
         x = x.bfloat16()
         x = functional.pad(x, (0, 1)) if x.shape[1] % 2 else x.contiguous()
         out = torch.empty(x.shape[0], self.width)
-        kept(multiply)(x.data_ptr(), self.pairs, x.shape[0], self.address, self.pairs, self.width, out.data_ptr())
+        given = x.data_ptr(), self.pairs, x.shape[0], self.address, self.pairs, self.width, out.data_ptr()
+        parts, meeting = self.team.parts, self.team.meeting
+        self.team.run(lambda part: kept(multiply_part)(part, parts, meeting, *given))
         return out[:, : self.outputs]
 
 
@@ -97,9 +101,12 @@ _one, _two, _three, _four, _five, _six = (_kernel(rows) for rows in range(1, MOS
 
 
 @compiled
-def multiply(x: int, x_stride: int, rows: int, panels: int, pairs: int, width: int, out: int) -> None:
-    """out = x W^T. x, panels, out: addresses; x_stride: pairs from one row to the next; out: (rows, width)."""
-    for column in range(0, width, PANEL):
+def multiply(
+    x: int, x_stride: int, rows: int, panels: int, pairs: int, width: int, out: int, first: int, stop: int
+) -> None:
+    """The columns first..stop-1, whole panels, of out = x W^T. x, panels, out: addresses; x_stride: pairs from one row
+    to the next; out: (rows, width)."""
+    for column in range(first, stop, PANEL):
         panel = panels + 4 * column * pairs
         for row in range(0, rows, MOST_ROWS):
             source, target = x + 4 * row * x_stride, out + 4 * (row * width + column)
@@ -119,6 +126,17 @@ def multiply(x: int, x_stride: int, rows: int, panels: int, pairs: int, width: i
 
 
 @compiled
-def through(x: Array, panels: int, rows: int, out: Array) -> None:
+def multiply_part(
+    part: int, parts: int, meeting: int, x: int, x_stride: int, rows: int, panels: int, pairs: int, width: int, out: int
+) -> None:
+    """One part of a whole `multiply`; returns when all are done."""
+    first, stop = columns_of(part, parts, width, PANEL)
+    multiply(x, x_stride, rows, panels, pairs, width, out, first, stop)
+    meet(meeting, parts)
+
+
+@compiled
+def through(x: Array, panels: int, rows: int, out: Array, first: int, stop: int) -> None:
     """`multiply` for arrays: x: bits of bfloat16, as wide as the inputs; out: as wide as whole panels."""
-    multiply(x.ctypes.data, x.shape[1] // 2, rows, panels, x.shape[1] // 2, out.shape[1], out.ctypes.data)
+    pairs = x.shape[1] // 2
+    multiply(x.ctypes.data, pairs, rows, panels, pairs, out.shape[1], out.ctypes.data, first, stop)

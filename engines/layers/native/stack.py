@@ -12,8 +12,9 @@ from typing import Any
 from engines.layers.native.attention import Count, attend, keep
 from engines.layers.native.compiled import compiled
 from engines.layers.native.int8 import through_codes
-from engines.layers.native.matmul import MOST_ROWS, through
+from engines.layers.native.matmul import MOST_ROWS, PANEL, through
 from engines.layers.native.pointwise import add, copy, embed, gate, normalise, normalise_heads, rotate, round_all
+from engines.layers.native.team import columns_of, meet
 from engines.layers.native.vectors import LANES
 
 Array = Any
@@ -23,13 +24,26 @@ BLOCK = 16 * MOST_ROWS
 
 
 @compiled
-def project(x: Array, panels: int, rows: int, out: Array, codes: Array | None, steps: Array | None) -> None:
-    """out = x W^T; codes, steps: scratch for a matrix of 8-bit integers, None: it is of bfloat16."""
+def project(
+    x: Array,
+    panels: int,
+    rows: int,
+    out: Array,
+    codes: Array | None,
+    steps: Array | None,
+    part: int,
+    parts: int,
+    meeting: int,
+) -> None:
+    """out = x W^T, of which a part is ours; codes, steps: scratch for a matrix of 8-bit integers, None: it is of
+    bfloat16. Returns when all parts are done."""
+    first, stop = columns_of(part, parts, out.shape[1], PANEL)
     # which is known when this is compiled: only one of the two is
     if codes is None:
-        through(x, panels, rows, out)
+        through(x, panels, rows, out, first, stop)
     else:
-        through_codes(x, panels, rows, out, codes, steps)
+        through_codes(x, panels, rows, out, first, stop, codes, steps)
+    meet(meeting, parts)
 
 
 @compiled
@@ -38,6 +52,9 @@ def run_stack(
     stop: int,
     first: int,
     until: int,
+    part: int,
+    parts: int,
+    meeting: int,
     ids: Array,
     positions: Array,
     slots: Array,
@@ -55,14 +72,16 @@ def run_stack(
     groups: int,
     heads: Count,
     vectors: Count,
-    x: Array,
-    normed: Array,
     qkv: Array,
-    queries: Array,
     attended: Array,
     gate_up: Array,
-    gated: Array,
     delta: Array,
+    x: Array,
+    spare: Array,
+    normed: Array,
+    turned: Array,
+    queries: Array,
+    gated: Array,
     codes: Array | None,
     steps: Array | None,
     scores: Array,
@@ -77,9 +96,13 @@ def run_stack(
 
     The first arrays are `RowBatch`'s, and what `attend` wants is as there. A row may see those before it in the batch.
     memory: (layers, pages, numbers); panels: (layers, 4) addresses; norms: (layers + 1, 2, hidden), the last is the
-    final one; x to delta: scratch of `BLOCK` rows, bfloat16 bits where a matrix is read, as wide as whole panels where
-    one is written; codes, steps: see `project`; wanted: (layers,) 1 where a layer's output goes to the next of
+    final one; qkv to gated: scratch of `BLOCK` rows, bfloat16 bits where a matrix is read, as wide as whole panels
+    where one is written; codes, steps: see `project`; wanted: (layers,) 1 where a layer's output goes to the next of
     `outputs`.
+
+    part, parts, meeting: which of a `Team`'s parts this is. It computes its columns of a matrix and its heads, into
+    the first four arrays, which all share; they meet behind each. What costs little all compute, each for itself, in
+    the scratch from `x` on: `turned` is `qkv` where one is alone.
     """
     head_dim = len(vectors) * LANES
     query_heads = kv_heads * groups * len(heads)
@@ -95,25 +118,29 @@ def run_stack(
         told += wanted[layer]
     for layer in range(first, until):
         own = memory[layer]
-        normalise(x, norms[layer, 0], epsilon, rows, delta)
-        round_all(delta, hidden, rows, normed)
-        project(normed, panels[layer, QKV], rows, qkv, codes, steps)
-        normalise_heads(qkv, head_norms[layer], epsilon, rows)
-        rotate(qkv, query_heads + kv_heads, head_dim, turns, places)
-        round_all(qkv, width, rows, queries)
-        keep(qkv, width, kv_heads, head_dim, page_tokens, targets, own)
-        where = own, page_tokens, places, pages, contexts
+        normalise(x, norms[layer, 0], epsilon, rows, spare)
+        round_all(spare, hidden, rows, normed)
+        project(normed, panels[layer, QKV], rows, qkv, codes, steps, part, parts, meeting)
+        if parts > 1:
+            copy(qkv, rows, turned)
+        normalise_heads(turned, head_norms[layer], epsilon, rows)
+        rotate(turned, query_heads + kv_heads, head_dim, turns, places)
+        round_all(turned, width, rows, queries)
+        keep(turned, width, part, parts, kv_heads, head_dim, page_tokens, targets, own)
+        where = own, page_tokens, part, parts, places, pages, contexts
         attend(queries, *where, kv_heads, groups, heads, vectors, scores, weights, sums, attended)
-        project(attended, panels[layer, OUTPUT], rows, delta, codes, steps)
+        meet(meeting, parts)
+        project(attended, panels[layer, OUTPUT], rows, delta, codes, steps, part, parts, meeting)
         add(x, delta, rows)
-        normalise(x, norms[layer, 1], epsilon, rows, delta)
-        round_all(delta, hidden, rows, normed)
-        project(normed, panels[layer, GATE_UP], rows, gate_up, codes, steps)
+        normalise(x, norms[layer, 1], epsilon, rows, spare)
+        round_all(spare, hidden, rows, normed)
+        project(normed, panels[layer, GATE_UP], rows, gate_up, codes, steps, part, parts, meeting)
         gate(gate_up, gated.shape[1], rows, gated)
-        project(gated, panels[layer, DOWN], rows, delta, codes, steps)
+        project(gated, panels[layer, DOWN], rows, delta, codes, steps, part, parts, meeting)
         add(x, delta, rows)
         if wanted[layer]:
-            copy(x, rows, outputs[told, start:stop])
+            if part == 0:
+                copy(x, rows, outputs[told, start:stop])
             told += 1
-    if until == last:
+    if until == last and part == 0:
         normalise(x, norms[last, 0], epsilon, rows, out[start:stop])

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from engines.embedded.models.registry import load_model
 from engines.embedded.quantization.linears import Int8Linears
 from engines.layers.attention import AttentionPlan, TokenGroup
 from engines.layers.linear import Linear
+from engines.layers.native.team import Team
 from engines.layers.row_batch import RowBatch
 from tests.engines.embedded.test_families import make
 from tests.engines.embedded.tiny import SHIPPED
@@ -135,6 +138,39 @@ def test_a_row_has_the_same_bits_alone_and_among_others(linears: Callable[[torch
         alone = model.native(one, memory.clone())[0]
         assert torch.equal(alone[0], together[row])
         assert torch.equal(model.logits(alone)[0], model.logits(together)[row])
+
+
+@pytest.mark.parametrize("int8", [False, True])
+def test_two_threads_give_the_bits_of_one(int8: bool) -> None:
+    def load(threads: int) -> Llama:
+        return load_model(
+            SHIPPED / "slipstream-chat",
+            "bfloat16",
+            lambda dtype: Int8Linears(native=True, threads=threads) if int8 else PlainLinears(dtype, threads=threads),
+        )
+
+    found = []
+    for model in (load(1), load(2)):
+        assert model.native is not None
+        batch, memory = contexts(model)
+        hidden, outputs = model.native(batch, memory, (0, model.config.num_hidden_layers - 1))
+        found.append((hidden, *outputs, model.logits(hidden), memory))
+    assert all(map(torch.equal, *found))
+
+
+def test_threads_of_a_team_end_with_it() -> None:
+    before = set(threading.enumerate())
+    team = Team(3)
+    parts: list[int] = []
+    team.run(parts.append)
+    [one, two] = set(threading.enumerate()) - before
+    del team
+    gc.collect()
+    one.join(10)
+    two.join(10)
+    assert not one.is_alive()
+    assert not two.is_alive()
+    assert set(parts) == {0, 1, 2}
 
 
 @pytest.mark.nightly
