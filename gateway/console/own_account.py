@@ -10,6 +10,7 @@ import asyncpg
 
 from contracts.errors import Conflict, TotpRequired
 from gateway.admin.call import AdminCall
+from gateway.admin.resources.members import MEMBERS
 from gateway.admin.sealed import seal
 from gateway.console import passwords, second_factor
 from gateway.console.accounts import Account, by_id, of_session
@@ -151,6 +152,22 @@ async def renew_recovery_codes(call: ConsoleCall, body: PasswordConfirmed) -> Re
 
     await call.work(put)
     return RecoveryCodes(recovery_codes=codes)
+
+
+async def leave_organization(call: ConsoleCall) -> ConsoleSession:
+    """Stop being a member of the organization one is signed in to, with one's admin keys and sessions there.
+
+    The last owner stays. It takes no role: whoever adds somebody's address to its members keeps nobody.
+    """
+    account = await _signed_in(call)
+
+    async def leave(connection: asyncpg.Connection[Any]) -> None:
+        async with acting(call, connection, account) as admin:
+            await MEMBERS.remove(admin, account.member_id)
+
+    await call.work(leave)
+    call.forget()
+    return await show(call, None)
 
 
 async def _signed_in(call: ConsoleCall) -> Account:

@@ -80,8 +80,11 @@ OPERATIONS = (
     operation("GET", "/sessions", sessions.list_sessions),
     operation("DELETE", "/sessions", sessions.end_sessions),
     operation("DELETE", "/sessions/{session_id}", sessions.end_session),
+    operation("DELETE", "/membership", own_account.leave_organization),
     operation("GET", "/oidc/start", flow.start_oidc, signed_in=False, redirects=True),
     operation("GET", "/oidc/callback", flow.finish_oidc, signed_in=False, redirects=True),
+    operation("GET", "/oidc/choices", flow.get_choices, signed_in=False),
+    operation("POST", "/oidc/choice", flow.choose_organization, signed_in=False),
 )
 
 

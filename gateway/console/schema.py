@@ -72,6 +72,18 @@ class ConsoleOrganization(msgspec.Struct, frozen=True, kw_only=True):
     name: str
 
 
+class OrganizationChoices(msgspec.Struct, frozen=True, kw_only=True):
+    """Organizations that somebody of the provider may sign in to."""
+
+    data: list[ConsoleOrganization]
+
+
+class OrganizationChoice(Body, frozen=True, kw_only=True):
+    """organization_id: one of them."""
+
+    organization_id: UUID
+
+
 class OwnSession(msgspec.Struct, frozen=True, kw_only=True):
     """One session. network: where it began; idle_expires_at: when it ends if it is not used until then."""
 

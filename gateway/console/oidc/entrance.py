@@ -17,7 +17,7 @@ from gateway.audit.log import Actor
 from gateway.console.accounts import Account, by_id
 from gateway.console.console import ConsoleCall
 from gateway.console.oidc.identity import Identity
-from gateway.console.schema import SignInMethod
+from gateway.console.schema import ConsoleOrganization, SignInMethod
 from gateway.console.sessions import acting, begin
 from gateway.sessions.config import GroupRole
 from gateway.tenants.roles import PrincipalKind, Role
@@ -27,18 +27,20 @@ LONGEST_NAME = 200
 ORGANIZATION = """
 SELECT id FROM gateway.organizations WHERE CASE WHEN $1 = 'operator' THEN operator ELSE id::text = lower($1) END
 """
-# Known by subject before by address, and the operating organization before the oldest: no tenant that adds somebody's
-# address to its members leads them elsewhere.
-MEMBER = """
-SELECT member.id, account.oidc_issuer, account.oidc_subject
+# Those of this very person, and those with the address that nobody of the provider has taken yet. The first is the one
+# that it is without being asked: where groups say the organization, there is one at most.
+OF_PERSON = """
+SELECT member.id, organizations.id AS organization_id, organizations.name,
+       (account.oidc_issuer = $1 AND account.oidc_subject = $2) IS TRUE AS is_theirs,
+       account.oidc_issuer IS NULL AS is_free,
+       member.disabled_at IS NOT NULL OR organizations.disabled_at IS NOT NULL AS is_disabled
   FROM gateway.principals AS member
   JOIN gateway.organizations ON organizations.id = member.organization_id
   LEFT JOIN gateway.console_accounts AS account ON account.principal_id = member.id
  WHERE member.kind = 'member' AND ($4::uuid IS NULL OR member.organization_id = $4)
    AND (account.oidc_issuer = $1 AND account.oidc_subject = $2 OR lower(member.email) = lower($3))
- ORDER BY (account.oidc_issuer = $1 AND account.oidc_subject = $2) IS TRUE DESC,
-          organizations.operator DESC, member.created_at, member.id
- LIMIT 1
+ ORDER BY is_disabled, is_theirs DESC, organizations.operator DESC, member.created_at, member.id
+ LIMIT 100
 """
 PUT = """
 INSERT INTO gateway.console_accounts AS account (principal_id, oidc_issuer, oidc_subject) VALUES ($1, $2, $3)
@@ -58,14 +60,28 @@ class NoEntrance(SignInRefused):
         self.why = why
 
 
-async def enter(call: ConsoleCall, identity: Identity) -> None:
-    """Begin a session of whoever this is. Raises NoEntrance, TenantDisabled."""
+class SeveralOrganizations(SignInRefused):
+    """The person is a member of several, and has to say which."""
+
+    def __init__(self) -> None:
+        super().__init__("You are a member of several organizations: choose one.")
+
+
+async def organizations_of(connection: asyncpg.Connection[Any], identity: Identity) -> list[ConsoleOrganization]:
+    """Those that somebody may sign in to."""
+    rows = await connection.fetch(OF_PERSON, identity.issuer, identity.subject, identity.email, None)
+    return [ConsoleOrganization(id=row["organization_id"], name=row["name"]) for row in _open_to(rows)]
+
+
+async def enter(call: ConsoleCall, identity: Identity, organization_id: UUID | None = None) -> Account:
+    """Begin a session of whoever this is. organization_id: that they chose. Raises NoEntrance, TenantDisabled,
+    SeveralOrganizations."""
 
     async def find(connection: asyncpg.Connection[Any]) -> Account:
         admin = call.console.admin.call(connection, _gateway(), call.request_id)
         try:
             async with recorded(admin, Actor.system(ACTOR)):
-                return await _account(call, admin, identity)
+                return await _account(call, admin, identity, organization_id)
         except Conflict:  # two of one person's first sign-ins at once: the other one made it
             raise NoEntrance("oidc_failed") from None
 
@@ -77,6 +93,7 @@ async def enter(call: ConsoleCall, identity: Identity) -> None:
             await begin(call, connection, admin, account, SignInMethod.OIDC)
 
     await call.work(start)
+    return account
 
 
 def role_of(groups: tuple[str, ...], mapping: tuple[GroupRole, ...]) -> GroupRole | None:
@@ -84,26 +101,26 @@ def role_of(groups: tuple[str, ...], mapping: tuple[GroupRole, ...]) -> GroupRol
     return next((each for each in mapping if each.group in groups), None)
 
 
-async def _account(call: ConsoleCall, admin: AdminCall, identity: Identity) -> Account:
+async def _account(call: ConsoleCall, admin: AdminCall, identity: Identity, organization_id: UUID | None) -> Account:
     mapping = call.console.config.oidc.groups
     given = role_of(identity.groups, mapping)
     if mapping and given is None:
         raise NoEntrance("oidc_no_role")
-    connection, organization_id = admin.connection, None
+    connection = admin.connection
     if given is not None:
         organization_id = await connection.fetchval(ORGANIZATION, given.organization)
         if organization_id is None:
             raise NoEntrance("oidc_no_organization")
-    row = await connection.fetchrow(MEMBER, identity.issuer, identity.subject, identity.email, organization_id)
-    if row is not None:
-        member_id: UUID = row["id"]
-        if row["oidc_issuer"] is not None and (row["oidc_issuer"], row["oidc_subject"]) != (
-            identity.issuer,
-            identity.subject,
-        ):
-            raise NoEntrance("oidc_other_person")
+    rows = await connection.fetch(OF_PERSON, identity.issuer, identity.subject, identity.email, organization_id)
+    open_to = _open_to(rows)
+    if organization_id is None and len(open_to) > 1:  # whoever adds an address to its members leads nobody anywhere
+        raise SeveralOrganizations
+    if open_to:
+        member_id: UUID = open_to[0]["id"]
         if given is not None:
             await _give(admin, member_id, given.role)
+    elif rows:
+        raise NoEntrance("oidc_other_person")
     elif given is None or organization_id is None or identity.email is None:
         raise NoEntrance("oidc_no_member")
     else:
@@ -120,6 +137,12 @@ async def _account(call: ConsoleCall, admin: AdminCall, identity: Identity) -> A
             after={"account_id": account.id, "member_id": member_id, "issuer": identity.issuer},
         )
     return account
+
+
+def _open_to(rows: list[asyncpg.Record]) -> list[asyncpg.Record]:
+    """Those that are no other person's; disabled ones only where there is no other."""
+    theirs = [row for row in rows if row["is_theirs"] or row["is_free"]]
+    return [row for row in theirs if not row["is_disabled"]] or theirs[:1]
 
 
 async def _give(admin: AdminCall, member_id: UUID, role: Role) -> None:

@@ -12,29 +12,38 @@ import hmac
 import logging
 import secrets
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import quote
 
+import asyncpg
 import msgspec
 
-from contracts.errors import NotFound, SlipstreamError
+from contracts.errors import NotFound, SessionEnded, SlipstreamError
 from gateway.admin.schemas import Query
 from gateway.admin.sealed import seal, unseal
 from gateway.console.console import ConsoleCall
 from gateway.console.oidc.destination import own
-from gateway.console.oidc.entrance import NoEntrance, enter
-from gateway.console.oidc.identity import IdentityRefused, ProviderUnavailable
+from gateway.console.oidc.entrance import NoEntrance, SeveralOrganizations, enter, organizations_of
+from gateway.console.oidc.identity import Identity, IdentityRefused, ProviderUnavailable
+from gateway.console.schema import ConsoleOrganization, ConsoleSession, OrganizationChoice, OrganizationChoices
+from gateway.console.sessions import show
 
 if TYPE_CHECKING:
     from gateway.console.oidc.provider import Provider
 
 COOKIE = "slipstream-oidc"
+PROVED = "slipstream-oidc-proved"
+"""Cookie of somebody who has proved who they are, and has to choose an organization."""
 CALLBACK = "/console/api/oidc/callback"
 SIGN_IN = "/console/#/sign-in?error="
+CHOOSE = "/console/#/sign-in?choose=organization&next="
 WAIT_S = 600
 USE = "console oidc"
 VERIFIER_BYTES = 48
 
 _log = logging.getLogger(__name__)
+
+KeptT = TypeVar("KeptT")
 
 
 class Pending(msgspec.Struct, frozen=True):
@@ -46,6 +55,21 @@ class Pending(msgspec.Struct, frozen=True):
     next: str
     until_s: float
     """Since 1970."""
+
+
+class Proved(msgspec.Struct, frozen=True):
+    """Who came back from the provider, and has to say which organization they want."""
+
+    issuer: str
+    subject: str
+    email: str | None
+    until_s: float
+    """Since 1970."""
+
+    @property
+    def identity(self) -> Identity:
+        """As the provider proved it; where one chooses, groups say nothing."""
+        return Identity(issuer=self.issuer, subject=self.subject, email=self.email, name=None, groups=())
 
 
 class Beginning(Query, frozen=True, kw_only=True):
@@ -85,9 +109,7 @@ async def start_oidc(call: ConsoleCall, query: Beginning) -> str:
     except ProviderUnavailable as error:
         _log.warning("signing in by the provider: %s", error)
         return f"{SIGN_IN}oidc_unavailable"
-    sealed = base64.urlsafe_b64encode(seal(call.console.pepper, USE, msgspec.json.encode(pending))).decode()
-    sealed = sealed.rstrip("=")  # which a cookie would have to quote
-    call.cookies.append(call.console.browsers.kept_aside(call.visit, COOKIE, sealed, WAIT_S))
+    call.cookies.append(call.console.browsers.kept_aside(call.visit, COOKIE, _sealed(call, pending), WAIT_S))
     return address
 
 
@@ -104,7 +126,12 @@ async def finish_oidc(call: ConsoleCall, query: Returning) -> str:
         return f"{SIGN_IN}oidc_failed"
     try:
         identity = await provider.identity(_callback(call), query.code, pending.nonce, pending.verifier)
-        await enter(call, identity)
+        try:
+            await enter(call, identity)
+        except SeveralOrganizations:
+            proved = Proved(identity.issuer, identity.subject, identity.email, time.time() + WAIT_S)
+            call.cookies.append(call.console.browsers.kept_aside(call.visit, PROVED, _sealed(call, proved), WAIT_S))
+            return CHOOSE + quote(pending.next, safe="")
     except NoEntrance as error:
         return SIGN_IN + error.why
     except IdentityRefused as error:
@@ -116,6 +143,23 @@ async def finish_oidc(call: ConsoleCall, query: Returning) -> str:
     except SlipstreamError as error:  # a page is answered with a page
         return SIGN_IN + error.code
     return pending.next
+
+
+async def get_choices(call: ConsoleCall) -> OrganizationChoices:
+    """The organizations among which somebody has to choose, who came back from the provider."""
+    proved = _proved(call)
+
+    async def find(connection: asyncpg.Connection[Any]) -> list[ConsoleOrganization]:
+        return await organizations_of(connection, proved.identity)
+
+    return OrganizationChoices(data=await call.work(find))
+
+
+async def choose_organization(call: ConsoleCall, body: OrganizationChoice) -> ConsoleSession:
+    """Sign in to one of them, by what the provider proved."""
+    account = await enter(call, _proved(call).identity, body.organization_id)
+    call.cookies.append(call.console.browsers.kept_aside(call.visit, PROVED, "", 0))
+    return await show(call, account)
 
 
 def _provider(call: ConsoleCall) -> Provider:
@@ -130,12 +174,30 @@ def _callback(call: ConsoleCall) -> str:
 
 def _pending(call: ConsoleCall) -> Pending | None:
     """The sign-in that this browser began; None: none that may go on."""
-    sealed = call.console.browsers.aside(call.visit, COOKIE)
+    pending = _opened(call, COOKIE, Pending)
+    return pending if pending is not None and pending.until_s > time.time() else None
+
+
+def _proved(call: ConsoleCall) -> Proved:
+    """Who came back with this browser. Raises SessionEnded."""
+    proved = _opened(call, PROVED, Proved)
+    if proved is None or proved.until_s <= time.time():
+        raise SessionEnded("Nobody came back from the provider of identities, or long ago; sign in again.")
+    return proved
+
+
+def _sealed(call: ConsoleCall, what: Pending | Proved) -> str:
+    plain = msgspec.json.encode(what)
+    sealed = base64.urlsafe_b64encode(seal(call.console.pepper, f"{USE} {type(what).__name__}", plain))
+    return sealed.decode().rstrip("=")  # which a cookie would have to quote
+
+
+def _opened(call: ConsoleCall, cookie: str, kind: type[KeptT]) -> KeptT | None:
+    sealed = call.console.browsers.aside(call.visit, cookie)
     if not sealed:
         return None
     try:
-        plain = unseal(call.console.pepper, USE, base64.urlsafe_b64decode(sealed + "=" * (-len(sealed) % 4)))
+        raw = base64.urlsafe_b64decode(sealed + "=" * (-len(sealed) % 4))
+        return msgspec.json.decode(unseal(call.console.pepper, f"{USE} {kind.__name__}", raw), type=kind)
     except (ValueError, binascii.Error):
         return None
-    pending = msgspec.json.decode(plain, type=Pending)
-    return pending if pending.until_s > time.time() else None

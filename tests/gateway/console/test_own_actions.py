@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import base64
 import time
 
 import asyncpg
+import msgspec
 import pyotp
 
+from gateway.admin.sealed import seal
 from gateway.console import second_factor
+from gateway.console.oidc.flow import PROVED, USE, Proved
 from gateway.console.routes import OPERATIONS
 from gateway.tenants.roles import Role
 from tests.audited import all_audited
+from tests.gateway.admin.lone_gateway import LoneGateway
 from tests.gateway.console.browser import PASSWORD, Answer, Browser, Town
 
 NEW = "five other words in line"
@@ -26,6 +31,8 @@ LEAVES = {
     "DELETE /sessions/{session_id}": ["console_session.delete"],
     "DELETE /sessions": ["console_session.delete"],
     "DELETE /session": ["console_session.delete"],
+    "DELETE /membership": ["member.delete"],
+    "POST /oidc/choice": ["console_session.create"],
 }
 """Actions in the log, by route."""
 
@@ -34,7 +41,7 @@ def test_every_route_that_changes_something_is_walked() -> None:
     assert set(LEAVES) == {f"{each.method} {each.path}" for each in OPERATIONS if each.method != "GET"}
 
 
-async def test_every_change_of_ones_own_account_is_in_the_log(town: Town) -> None:
+async def test_every_change_of_ones_own_account_is_in_the_log(town: Town, other_gateway: LoneGateway) -> None:
     email = await town.account(Role.VIEWER)
     walked = set()
     async with town.browser() as browser, town.browser() as elsewhere, town.browser() as guest:
@@ -67,7 +74,20 @@ async def test_every_change_of_ones_own_account_is_in_the_log(town: Town) -> Non
         token = await town.link("invitation", member_id)
         await did("POST /welcome/preview", {"token": token}, by=guest)
         await did("POST /welcome", {"token": token, "password": NEW}, by=guest, who=invited)
+        await did("DELETE /membership", by=guest, who=invited)
+        known = await town.account(Role.VIEWER)
+        there = guest.at(other_gateway.url)
+        there.cookies[PROVED] = _proved(town, known)
+        organization_id = town.organizations["ours"]
+        await did("POST /oidc/choice", {"organization_id": organization_id}, by=there, who=known)
     assert walked == set(LEAVES)
+
+
+def _proved(town: Town, email: str) -> str:
+    """The cookie of somebody who came back from a provider."""
+    proved = Proved("https://id.example", email, email, time.time() + 60)
+    sealed = seal(town.pepper, f"{USE} Proved", msgspec.json.encode(proved))
+    return base64.urlsafe_b64encode(sealed).decode().rstrip("=")
 
 
 def _named(row: asyncpg.Record, email: str, answer: Answer) -> bool:
