@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from litestar import Controller, MediaType, Request, Response, get, post
@@ -64,8 +64,10 @@ class ModelsController(Controller):
         """GET /v1/models."""
         key = await _authenticate(request, services)
         key.require_scope(Scope.MODELS)
-        usable = [model for model in services.catalog.models if key.may_use(model)]
-        return {"object": "list", "data": [*map(_model, usable), *_adapted(usable, key)]}
+        catalog = services.catalog
+        usable = [model for model in catalog.models if key.may_use(model)]
+        models = [_model(model, catalog.known_since) for model in usable]
+        return {"object": "list", "data": [*models, *_adapted(usable, key, catalog.known_since)]}
 
     @get("/{name:path}")
     async def model(self, request: AnyRequest, services: Services, name: FromPath[str]) -> dict[str, Any]:
@@ -75,7 +77,7 @@ class ModelsController(Controller):
         asked = name.removeprefix("/")
         target = services.catalog.find(asked, key.may_use, key.adapters)
         key.require_model(target.model, asked, services.catalog.models)
-        return _model(target.model, target.adapter)
+        return _model(target.model, services.catalog.known_since, target.adapter)
 
 
 class SystemController(Controller):
@@ -104,21 +106,21 @@ async def _authenticate(request: AnyRequest, services: Services) -> KeyRecord:
     return key
 
 
-def _adapted(models: list[Model], key: KeyRecord) -> list[dict[str, Any]]:
+def _adapted(models: list[Model], key: KeyRecord, known_since: Mapping[str, int]) -> list[dict[str, Any]]:
     """These models with the key's adapters: of two with one name, the one that is meant by it."""
     by_name = {model.name: model for model in models}
     own = {one.public_name: one for one in reversed(key.adapters) if one.model in by_name}
-    return [_model(by_name[adapter.model], adapter) for _, adapter in sorted(own.items())]
+    return [_model(by_name[adapter.model], known_since, adapter) for _, adapter in sorted(own.items())]
 
 
-def _model(model: Model, adapter: Adapter | None = None) -> dict[str, Any]:
-    """OpenAI's model object; what it lacks and IDEs ask for has its own key."""
+def _model(model: Model, known_since: Mapping[str, int], adapter: Adapter | None = None) -> dict[str, Any]:
+    """OpenAI's model object; what it lacks and IDEs ask for has its own key. known_since: as of `ModelCatalog`."""
     if adapter is not None:
-        return {**_model(model), "id": adapter.public_name, "aliases": [], "parent": model.name}
+        return {**_model(model, known_since), "id": adapter.public_name, "aliases": [], "parent": model.name}
     return {
         "id": model.name,
         "object": "model",
-        "created": 0,
+        "created": known_since.get(model.name, 0),
         "owned_by": "slipstream",
         "tier": model.tier.value,
         "context_tokens": model.context_tokens,

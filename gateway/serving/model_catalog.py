@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import difflib
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -60,6 +61,8 @@ class ModelCatalog:
         self._warned: frozenset[str] = frozenset()
         self._cascade_metrics = cascade_metrics
         self.models: tuple[Model, ...] = ()
+        self.known_since: dict[str, int] = {}
+        """When each was first loaded here, Unix time in seconds."""
         self.adapted_models: frozenset[str] = frozenset()
         """Those that some of their engines take LoRA adapters of."""
         self.version = 0
@@ -100,6 +103,8 @@ class ModelCatalog:
         self._kv_objectives = {pool.name: pool.kv_objective for pool in state.pools}
         self._targets, self._tokenizers = targets, tokenizers
         self._approve(state)
+        now_s, known = int(time.time()), self.known_since
+        self.known_since = {model.name: known.get(model.name, now_s) for model in state.models}
         self.models, self.version = state.models, state.version
         self.adapted_models = state.adapted_models
 

@@ -6,6 +6,7 @@ import asyncio
 import io
 import re
 import socket
+import time
 from typing import Any
 
 import aiohttp
@@ -233,3 +234,11 @@ async def test_a_document_is_made_once_and_not_sent_again_to_who_has_it(platform
     again = await send(platform, "GET", path, headers={"if-none-match": first.headers["etag"]})
     assert (again.status, again.body, again.headers["etag"]) == (304, b"", first.headers["etag"])
     assert (await send(platform, "GET", path, headers={"if-none-match": '"other"'})).body == first.body
+
+
+async def test_models_say_since_when_they_are_known(platform: SlowPlatform) -> None:
+    key = {"authorization": f"Bearer {platform.key}"}
+    models = (await send(platform, "GET", "/v1/models", headers=key)).body["data"]
+    for model in models:
+        assert 0 < model["created"] <= time.time()
+        assert (await send(platform, "GET", f"/v1/models/{model['id']}", headers=key)).body == model

@@ -82,6 +82,8 @@ class ModelEntry(msgspec.Struct):
     owned_by: str
     tier: Literal["autocomplete", "chat"]
     context_tokens: int
+    context_length: int
+    max_model_len: int
     aliases: list[str]
 
 

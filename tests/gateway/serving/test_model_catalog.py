@@ -218,3 +218,14 @@ async def test_a_pool_whose_dialect_loads_no_adapters_cannot_be_told_to(catalog:
     with pytest.raises(ConfigError, match=r"pools\.own\.max_adapters: 4; the driver openai loads no adapters"):
         await catalog.load(state(Pool("own", "openai", max_adapters=4)))
     await catalog.load(state(Pool("own", "embedded", max_adapters=4)))
+
+
+async def test_a_model_is_known_since_it_was_first_loaded(
+    catalog: ModelCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = Pool("own", "sglang")
+    one, other = (Model(name, Tier.CHAT, "own", 4_096) for name in ("one", "other"))
+    for now_s, models in ((1_000.9, (one,)), (2_000.0, (one, other)), (3_000.0, (other,)), (4_000.0, (one, other))):
+        monkeypatch.setattr("gateway.serving.model_catalog.time.time", lambda now_s=now_s: now_s)
+        await catalog.load(DesiredState(1, models, (pool,)))
+    assert catalog.known_since == {"one": 4_000, "other": 2_000}
