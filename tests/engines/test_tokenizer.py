@@ -14,7 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.errors import ConfigError, InvalidField, UnsupportedField
+from engines.tokenizer.folder import TokenizerFolder
 from engines.tokenizer.off_loop import INLINE_BYTES, OffLoopTokenizer
+from engines.tokenizer.template import ChatTemplate
 from engines.tokenizer.text_stream import BytesTextStream, WindowTextStream
 from engines.tokenizer.tokenizer import Tokenizer
 
@@ -226,6 +228,41 @@ def test_the_shipped_models_encode_as_they_were_trained() -> None:
     begin, user, assistant, end = (chat_id(chat, f"<|{name}|>") for name in ("endoftext", "user", "assistant", "end"))
     assert chat.chat_ids([{"role": "user", "content": "hi"}]) == [begin, user, *chat.encode("hi"), assistant]
     assert chat.end_ids == {end, begin}
+
+
+ROLES = st.sampled_from(["system", "user", "assistant"])
+SAID = st.lists(st.fixed_dictionaries({"role": ROLES, "content": st.text()}), min_size=1, max_size=5)
+
+
+@given(messages=SAID)
+def test_the_shipped_template_spells_conversations_without_tools_as_in_training(
+    messages: list[dict[str, str]],
+) -> None:
+    template = TokenizerFolder.read(Path(__file__).parents[2] / "models/slipstream-chat").chat_template
+    assert template is not None
+    said = [f"<|{one['role']}|>{one['content']}{'<|end|>' * (one['role'] == 'assistant')}" for one in messages]
+    rendered = ChatTemplate(template, {}, "").render(messages, None)
+    assert rendered == f"<|endoftext|>{''.join(said)}<|assistant|>"
+
+
+def test_the_shipped_template_shows_tools_calls_and_results() -> None:
+    call = {"function": {"name": "clock", "arguments": {"zone": "UTC"}}}
+    said: list[dict[str, Any]] = [
+        {"role": "system", "content": "Be short."},
+        {"role": "user", "content": "What time is it?"},
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "content": "noon"},
+    ]
+    template = TokenizerFolder.read(Path(__file__).parents[2] / "models/slipstream-chat").chat_template
+    assert template is not None
+    rendered = ChatTemplate(template, {}, "").render(said, [{"type": "function", "function": {"name": "clock"}}])
+    assert rendered == (
+        '<|endoftext|><|system|>Be short.\nTools:\n{"name": "clock"}\nTo call one: <tool_call>\n'
+        '{"name": its name, "arguments": {its arguments}}\n</tool_call><|user|>What time is it?'
+        "<|assistant|><tool_call>\n"
+        '{"name": "clock", "arguments": {"zone": "UTC"}}\n</tool_call><|end|>'
+        "<|user|><tool_response>\nnoon\n</tool_response><|assistant|>"
+    )
 
 
 def test_codestral_has_no_middle_token(tmp_path: Path) -> None:

@@ -57,7 +57,10 @@ class Decoder:
         if body.top_logprobs and not body.logprobs:
             raise InvalidField("top_logprobs needs logprobs to be true.", param="top_logprobs")
         form = form_of(body, self._grammar_config)
-        use = read_tools(body.tools, body.tool_choice, body.parallel_tool_calls, self._style, self._grammar_config)
+        parallel = body.parallel_tool_calls
+        if parallel is None:
+            parallel = self._service.tokenizer.calls_in_parallel
+        use = read_tools(body.tools, body.tool_choice, parallel, self._style, self._grammar_config)
         if form is not None and use is not None:
             raise UnsupportedField(
                 f"{form.field} together with tools that may be called is not supported by this engine.",
