@@ -91,7 +91,7 @@ class Spending(Protocol):
         ...
 
     async def crossed(self, crossing: Crossing) -> None:
-        """Record, once for each limit of a month, that a budget's threshold was crossed; a refusal is only passed on."""
+        """Record, once for each limit of a month, that a threshold was crossed; a refusal is only passed on."""
         ...
 
 
