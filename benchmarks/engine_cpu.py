@@ -41,11 +41,13 @@ from benchmarks.engine_cpu_rivals.vllm import VLLM
 Maker = Callable[[Setup, argparse.Namespace], Rival]
 RIVALS: dict[str, Maker] = {
     "embedded": lambda setup, options: Embedded(setup, options.engine),
+    "embedded-bf16": lambda setup, options: Embedded(setup, ["quantization=none", *options.engine]),
     "embedded-int8": lambda setup, options: Embedded(setup, ["quantization=int8", *options.engine]),
     "embedded-ngram": lambda setup, options: Embedded(setup, ["speculation.method=ngram", *options.engine]),
     "transformers": lambda setup, options: HuggingFace(setup, options.hf_venv),
     "sglang": lambda setup, options: SGLang(setup, options.sglang_venv, options.sglang_serve),
     "vllm": lambda setup, options: VLLM(setup, options.vllm_venv, options.vllm_flags.split()),
+    "llama.cpp-file": lambda setup, options: LlamaCpp(setup, options.llama_venv, "file"),
     "llama.cpp-f16": lambda setup, options: LlamaCpp(setup, options.llama_venv, "f16"),
     "llama.cpp-q8_0": lambda setup, options: LlamaCpp(setup, options.llama_venv, "q8_0"),
 }
@@ -55,7 +57,7 @@ WARM_TOKENS = 8
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", action="append", help="folder; may be given again (default: slipstream-chat)")
+    parser.add_argument("--model", action="append", help="folder or GGUF file; repeatable (default: slipstream-chat)")
     parser.add_argument("--concurrency", default="1,8,32")
     parser.add_argument("--tokens", type=int, default=64, help="generated per request")
     parser.add_argument("--prompt-tokens", type=int, default=128, help="mean length of the prompts")

@@ -10,6 +10,7 @@ from benchmarks.engine_cpu_rivals.http_rival import HttpRival
 from benchmarks.engine_cpu_rivals.process import ProcessTree
 from benchmarks.engine_cpu_rivals.rival import Missing, Setup
 from benchmarks.processes import free_port
+from engines.gguf.file import is_gguf
 
 WORKERS = Path(__file__).parent / "workers"
 
@@ -18,16 +19,17 @@ class LlamaCpp(HttpRival):
     """A GGUF file made from the model folder, and a slot for every concurrent request."""
 
     def __init__(self, setup: Setup, venv: str | None, kind: str) -> None:
-        """kind: `f16` or `q8_0`."""
+        """kind: `f16` or `q8_0`, made from a folder; `file`: a GGUF file as it is."""
         python = str(Path(venv or "", "bin", "python").absolute())
         if not venv or subprocess.run([python, "-c", "import gguf, xllamacpp"], capture_output=True).returncode:
             raise Missing("give SLIPSTREAM_LLAMA_VENV or --llama-venv, an environment with xllamacpp and gguf")
-        weights = setup.scratch / f"{kind}.gguf"
-        subprocess.run(
-            [python, str(WORKERS / "gguf_file.py"), str(setup.model), str(weights), kind],
-            check=True,
-            capture_output=True,
-        )
+        if is_gguf(setup.model) != (kind == "file"):
+            raise Missing("it is for folders" if is_gguf(setup.model) else "it is for GGUF files")
+        weights = setup.model
+        if kind != "file":
+            weights = setup.scratch / f"{kind}.gguf"
+            made = [python, str(WORKERS / "gguf_file.py"), str(setup.model), str(weights), kind]
+            subprocess.run(made, check=True, capture_output=True)
         port = free_port()
         numbers = (port, setup.threads, setup.most_concurrent, setup.context_tokens)
         command = [python, str(WORKERS / "llama_server.py"), str(weights), *map(str, numbers)]

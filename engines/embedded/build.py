@@ -29,6 +29,9 @@ def build_engine(config: EngineConfig, context_tokens: int, tokenizer: Tokenizer
     config = decided(config)
     device = device_of(config)
     model = load_model(Path(config.model), dtype_of(config), lambda dtype: linears_of(config, dtype, device), device)
+    if model.native is not None:
+        # our kernels have threads of their own; OpenMP's would spin beside them for what little is left
+        torch.set_num_threads(1)
     if tokenizer.vocabulary_size > model.config.vocab_size:
         raise ConfigError(
             f"{config.model}: the tokenizer has {tokenizer.vocabulary_size} tokens, and the model's vocab_size is "
