@@ -27,6 +27,7 @@ ENDINGS = (
     (499, "client_gone"),
     (200, "engine_failed"),
     (200, "engine_refused"),
+    (200, "unsupported_parameter"),
     (400, "invalid_value"),
     (429, "rate_limit_exceeded"),
     (500, "internal_error"),
