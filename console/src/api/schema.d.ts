@@ -6130,7 +6130,7 @@ export interface operations {
                      *     event: news
                      *     data: {"topic":"usage"}
                      */
-                    "text/event-stream": string;
+                    "text/event-stream": unknown;
                 };
             };
         };

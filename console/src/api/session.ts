@@ -78,6 +78,10 @@ function keep(session: ConsoleSession): ConsoleSession {
 export const readSession = () => askSession("GET", "session");
 export const signIn = (form: { email: string; password: string; totp?: string; organization_id?: string }) =>
   askSession("POST", "session", form);
+export const readChoices = () => ask<{ data: { id: string; name: string }[] }>("GET", "oidc/choices");
+export const chooseOrganization = (organization_id: string) =>
+  askSession("POST", "oidc/choice", { organization_id });
+export const leaveOrganization = () => askSession("DELETE", "membership");
 export const signOut = () => askSession("DELETE", "session");
 export const previewLink = (token: string) => ask<LinkPreview>("POST", "welcome/preview", { token });
 export const acceptLink = (form: { token: string; password: string; email?: string; name?: string }) =>

@@ -5,12 +5,14 @@ import {
   changePassword,
   endOtherSessions,
   endSession,
+  leaveOrganization,
   type OwnSession,
   readSessions,
 } from "../../api/session";
 import { useAction } from "../../components/action";
 import { Badge } from "../../components/badge";
 import { Button } from "../../components/button";
+import { Confirm } from "../../components/dialog";
 import { TextField } from "../../components/field";
 import { Empty, ErrorNotice, Loading, Notice } from "../../components/notice";
 import { Card, Facts, Page } from "../../components/page";
@@ -40,6 +42,7 @@ export function AccountPage() {
           {account.has_password && <SecondFactor />}
         </div>
         <Sessions />
+        <Leave />
       </div>
     </Page>
   );
@@ -90,6 +93,34 @@ function Password() {
           </Button>
         </div>
       </form>
+    </Card>
+  );
+}
+
+function Leave() {
+  const { organization } = useMyself();
+  const keep = useKeepSession();
+  const [asked, setAsked] = useState(false);
+  const leave = useAction(leaveOrganization, { quiet: true, then: keep });
+  return (
+    <Card title={`Leave ${organization.name}`} about="For whoever does not belong there, or no longer.">
+      <div>
+        <Button kind="danger" onClick={() => setAsked(true)}>
+          Leave the organization
+        </Button>
+      </div>
+      {asked && (
+        <Confirm
+          title={`Leave ${organization.name}?`}
+          action="Leave"
+          busy={leave.isPending}
+          error={leave.error}
+          onConfirm={() => leave.mutate(undefined)}
+          onClose={() => setAsked(false)}
+        >
+          Your admin keys and sessions there end at once. Somebody of the organization has to add you again.
+        </Confirm>
+      )}
     </Card>
   );
 }

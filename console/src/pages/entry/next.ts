@@ -3,3 +3,8 @@ export function safeNext(next: string | undefined): string {
   if (next === undefined || !next.startsWith("/") || next.startsWith("//") || next.includes("\\")) return "/";
   return next;
 }
+
+/** The same of a whole address of the gateway's, `/console/…`. */
+export function nextOf(address: string | null): string {
+  return safeNext(address?.startsWith("/console/") ? address.slice("/console".length) : undefined);
+}

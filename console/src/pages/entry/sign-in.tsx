@@ -7,14 +7,16 @@ import { TextField } from "../../components/field";
 import { ErrorNotice, Loading, Notice, Refused } from "../../components/notice";
 import { fragment } from "../../shell/links";
 import { useConsoleSession, useKeepSession } from "../../shell/session";
+import { ChooseOrganization } from "./choose";
 import { EntryFrame } from "./frame";
-import { safeNext } from "./next";
+import { nextOf, safeNext } from "./next";
 import { refusalOf } from "./refusals";
 
 const route = getRouteApi("/sign-in");
 
 export function SignIn() {
-  const next = safeNext(route.useSearch().next);
+  const asked = route.useSearch().next;
+  const next = fragment("choose") === null ? safeNext(asked) : nextOf(fragment("next"));
   const session = useConsoleSession();
   const keep = useKeepSession();
   const router = useRouter();
@@ -41,6 +43,7 @@ export function SignIn() {
     );
   }
   if (signedIn) return <Loading label="Loading the console" />;
+  if (fragment("choose") !== null) return <ChooseOrganization />;
   const { methods } = session.data;
 
   const submit = async (event: FormEvent) => {

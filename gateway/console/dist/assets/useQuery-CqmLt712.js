@@ -1,0 +1,1 @@
+import{K as e,q as t}from"./client-DktW1jq6.js";function n(n,r){return e(n,t,r)}export{n as t};
