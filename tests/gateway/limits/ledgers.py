@@ -97,8 +97,9 @@ class Platform:
     def __init__(self, make_limiter: MakeLimiter, url: str, **config: object) -> None:
         self._make_limiter = make_limiter
         self._url = url
-        # No lease ends by itself, however slow the machine is: a test that wants that has it `lapse`.
-        self._config = {"seed_poll_s": 0.02, "lease_s": 300, **config}
+        # However slow the machine is: no lease ends by itself (a test that wants that has it `lapse`), and a budget
+        # that can be counted is waited for.
+        self._config = {"seed_poll_s": 0.02, "lease_s": 300, "seed_wait_s": 30, **config}
         self.ledger = FakeLedger()
         self.gateways: dict[str, MeasuredLimiter] = {}
         name = uuid.uuid4().hex

@@ -59,7 +59,7 @@ async def test_enforces_its_share_when_told_to(make_limiter: MakeLimiter, tmp_pa
 
 
 async def test_lost_reply_leaks_nothing(own_store: Store, make_limiter: MakeLimiter) -> None:
-    limiter = await make_limiter(own_store.url, call_timeout_s=0.2)
+    limiter = await make_limiter(own_store.url, call_timeout_s=1)
     key, limits = new_id(), Limits(requests_per_minute=1, tokens_per_minute=500, max_concurrency=1)
     lost = new_id()
     own_store.freeze()
