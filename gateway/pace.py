@@ -11,7 +11,7 @@ import os
 import time
 import types
 from collections.abc import Callable, Coroutine, Generator, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from gateway.http.client_connection import SCOPE_KEY, ClientConnection
 from gateway.http.disconnect import ClientGone, ClientWatch
@@ -25,6 +25,22 @@ PROBES = frozenset({"/healthz", "/health", "/readyz"})
 them up."""
 MOST_KNOWN, KNOWN_S = 10_000, 300.0
 """Keys and sessions that are remembered, and how long."""
+
+
+class Payer(Protocol):
+    """Shares of the loop, by name."""
+
+    def spend(self, name: str, seconds: float) -> None:
+        """It has taken so much, or gives so much back."""
+        ...
+
+    def usual_s(self, name: str) -> float:
+        """What one of its requests takes."""
+        ...
+
+    def note(self, name: str, seconds: float) -> None:
+        """One took so much."""
+        ...
 
 
 class Pace:
@@ -58,18 +74,11 @@ class Pace:
         except ClientGone:
             return
 
-        def spend(seconds: float) -> None:
-            if connection.counted:
-                return
-            if organization_id := connection.organization_id or expected:
-                self._shares.outside.spend(organization_id, seconds)
-            else:
-                self._shares.strangers.spend(network, seconds)
-
-        spend(REQUEST_S)
+        bill = Bill(self._shares, connection, network, expected)
         try:
-            await _metered(app(scope, receive, send), spend, self._clock)
+            await _metered(app(scope, receive, send), bill.charge, self._clock)
         finally:
+            bill.close()
             if credential and connection.organization_id:
                 self._known.learn(credential, connection.organization_id)
 
@@ -79,6 +88,54 @@ class Pace:
             told = told_address(headers.get(b"x-forwarded-for", b"").decode("latin-1"), self._trusted)
             network = network_of(told)
         return f"{network} probes" if network and scope["path"] in PROBES else network
+
+
+class Bill:
+    """What one request takes of the loop. What it takes as a rule is paid in advance, so that no more begin at once
+    than their share allows; the rest is paid as it is taken."""
+
+    def __init__(self, shares: LoopShares, connection: ClientConnection, network: str, expected: str) -> None:
+        """expected: the organization that the request's key was of when it was last looked at; empty: none."""
+        self._shares = shares
+        self._connection = connection
+        self._network = network
+        self._expected = expected
+        self._taken_s = 0.0
+        self._payer = self._now_pays()
+        payer, name = self._payer
+        self._advance_s = payer.usual_s(name)
+        payer.spend(name, self._advance_s)
+        self.charge(REQUEST_S)
+
+    def charge(self, seconds: float) -> None:
+        """It has taken so much more, which is no concern of ours once the organization's limits count it."""
+        if self._connection.counted:
+            return
+        if (payer := self._now_pays()) != self._payer:
+            self._give_back()
+            self._payer = payer
+        self._taken_s += seconds
+        in_advance_s = min(seconds, self._advance_s)
+        self._advance_s -= in_advance_s
+        if seconds > in_advance_s:
+            shares, name = self._payer
+            shares.spend(name, seconds - in_advance_s)
+
+    def close(self) -> None:
+        """It is answered."""
+        self._give_back()
+        shares, name = self._payer
+        shares.note(name, self._taken_s)
+
+    def _now_pays(self) -> tuple[Payer, str]:
+        if organization_id := self._connection.organization_id or self._expected:
+            return self._shares.outside, organization_id
+        return self._shares.strangers, self._network
+
+    def _give_back(self) -> None:
+        shares, name = self._payer
+        shares.spend(name, -self._advance_s)
+        self._advance_s = 0.0
 
 
 class KnownCredentials:

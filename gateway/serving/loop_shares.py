@@ -29,6 +29,8 @@ LARGE_BYTES = 16_384
 """A smaller body takes less than half a millisecond and is not charged."""
 REFUSAL_S = 0.001
 """What a refused request costs around its body, its connection included."""
+USUAL_S, USUAL_WEIGHT = 0.002, 0.3
+"""What a request outside inference takes until more is known of who asks, and how much the newest one counts."""
 NAMES_KEPT = 10_000
 
 
@@ -41,6 +43,7 @@ class Shares:
         self._now = now
         self._even_at: dict[str, float] = {}
         """When the past work of a name is within its share again."""
+        self._usual_s: dict[str, float] = {}
         self._gates: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
 
     def __len__(self) -> int:
@@ -69,11 +72,21 @@ class Shares:
         return self._wait_s(name) <= 0 and name not in self._gates
 
     def spend(self, name: str, seconds: float) -> None:
-        """It has taken the loop for so long."""
+        """It has taken the loop for so long; below 0: it gives back what it did not take."""
         now = self._now()
         if len(self._even_at) >= NAMES_KEPT:
             self._even_at = {kept: even_at for kept, even_at in self._even_at.items() if even_at > now}
         self._even_at[name] = max(self._even_at.get(name, now), now) + seconds / self._share
+
+    def usual_s(self, name: str) -> float:
+        """What one of its requests takes, by those that were noted."""
+        return self._usual_s.get(name, USUAL_S)
+
+    def note(self, name: str, seconds: float) -> None:
+        """One of its requests took so long."""
+        if len(self._usual_s) >= NAMES_KEPT:
+            self._usual_s.clear()
+        self._usual_s[name] = (1 - USUAL_WEIGHT) * self.usual_s(name) + USUAL_WEIGHT * seconds
 
     @contextlib.contextmanager
     def charged(self, name: str) -> Iterator[None]:
@@ -123,7 +136,15 @@ class StrangerShares:
             pass
 
     def spend(self, network: str, seconds: float) -> None:
-        """It has taken the loop for so long."""
+        """It has taken the loop for so long; below 0: it gives back what it did not take."""
         if network:
             self._each.spend(network, seconds)
             self._all.spend("", seconds)
+
+    def usual_s(self, network: str) -> float:
+        """What one of its requests takes."""
+        return self._each.usual_s(network)
+
+    def note(self, network: str, seconds: float) -> None:
+        """One of its requests took so long."""
+        self._each.note(network, seconds)

@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from gateway.http.client_connection import SCOPE_KEY
 from gateway.pace import KNOWN_S, MOST_KNOWN, REQUEST_S, KnownCredentials, Pace
 from gateway.serving.loop_shares import (
@@ -182,6 +184,44 @@ async def test_each_turn_of_the_loop_is_charged_until_limits_count_the_request()
     waiting = await gateway.flood(12, "stream")
     assert not all(each.done() for each in waiting)
     await asyncio.gather(*waiting)
+
+
+@in_virtual_time
+async def test_many_that_begin_at_once_are_no_debt_of_minutes() -> None:
+    """240 lists of one tenant began together, each charged when it was done, and locked it out for the minute after."""
+    gateway = Gateway(a="A")
+
+    async def asks_the_database(scope: Any, receive: Any, send: Any) -> None:
+        await asyncio.sleep(0.05)
+        await gateway(scope, receive, send)
+
+    def scope() -> dict[str, Any]:
+        return {"path": "/", "headers": [(b"authorization", b"a")], SCOPE_KEY: Connection("n")}
+
+    for _ in range(10):
+        await gateway._pace.serve(asks_the_database, scope(), None, None)
+    await asyncio.sleep(60)
+    gateway.worked_s, began_s = 0.0, now_s()
+    flood = [asyncio.create_task(gateway._pace.serve(asks_the_database, scope(), None, None)) for _ in range(240)]
+    while not all(each.done() for each in flood):
+        await asyncio.sleep(0.1)
+        most_s = OUTSIDE_BURST_S + (now_s() - began_s) * OUTSIDE_SHARE
+        assert gateway.worked_s <= most_s + 2 * WORK_S
+    assert now_s() - began_s == pytest.approx((240 * COST_S - OUTSIDE_BURST_S) / OUTSIDE_SHARE, rel=0.1)
+    assert await gateway.ask("n", "a") < 1
+
+
+@in_virtual_time
+async def test_what_was_paid_in_advance_and_not_taken_is_given_back() -> None:
+    gateway = Gateway()
+
+    async def nothing(scope: Any, receive: Any, send: Any) -> None:
+        """Takes no time."""
+
+    for _ in range(1_000):
+        await gateway._pace.serve(nothing, {"path": "/", "headers": [], SCOPE_KEY: Connection("n")}, None, None)
+        await asyncio.sleep(REQUEST_S / NETWORK_SHARE)
+    assert gateway._pace._shares.strangers._each.free("n")
 
 
 @in_virtual_time
