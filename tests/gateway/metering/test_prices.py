@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+import time
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from typing import Any
@@ -107,14 +108,14 @@ async def test_the_database_computes_what_the_price_does(fresh_postgres_url: str
     choose = random.Random(5)
     begin = moment("2026-03-01")
     async with lazy_pool(fresh_postgres_url, size=2, connect_timeout_s=5) as pool:
+        known = []
         for model, changes in (("small", (0, 1, 2)), ("large", (0.5,))):
             edges = [begin + day * DAY_S for day in changes]
             for number, (start, end) in enumerate(zip(edges, [*edges[1:], None], strict=True)):
                 odd = Price(0, model, start, end, 123_457 + number, 12_345, 777_777, 1_999_999 + number)
-                await add(pool, odd)
-        book = PriceBook(pool)
-        await book.start()
-        await book.stop()
+                known.append(msgspec.structs.replace(odd, version=await add(pool, odd)))
+        book = PriceBook(None)
+        book.replace(known)
         rows = [row(choose, begin, begin + 3 * DAY_S) for _ in range(2_000)]
         # a price holds from its very first millisecond on
         rows += [row(choose, at, at) for at in (begin + day * DAY_S for day in (0, 0.5, 1, 2)) for _ in range(20)]
@@ -127,9 +128,9 @@ async def test_the_database_computes_what_the_price_does(fresh_postgres_url: str
         for one in rows:
             # the database and the id know the arrival to the millisecond
             arrived = int(one.opened.opened_at * 1000) / 1000
-            known = book.price(one.opened.model, arrived) if one.billed else NO_PRICE
-            assert stored[one.opened.request_id] == (known.version or None, known.amount_micro(one.usage))
-            versions.add(known.version)
+            then = book.price(one.opened.model, arrived) if one.billed else NO_PRICE
+            assert stored[one.opened.request_id] == (then.version or None, then.amount_micro(one.usage))
+            versions.add(then.version)
         assert len(versions) == 5
 
 
@@ -181,6 +182,19 @@ async def test_a_book_reads_again_what_may_have_been_announced_in_vain(fresh_pos
         await eventually(lambda: book.price("m", 1) is not NO_PRICE)
         await keyring.stop()
         await book.stop()
+
+
+async def test_a_book_has_what_begins_and_what_has_just_ended(fresh_postgres_url: str) -> None:
+    async with lazy_pool(fresh_postgres_url, size=1, connect_timeout_s=5) as pool:
+        now_s = time.time()
+        for begin, end in ((0, now_s - 40 * DAY_S), (now_s - 40 * DAY_S, now_s - 1), (now_s - 1, now_s + 9)):
+            await add(pool, price(begin=begin, end=end))
+        await add(pool, price(begin=now_s + 9))
+        book = PriceBook(pool)
+        await book.start()
+        await book.stop()
+        at = (now_s - 50 * DAY_S, now_s - 2, now_s, now_s + 10)
+        assert [book.price("m", moment_s) is not NO_PRICE for moment_s in at] == [False, True, True, True]
 
 
 async def test_a_book_keeps_its_prices_while_the_database_is_away(
