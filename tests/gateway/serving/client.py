@@ -102,8 +102,8 @@ class Answer:
 
     @property
     def events(self) -> list[Any]:
-        """Of an event stream: each event's JSON, and "[DONE]"."""
-        lines = [line.removeprefix(b"data: ") for line in self.body.split(b"\n\n") if line]
+        """Of an event stream: each event's JSON, and "[DONE]". Comments are none."""
+        lines = [line.removeprefix(b"data: ") for line in self.body.split(b"\n\n") if line and line[:1] != b":"]
         return ["[DONE]" if line == b"[DONE]" else msgspec.json.decode(line) for line in lines]
 
 
