@@ -156,6 +156,8 @@ const requests = createRoute({
     error_code: text(raw, "error_code"),
     project_id: text(raw, "project_id"),
     key_id: text(raw, "key_id"),
+    model: text(raw, "model"),
+    since: oneOf(raw, "since", LOOKS),
   })),
   component: lazyRouteComponent(() => import("./pages/tenants/requests"), "Requests"),
 });

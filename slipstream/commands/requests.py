@@ -14,6 +14,8 @@ from contracts.printable import printable
 from contracts.request_id import request_id_of
 from slipstream.commands.options import Deployment, deployment_options, running_settings
 from slipstream.commands.projects import none_in, organization_option
+from slipstream.moment import MOMENT, moment
+from slipstream.money import told
 from slipstream.table import table
 
 if TYPE_CHECKING:
@@ -52,6 +54,8 @@ def requests() -> None:
 @click.option("--key", help="Only this one's: its id, its sk-slip-… as `keys list` shows it, or its name.")
 @click.option("--status", type=click.IntRange(100, 599), help="Only these, as 429.")
 @click.option("--error-code", help="Only these, as insufficient_quota.")
+@click.option("--model", help="Only requests to this model.")
+@click.option("--since", "start", type=moment, metavar="MOMENT", help=MOMENT)
 @click.option("--limit", type=click.IntRange(1, 100), default=20, show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 def list_command(
@@ -76,19 +80,22 @@ def list_command(
         for each in found:
             print(msgspec.json.encode(each).decode())
         return
+    currency = running_settings(*deployment).gateway.admin.currency
     rows = [
         (
-            each.request_id,
-            f"{each.recorded_at:%Y-%m-%d %H:%M:%S}",
-            str(each.status),
-            each.decision.value,
-            each.error_code or "-",
+            f"{each.recorded_at:%m-%d %H:%M:%S}",
+            f"{each.status} {each.error_code or ''}".rstrip(),
             each.model or "-",
+            "-" if each.prompt_tokens is None else f"{each.prompt_tokens:,}",
+            "-" if each.completion_tokens is None else f"{each.completion_tokens:,}",
+            told(each.amount_micro, currency),
+            "-" if each.ttft_ms is None else f"{each.ttft_ms:,.0f} ms",
             f"{each.total_ms:,.0f} ms",
+            each.request_id,
         )
         for each in found
     ]
-    head = ("request", "at (UTC)", "status", "decision", "error", "model", "took")
+    head = ("at (UTC)", "status", "model", "in", "out", "cost", "ttft", "took", "request")
     print("\n".join(table(head, rows)) if rows else none_in(organization))
 
 

@@ -4805,8 +4805,11 @@ export interface components {
         /**
          * RequestSummary
          * @description A request in a list. request_id: what `x-request-id` said. ttft_ms: from its arrival to its first text.
+         *         prompt_tokens, completion_tokens: null where no engine counted. amount_micro: billed, in millionths of the currency.
          */
         RequestSummary: {
+            amount_micro: number;
+            completion_tokens: number | null;
             decision: components["schemas"]["gateway.admin.resources.requests.Decision"];
             endpoint: string | null;
             error_code: string | null;
@@ -4815,6 +4818,7 @@ export interface components {
             /** Format: uuid */
             organization_id: string;
             project_id: string | null;
+            prompt_tokens: number | null;
             recorded_at: string;
             request_id: string;
             status: number;
@@ -7486,6 +7490,10 @@ export interface operations {
                 key_id?: string;
                 status?: number;
                 error_code?: string;
+                model?: string;
+                tier?: components["schemas"]["Tier"];
+                start?: string;
+                end?: string;
             };
             header?: never;
             path: {
@@ -8603,11 +8611,12 @@ export interface operations {
                 key_id?: string;
                 status?: number;
                 error_code?: string;
-                organization_id?: string;
                 model?: string;
                 tier?: components["schemas"]["Tier"];
-                pool?: string;
                 start?: string;
+                end?: string;
+                organization_id?: string;
+                pool?: string;
             };
             header?: never;
             path?: never;

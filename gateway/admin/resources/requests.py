@@ -14,7 +14,7 @@ from uuid import UUID
 
 import msgspec
 from msgspec import Meta
-from sqlalchemy import case, func, select
+from sqlalchemy import BigInteger, ColumnElement, case, func, select
 
 from contracts.generation import Tier
 from contracts.length_class import LengthClass, length_class
@@ -58,8 +58,17 @@ DECISION = case(
 )
 
 
+AMOUNT_MICRO = (
+    select(func.coalesce(func.sum(usage_events.c.amount_micro), 0).cast(BigInteger))
+    .where(usage_events.c.request_id == request_traces.c.request_id, usage_events.c.billed)
+    .scalar_subquery()
+)
+
+
 class RequestSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """A request in a list. request_id: what `x-request-id` said. ttft_ms: from its arrival to its first text."""
+    """A request in a list. request_id: what `x-request-id` said. ttft_ms: from its arrival to its first text.
+    prompt_tokens, completion_tokens: null where no engine counted. amount_micro: billed, in millionths of the currency.
+    """
 
     request_id: str
     organization_id: UUID
@@ -71,6 +80,9 @@ class RequestSummary(msgspec.Struct, frozen=True, kw_only=True):
     endpoint: str | None
     model: str | None
     tier: str | None
+    prompt_tokens: int | None
+    completion_tokens: int | None
+    amount_micro: int
     total_ms: float
     ttft_ms: float | None
     recorded_at: datetime
@@ -184,52 +196,57 @@ class RequestDetail(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RequestQuery(PageQuery, frozen=True, kw_only=True):
-    """Filters. They look through the organization's requests from the newest on."""
+    """Filters. They look through the organization's requests from the newest on. start, end: that arrived from then on,
+    and before then."""
 
     project_id: UUID | None = None
     key_id: UUID | None = None
     status: Annotated[int, Meta(ge=100, le=599)] | None = None
     error_code: Name | None = None
+    model: ModelName | None = None
+    tier: Tier | None = None
+    start: LedgerMoment | None = None
+    end: LedgerMoment | None = None
 
 
 async def list_requests(call: AdminCall, organization_id: UUID, query: RequestQuery) -> Page[RequestSummary]:
     """List an organization's requests, refused ones included, newest first. Without any content."""
     await call.require_organization(organization_id)
-    table = request_traces.c
-    statement = select(*columns_of(RequestSummary, request_traces, decision=DECISION)).where(
-        table.organization_id == organization_id,
-        equal(table.project_id, query.project_id),
-        equal(table.key_id, query.key_id),
-        equal(table.status, query.status),
-        equal(table.error_code, query.error_code),
-    )
-    return await page_of(call.connection, RequestSummary, statement, query, table.request_id)
+    own = request_traces.c.organization_id == organization_id
+    return await _page(call, query, own, since=None if query.start is None else moment(query.start, "start"))
 
 
 class DeploymentRequestQuery(RequestQuery, frozen=True, kw_only=True):
-    """Filters. start: they look back as far as this, to 24 hours ago unless given."""
+    """Filters. start: they look back as far as this, to 24 hours ago unless given; end: before then."""
 
     organization_id: UUID | None = None
-    model: ModelName | None = None
-    tier: Tier | None = None
     pool: Name | None = None
-    start: LedgerMoment | None = None
 
 
 async def list_requests_of_all(call: AdminCall, query: DeploymentRequestQuery) -> Page[RequestSummary]:
     """List the requests of all organizations, refused ones included, newest first. Without any content."""
-    table = request_traces.c
     since = datetime.now(UTC) - LAST_DAY if query.start is None else moment(query.start, "start")
-    statement = select(*columns_of(RequestSummary, request_traces, decision=DECISION)).where(
-        table.request_id >= first_at(since.timestamp()),
-        equal(table.organization_id, query.organization_id),
+    whose = equal(request_traces.c.organization_id, query.organization_id)
+    return await _page(call, query, whose, equal(request_traces.c.pool, query.pool), since=since)
+
+
+async def _page(
+    call: AdminCall, query: RequestQuery, *conditions: ColumnElement[bool], since: datetime | None
+) -> Page[RequestSummary]:
+    table = request_traces.c
+    computed = {"decision": DECISION, "amount_micro": AMOUNT_MICRO}
+    arrived = [] if since is None else [table.request_id >= first_at(since.timestamp())]
+    if query.end is not None:
+        arrived.append(table.request_id < first_at(moment(query.end, "end").timestamp()))
+    statement = select(*columns_of(RequestSummary, request_traces, **computed)).where(
+        *conditions,
+        *arrived,
         equal(table.project_id, query.project_id),
         equal(table.key_id, query.key_id),
         equal(table.status, query.status),
         equal(table.error_code, query.error_code),
         equal(table.model, query.model),
         equal(table.tier, query.tier),
-        equal(table.pool, query.pool),
     )
     return await page_of(call.connection, RequestSummary, statement, query, table.request_id)
 

@@ -11,6 +11,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import asyncpg
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,12 +19,14 @@ from hypothesis import strategies as st
 from gateway.admin.resources.usage import whole_spans
 from gateway.db.engine import lazy_pool
 from gateway.metering.journal.records import Closed
+from gateway.metering.journal.request_id import arrived_at_s
 from gateway.metering.ledger.ledger import Ledger
 from gateway.metering.ledger.rollup import roll_up
 from gateway.metering.pricing.invoice import as_csv, invoice_of
 from gateway.tenants.roles import Role
 from tests.gateway.admin.people import Client, People
 from tests.gateway.metering.rows import moment, row
+from tests.gateway.slo.trace_rows import trace, write
 
 BEGIN, END = moment("2026-02-27 18:00"), moment("2026-03-02 06:00")
 ADAPTERS = (None, "support", "legal")
@@ -380,6 +383,41 @@ async def test_a_price_that_is_taken_back_leaves_those_around_it_as_if_it_had_ne
     right_behind = await make("2095")
     await remove(right_behind)
     assert await ends() == {first["version"]: "2095-01-01"}, "and it was no price that ended it"
+
+
+async def test_listed_requests_tell_their_tokens_and_what_the_ledger_billed(
+    people: People, books: AttemptRecord
+) -> None:
+    source, per_request = random.Random(8), Counter[str]()
+    for event in await books.pages(f"/usage/events?{SPAN}&limit=100"):
+        per_request[event["request_id"]] += event["amount_micro"] if event["billed"] else 0
+    dear = [request_id for request_id, amount_micro in per_request.items() if amount_micro][:5]
+    made = [
+        msgspec.structs.replace(
+            trace(source, datetime.fromtimestamp(BEGIN, UTC)),
+            request_id=request_id,
+            organization_id=books.id,
+            model="listed",
+        )
+        for request_id in dear
+    ]
+    await write(people.database, made)
+    try:
+        listed = await books.pages("/requests?model=listed&limit=2")
+        assert {each["request_id"]: each["amount_micro"] for each in listed} == {
+            each: per_request[each] for each in dear
+        }
+        tokens = {each.request_id: (each.prompt_tokens, each.completion_tokens) for each in made}
+        assert {each["request_id"]: (each["prompt_tokens"], each["completion_tokens"]) for each in listed} == tokens
+        ordered = sorted(dear)
+        middle = arrived_at_s(ordered[2])
+        assert middle is not None
+        edge = datetime.fromtimestamp(middle, UTC).isoformat().replace("+00:00", "Z")
+        for bound, wanted in (("start", ordered[2:]), ("end", ordered[:2])):
+            found = await books.pages(f"/requests?model=listed&{bound}={edge}")
+            assert sorted(each["request_id"] for each in found) == wanted
+    finally:
+        await people.database.execute("DELETE FROM gateway.request_traces WHERE request_id = ANY($1)", dear)
 
 
 async def test_a_request_without_a_trace_is_told_from_its_attempts(books: AttemptRecord) -> None:

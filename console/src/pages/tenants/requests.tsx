@@ -1,21 +1,22 @@
 import { getRouteApi, Link, useNavigate } from "@tanstack/react-router";
 import { type FormEvent, useState } from "react";
-import { api, read, type Schemas } from "../../api/client";
+import { api, read } from "../../api/client";
 import { useList } from "../../api/list";
 import { useLive } from "../../api/live";
-import { StateBadge } from "../../components/badge";
 import { Button } from "../../components/button";
 import { TextField } from "../../components/field";
 import { Filters, SelectFilter, TextFilter } from "../../components/filters";
 import { Empty } from "../../components/notice";
 import { Card, Page } from "../../components/page";
 import { type Column, Table } from "../../components/table";
-import { Time } from "../../components/time";
-import { milliseconds } from "../../format/number";
+import { useMoney } from "../../shell/money";
+import { LOOKS, lengthMs } from "../operations/serving/choices";
+import { LOOK_NAMES } from "./diagnosis-of";
 import { useProjects } from "./names";
+import { requestColumns, type Summary, shortId } from "./request-columns";
 
-type Summary = Schemas["RequestSummary"];
 const route = getRouteApi("/signed/org/$organizationId/requests");
+const MINUTE_MS = 60_000;
 
 export function Requests() {
   const { organizationId } = route.useParams();
@@ -24,12 +25,17 @@ export function Requests() {
   const set = (part: Partial<typeof search>) =>
     void navigate({ search: (old) => ({ ...old, ...part }), replace: true });
   const status = search.status && /^[1-5]\d\d$/.test(search.status) ? Number(search.status) : undefined;
+  const money = useMoney();
   const projects = useProjects(organizationId);
+  // by whole minutes: the query's key is the same until then
+  const minute = Math.floor(Date.now() / MINUTE_MS) * MINUTE_MS;
   const query = {
     ...(status === undefined ? {} : { status }),
     ...(search.error_code ? { error_code: search.error_code } : {}),
     ...(search.project_id ? { project_id: search.project_id } : {}),
     ...(search.key_id ? { key_id: search.key_id } : {}),
+    ...(search.model ? { model: search.model } : {}),
+    ...(search.since ? { start: new Date(minute - lengthMs(search.since)).toISOString() } : {}),
   };
   useLive(["requests"], [["requests", organizationId]]);
   const list = useList(["requests", organizationId, query], (cursor) =>
@@ -49,40 +55,13 @@ export function Requests() {
           to="/org/$organizationId/requests/$requestId"
           params={{ organizationId, requestId: row.request_id }}
           className="mono"
+          title={row.request_id}
         >
-          {row.request_id}
+          {shortId(row.request_id)}
         </Link>
       ),
     },
-    {
-      id: "recorded_at",
-      heading: "When",
-      value: (row) => row.recorded_at,
-      cell: (row) => <Time at={row.recorded_at} />,
-    },
-    {
-      id: "decision",
-      heading: "Outcome",
-      value: (row) => row.decision,
-      cell: (row) => <StateBadge state={row.decision} />,
-    },
-    { id: "status", heading: "Status", right: true, value: (row) => row.status },
-    { id: "error_code", heading: "Error", value: (row) => row.error_code },
-    { id: "model", heading: "Model", value: (row) => row.model },
-    {
-      id: "ttft_ms",
-      heading: "First token",
-      right: true,
-      value: (row) => row.ttft_ms,
-      cell: (row) => milliseconds(row.ttft_ms),
-    },
-    {
-      id: "total_ms",
-      heading: "In all",
-      right: true,
-      value: (row) => row.total_ms,
-      cell: (row) => milliseconds(row.total_ms),
-    },
+    ...requestColumns(money),
   ];
   return (
     <Page
@@ -120,6 +99,15 @@ export function Requests() {
               value={search.error_code}
               onChange={(error_code) => set({ error_code })}
             />
+            <SelectFilter
+              label="Arrived"
+              all="Any time"
+              options={LOOKS}
+              names={LOOK_NAMES}
+              value={search.since}
+              onChange={(since) => set({ since })}
+            />
+            <TextFilter label="Model" value={search.model} onChange={(model) => set({ model })} />
             <TextFilter label="Key’s id" value={search.key_id} onChange={(key_id) => set({ key_id })} />
           </Filters>
           <Table

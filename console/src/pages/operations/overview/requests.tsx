@@ -2,21 +2,19 @@
 import { useQuery } from "@tanstack/react-query";
 import { getRouteApi, Link } from "@tanstack/react-router";
 import { type FormEvent, useState } from "react";
-import { api, read, type Schemas } from "../../../api/client";
+import { api, read } from "../../../api/client";
 import { readAll, useList } from "../../../api/list";
 import { useLive } from "../../../api/live";
-import { StateBadge } from "../../../components/badge";
 import { Button } from "../../../components/button";
 import { TextField } from "../../../components/field";
 import { Filters, SelectFilter, TextFilter } from "../../../components/filters";
 import { Empty } from "../../../components/notice";
 import { Card, Page } from "../../../components/page";
 import { type Column, Table } from "../../../components/table";
-import { Time } from "../../../components/time";
-import { milliseconds } from "../../../format/number";
 import { TIERS } from "../../../shell/choices";
+import { useMoney } from "../../../shell/money";
+import { requestColumns, type Summary, shortId } from "../../tenants/request-columns";
 
-type Summary = Schemas["RequestSummary"];
 const route = getRouteApi("/signed/operations/requests");
 const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i;
 const STALE_MS = 60_000;
@@ -40,6 +38,7 @@ export function DeploymentRequests() {
   const navigate = route.useNavigate();
   const set = (part: Partial<typeof search>) =>
     void navigate({ search: (old) => ({ ...old, ...part }), replace: true });
+  const money = useMoney();
   const names = useOrganizationNames();
   const status = search.status && /^[1-5]\d\d$/.test(search.status) ? Number(search.status) : undefined;
   const query = {
@@ -61,16 +60,15 @@ export function DeploymentRequests() {
       heading: "Request",
       value: (row) => row.request_id,
       cell: (row) => (
-        <Link to="/operations/requests/$requestId" params={{ requestId: row.request_id }} className="mono">
-          {row.request_id}
+        <Link
+          to="/operations/requests/$requestId"
+          params={{ requestId: row.request_id }}
+          className="mono"
+          title={row.request_id}
+        >
+          {shortId(row.request_id)}
         </Link>
       ),
-    },
-    {
-      id: "recorded_at",
-      heading: "When",
-      value: (row) => row.recorded_at,
-      cell: (row) => <Time at={row.recorded_at} />,
     },
     {
       id: "organization",
@@ -82,33 +80,7 @@ export function DeploymentRequests() {
         </Link>
       ),
     },
-    {
-      id: "decision",
-      heading: "Outcome",
-      value: (row) => row.decision,
-      cell: (row) => (
-        <>
-          <StateBadge state={row.decision} /> {row.status}
-        </>
-      ),
-    },
-    { id: "error_code", heading: "Error", value: (row) => row.error_code },
-    { id: "model", heading: "Model", value: (row) => row.model },
-    { id: "tier", heading: "Tier", value: (row) => row.tier },
-    {
-      id: "ttft_ms",
-      heading: "First token",
-      right: true,
-      value: (row) => row.ttft_ms,
-      cell: (row) => milliseconds(row.ttft_ms),
-    },
-    {
-      id: "total_ms",
-      heading: "In all",
-      right: true,
-      value: (row) => row.total_ms,
-      cell: (row) => milliseconds(row.total_ms),
-    },
+    ...requestColumns(money),
   ];
   return (
     <Page

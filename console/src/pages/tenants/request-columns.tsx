@@ -1,0 +1,78 @@
+/** Columns that every list of requests has. */
+import type { Schemas } from "../../api/client";
+import { StateBadge } from "../../components/badge";
+import type { Column } from "../../components/table";
+import { Time } from "../../components/time";
+import { count, milliseconds } from "../../format/number";
+import type { Money } from "../../shell/money";
+
+export type Summary = Schemas["RequestSummary"];
+
+/** "…01c3f9a2": the end of an id, which tells requests apart; the whole of it is in the link's title and the CSV. */
+export function shortId(requestId: string): string {
+  return `…${requestId.slice(-8)}`;
+}
+
+/** Beside the id, which each list links to its own page. */
+export function requestColumns(money: Money): Column<Summary>[] {
+  return [
+    {
+      id: "recorded_at",
+      heading: "When",
+      value: (row) => row.recorded_at,
+      cell: (row) => <Time at={row.recorded_at} />,
+    },
+    {
+      id: "decision",
+      heading: "Outcome",
+      value: (row) => row.decision,
+      cell: (row) => (
+        <>
+          <StateBadge state={row.decision} /> {row.status}
+          {row.error_code && (
+            <>
+              <br />
+              <small className="quiet">{row.error_code}</small>
+            </>
+          )}
+        </>
+      ),
+    },
+    { id: "model", heading: "Model", value: (row) => row.model },
+    {
+      id: "prompt_tokens",
+      heading: "In",
+      right: true,
+      value: (row) => row.prompt_tokens,
+      cell: (row) => count(row.prompt_tokens),
+    },
+    {
+      id: "completion_tokens",
+      heading: "Out",
+      right: true,
+      value: (row) => row.completion_tokens,
+      cell: (row) => count(row.completion_tokens),
+    },
+    {
+      id: "amount_micro",
+      heading: "Cost",
+      right: true,
+      value: (row) => row.amount_micro,
+      cell: (row) => money(row.amount_micro),
+    },
+    {
+      id: "ttft_ms",
+      heading: "First token",
+      right: true,
+      value: (row) => row.ttft_ms,
+      cell: (row) => milliseconds(row.ttft_ms),
+    },
+    {
+      id: "total_ms",
+      heading: "In all",
+      right: true,
+      value: (row) => row.total_ms,
+      cell: (row) => milliseconds(row.total_ms),
+    },
+  ];
+}
