@@ -75,11 +75,13 @@ def size_up_to(value: Any, most_bytes: int) -> int:
     return size
 
 
-def parsed_arguments(text: str, param: str, bounds: JsonBounds) -> Any:
-    """Arguments of a tool call as templates want them; the text itself where it is no JSON.
+def parsed_arguments(text: str, param: str, bounds: JsonBounds) -> dict[str, Any]:
+    """Arguments of a tool call as templates want them. Several engines write nothing for a call without any.
 
-    Raises InvalidField when there is more in it than `require_bounded` lets through.
+    Raises InvalidField for what is no JSON object, and when there is more in it than `require_bounded` lets through.
     """
+    if text.strip() in ("", "null"):
+        return {}
     if text.count(",") + text.count("[") + text.count("{") > bounds.max_values:
         raise InvalidField(
             f"'{param}' holds more than {bounds.max_values} commas and brackets; at most so many are taken.",
@@ -88,10 +90,15 @@ def parsed_arguments(text: str, param: str, bounds: JsonBounds) -> Any:
     try:
         value = json.loads(text)
     except ValueError:
-        return text
+        value = None
     except RecursionError:
         raise _too_deep(param, bounds) from None
     require_bounded(value, param, bounds)
+    if not isinstance(value, dict):
+        raise InvalidField(
+            f"'{param}' is not a JSON object. Send the call's arguments as an object; {{}} for a call without any.",
+            param=param,
+        )
     return value
 
 

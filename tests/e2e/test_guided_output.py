@@ -36,11 +36,20 @@ async def test_a_form_that_cannot_be_enforced_is_a_bad_request_that_names_it(cli
     assert "response_format.json_schema" in str(refused.value)
 
 
-async def test_tools_of_a_model_without_a_template_for_them_are_refused_by_name(client: openai.AsyncOpenAI) -> None:
-    tool: Any = {"type": "function", "function": {"name": "clock", "parameters": {"type": "object"}}}
-    with pytest.raises(openai.BadRequestError) as refused:
-        await client.chat.completions.create(model="slipstream-chat", messages=ASK, tools=[tool])
-    assert "tools" in str(refused.value)
+async def test_a_forced_call_of_the_shipped_model_keeps_to_its_schema(client: openai.AsyncOpenAI) -> None:
+    form = {"type": "object", "properties": {"light": {"enum": ["on", "off"]}}, "required": ["light"]}
+    tool: Any = {
+        "type": "function",
+        "function": {"name": "switch", "parameters": {**form, "additionalProperties": False}},
+    }
+    answer = await client.chat.completions.create(
+        model="slipstream-chat", messages=ASK, tools=[tool], tool_choice="required", max_tokens=200, temperature=0
+    )
+    (choice,) = answer.choices
+    (call,) = choice.message.tool_calls or []
+    assert call.type == "function"
+    assert (choice.finish_reason, call.function.name) == ("tool_calls", "switch")
+    assert json.loads(call.function.arguments)["light"] in ("on", "off")
 
 
 async def test_the_prompts_log_probabilities(client: openai.AsyncOpenAI) -> None:

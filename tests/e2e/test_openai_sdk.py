@@ -230,23 +230,18 @@ async def test_every_kind_of_message_is_read_and_counted_as_the_engine_does(
     assert usage.prompt_tokens == prepared.prompt_tokens, "reserved as it was used"
 
 
-async def test_what_a_tool_answered_is_not_left_out_in_silence(client: openai.AsyncOpenAI) -> None:
+async def test_what_a_tool_answered_is_read(client: openai.AsyncOpenAI) -> None:
+    tool: Any = {"type": "function", "function": {"name": "look"}}
     conversation: list[Any] = [
         *QUESTION,
         {"role": "assistant", "content": None, "tool_calls": [CALL]},
         {"role": "tool", "tool_call_id": "call_1", "content": "Paris"},
     ]
-    with pytest.raises(openai.BadRequestError) as refused:
-        await client.chat.completions.create(model="slipstream-chat", messages=conversation)
-    assert (refused.value.code, refused.value.param) == ("engine_refused", "messages[2].role")
-    assert "messages[2] is what a tool answered, and this model's chat template has no place for it." in str(
-        refused.value.message
-    )
-    tool: Any = {"type": "function", "function": {"name": "look"}}
-    with pytest.raises(openai.BadRequestError) as tools:
-        await client.chat.completions.create(model="slipstream-chat", messages=QUESTION, tools=[tool])
-    assert tools.value.param == "tools"
-    assert "chat template" in tools.value.message
+    asked: dict[str, Any] = {"model": "slipstream-chat", "messages": conversation, "max_tokens": 10}
+    create: Any = client.chat.completions.create
+    for more in ({}, {"tools": [tool]}):
+        answer = await create(**asked, **more)
+        assert answer.usage.completion_tokens > 0
 
 
 @pytest.mark.parametrize("key", ["", "sk-other", "sk-slip-" + "0" * 38])

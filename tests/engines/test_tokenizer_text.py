@@ -103,6 +103,11 @@ def nested(depth: int) -> str:
     return "[" * depth + "]" * depth
 
 
+def in_object(depth: int) -> str:
+    """An object of so many levels."""
+    return f'{{"a":{nested(depth - 1)}}}'
+
+
 def call_with(arguments: str) -> dict[str, Any]:
     call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": arguments}}
     return {"role": "assistant", "content": "x", "tool_calls": [call]}
@@ -111,11 +116,11 @@ def call_with(arguments: str) -> dict[str, Any]:
 @pytest.mark.parametrize("depth", [MAX_DEPTH + 1, 1_200, 100_000])
 @pytest.mark.parametrize("risky", ["", "<|end|>"])
 def test_arguments_nested_too_deeply_name_their_field(chat: Tokenizer, depth: int, risky: str) -> None:
-    messages = [{"role": "user", "content": risky}, call_with(nested(depth))]
+    messages = [{"role": "user", "content": risky}, call_with(in_object(depth))]
     with pytest.raises(InvalidField, match=f"nested more than {MAX_DEPTH} deep") as caught:
         chat.chat_ids(messages)
     assert caught.value.param == "messages[1].tool_calls[0].function.arguments"
-    assert chat.chat_ids([call_with(nested(MAX_DEPTH))])
+    assert chat.chat_ids([call_with(in_object(MAX_DEPTH))])
 
 
 @pytest.mark.parametrize("bounds", [JsonBounds(), JsonBounds(max_depth=256, max_values=300_000)])
@@ -134,9 +139,6 @@ def test_the_settings_are_the_tokenizers_bounds_too(bounds: JsonBounds) -> None:
             return False
         assert tokenizer.chat_ids([message])
         return True
-
-    def in_object(depth: int) -> str:
-        return f'{{"x":{nested(depth - 1)}}}'
 
     assert taken(in_object(bounds.max_depth))
     assert not taken(in_object(bounds.max_depth + 1))
@@ -157,15 +159,25 @@ def test_more_values_than_a_template_should_walk_through_are_refused(chat: Token
     assert caught.value.param == "tools"
 
 
-@given(value=st.recursive(st.one_of(st.integers(), st.text(max_size=3)), lambda inner: st.lists(inner, max_size=4)))
+VALUES = st.recursive(st.one_of(st.integers(), st.text(max_size=3)), lambda inner: st.lists(inner, max_size=4))
+
+
+@given(value=st.dictionaries(st.text(max_size=3), VALUES, max_size=3))
 def test_arguments_within_bounds_are_what_json_says(value: Any) -> None:
     assert parsed_arguments(json.dumps(value), "arguments", JsonBounds()) == value
     require_bounded(value, "arguments", JsonBounds())
 
 
-@pytest.mark.parametrize("text", ["not JSON", "", "1" * 5_000, "{"])
-def test_arguments_that_are_no_json_stay_text(text: str) -> None:
-    assert parsed_arguments(text, "arguments", JsonBounds()) == text
+@pytest.mark.parametrize("text", ["not JSON", "1" * 5_000, "{", "[1]", '"a"', "3"])
+def test_arguments_that_are_no_object_are_refused_by_name(text: str) -> None:
+    with pytest.raises(InvalidField, match="'arguments' is not a JSON object") as refused:
+        parsed_arguments(text, "arguments", JsonBounds())
+    assert refused.value.param == "arguments"
+
+
+@pytest.mark.parametrize("text", ["", " \n", "null", "{}"])
+def test_no_arguments_are_an_empty_object(text: str) -> None:
+    assert parsed_arguments(text, "arguments", JsonBounds()) == {}
 
 
 def test_what_jinja_says_goes_to_the_log_and_not_to_the_client(

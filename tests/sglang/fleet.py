@@ -77,13 +77,13 @@ class Measured(msgspec.Struct):
     text: str
 
 
-def with_tools_template(model: Path, folder: Path) -> Path:
-    """A copy of a model in `folder` whose chat template writes tools into the prompt."""
+def with_tools_template(model: Path, folder: Path, template: str = TOOLS_TEMPLATE) -> Path:
+    """A copy of a model in `folder` whose chat template writes tools into the prompt. template: another one."""
     for file in model.iterdir():
         if file.is_file() and file.name != "tokenizer_config.json":
             (folder / file.name).symlink_to(file.resolve())
     settings = json.loads((model / "tokenizer_config.json").read_text())
-    (folder / "tokenizer_config.json").write_text(json.dumps({**settings, "chat_template": TOOLS_TEMPLATE}))
+    (folder / "tokenizer_config.json").write_text(json.dumps({**settings, "chat_template": template}))
     return folder
 
 

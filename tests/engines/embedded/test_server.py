@@ -163,7 +163,7 @@ async def test_a_control_string_in_user_text_stays_text(chat: openai.AsyncOpenAI
         ({"foo": 1}, "foo", 400),
         ({"temperature": -1}, "temperature", 400),
         ({"max_tokens": "x"}, "max_tokens", 400),
-        ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools", 400),
+        ({"tools": [{"type": "function", "function": {"name": "f"}}] * 2}, "tools", 400),
         ({"response_format": {"type": "xml"}}, "response_format.type", 400),
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages[0].content", 400),
         ({"max_tokens": 5000}, "max_tokens", 400),

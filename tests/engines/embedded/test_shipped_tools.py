@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import json
+import shutil
+from pathlib import Path
 from typing import Any
 
+import aiohttp
 import openai
 import pytest
+
+from tests.engines.embedded.served import served
+from tests.engines.embedded.tiny import SHIPPED
 
 SWITCH: dict[str, Any] = {
     "type": "function",
@@ -66,3 +72,24 @@ async def test_several_calls_are_taken_where_they_are_asked_for(chat: openai.Asy
     asked: dict[str, Any] = {"tools": [SWITCH], "tool_choice": "required", "parallel_tool_calls": True}
     (choice,) = (await answer(chat, **asked)).choices
     assert len(choice.message.tool_calls) > 1, "it knows no end of them"
+
+
+async def test_a_template_without_a_place_for_tools_has_them_refused_by_name(
+    tmp_path: Path, session: aiohttp.ClientSession
+) -> None:
+    folder = tmp_path / "slipstream-chat"
+    shutil.copytree(SHIPPED / "slipstream-chat", folder)
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    plain = "{% for m in messages %}{% if m['role'] == 'user' %}{{ m['content'] }}{% endif %}{% endfor %}"
+    (folder / "tokenizer_config.json").write_text(json.dumps({**settings, "chat_template": plain}))
+    result = {"role": "tool", "tool_call_id": "call_1", "content": "done"}
+    async with served(model=str(folder)) as engine:
+        for body, param, sentence in (
+            ({"messages": ASKED, "tools": [CLOCK]}, "tools", "has no form for tool calls"),
+            ({"messages": [*ASKED, result]}, "messages[1].role", "has no place for it"),
+        ):
+            asked = {"model": "slipstream-chat", **body}
+            async with session.post(f"{engine.url}/v1/chat/completions", json=asked) as refused:
+                error = await refused.json()
+            assert (refused.status, error["param"]) == (400, param)
+            assert sentence in error["message"]

@@ -136,16 +136,26 @@ async def test_pictures_are_reserved_as_the_whole_context(tmp_path: Path, driver
 
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
 SCHEMA = {"type": "json_schema", "json_schema": {"name": "s", "schema": {"type": "object"}}}
+WITHOUT_TOOLS = (
+    "{% for m in messages %}{{ '<|' + m['role'] + '|>' + m['content'] }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
+)
+
+
+@pytest.fixture
+def toolless(tmp_path: Path) -> Tokenizer:
+    """A model whose template has no place for tools."""
+    return Tokenizer.load(with_tools_template(MODELS / "slipstream-chat", tmp_path, WITHOUT_TOOLS))
 
 
 @pytest.mark.parametrize("fields", [{"tools": [TOOL]}, {"response_format": SCHEMA}, {"reasoning_effort": "low"}])
 async def test_what_an_engine_may_add_to_the_prompt_by_itself_is_reserved_as_the_whole_context(
-    chat_tokenizer: Tokenizer, fields: dict[str, Any]
+    toolless: Tokenizer, fields: dict[str, Any]
 ) -> None:
     for driver in ("sglang", "openai"):
-        prepared = await chat(target(chat_tokenizer, driver, context_tokens=4_096), **fields)
+        prepared = await chat(target(toolless, driver, context_tokens=4_096), **fields)
         assert prepared.prompt_tokens_bound == 4_096
-    ours = await chat(target(chat_tokenizer, "embedded", context_tokens=4_096), **fields)
+    ours = await chat(target(toolless, "embedded", context_tokens=4_096), **fields)
     assert ours.prompt_tokens_bound == ours.prompt_tokens, "it renders the same template"
 
 
@@ -339,11 +349,11 @@ async def test_a_conversation_is_known_by_the_ids_that_the_engine_will_see(chat_
     assert length(prepared.chain) == len(ids) // BLOCK_TOKENS > 1
 
 
-async def test_what_a_template_leaves_out_is_no_part_of_what_a_prompt_is_known_by(chat_tokenizer: Tokenizer) -> None:
-    """The shipped chat model's template has no place for tools: no engine computes or caches them."""
+async def test_what_a_template_leaves_out_is_no_part_of_what_a_prompt_is_known_by(toolless: Tokenizer) -> None:
+    """No engine computes or caches it."""
     messages = [{"role": "user", "content": "What is the capital of France? " * 30}]
     function = {"name": "look_up", "description": "Looks something up. " * 40, "parameters": {"type": "object"}}
-    where = target(chat_tokenizer, context_tokens=4_000)
+    where = target(toolless, context_tokens=4_000)
     plain, with_tools = (
         await chat(where, messages),
         await chat(where, messages, tools=[{"type": "function", "function": function}]),
