@@ -9,8 +9,10 @@ import time
 from collections.abc import AsyncIterator
 from typing import Any
 
+import httpx
 import msgspec
 import pytest
+from openai import OpenAI
 
 from contracts.errors import Overloaded
 from contracts.lease import Lease, LeaseRequest
@@ -90,6 +92,17 @@ def without_comments(client: Client) -> bytes:
     return client.answer.body.replace(COMMENT, b"")
 
 
+def read_by_openais_client(body: bytes) -> str:
+    head = {"content-type": "text/event-stream; charset=utf-8"}
+    transport = httpx.MockTransport(lambda _: httpx.Response(200, headers=head, content=body))
+    with (
+        httpx.Client(transport=transport) as http,
+        OpenAI(base_url="http://x/v1", api_key="k", http_client=http) as sdk,
+    ):
+        stream = sdk.chat.completions.create(model="m", messages=[{"role": "user", "content": "x"}], stream=True)
+        return "".join(chunk.choices[0].delta.content or "" for chunk in stream)
+
+
 async def test_who_waits_in_the_queue_gets_headers_and_comments_and_then_the_answer() -> None:
     client = Client()
     async with queued(client) as (platform, queue, clock, task):
@@ -110,6 +123,7 @@ async def test_who_waits_in_the_queue_gets_headers_and_comments_and_then_the_ans
         assert answer.body.startswith(COMMENT)
         assert answer.body.rfind(COMMENT) < answer.body.find(b"data: "), "and none behind what came at once"
         assert len(platform.router.first_tokens) == 1
+        assert read_by_openais_client(answer.body) == " t0 t1 t2 t3"
         assert request.clock.first_token_s is not None
 
 
