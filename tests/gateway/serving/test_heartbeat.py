@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncIterator
 from typing import Any
 
-import httpx
+import httpx2
 import msgspec
 import pytest
 from openai import OpenAI
@@ -94,9 +94,9 @@ def without_comments(client: Client) -> bytes:
 
 def read_by_openais_client(body: bytes) -> str:
     head = {"content-type": "text/event-stream; charset=utf-8"}
-    transport = httpx.MockTransport(lambda _: httpx.Response(200, headers=head, content=body))
+    transport = httpx2.MockTransport(lambda _: httpx2.Response(200, headers=head, content=body))
     with (
-        httpx.Client(transport=transport) as http,
+        httpx2.Client(transport=transport) as http,
         OpenAI(base_url="http://x/v1", api_key="k", http_client=http) as sdk,
     ):
         stream = sdk.chat.completions.create(model="m", messages=[{"role": "user", "content": "x"}], stream=True)
