@@ -62,7 +62,7 @@ async def test_a_budget_is_spent_to_what_the_ledger_says() -> None:
 
             async def priced() -> bool:  # whichever gateway is met
                 errors = [await ask(pauper) for _ in range(8)]
-                return all(error is not None and error.code == "request_exceeds_limit" for error in errors)
+                return all(error is not None and error.code == "insufficient_quota" for error in errors)
 
             await eventually(priced)
             seen: dict[str, int] = {}
@@ -111,7 +111,8 @@ async def test_a_budget_is_spent_to_what_the_ledger_says() -> None:
             )
             assert [row["percent"] for row in crossings][:2] == [50, 80]
             told = await database.fetchval(
-                "SELECT count(*) FROM gateway.webhook_events WHERE organization_id = $1", organization
+                "SELECT count(*) FROM gateway.webhook_events WHERE organization_id = $1 AND data->>'refused' = 'false'",
+                organization,
             )
             assert told == len(crossings)
     await place.stop()
