@@ -45,9 +45,17 @@ def told_address(forwarded_for: str, trusted: tuple[Network, ...]) -> str:
     """Whose request a trusted proxy passes on, by X-Forwarded-For: the last one that is no proxy of ours; what stands
     before it anybody may have written. Empty: it does not say."""
     for told in reversed(forwarded_for.split(",")):
-        if told.strip() and not is_among(told.strip(), trusted):
-            return told.strip()
+        address = _without_port(told.strip())
+        if address and not is_among(address, trusted):
+            return address
     return ""
+
+
+def _without_port(host: str) -> str:
+    """Some proxies write `203.0.113.9:4711` or `[2001:db8::1]:4711`."""
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host.partition(":")[0] if host.count(":") == 1 else host
 
 
 def _address(host: str) -> Address | None:

@@ -234,6 +234,8 @@ def test_a_trusted_proxy_has_no_limit_and_neither_has_anybody_when_it_is_off() -
         ("198.51.100.1, 203.0.113.9 , 10.1.0.4", "203.0.113.9"),
         ("10.1.0.5,10.1.0.4", ""),
         ("2001:db8::1", "2001:db8::1"),
+        ("198.51.100.1, 203.0.113.9:4711, 10.1.0.4:80", "203.0.113.9"),
+        ("[2001:db8::1]:4711", "2001:db8::1"),
     ],
 )
 def test_a_trusted_proxy_says_whose_request_it_passes_on(forwarded_for: str, address: str) -> None:

@@ -252,3 +252,31 @@ def test_a_pair_that_cannot_be_used_stops_the_start(
 
 def test_without_files_there_is_no_tls() -> None:
     assert certificate_of(TlsConfig()) is None
+
+
+@on_uvloop
+async def test_over_tls_who_gives_way_is_told_why_and_garbage_is_refused_behind_what_is_served(
+    config: TlsConfig,
+) -> None:
+    go_on = asyncio.Event()
+
+    async def waits(scope: Any, receive: Any, send: Any) -> None:
+        await go_on.wait()
+        await hello(scope, receive, send)
+
+    async with serving(config, waits, max_connections=1) as server:
+        paced = await server.connect(REQUEST, ssl=trusting(config), server_hostname="localhost")
+        await server.waits_for(None)
+        peer = await server.connect(REQUEST, ssl=trusting(config), server_hostname="localhost")
+        received = await paced[0].read()
+        assert received.startswith(b"HTTP/1.1 503 ")
+        assert b"connections_exhausted" in received
+        await server.waits_for(None)
+        peer[1].write(b"nonsense\r\n\r\n")
+        await server.has_received(2 * len(REQUEST) + 12)
+        go_on.set()
+        received = await peer[0].read()
+        assert received.startswith(b"HTTP/1.1 200 OK\r\n")
+        assert b"hello" in received
+        assert b"HTTP/1.1 400 " in received
+        await server.holds(0)
