@@ -1,5 +1,5 @@
-"""Who waits for a password's hash, and who is next: those who were here before and strangers by turns, and of each the
-networks or sessions in turn. One per gateway process.
+"""Who waits for a password's hash, and who is next: those who were here before, newcomers, and networks that have tried
+in vain, by turns, and of each the networks or sessions in turn. One per gateway process.
 
 A hash costs a core for a tenth of a second, so somebody always waits while strangers try. Whose attempts are many wait
 for themselves: a network's one attempt is next once each other network has had one.
@@ -10,16 +10,23 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from typing import TypeVar
 
 from contracts.errors import ServiceError
 from gateway.admin.turns import Place, Turns
 from gateway.sessions.token import SessionToken
 
 MOST_WAITING = 512
-"""In each of the two lines: half a minute of hashes, of as many networks."""
+"""In each of the lines: a minute of hashes, of as many networks."""
 RECENT_S = 86_400.0
-MOST_RECENT = 10_000
-RETURNING, STRANGERS = "returning", "strangers"
+"""How long it counts that somebody signed in from a network, or tried in vain."""
+FREE_TRIES = 3
+"""Hashes of a network that has not signed in, before it waits with the others that try on: a mistyped password or two
+costs nobody a place."""
+MOST_REMEMBERED = 10_000
+RETURNING, NEWCOMERS, TRIED = "returning", "newcomers", "tried"
+
+ValueT = TypeVar("ValueT")
 
 
 class LineFull(ServiceError):
@@ -37,28 +44,37 @@ class SignInLine:
         self._clock = clock
         self._running = 0
         self._turns: Turns[asyncio.Future[None]] = Turns()
-        self._recent_s: dict[str, float] = {}
+        self._succeeded: dict[str, float] = {}
         """When somebody signed in from a network, the oldest first."""
+        self._tried: dict[str, tuple[int, float]] = {}
+        """How many hashes a network has had since without success, and when the last was; the oldest first."""
 
     def place(self, token: SessionToken | None, network: str) -> Place:
         """Where an attempt waits. token: of the session it came with, even one that has ended: it was made here."""
         if token is not None:
             return Place(RETURNING, token.hash.hex())
-        is_recent = self._clock() - self._recent_s.get(network, -RECENT_S) < RECENT_S
-        return Place(RETURNING if is_recent else STRANGERS, network)
+        now_s = self._clock()
+        if now_s - self._succeeded.get(network, -RECENT_S) < RECENT_S:
+            return Place(RETURNING, network)
+        tries, last_s = self._tried.get(network, (0, 0.0))
+        return Place(TRIED if tries >= FREE_TRIES and now_s - last_s < RECENT_S else NEWCOMERS, network)
 
     def succeeded(self, network: str) -> None:
         """Somebody has signed in from there."""
-        self._recent_s.pop(network, None)
-        self._recent_s[network] = self._clock()
-        if len(self._recent_s) > MOST_RECENT:
-            del self._recent_s[next(iter(self._recent_s))]
+        self._tried.pop(network, None)
+        _put(self._succeeded, network, self._clock())
 
     async def turn(self, place: Place) -> None:
         """Return when it is this place's turn; `done` is to follow. Raises LineFull."""
         if self._running < self._at_once:
             self._running += 1
-            return
+        else:
+            await self._wait(place)
+        if place.line != RETURNING:
+            tries, _ = self._tried.get(place.member, (0, 0.0))
+            _put(self._tried, place.member, (tries + 1, self._clock()))
+
+    async def _wait(self, place: Place) -> None:
         self._make_room(place)
         turn = asyncio.get_running_loop().create_future()
         self._turns.add(place, turn)
@@ -98,3 +114,11 @@ class SignInLine:
         self._turns.remove(*longest)
         if not longest[1].done():
             longest[1].set_exception(LineFull())
+
+
+def _put(remembered: dict[str, ValueT], network: str, value: ValueT) -> None:
+    """As the newest; the oldest is forgotten where there are too many."""
+    remembered.pop(network, None)
+    remembered[network] = value
+    if len(remembered) > MOST_REMEMBERED:
+        del remembered[next(iter(remembered))]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import threading
 from collections.abc import AsyncIterator, Iterator
 
@@ -13,7 +14,17 @@ from contracts.errors import ServiceError
 from gateway.admin.turns import Place
 from gateway.console import sign_in_line
 from gateway.console.passwords import THREADS, Passwords
-from gateway.console.sign_in_line import MOST_RECENT, MOST_WAITING, RECENT_S, RETURNING, STRANGERS, LineFull, SignInLine
+from gateway.console.sign_in_line import (
+    FREE_TRIES,
+    MOST_REMEMBERED,
+    MOST_WAITING,
+    NEWCOMERS,
+    RECENT_S,
+    RETURNING,
+    TRIED,
+    LineFull,
+    SignInLine,
+)
 from gateway.sessions.token import mint
 from tests.gateway.console.browser import ANYWHERE
 from tests.gateway.console.quick_passwords import QuickPasswords
@@ -95,6 +106,19 @@ async def test_whoever_comes_while_sixty_strange_networks_try_is_served(hashes: 
     assert max(map(hashes.done.count, hashes.done)) <= 2  # each network once, and two that had begun before
 
 
+async def test_whoever_comes_is_served_before_those_who_have_tried_in_vain(
+    hashes: Hashes, passwords: Passwords
+) -> None:
+    for number in range(180):
+        passwords.line._tried[f"stranger {number % 60}"] = FREE_TRIES, math.inf
+        hashes.ask(f"stranger {number % 60}")
+    await settled()
+    hashes.ask("honest")
+    await settled()
+    await hashes.let_go(THREADS + 2)
+    assert "honest" in hashes.done
+
+
 async def test_who_was_here_before_waits_behind_one_stranger_at_most(passwords: Passwords, hashes: Hashes) -> None:
     passwords.line.succeeded("office")
     for number in range(180):
@@ -158,16 +182,20 @@ async def test_at_the_end_nobody_waits(hashes: Hashes, passwords: Passwords) -> 
     assert sorted(type(task.exception()).__name__ for task in waiting) == ["NoneType"] * 2 + ["ServiceError"] * 2
 
 
-def test_a_network_is_known_for_a_day_and_so_many_are() -> None:
+async def test_a_network_is_known_for_a_day_and_so_many_are() -> None:
     now_s = 0.0
     line = SignInLine(2, lambda: now_s)
-    assert line.place(None, "a") == Place(STRANGERS, "a")
+    for _ in range(FREE_TRIES):
+        assert line.place(None, "a") == Place(NEWCOMERS, "a")
+        await line.turn(line.place(None, "a"))
+        line.done()
+    assert line.place(None, "a") == Place(TRIED, "a")
     line.succeeded("a")
     assert line.place(None, "a") == Place(RETURNING, "a")
     now_s = RECENT_S
-    assert line.place(None, "a") == Place(STRANGERS, "a")
-    for number in range(MOST_RECENT + 1):
+    assert line.place(None, "a") == Place(NEWCOMERS, "a")
+    for number in range(MOST_REMEMBERED + 1):
         line.succeeded(f"{number}")
-    assert line.place(None, "0") == Place(STRANGERS, "0")
+    assert line.place(None, "0") == Place(NEWCOMERS, "0")
     assert line.place(None, "1") == Place(RETURNING, "1")
     assert MOST_WAITING >= 256  # as many networks as a household has by IPv6
