@@ -11,6 +11,7 @@ from __future__ import annotations
 from math import isfinite
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -76,16 +77,15 @@ def pick(logits: Tensor, sequences: tuple[Sequence, ...]) -> list[Picked]:
 
 
 def _likeliest(logits: Tensor) -> list[int]:
-    """Where there is one that is no number, it is what both libraries find the largest."""
+    """Where one is no number, it is what both libraries find the largest."""
     if logits.device.type == "cpu":
         # numpy's argmax takes a tenth of torch's time on a CPU
         rows = logits.numpy()
         found: list[int] = rows.argmax(-1).tolist()
-        largest: list[float] = rows[range(len(found)), found].tolist()
-    else:
-        values, ids = logits.max(-1)
-        found, largest = ids.tolist(), values.tolist()
-    return _finite(found, largest)
+        if isfinite(np.maximum.reduce(rows, axis=None)):
+            return found
+    values, ids = logits.max(-1)
+    return _finite(ids.tolist(), values.tolist())
 
 
 def _finite(ids: list[int], largest: list[float]) -> list[int]:

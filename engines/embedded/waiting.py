@@ -26,6 +26,10 @@ class WaitingQueue:
         self._parked: dict[Sequence, list[Sequence]] = {}
         self._numbers = itertools.count(1)
 
+    def __bool__(self) -> bool:
+        """Somebody waits."""
+        return bool(self._lines or self._parked)
+
     def __len__(self) -> int:
         # metrics ask from another thread: the tuples are made in one go
         lines, parked = tuple(self._lines.values()), tuple(self._parked.values())
