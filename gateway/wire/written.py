@@ -55,7 +55,7 @@ class Written:
             except (msgspec.DecodeError, UnicodeDecodeError):
                 raise EngineFailed("The engine sent an event that is no completion's.") from None
             self.created = self.created or event.created
-            for choice in event.choices:
+            for choice in event.choices if self.finish_reason is None else ():
                 self.text += choice.text or ""
                 if choice.finish_reason in BROKEN_OFF:
                     raise EngineFailed("The engine ended its answer early.")

@@ -134,7 +134,7 @@ class _Transcoder:
             self._created = created if isinstance(created, int) else 0
         self.events += 1
         self._usage.chunk(chunk)
-        if self._cut:
+        if self._cut or self._finish_reason is not None:  # behind its end nothing is of it
             return ""
         self.text_seen = self.text_seen or has_text(chunk)
         text = "".join(

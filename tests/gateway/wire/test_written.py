@@ -37,6 +37,8 @@ def test_what_is_written_is_read_again() -> None:
     assert (written.text, written.finish_reason) == ("a\n", None)
     written.feed(last_event("length", 5, "m"))
     assert (written.text, written.finish_reason, written.created) == ("a\n", "length", 5)
+    written.feed(text_event("late", 5, "m") + last_event("stop", 5, "m"))
+    assert (written.text, written.finish_reason) == ("a\n", "length")
 
 
 def test_an_engines_error_is_no_text() -> None:

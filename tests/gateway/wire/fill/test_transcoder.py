@@ -163,3 +163,12 @@ def test_a_carriage_return_at_the_end_is_the_end_of_a_line() -> None:
     sent = transcoder.feed(event("a\r")) + transcoder.feed(event(finish_reason="stop")) + transcoder.finish()
 
     assert sent.replace(b"><", b"").startswith(b"<a\r\n>")
+
+
+def test_the_first_reason_ends_the_text() -> None:
+    events = event("a") + event("b", "length") + event("c") + event("d", "stop") + LAST
+    transcoder = relay()
+    assert transcoder.feed(events) + transcoder.finish() == b"<ab>[length 3]"
+    collector = FillCollector(Plain(), Filled(rules=StopRules(), suffix=""), UsageTracker(1), engine_error)
+    collector.feed(events)
+    assert msgspec.json.decode(collector.finish()) == ["ab", "length", 3]
