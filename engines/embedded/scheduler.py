@@ -160,7 +160,8 @@ class Scheduler:
             return None
         self._gathered_from_s = math.inf
         shares = self._shares()
-        unpromised = self._unpromised_pages
+        has_place = len(self.running) < self._config.max_running
+        unpromised = self._unpromised_pages if has_place else 0
         for line in self.waiting.lines(shares.held):
             passed_until_s = math.inf
             for due_s, _, sequence in line[:LOOKED_AT]:
@@ -168,10 +169,13 @@ class Scheduler:
                     break
                 most_pages = self._most_pages(sequence)
                 entitled = shares.entitles(sequence, most_pages)
-                if self._starts(sequence, most_pages, unpromised, shares if entitled else None, plan, works):
+                # what may be cached of it taken off
+                least_pages = most_pages - sequence.most_cached // self._page_tokens
+                may_fit = entitled or not self.running or (has_place and least_pages <= unpromised)
+                if may_fit and self._starts(sequence, most_pages, shares if entitled else None, plan, works):
                     return sequence
                 passed_until_s = min(passed_until_s, due_s + self._config.ageing_s)
-                if entitled or shares.holds_nothing(sequence.request.organization):
+                if entitled or shares.holds_nothing(sequence.organization):
                     self._gathered_from_s = min(self._gathered_from_s, due_s + self._config.ageing_s)
         return None
 
@@ -179,20 +183,15 @@ class Scheduler:
         self,
         sequence: Sequence,
         most_pages: int,
-        unpromised: int,
         shares: Shares | None,
         plan: StepPlan,
         works: dict[Sequence, int],
     ) -> bool:
         """Start a waiting sequence if there is room for what it may become. shares: None: nobody leaves for it."""
-        has_place = len(self.running) < self._config.max_running
-        least_pages = most_pages - sequence.most_cached // self._page_tokens
-        if shares is None and self.running and not (has_place and least_pages <= unpromised):
-            return False  # whatever is cached of it
         found = self._cache.match(sequence.request.namespace, sequence.tokens, sequence.most_cached)
         cached = len(found) * self._page_tokens
         lacking = most_pages - len(found) - self._unpromised_pages if self.running else 0
-        if lacking > 0 or not has_place:
+        if lacking > 0 or len(self.running) >= self._config.max_running:
             leaving = [] if shares is None else shares.yielding(sequence, self.running, self._own_pages, lacking)
             for other in leaving:
                 works.pop(other, None)

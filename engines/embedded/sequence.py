@@ -53,6 +53,7 @@ class Sequence:
         self.prompt_index = index // request.choices_per_prompt
         prompt = request.prompts[self.prompt_index]
         self.request = request
+        self.organization = request.organization
         self.index = index
         self.sampling: Sampling = request.sampling
         self.most_tokens = len(prompt) + request.sampling.max_tokens

@@ -14,14 +14,19 @@ from engines.embedded.sequence import Sequence
 class Shares:
     """Counts what running sequences hold; pages that were promised count as pages that were taken."""
 
-    def __init__(self, running: Iterable[Sequence], waiting: Iterable[str], total_pages: int, max_running: int) -> None:
+    def __init__(
+        self, running: Iterable[Sequence], waiting: tuple[str, ...], total_pages: int, max_running: int
+    ) -> None:
         """waiting: organizations with sequences that do."""
         self._total_pages = total_pages
         self._max_running = max_running
-        self._pages = dict.fromkeys(waiting, 0)
-        self._places = dict.fromkeys(self._pages, 0)
+        self._pages = pages = dict.fromkeys(waiting, 0)
+        self._places = places = dict.fromkeys(waiting, 0)
+        # asked in every step in which somebody waits
         for sequence in running:
-            self._count(sequence, 1)
+            name, most, taken = sequence.organization, sequence.most_pages, len(sequence.pages)
+            pages[name] = pages.get(name, 0) + (most if most > taken else taken)
+            places[name] = places.get(name, 0) + 1
 
     def held(self, organization: str, more_pages: int = 0, more_places: int = 0) -> float:
         """What it holds, in parts that it is entitled to: of pages or of places, whichever it has more of."""
@@ -37,7 +42,7 @@ class Shares:
 
     def entitles(self, sequence: Sequence, most_pages: int) -> bool:
         """Whether its organization holds no more than its part with it, which needs so many pages."""
-        return self.held(sequence.request.organization, most_pages, 1) <= 1
+        return self.held(sequence.organization, most_pages, 1) <= 1
 
     def yielding(
         self, sequence: Sequence, running: list[Sequence], own_pages: Callable[[Sequence], int], lacking: int
@@ -51,12 +56,11 @@ class Shares:
         left = [
             other
             for other in running
-            if other.request.organization != sequence.request.organization
-            and other.request.priority <= sequence.request.priority
+            if other.organization != sequence.organization and other.request.priority <= sequence.request.priority
         ]
         leaving: list[Sequence] = []
         while lacking > 0 or not leaving:
-            beyond = [other for other in left if self._gives(other.request.organization)]
+            beyond = [other for other in left if self._gives(other.organization)]
             if not beyond:
                 break
             last = max(beyond, key=self.leaves_first)
@@ -71,7 +75,7 @@ class Shares:
         return []
 
     def _count(self, sequence: Sequence, places: int) -> None:
-        name = sequence.request.organization
+        name = sequence.organization
         self._pages[name] = self._pages.get(name, 0) + places * max(sequence.most_pages, len(sequence.pages))
         self._places[name] = self._places.get(name, 0) + places
 
@@ -81,5 +85,5 @@ class Shares:
     def leaves_first(self, sequence: Sequence) -> tuple[int, float, float, int]:
         """The largest is the one to leave: of the lowest priority, of the organization that holds most, the last in
         line."""
-        held = self.held(sequence.request.organization)
+        held = self.held(sequence.organization)
         return -sequence.request.priority, held, sequence.due_s, sequence.order

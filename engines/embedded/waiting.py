@@ -56,12 +56,12 @@ class WaitingQueue:
         if not sequence.order:
             sequence.order = next(self._numbers)
             sequence.due_s = sequence.arrived_s - sequence.request.priority * self._ageing_s
-        line = self._lines.setdefault(sequence.request.organization, [])
+        line = self._lines.setdefault(sequence.organization, [])
         bisect.insort(line, (sequence.due_s, sequence.order, sequence))
 
     def take(self, sequence: Sequence) -> None:
         """It starts. Raises ValueError when it is not in its line."""
-        name = sequence.request.organization
+        name = sequence.organization
         line = self._lines[name]
         line.remove((sequence.due_s, sequence.order, sequence))
         if not line:
