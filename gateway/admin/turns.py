@@ -35,13 +35,16 @@ class Turns(Generic[ItemT]):
         self._lines.setdefault(place.line, {}).setdefault(place.member, {})[item] = None
         self._size += 1
 
-    def take(self, may: Callable[[str], bool] = lambda _: True) -> tuple[Place, ItemT] | None:
-        """The next one, which waits no longer; None where none may. may: whether it is this line's turn at all."""
+    def take(
+        self, may: Callable[[str], bool] = lambda _: True, had: Callable[[Place], int] = lambda _: 0
+    ) -> tuple[Place, ItemT] | None:
+        """The next one, which waits no longer; None where none may. may: whether a line has a turn at all. had: how much
+        a member has had; of those with least, the next in turn is chosen."""
         line = next((each for each in self._lines if may(each)), None)
         if line is None:
             return None
         members = self._lines.pop(line)
-        member = next(iter(members))
+        member = min(members, key=lambda each: had(Place(line, each)))
         items = members.pop(member)
         item = next(iter(items))
         del items[item]

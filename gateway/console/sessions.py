@@ -141,6 +141,7 @@ async def begin(
     call: ConsoleCall, connection: asyncpg.Connection[Any], admin: AdminCall, account: Account, method: SignInMethod
 ) -> None:
     """A new session with a new token, in the caller's transaction; the one that the browser came with ends."""
+    place = call.place
     if call.token is not None:
         await connection.execute(END, call.token.hash)
     for row in await connection.fetch(END_OLDEST, account.id, MOST_SESSIONS - 1):
@@ -156,7 +157,7 @@ async def begin(
         after={"account_id": account.id, "member_id": account.member_id, "method": method, "network": visit.network},
     )
     call.keep(token)
-    call.console.passwords.line.succeeded(visit.network)
+    call.console.passwords.line.succeeded(place, visit.network)
 
 
 async def renew(call: ConsoleCall, connection: asyncpg.Connection[Any]) -> None:

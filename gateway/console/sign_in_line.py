@@ -1,8 +1,8 @@
-"""Who waits for a password's hash, and who is next: those who were here before, newcomers, and networks that have tried
-in vain, by turns, and of each the networks or sessions in turn. One per gateway process.
+"""Who waits for a password's hash, and who is next: those who were here before and strangers by turns, and of each
+whoever has had least. One per gateway process.
 
 A hash costs a core for a tenth of a second, so somebody always waits while strangers try. Whose attempts are many wait
-for themselves: a network's one attempt is next once each other network has had one.
+for themselves.
 """
 
 from __future__ import annotations
@@ -20,12 +20,8 @@ MOST_WAITING = 512
 """In each of the lines: a minute of hashes, of as many networks."""
 RECENT_S = 86_400.0
 """How long it counts that somebody signed in from a network, or tried in vain."""
-FREE_TRIES = 3
-"""Hashes of a network that has not signed in, before it waits with the others that try on: a mistyped password or two
-costs nobody a place."""
 MOST_REMEMBERED = 10_000
-RETURNING, NEWCOMERS, TRIED = "returning", "newcomers", "tried"
-
+RETURNING, STRANGERS = "returning", "strangers"
 ValueT = TypeVar("ValueT")
 
 
@@ -47,21 +43,18 @@ class SignInLine:
         self._succeeded: dict[str, float] = {}
         """When somebody signed in from a network, the oldest first."""
         self._tried: dict[str, tuple[int, float]] = {}
-        """How many hashes a network has had since without success, and when the last was; the oldest first."""
+        """How many hashes a network or session has had in vain, and when the last was; the oldest first."""
 
     def place(self, token: SessionToken | None, network: str) -> Place:
         """Where an attempt waits. token: of the session it came with, even one that has ended: it was made here."""
         if token is not None:
             return Place(RETURNING, token.hash.hex())
-        now_s = self._clock()
-        if now_s - self._succeeded.get(network, -RECENT_S) < RECENT_S:
-            return Place(RETURNING, network)
-        tries, last_s = self._tried.get(network, (0, 0.0))
-        return Place(TRIED if tries >= FREE_TRIES and now_s - last_s < RECENT_S else NEWCOMERS, network)
+        is_recent = self._clock() - self._succeeded.get(network, -RECENT_S) < RECENT_S
+        return Place(RETURNING if is_recent else STRANGERS, network)
 
-    def succeeded(self, network: str) -> None:
-        """Somebody has signed in from there."""
-        self._tried.pop(network, None)
+    def succeeded(self, place: Place, network: str) -> None:
+        """Somebody has signed in from there. place: where they waited."""
+        self._tried.pop(place.member, None)
         _put(self._succeeded, network, self._clock())
 
     async def turn(self, place: Place) -> None:
@@ -70,9 +63,7 @@ class SignInLine:
             self._running += 1
         else:
             await self._wait(place)
-        if place.line != RETURNING:
-            tries, _ = self._tried.get(place.member, (0, 0.0))
-            _put(self._tried, place.member, (tries + 1, self._clock()))
+        _put(self._tried, place.member, (self._had(place) + 1, self._clock()))
 
     async def _wait(self, place: Place) -> None:
         self._make_room(place)
@@ -91,7 +82,7 @@ class SignInLine:
     def done(self) -> None:
         """The turn has ended, and the next begins."""
         self._running -= 1
-        while self._running < self._at_once and (following := self._turns.take()) is not None:
+        while self._running < self._at_once and (following := self._turns.take(had=self._had)) is not None:
             _, turn = following
             if not turn.done():
                 self._running += 1
@@ -103,6 +94,10 @@ class SignInLine:
             _, turn = following
             if not turn.done():
                 turn.set_exception(ServiceError("This instance is shutting down; try again.", retry_after_s=1))
+
+    def _had(self, place: Place) -> int:
+        count, last_s = self._tried.get(place.member, (0, -RECENT_S))
+        return count if self._clock() - last_s < RECENT_S else 0
 
     def _make_room(self, place: Place) -> None:
         """In a full line the newest attempt of who has most gives way, unless that is whose this one is."""

@@ -20,6 +20,20 @@ def test_lines_take_turns_and_so_do_the_members_of_each() -> None:
     assert taken == ["home 0", "acme 0", "office 0", "home 1", "home 2"]
 
 
+def test_of_a_lines_members_the_one_that_has_had_least_is_next() -> None:
+    turns: Turns[str] = Turns()
+    had = {"a": 2, "b": 1, "c": 1}
+    for number in range(2):
+        for member in "abc":
+            turns.add(Place("strangers", member), f"{member}{number}")
+    taken = []
+    while (following := turns.take(had=lambda place: had[place.member])) is not None:
+        place, item = following
+        had[place.member] += 1
+        taken.append(item)
+    assert taken == ["b0", "c0", "a0", "b1", "c1", "a1"]
+
+
 @given(st.lists(st.tuples(PLACES, st.booleans()), max_size=60), st.sets(st.sampled_from("abc")))
 def test_each_item_is_taken_or_removed_once_and_lines_that_may_not_keep_theirs(
     steps: list[tuple[Place, bool]], barred: set[str]

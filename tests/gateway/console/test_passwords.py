@@ -15,13 +15,11 @@ from gateway.admin.turns import Place
 from gateway.console import sign_in_line
 from gateway.console.passwords import THREADS, Passwords
 from gateway.console.sign_in_line import (
-    FREE_TRIES,
     MOST_REMEMBERED,
     MOST_WAITING,
-    NEWCOMERS,
     RECENT_S,
     RETURNING,
-    TRIED,
+    STRANGERS,
     LineFull,
     SignInLine,
 )
@@ -110,7 +108,7 @@ async def test_whoever_comes_is_served_before_those_who_have_tried_in_vain(
     hashes: Hashes, passwords: Passwords
 ) -> None:
     for number in range(180):
-        passwords.line._tried[f"stranger {number % 60}"] = FREE_TRIES, math.inf
+        passwords.line._tried[f"stranger {number % 60}"] = 1, math.inf
         hashes.ask(f"stranger {number % 60}")
     await settled()
     hashes.ask("honest")
@@ -120,7 +118,7 @@ async def test_whoever_comes_is_served_before_those_who_have_tried_in_vain(
 
 
 async def test_who_was_here_before_waits_behind_one_stranger_at_most(passwords: Passwords, hashes: Hashes) -> None:
-    passwords.line.succeeded("office")
+    passwords.line.succeeded(Place(STRANGERS, "office"), "office")
     for number in range(180):
         hashes.ask(f"stranger {number % 60}")
     await settled()
@@ -185,17 +183,18 @@ async def test_at_the_end_nobody_waits(hashes: Hashes, passwords: Passwords) -> 
 async def test_a_network_is_known_for_a_day_and_so_many_are() -> None:
     now_s = 0.0
     line = SignInLine(2, lambda: now_s)
-    for _ in range(FREE_TRIES):
-        assert line.place(None, "a") == Place(NEWCOMERS, "a")
-        await line.turn(line.place(None, "a"))
-        line.done()
-    assert line.place(None, "a") == Place(TRIED, "a")
-    line.succeeded("a")
+    stranger = line.place(None, "a")
+    assert stranger == Place(STRANGERS, "a")
+    await line.turn(stranger)
+    line.done()
+    assert line._had(stranger) == 1
+    line.succeeded(stranger, "a")
+    assert line._had(stranger) == 0
     assert line.place(None, "a") == Place(RETURNING, "a")
     now_s = RECENT_S
-    assert line.place(None, "a") == Place(NEWCOMERS, "a")
+    assert line.place(None, "a") == stranger
     for number in range(MOST_REMEMBERED + 1):
-        line.succeeded(f"{number}")
-    assert line.place(None, "0") == Place(NEWCOMERS, "0")
+        line.succeeded(stranger, f"{number}")
+    assert line.place(None, "0") == Place(STRANGERS, "0")
     assert line.place(None, "1") == Place(RETURNING, "1")
     assert MOST_WAITING >= 256  # as many networks as a household has by IPv6
