@@ -74,8 +74,8 @@ OFFERED: dict[str, dict[str, Needs]] = {
         "Skip 5": VOTES,
     },
     "/operations/changes": {"Note a change": CHANGES, "Forget…": CHANGES, "Measure and keep": CHANGES},
-    "/operations/fleet": {"Drain": FLEET},
-    "/operations/fleet/pools/$pool": {"Drain": FLEET},
+    "/operations/fleet": {"Drain": FLEET, "Add a model": FLEET},
+    "/operations/fleet/pools/$pool": {"Drain": FLEET, "Add a replica": FLEET},
     "/operations/fleet/versions/$version": {"Go back to it": FLEET},
 }  # fmt: skip
 """By route, by the button's name. Of things as the admin API's tests have them."""

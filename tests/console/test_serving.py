@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from playwright.async_api import Browser, Locator, Page
 
-from tests.console.conftest import EMAIL, PASSWORD
+from tests.console.conftest import EMAIL, PASSWORD, Engines
 from tests.console.pages import GUARD_S, OPERATORS_HOME, Console, expect, made, seen_by
 from tests.deployment import Deployment
 
@@ -78,6 +78,30 @@ async def test_a_drained_replica_is_given_nothing_until_it_is_given_requests_aga
     await page.get_by_role("dialog").get_by_role("button", name="Give it requests").click()
     await row.get_by_text("healthy", exact=True).wait_for()
     assert await status_of(deployed) == 200
+
+
+async def test_a_model_is_added_with_its_engines_url_and_another_replica_then(
+    live: Console, deployed: Deployment, fakes: Engines
+) -> None:
+    page, served = live.page, await newest_version(deployed)
+    await page.get_by_role("button", name="Add a model").click()
+    dialog = page.get_by_role("dialog")
+    await dialog.get_by_label("Name", exact=True).fill("added")
+    await dialog.get_by_label("The engine’s name for it").fill("fake")
+    await dialog.get_by_label("Engine’s URL").fill(f"{fakes.fake.url}/v1")
+    await dialog.get_by_label("Driver").select_option("openai")
+    await dialog.get_by_role("button", name="Add", exact=True).click()
+    await page.get_by_role("region", name="Replicas of added").get_by_text("healthy", exact=True).wait_for()
+    await live.go("/operations/fleet/pools/added")
+    await page.get_by_role("button", name="Add a replica").click()
+    await dialog.get_by_label("Engine’s URL").fill("http://127.0.0.1:9")
+    await dialog.get_by_role("button", name="Add", exact=True).click()
+    await page.get_by_role("row", name="added-2").wait_for()
+    await live.go("/operations")
+    await expect(page.get_by_text("Pool added: 1 of 2 replicas are usable (added-2:")).to_be_visible()
+    await expect(page.get_by_role("link", name="Fleet 1 problem")).to_be_visible()
+    await live.expect_no_faults("a first page that needs attention")
+    await made(live, "/fleet/rollback", {"version": served}, "POST")
 
 
 async def test_an_earlier_version_is_gone_back_to_after_it_was_told_what_differs(

@@ -1,13 +1,17 @@
 import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
+import { useState } from "react";
 import { api, read } from "../../../api/client";
 import { useLive } from "../../../api/live";
 import { Badge } from "../../../components/badge";
+import { Button } from "../../../components/button";
 import { Empty, ErrorNotice, Loading, Notice } from "../../../components/notice";
 import { Card, Page, Stats } from "../../../components/page";
 import { Table } from "../../../components/table";
 import { Time } from "../../../components/time";
 import { count, short } from "../../../format/number";
+import { useMyself } from "../../../shell/session";
+import { AddModel } from "./add-model";
 import { LIVE_FLEET, useLiveFleet } from "./live-fleet";
 import type { LiveReplica } from "./replica-state";
 import { type LivePool, Replicas } from "./replicas";
@@ -16,6 +20,8 @@ const STANDING = ["fleet", "standing"];
 
 export function Fleet() {
   useLive(["fleet"], [LIVE_FLEET, STANDING]);
+  const { canOperate } = useMyself();
+  const [adding, setAdding] = useState(false);
   const live = useLiveFleet();
   const pools = live.data?.pools ?? [];
   const replicas = pools.flatMap((pool) => pool.replicas);
@@ -26,9 +32,16 @@ export function Fleet() {
       title="Fleet"
       about="Every pool and replica as the router sees it now."
       actions={
-        <Link className="button" to="/operations/fleet/versions">
-          Versions
-        </Link>
+        <>
+          {canOperate("fleet.write") && (
+            <Button kind="primary" icon="plus" onClick={() => setAdding(true)}>
+              Add a model
+            </Button>
+          )}
+          <Link className="button" to="/operations/fleet/versions">
+            Versions
+          </Link>
+        </>
       }
     >
       <div className="stack">
@@ -54,8 +67,8 @@ export function Fleet() {
             />
             {pools.length === 0 && (
               <Empty title="The fleet has no pool">
-                Put one into the settings (<code>[[pools]]</code>), or add it by{" "}
-                <code>slipstream pools set</code>.
+                Add a model with the URL of its engine, or put a pool into the settings (
+                <code>[[pools]]</code>).
               </Empty>
             )}
             {pools.map((pool) => (
@@ -64,6 +77,7 @@ export function Fleet() {
           </>
         )}
         <Standing routerVersion={live.data?.version} />
+        {adding && <AddModel pools={pools.map((each) => each.name)} onClose={() => setAdding(false)} />}
       </div>
     </Page>
   );

@@ -1,12 +1,16 @@
 import { useQuery } from "@tanstack/react-query";
 import { getRouteApi, Link } from "@tanstack/react-router";
+import { useState } from "react";
 import { api, read, type Schemas } from "../../../api/client";
 import { useLive } from "../../../api/live";
+import { Button } from "../../../components/button";
 import { Empty, ErrorNotice, Loading, Notice } from "../../../components/notice";
 import { Card, Facts, Page, Stats } from "../../../components/page";
 import { type Column, Table } from "../../../components/table";
 import { count } from "../../../format/number";
 import { type Money, useMoney } from "../../../shell/money";
+import { useMyself } from "../../../shell/session";
+import { AddReplica } from "./add-model";
 import { useLiveFleet } from "./live-fleet";
 import { Replicas } from "./replicas";
 
@@ -23,6 +27,8 @@ export function PoolPage() {
     queryKey: ["fleet", "pool", name],
     queryFn: () => read(api.GET("/admin/v1/pools/{pool_name}", { params: { path: { pool_name: name } } })),
   });
+  const { canOperate } = useMyself();
+  const [adding, setAdding] = useState(false);
   const live = useLiveFleet();
   const models = useQuery({
     queryKey: ["fleet", "models"],
@@ -61,7 +67,18 @@ export function PoolPage() {
             ]}
           />
         )}
-        <Card title="Replicas" about="As the router sees them now.">
+        <Card
+          title="Replicas"
+          about="As the router sees them now."
+          actions={
+            canOperate("fleet.write") && (
+              <Button size="small" icon="plus" onClick={() => setAdding(true)}>
+                Add a replica
+              </Button>
+            )
+          }
+        >
+          {adding && <AddReplica pool={pool.data} onClose={() => setAdding(false)} />}
           {live.error ? (
             <ErrorNotice error={live.error} retry={() => void live.refetch()} />
           ) : !live.data ? (

@@ -1,0 +1,191 @@
+/** Adds a model with an engine that serves it, and replicas to a pool: a new version of the fleet each. */
+import { useState } from "react";
+import { api, read, type Schemas } from "../../../api/client";
+import { useAction } from "../../../components/action";
+import { FormDialog } from "../../../components/dialog";
+import { SelectField, TextField } from "../../../components/field";
+import { TIERS } from "../../../shell/choices";
+
+const DRIVERS = ["sglang", "vllm", "tensorrt_llm", "openai"] as const;
+type Driver = (typeof DRIVERS)[number];
+const NEW_ENGINE = "";
+const NAME = "[A-Za-z0-9][A-Za-z0-9._\\-]*";
+
+/** "http://host:port", without the /v1 that clients add. */
+export function engineUrl(text: string): string {
+  return text.trim().replace(/\/+$/, "").replace(/\/v1$/, "");
+}
+
+export function AddModel({ pools, onClose }: { pools: string[]; onClose: () => void }) {
+  const [name, setName] = useState("");
+  const [tier, setTier] = useState<Schemas["Tier"]>("chat");
+  const [context, setContext] = useState("32768");
+  const [engineModel, setEngineModel] = useState("");
+  const [pool, setPool] = useState(NEW_ENGINE);
+  const [url, setUrl] = useState("");
+  const [driver, setDriver] = useState<Driver>("vllm");
+  const [keyFile, setKeyFile] = useState("");
+  const taken = pool === NEW_ENGINE && pools.includes(name.trim());
+  const add = useAction(
+    async () => {
+      const model = name.trim();
+      if (pool === NEW_ENGINE)
+        await read(
+          api.PUT("/admin/v1/pools/{pool_name}", {
+            params: { path: { pool_name: model } },
+            body: {
+              name: model,
+              driver,
+              api_key_file: keyFile.trim(),
+              replicas: [{ id: `${model}-1`, url: engineUrl(url) }],
+            },
+          }),
+        );
+      return read(
+        api.PUT("/admin/v1/models/{model_name}", {
+          params: { path: { model_name: model } },
+          body: {
+            name: model,
+            tier,
+            pool: pool || model,
+            context_tokens: Number(context),
+            engine_model: engineModel.trim() || null,
+          },
+        }),
+      );
+    },
+    {
+      quiet: true,
+      done: `Gateways serve ${name.trim()} within seconds.`,
+      then: onClose,
+    },
+  );
+  return (
+    <FormDialog
+      title="Add a model"
+      submit="Add"
+      wide
+      busy={add.isPending}
+      error={add.error}
+      disabled={taken}
+      onSubmit={() => add.mutate(undefined)}
+      onClose={onClose}
+    >
+      <div className="grid-2">
+        <TextField
+          label="Name"
+          hint="What clients write as “model”."
+          required
+          pattern={NAME}
+          autoFocus
+          error={taken ? "A pool has this name: choose it under “Served by”." : undefined}
+          value={name}
+          onChange={(event) => setName(event.currentTarget.value)}
+        />
+        <SelectField
+          label="Tier"
+          value={tier}
+          onChange={(event) => setTier(event.currentTarget.value as Schemas["Tier"])}
+        >
+          {TIERS.map((each) => (
+            <option key={each}>{each}</option>
+          ))}
+        </SelectField>
+        <TextField
+          label="Context"
+          hint="Tokens of prompt and answer together."
+          required
+          inputMode="numeric"
+          pattern="[1-9][0-9]*"
+          value={context}
+          onChange={(event) => setContext(event.currentTarget.value)}
+        />
+        <TextField
+          label="The engine’s name for it"
+          hint="Where it is another than the name above."
+          value={engineModel}
+          onChange={(event) => setEngineModel(event.currentTarget.value)}
+        />
+        <SelectField label="Served by" value={pool} onChange={(event) => setPool(event.currentTarget.value)}>
+          <option value={NEW_ENGINE}>an engine at a URL</option>
+          {pools.map((each) => (
+            <option key={each} value={each}>
+              the pool {each}
+            </option>
+          ))}
+        </SelectField>
+      </div>
+      {pool === NEW_ENGINE && (
+        <div className="grid-2">
+          <EngineUrl value={url} onChange={setUrl} />
+          <SelectField
+            label="Driver"
+            hint="openai: anything that speaks OpenAI’s API."
+            value={driver}
+            onChange={(event) => setDriver(event.currentTarget.value as Driver)}
+          >
+            {DRIVERS.map((each) => (
+              <option key={each}>{each}</option>
+            ))}
+          </SelectField>
+          <TextField
+            label="File of its API key"
+            hint="On the gateways’ machines. Empty: the deployment’s token, for engines of your own."
+            value={keyFile}
+            onChange={(event) => setKeyFile(event.currentTarget.value)}
+          />
+        </div>
+      )}
+    </FormDialog>
+  );
+}
+
+export function AddReplica({ pool, onClose }: { pool: Schemas["Pool"]; onClose: () => void }) {
+  const [id, setId] = useState(`${pool.name}-${(pool.replicas?.length ?? 0) + 1}`);
+  const [url, setUrl] = useState("");
+  const taken = pool.replicas?.some((each) => each.id === id.trim()) ?? false;
+  const add = useAction(
+    () =>
+      read(
+        api.PUT("/admin/v1/pools/{pool_name}/replicas/{replica_id}", {
+          params: { path: { pool_name: pool.name, replica_id: id.trim() } },
+          body: { id: id.trim(), url: engineUrl(url) },
+        }),
+      ),
+    { quiet: true, done: `${id.trim()} is given requests once it is healthy.`, then: onClose },
+  );
+  return (
+    <FormDialog
+      title={`Add a replica to ${pool.name}`}
+      submit="Add"
+      busy={add.isPending}
+      error={add.error}
+      disabled={taken}
+      onSubmit={() => add.mutate(undefined)}
+      onClose={onClose}
+    >
+      <TextField
+        label="Id"
+        required
+        pattern={NAME}
+        error={taken ? "A replica of this pool has this id." : undefined}
+        value={id}
+        onChange={(event) => setId(event.currentTarget.value)}
+      />
+      <EngineUrl value={url} onChange={setUrl} />
+    </FormDialog>
+  );
+}
+
+function EngineUrl({ value, onChange }: { value: string; onChange: (value: string) => void }) {
+  return (
+    <TextField
+      label="Engine’s URL"
+      hint="As gateways and the router reach it, such as http://10.0.0.10:8000."
+      required
+      type="url"
+      value={value}
+      onChange={(event) => onChange(event.currentTarget.value)}
+    />
+  );
+}
