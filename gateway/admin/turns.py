@@ -38,8 +38,8 @@ class Turns(Generic[ItemT]):
     def take(
         self, may: Callable[[str], bool] = lambda _: True, had: Callable[[Place], int] = lambda _: 0
     ) -> tuple[Place, ItemT] | None:
-        """The next one, which waits no longer; None where none may. may: whether a line has a turn at all. had: how much
-        a member has had; of those with least, the next in turn is chosen."""
+        """The next one, which waits no longer; None where none may. may: whether a line has a turn at all. had: what a
+        member has had so far; of those with least, the next in turn is chosen."""
         line = next((each for each in self._lines if may(each)), None)
         if line is None:
             return None
