@@ -1,8 +1,9 @@
 """How long does `slipstream up` take until requests are served, and which process takes what of the processors?
 
-    python -m benchmarks.up_start [--rounds 3] [--engines] [--check]
+    python -m benchmarks.up_start [--rounds 3] [--engines | --fetched] [--check]
 
-First and later starts of a deployment, without engines or (--engines) with both that are shipped, beside
+First and later starts of a deployment, without engines, with both that are shipped (--engines) or with the chat model
+that is fetched in the first one's place (--fetched: the first start fetches it), beside
 `python -c "import litestar"` in the same round. Wall seconds mean something on an idle machine only; CPU seconds, by
 process, and their ratio on a busy one too. Ends with one JSON line.
 """
@@ -27,7 +28,7 @@ from typing import NamedTuple
 
 from benchmarks.bounds import add_check, tell
 from benchmarks.start_up import REFERENCE, ROOT, cpu_s, with_byte_code
-from tests.deployment import free_port
+from tests.deployment import NOTHING_FETCHED, free_port
 from tests.slipstream.deployment import WITHOUT_ENGINES
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
@@ -44,13 +45,14 @@ class Start(NamedTuple):
     cpu_s: dict[str, float]
 
 
-def start(data: Path, settings: Path) -> Start:
+def start(data: Path, settings: Path, *, fetched: bool) -> Start:
     """Start, note what was used until the last line, and stop."""
     options = ("--data", str(data), "--port", str(free_port()), "--config", str(settings))
     command = [sys.executable, "-m", "slipstream", "up", *options]
     began_s = time.monotonic()
     with data.with_name("stderr").open("w") as errors:
-        process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=errors, text=True)
+        environment = {**os.environ, **({} if fetched else NOTHING_FETCHED)}
+        process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment)
     assert process.stdout is not None
     try:
         if not any(line.startswith(LAST_LINE) for line in process.stdout):
@@ -86,29 +88,34 @@ def _cpu_s(pid: int) -> tuple[float, float]:
     return user + system, reaped_user + reaped_system
 
 
-def main(rounds: int, *, engines: bool) -> list[str]:
+def main(rounds: int, *, engines: bool, fetched: bool = False) -> list[str]:
     """Measure and print; returns what was missed."""
     with tempfile.TemporaryDirectory(prefix="slip-start-") as folder:
         with_byte_code(f"{folder}/byte-code")
         settings, data = Path(folder) / "slipstream.toml", Path(folder) / "d"
-        settings.write_text("" if engines else WITHOUT_ENGINES)
+        settings.write_text("" if engines or fetched else WITHOUT_ENGINES)
         REFERENCE.run()
-        start(data, settings)  # writes byte code, and compiles the engines' kernels
+        start(data, settings, fetched=fetched)  # writes byte code, and compiles the engines' kernels
         taken: dict[str, list[Start]] = {FIRST: [], LATER: []}
         references: list[float] = []
         for _ in range(rounds):
             references.append(cpu_s(REFERENCE.run))
             shutil.rmtree(data)
-            taken[FIRST].append(start(data, settings))
-            taken[LATER].append(start(data, settings))
+            taken[FIRST].append(start(data, settings, fetched=fetched))
+            taken[LATER].append(start(data, settings, fetched=fetched))
     reference_s = statistics.median(references)
-    line: dict[str, object] = {"rounds": rounds, "engines": engines, "reference_cpu_s": round(reference_s, 3)}
+    line: dict[str, object] = {
+        "rounds": rounds,
+        "engines": engines,
+        "fetched": fetched,
+        "reference_cpu_s": round(reference_s, 3),
+    }
     missed = []
     for which, starts in taken.items():
         wall_s = statistics.median(each.wall_s for each in starts)
         by_process = {name: statistics.median(each.cpu_s.get(name, 0.0) for each in starts) for name in starts[0].cpu_s}
         ratio = sum(by_process.values()) / reference_s
-        bound = BOUNDS.get((which, engines))
+        bound = None if fetched else BOUNDS.get((which, engines))
         print(f"{which} start: {wall_s:5.2f} s, {ratio:5.1f} × the CPU of {REFERENCE.name}")
         for name, seconds in sorted(by_process.items(), key=lambda each: -each[1]):
             print(f"    {name:14} {seconds:6.2f} s of CPU")
@@ -124,6 +131,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--engines", action="store_true", help="with the two engines that are shipped")
+    parser.add_argument("--fetched", action="store_true", help="with the chat model that is fetched in one's place")
     add_check(parser)
     options = parser.parse_args()
-    tell(main(options.rounds, engines=options.engines), options.check)
+    tell(main(options.rounds, engines=options.engines, fetched=options.fetched), options.check)

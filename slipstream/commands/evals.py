@@ -12,6 +12,8 @@ import click
 import msgspec
 
 from contracts.errors import ConfigError, NotFound
+from contracts.generation import Tier
+from slipstream import fetched_model
 from slipstream.commands.options import Deployment, deployment_options, running_settings
 from slipstream.eval_progress import Telling, plan_of
 from slipstream.exit_codes import GATE_EXIT
@@ -31,8 +33,13 @@ VERDICTS = ("slice", "decision", "difference", "between", "margin", "items", "wh
 LOOK_S = 0.5
 FoundT = TypeVar("FoundT", "RunInFull", "Comparison")
 
-model_option = click.option("--model", default="slipstream-chat", show_default=True, help="As customers name it.")
-slices_option = click.option("--slices", default="", metavar="NAMES", help="With commas. Default: all.")
+model_option = click.option("--model", help="As customers name it. Default: the deployment's first one for chat.")
+slices_option = click.option(
+    "--slices",
+    default="",
+    metavar="NAMES",
+    help=f"With commas. Default: all; for {fetched_model.NAME} those that tell something of it.",
+)
 seed_option = click.option(
     "--first-seed", type=click.IntRange(min=0), help="Items of this seed and the next ones. Default: the day's."
 )
@@ -65,7 +72,7 @@ def evals() -> None:
 @json_option
 def run(
     deployment: Deployment,
-    model: str,
+    model: str | None,
     pool: str | None,
     slices: str,
     items: int,
@@ -80,10 +87,11 @@ def run(
     from gateway.admin.resources.evals import NewRun, create_eval_run
     from slipstream.administration import administer, converted
 
+    model = model or _chat_model(deployment)
     asked: dict[str, object] = {
         "model": model,
         "pool": pool,
-        "slices": _slices(deployment, slices),
+        "slices": _slices(deployment, slices, model),
         "items": items,
         "first_seed": first_seed,
     }
@@ -125,6 +133,7 @@ def run(
 @json_option
 def compare(
     deployment: Deployment,
+    model: str | None,
     slices: str,
     margins: tuple[str, ...],
     alpha: float | None,
@@ -142,9 +151,11 @@ def compare(
     from slipstream.administration import administer, converted
 
     rule = {**slice_margins(margins, "--margin"), "alpha": alpha, "first_look": first_look}
+    model = model or _chat_model(deployment)
     values = {
         **given,
-        "slices": _slices(deployment, slices),
+        "model": model,
+        "slices": _slices(deployment, slices, model),
         "rule": {name: value for name, value in rule.items() if value is not None},
     }
     body = converted(values, NewComparison)
@@ -325,7 +336,15 @@ def _before(deployment: Deployment, asked: NewComparison) -> Iterator[str]:
     yield from too_few([catalogue.find(name) for name in asked.slices], asked.rule, asked.budget_items)
 
 
-def _slices(deployment: Deployment, given: str) -> list[str]:
+def _chat_model(deployment: Deployment) -> str:
+    models = running_settings(*deployment).models
+    return next((model.name for model in models if model.tier is Tier.CHAT), "slipstream-chat")
+
+
+def _slices(deployment: Deployment, given: str, model: str) -> list[str]:
+    """What is asked where nothing is named: of a model that fails most slices whole those that could go either way."""
+    if not given and model == fetched_model.NAME:
+        return list(fetched_model.SLICES)
     return slice_names(deployment, given.split(","), "--slices") or all_slice_names(deployment)
 
 

@@ -17,7 +17,7 @@ from infra.local.child import ChildStatus
 from infra.local.control import Answer
 from infra.local.folders import DataFolder
 from slipstream.__main__ import main
-from tests.deployment import free_port
+from tests.deployment import NOTHING_FETCHED, free_port
 
 COMMAND = (sys.executable, "-m", "slipstream")
 # No engine is started: what is tested here is the supervisor, and torch takes seconds to load.
@@ -56,6 +56,7 @@ class Deployment:
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 text=True,
+                env={**os.environ, **NOTHING_FETCHED},
             )
         assert self.process.stdout is not None
         lines: list[str] = []
@@ -114,7 +115,7 @@ def run(*command: str, env: dict[str, str] | None = None) -> subprocess.Complete
         text=True,
         timeout=120,
         check=False,
-        env={**os.environ, **(env or {})},
+        env={**os.environ, **NOTHING_FETCHED, **(env or {})},
     )
 
 
@@ -125,7 +126,7 @@ def run_here(*command: str, env: dict[str, str] | None = None) -> subprocess.Com
     with (
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
-        mock.patch.dict(os.environ, env or {}),
+        mock.patch.dict(os.environ, {**NOTHING_FETCHED, **(env or {})}),
         mock.patch.object(sys, "argv", ["slipstream", *command]),
     ):
         try:
