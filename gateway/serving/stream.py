@@ -15,6 +15,7 @@ from contracts.errors import EngineFailed, EngineTimeout
 from engines.http.engine_stream import EngineStream
 from gateway.config import GatewayConfig
 from gateway.serving.attempt import Attempt
+from gateway.wire.chunk import UnreadableEvent
 
 
 class StreamForwarder:
@@ -125,7 +126,12 @@ class StreamForwarder:
         seen = transcoder.events
         noted, self._unread_bytes = self._unread_bytes, 0
         self._attempt.size.add(len(data))
-        events = transcoder.feed(data)
+        try:
+            events = transcoder.feed(data)
+        except UnreadableEvent as failure:
+            if self._begun:
+                self._response.events(failure.before)
+            raise
         if not self._begun and self._attempt.tracker.aborted:
             return  # the engine gave up before the client was sent anything: another may begin; its count is still read
         if not self._begun and (transcoder.events or transcoder.error):

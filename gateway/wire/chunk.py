@@ -27,6 +27,14 @@ BROKEN_OFF = frozenset({ABORT, "error"})
 """Reasons that end no answer."""
 
 
+class UnreadableEvent(EngineFailed):
+    """An event cannot be read. before: the events of the same read that came before it, as the client may have them."""
+
+    def __init__(self, failure: EngineFailed, before: bytes) -> None:
+        super().__init__(failure.message, retry_after_s=failure.retry_after_s, detail=failure.detail)
+        self.before = before
+
+
 class _FunctionShape(msgspec.Struct, gc=False):
     name: str | None = None
     arguments: str | None = None

@@ -14,13 +14,14 @@ from typing import Any
 
 import msgspec
 
-from contracts.errors import SlipstreamError
+from contracts.errors import EngineFailed, SlipstreamError
 from contracts.usage import Usage
 from engines.drivers.error_bodies import engine_error
 from engines.http.event_splitter import EventSplitter
 from gateway.wire.chunk import (
     BROKEN_OFF,
     ReadError,
+    UnreadableEvent,
     created_of,
     decoded,
     error_in,
@@ -195,8 +196,14 @@ class Relay:
         self.final = [self._rewritten(chunk)]
 
     def feed(self, data: bytes) -> bytes:
-        """Client bytes for the engine bytes; b"" when there is nothing to send yet."""
-        out = [event for payload in self._splitter.feed(data) if (event := self._event(payload))]
+        """Client bytes for the engine bytes; b"" when there is nothing to send yet. Raises UnreadableEvent."""
+        out = []
+        try:
+            for payload in self._splitter.feed(data):
+                if event := self._event(payload):
+                    out.append(event)
+        except EngineFailed as failure:
+            raise UnreadableEvent(failure, b"".join(out)) from None
         return out[0] if len(out) == 1 else b"".join(out)
 
     def finish(self) -> bytes:

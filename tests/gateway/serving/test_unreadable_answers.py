@@ -15,21 +15,23 @@ from tests.waiting import eventually
 BROKEN = [b'"logprob":-Infinity', b'"x":NaN', b'"x":"\xf0\x9f"', b'"x":"c" oops']
 
 
+def event_of(text: str, more: bytes = b"") -> bytes:
+    head = b'data: {"id":"r","object":"chat.completion.chunk","created":1,"model":"m",' + more
+    return head + b'"choices":[{"index":0,"delta":{"content":"%b"},"finish_reason":null}]}\n\n' % text.encode()
+
+
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("broken", BROKEN)
 async def test_a_broken_event_is_the_engines_failure(broken: bytes, stream: bool) -> None:
-    client = Client()
-    event = b'data: {"id":"r","object":"chat.completion.chunk","created":1,"model":"m",' + broken
-    event += b',"choices":[{"index":0,"delta":{"content":"c"},"finish_reason":null}]}\n\n'
+    """And what came before it, in the same read, is the client's."""
+    client, event = Client(), event_of("c", broken + b",")
     async with stepped_engine() as (engine, place), harness(engines=0) as platform:
         platform.router.engines = (place,)
         serving = asyncio.create_task(platform.serve(client, body(stream=stream)))
         await engine.say("a")
-        await engine.say("b")
         await eventually(lambda: platform.router.first_tokens)
-        if stream:
-            await client.reads(b'"b"')
-        await engine.write(b"%x\r\n%b\r\n" % (len(event), event))
+        last = event_of("b") + event
+        await engine.write(b"%x\r\n%b\r\n" % (len(last), last))
         await serving
         answer = client.answer
         assert answer.complete
