@@ -32,6 +32,7 @@ from engines.tokenizer.text_stream import TextStream
 from speculative.rules import accepted_prefix
 
 logger = logging.getLogger(__name__)
+LOOK_EVERY_S = 0.1
 SIGN_OF_LIFE_S = 15.0
 """After so long a silence a sequence that was sent back to the queue in the midst of its text gives a sign: whoever
 reads it may take an engine that says nothing for broken."""
@@ -73,6 +74,8 @@ class Engine:
         self._vocabulary = model.config.vocab_size
         self._text_stream = text_stream
         self._clock = clock
+        self._looked_s = float("-inf")
+        """When it last looked who has waited too long."""
         self._pending_logprobs: dict[Sequence, list[TokenLogprob]] = {}
         self._computing: dict[Sequence, int] = {}
         """Tokens of each sequence in the step under way."""
@@ -123,7 +126,10 @@ class Engine:
         """
         started = self._clock()
         self._drafter.propose(self.scheduler.running)
-        waited = self._of_those_who_wait(started) if self.scheduler.waiting else []
+        waited: list[Delta] = []
+        if self.scheduler.waiting and started - self._looked_s >= LOOK_EVERY_S:
+            self._looked_s = started
+            waited = self._of_those_who_wait(started)
         plan = self.scheduler.schedule()
         if not plan.works:
             self.stats.idle()

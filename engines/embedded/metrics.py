@@ -47,6 +47,8 @@ class EngineCollector(Collector):
         broken = "Sequences ended by numbers that are not finite: what the model computed of them is NaN or infinite"
         yield self._counter("num_broken_requests", broken, stats.broken_sequences)
         yield self._counter("num_retracted_requests", "Sequences preempted to free pages", scheduler.preemptions)
+        yielded = "Sequences preempted for another organization, which holds less than its part"
+        yield self._counter("num_yielded_requests", yielded, scheduler.yielded)
         yield self._gauge("num_retracted_reqs", "Waiting sequences that were preempted", scheduler.waiting.preempted)
         yield self._counter("evicted_tokens", "KV tokens evicted", engine.cache.evicted_pages * store.page_tokens)
         yield self._gauge("spec_accept_length", "Tokens per check of drafts", stats.accept_length)

@@ -64,6 +64,9 @@ class Scheduler:
         self.waiting = WaitingQueue(config.ageing_s)
         self.running: list[Sequence] = []
         self.preemptions = 0
+        """Sequences sent back to the queue for lack of pages."""
+        self.yielded = 0
+        """Sequences sent back for another organization, which holds less."""
         self._config = config
         self._pages = pages
         self._cache = cache
@@ -196,6 +199,7 @@ class Scheduler:
             for other in leaving:
                 works.pop(other, None)
                 self._preempt(other)
+                self.yielded += 1
             if not leaving:
                 self._cache.release(found)
                 return False
@@ -260,6 +264,7 @@ class Scheduler:
             last = max(self.running, key=self._shares().leaves_first)
             given_back += works.pop(last, 0)
             self._preempt(last)
+            self.preemptions += 1
             if last is sequence:
                 return -given_back
         works[sequence] = tokens
@@ -299,7 +304,6 @@ class Scheduler:
         self.remove(sequence)
         sequence.computed = 0
         sequence.preemptions += 1
-        self.preemptions += 1
         self.waiting.push(sequence)
 
     def _shares(self) -> Shares:
