@@ -18,8 +18,8 @@ SHARE = 0.05
 """Of the loop's time, for one organization's large bodies and refused requests."""
 BURST_S = 0.02
 """So much of the loop it may take at once."""
-OUTSIDE_SHARE, OUTSIDE_BURST_S = 0.1, 0.2
-"""The same for what one organization asks outside inference. A page of the console with all that it loads takes a fifth
+OUTSIDE_SHARE, OUTSIDE_BURST_S = 0.25, 0.5
+"""The same for what one organization asks outside inference. A page of the console with all that it loads takes a tenth
 of the burst."""
 NETWORK_SHARE, NETWORK_BURST_S = 0.05, 0.1
 """The same for one network of strangers."""
