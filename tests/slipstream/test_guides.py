@@ -8,14 +8,10 @@ from pathlib import Path
 
 import pytest
 import yaml
-from click.testing import CliRunner
 
 from contracts import settings
-from contracts.length_class import LengthClass
-from contracts.objectives import OBJECTIVES
 from engines.drivers import registry
 from slipstream import start_check
-from slipstream.__main__ import cli
 from slipstream.settings import Settings
 from tests.deployment import ROOT
 from tests.prometheus import RULES, rules_in
@@ -36,29 +32,6 @@ def test_every_example_of_settings_is_valid(page: str, block: str, tmp_path: Pat
     for pool in read.pools:
         pool.check_api_key()
         registry.of_pool(pool)
-
-
-def test_objectives_for_a_processor_are_the_same_on_both_pages_and_are_taken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As a reader does: into slipstream.toml, and `config check`."""
-    concept = (ROOT / "docs" / "concepts" / "slo.md").read_text()
-    shown = [block for page, block in BLOCKS if page == "README.md" and "[slo]" in block]
-    assert [block for block in re.findall(r"^```toml\n(.*?)^```$", concept, re.M | re.S) if "[slo]" in block] == shown
-    [block] = shown
-    (tmp_path / "slipstream.toml").write_text(block)
-    monkeypatch.chdir(tmp_path)
-    ended = CliRunner().invoke(cli, ["config", "check", "--config", "slipstream.toml"])
-    assert ended.exit_code == 0, ended.output
-    usual = {(each.tier, each.length): each for each in OBJECTIVES}
-    promised = settings.load(Settings, tmp_path / "slipstream.toml", {}).slo.objectives
-    assert {(each.tier, each.length) for each in promised} == {key for key in usual if key[1] is not LengthClass.LONG}
-    for each in promised:
-        default = usual[each.tier, each.length]
-        assert each.ttft_ms > default.ttft_ms
-        assert each.tpot_ms is not None
-        assert default.tpot_ms is not None
-        assert each.tpot_ms > default.tpot_ms
 
 
 MONITORING = (ROOT / "docs" / "guides" / "monitoring.md").read_text()

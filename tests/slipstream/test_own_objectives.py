@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -19,6 +21,8 @@ from slipstream.processor_promises import (
     with_promises_of_this_machine,
 )
 from slipstream.settings import Settings
+
+ROOT = Path(__file__).parents[2]
 
 
 def promised(**changes: Any) -> Settings:
@@ -59,3 +63,15 @@ def test_settings_of_an_operator_stay() -> None:
 def test_a_gpu_keeps_the_defaults() -> None:
     settings = promised(engine=msgspec.structs.replace(Settings().engine, device="cuda"))
     assert (settings.router.slos, settings.slo.objectives) == (SLOS, OBJECTIVES)
+
+
+def test_the_page_shows_what_a_processor_is_promised() -> None:
+    page = (ROOT / "docs" / "concepts" / "slo.md").read_text()
+    rows = re.findall(r"^\| both \| ([a-z, ]+) \| (\d+) s \| (\d+) ms \| (\d+) % \|$", page, re.M)
+    shown = {
+        (tier, LengthClass(length), float(ttft_s) * 1e3, float(tpot_ms), int(percent) / 100)
+        for lengths, ttft_s, tpot_ms, percent in rows
+        for length in lengths.split(", ")
+        for tier in (Tier.CHAT, Tier.AUTOCOMPLETE)
+    }
+    assert shown == {(each.tier, each.length, each.ttft_ms, each.tpot_ms, each.target) for each in PROCESSOR_OBJECTIVES}
