@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from slipstream.fetched_model import NAME
 from tests.deployment import ROOT, fake_fleet
 from tests.fakes.process import fake_engine
 from tests.slipstream.guide import NOT_RUN, blocks, reader, shell_blocks
@@ -95,10 +96,10 @@ def test_no_command_hides_from_the_tests_in_an_indented_block(page: Path) -> Non
 @pytest.mark.system
 @pytest.mark.timeout(300)  # two starts of everything but engines, on a machine that may be busy
 async def test_the_pages_run_from_top_to_bottom() -> None:
-    """On a fake engine that serves the shipped chat model's name: what is tried here is around it."""
+    """On a fake engine that serves the chat model's name: what is tried here is around it."""
     async with (
-        fake_engine(token=TOKEN, model="slipstream-chat") as engine,
-        reader(**fake_fleet(engine.url, model="slipstream-chat")) as person,
+        fake_engine(token=TOKEN, model=NAME) as engine,
+        reader(**fake_fleet(engine.url, model=NAME)) as person,
     ):
         data = person.folder / ".slipstream"
         data.mkdir(mode=0o700)
