@@ -1,0 +1,67 @@
+"""The virtual environment of the tools: made once, of the versions that `requirements/client-tools.txt` names."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from benchmarks.needs import missing
+
+ROOT = Path(__file__).parents[2]
+REQUIREMENTS = ROOT / "requirements" / "client-tools.txt"
+BESIDE = Path(__file__).parent / "beside_cpu_torch.py"
+MARK = "client-tools.sha256"
+TORCH = "torch==2.13.0"
+"""Installed first and with what it depends on: a CUDA build, where an index gives one, needs its libraries."""
+
+
+def is_ready(venv: Path) -> bool:
+    """Whether `prepare` has made it, of the versions that are wanted now."""
+    mark = venv / MARK
+    return mark.is_file() and mark.read_text() == _wanted()
+
+
+def prepare(venv: Path) -> None:
+    """Make it where it is not. Says what it does; ends the program with a line when something cannot be installed."""
+    if is_ready(venv):
+        return
+    shutil.rmtree(venv, ignore_errors=True)
+    pip = (str(venv / "bin" / "python"), "-m", "pip", "install", "--quiet", "--no-compile")
+    steps = {
+        f"making {venv}": (sys.executable, "-m", "venv", str(venv)),
+        f"installing {TORCH}": (*pip, TORCH),
+        # without their dependencies: the tools' packages pin versions that contradict each other, and CUDA libraries
+        f"installing {_count()} packages of {REQUIREMENTS.name}": (*pip, "--no-deps", "-r", str(REQUIREMENTS)),
+    }
+    for number, (step, command) in enumerate(steps.items(), 1):
+        print(f"[{number}/{len(steps)}] {step}", flush=True)
+        _run(step, command)
+    packages = next(venv.glob("lib/python*/site-packages"))
+    shutil.copy(BESIDE, packages / "sitecustomize.py")
+    (venv / MARK).write_text(_wanted())
+
+
+def _run(step: str, command: tuple[str, ...]) -> None:
+    try:
+        ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError as error:
+        missing(f"the tools' environment; {step}: {error}")
+    if ended.returncode:
+        missing(f"the tools' environment; {step}: {_reason(ended.stdout + ended.stderr)}")
+
+
+def _reason(output: str) -> str:
+    """The last line that says ERROR, or the last one."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()] or ["it ended without a word"]
+    return next((line for line in reversed(lines) if line.startswith("ERROR")), lines[-1])
+
+
+def _count() -> int:
+    return sum("==" in line for line in REQUIREMENTS.read_text().splitlines())
+
+
+def _wanted() -> str:
+    return hashlib.sha256(TORCH.encode() + REQUIREMENTS.read_bytes() + BESIDE.read_bytes()).hexdigest()

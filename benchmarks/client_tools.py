@@ -1,0 +1,227 @@
+"""What four load tools that self-hosters use print through the gateway, beside the gateway's own count.
+
+    python -m benchmarks.client_tools [--tool guidellm ...] [--venv FOLDER] [--url URL --key KEY]
+
+guidellm, sglang.bench_serving, `vllm bench serve` and aiperf run as each documents itself, one after the other, on the
+chat and the completions endpoint of a deployment on the two shipped models. The first run makes a virtual environment
+of pinned versions (4 GB; build/client-tools), later ones use it. With --url and --key another deployment is asked, for
+its models see --chat-model and --code-model; its ledger is not read. A run is right when no request failed and the
+ledger has the tool's tokens to the last one, those of its warm-up left out. The prompt's tokens are compared where the
+tool takes them from the server; the others count with their own tokenizer, without the chat template. Times are those
+of this machine and of models this small. The last line is JSON; ends with 1 when a run was not right, with 2 when
+something is missing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import shlex
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from benchmarks.client_tool_runs.environment import ROOT, prepare
+from benchmarks.client_tool_runs.tool import Endpoint, Figures, Target, Tool
+from benchmarks.client_tool_runs.tools import TOOLS
+from tests.deployment import Deployment, deployment
+
+VENV = ROOT / "build" / "client-tools"
+MODELS = ROOT / "models"
+CHAT, CODE = "slipstream-chat", "slipstream-code"
+LONGEST_S = 600.0
+"""Of a tool's run: aiperf takes half a minute to start, several on a busy machine."""
+BOOKED_S = 30.0
+"""Until the ledger has every request; it takes a second or two."""
+SHOWN_LINES = 15
+
+
+class Counted(msgspec.Struct, frozen=True):
+    """What the ledger has of the requests that a tool counts."""
+
+    requests: int
+    prompt_tokens: int
+    output_tokens: int
+
+
+class Run(msgspec.Struct, frozen=True):
+    """One tool on one endpoint. figures: None where it left none; counted: None where no ledger is read."""
+
+    tool: Tool
+    endpoint: Endpoint
+    figures: Figures | None
+    counted: Counted | None
+
+    @property
+    def name(self) -> str:
+        """For tables."""
+        return f"{self.tool.name} {self.endpoint.name.lower()}"
+
+    @property
+    def wrong(self) -> str:
+        """What is not as it must be, or nothing."""
+        if self.figures is None:
+            return "no figures"
+        if self.figures.failed or not self.figures.completed:
+            return f"{self.figures.failed} requests failed, {self.figures.completed} did not"
+        return "" if self.counted is None else differences(self.tool, self.figures, self.counted)
+
+
+def differences(tool: Tool, figures: Figures, counted: Counted) -> str:
+    """Between a tool's count and the ledger's, or nothing."""
+    pairs = {
+        "requests": (figures.completed, counted.requests),
+        "output": (figures.output_tokens, counted.output_tokens),
+    }
+    if tool.prompt_from_server:
+        pairs["prompt"] = (figures.prompt_tokens, counted.prompt_tokens)
+    return "; ".join(
+        f"{name}: {theirs} here, {ours} in the ledger" for name, (theirs, ours) in pairs.items() if theirs != ours
+    )
+
+
+async def run(tool: Tool, target: Target, venv: Path) -> Figures | None:
+    """One run. Prints the command, and the end of what the tool said where it left no figures."""
+    program, *arguments = tool.arguments(target)
+    shown = shlex.join((program, *arguments)).replace(target.key, "KEY")
+    print(f"\n$ {shown}", flush=True)
+    ours = {name: value for name, value in os.environ.items() if not name.startswith(("SLIPSTREAM_", "PYTHON"))}
+    # nothing of a run is told to anybody, and tokenizers warn of forks otherwise
+    ours |= {"DO_NOT_TRACK": "1", "TOKENIZERS_PARALLELISM": "false", "PATH": f"{venv / 'bin'}:{ours.get('PATH', '')}"}
+    for name, value in tool.environment(target).items():
+        ours.pop(name, None)
+        if value is not None:
+            ours[name] = value
+    with tempfile.TemporaryDirectory(prefix="slip-tool-") as name:
+        folder = Path(name)
+        log = folder / "output.log"
+        with log.open("wb") as output:
+            process = await asyncio.create_subprocess_exec(
+                venv / "bin" / program,
+                *arguments,
+                cwd=folder,
+                env=ours,
+                stdout=output,
+                stderr=asyncio.subprocess.STDOUT,
+            )
+        try:
+            await asyncio.wait_for(process.wait(), LONGEST_S)
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+        try:
+            return tool.read(folder)
+        except (OSError, StopIteration, LookupError, TypeError, ValueError, msgspec.DecodeError) as error:
+            said = log.read_text(errors="replace").replace(target.key, "KEY").splitlines()[-SHOWN_LINES:]
+            print("\n".join([*said, f"{tool.name} ended with {process.returncode} and left no figures: {error!r}"]))
+            return None
+
+
+async def counted(platform: Deployment, key_name: str, tool: Tool, figures: Figures) -> Counted:
+    """The ledger's part of a run, its warm-up left out; what there is after a while where requests are missing."""
+    wanted = figures.completed + figures.failed + tool.warm_ups
+    async with platform.database() as connection, asyncio.timeout(BOOKED_S * 2):
+        for _ in range(int(BOOKED_S)):
+            rows = await connection.fetch(
+                """SELECT prompt_tokens, completion_tokens FROM gateway.usage_events
+                   JOIN gateway.api_keys ON api_keys.id = key_id
+                   WHERE api_keys.name = $1 AND billed ORDER BY requested_at""",
+                key_name,
+            )
+            if len(rows) >= wanted:
+                break
+            await asyncio.sleep(1)  # another process' state
+    part = rows[tool.warm_ups :]
+    return Counted(len(part), sum(row["prompt_tokens"] for row in part), sum(row["completion_tokens"] for row in part))
+
+
+async def on_shipped_models(tools: Sequence[Tool], venv: Path) -> list[Run]:
+    """All runs, each with a key of its own."""
+    runs = []
+    environment = {"SLIPSTREAM_LOCAL__CHAT_MODEL": str(MODELS / CHAT)}
+    async with deployment(environment=environment, on_disk=True) as platform:
+        for tool in tools:
+            for endpoint in Endpoint:
+                model = CHAT if endpoint is Endpoint.CHAT else CODE
+                name = f"{tool.name} {endpoint.name.lower()}"
+                key = await platform.make_key("--name", name)
+                figures = await run(tool, Target(platform.url, key, endpoint, model, MODELS / model), venv)
+                found = None if figures is None else await counted(platform, name, tool, figures)
+                runs.append(Run(tool, endpoint, figures, found))
+    return runs
+
+
+async def on_another(tools: Sequence[Tool], venv: Path, arguments: argparse.Namespace) -> list[Run]:
+    """All runs on a deployment that runs already."""
+    models = {
+        Endpoint.CHAT: (arguments.chat_model, arguments.chat_tokenizer),
+        Endpoint.COMPLETIONS: (arguments.code_model, arguments.code_tokenizer),
+    }
+    runs = []
+    for tool in tools:
+        for endpoint, (model, tokenizer) in models.items():
+            target = Target(arguments.url.removesuffix("/"), arguments.key, endpoint, model, tokenizer.resolve())
+            runs.append(Run(tool, endpoint, await run(tool, target, venv), None))
+    return runs
+
+
+def report(runs: Sequence[Run]) -> bool:
+    """The table and the last line. Returns whether all was right."""
+    print(
+        f"\n{'tool':<21} {'ok':>4} {'failed':>6} {'TTFT p50':>9} {'ITL p50':>8} {'tokens/s':>8}"
+        f" {'prompt':>7} {'ledger':>7} {'output':>7} {'ledger':>7}"
+    )
+    for each in runs:
+        if each.figures is None:
+            print(f"{each.name:<21} left no figures")
+            continue
+        said, ledger = each.figures, each.counted
+        prompt, output = ("-", "-") if ledger is None else (ledger.prompt_tokens, ledger.output_tokens)
+        print(
+            f"{each.name:<21} {said.completed:>4} {said.failed:>6} {said.ttft_p50_ms:>6.1f} ms"
+            f" {said.itl_p50_ms:>5.1f} ms {said.output_tokens_per_s:>8.1f} {said.prompt_tokens:>7} {prompt:>7}"
+            f" {said.output_tokens:>7} {output:>7}"
+        )
+    wrong = {each.name: each.wrong for each in runs if each.wrong}
+    for name, what in wrong.items():
+        print(f"WRONG: {name}: {what}")
+    line = {
+        each.name: None
+        if each.figures is None
+        else {field: round(value, 1) for field, value in msgspec.structs.asdict(each.figures).items()}
+        | ({"ledger": msgspec.structs.asdict(each.counted)} if each.counted is not None else {})
+        for each in runs
+    }
+    print(json.dumps({"runs": line, "right": len(runs) - len(wrong), "wrong": wrong}))
+    return not wrong
+
+
+def main() -> None:
+    """Parse, prepare, run, print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tool", action="append", choices=TOOLS, help="may be given again; all without")
+    parser.add_argument("--venv", type=Path, default=VENV, help="where the tools are, or are installed to")
+    parser.add_argument("--url", help="of a deployment that runs, without /v1")
+    parser.add_argument("--key", help="one of its keys")
+    parser.add_argument("--chat-model", default=CHAT, help="with --url")
+    parser.add_argument("--chat-tokenizer", type=Path, default=MODELS / CHAT, help="a folder with its tokenizer")
+    parser.add_argument("--code-model", default=CODE, help="with --url: what completions ask")
+    parser.add_argument("--code-tokenizer", type=Path, default=MODELS / CODE, help="a folder with its tokenizer")
+    arguments = parser.parse_args()
+    if (arguments.url is None) != (arguments.key is None):
+        parser.error("--url and --key belong together")
+    tools = [TOOLS[name] for name in arguments.tool or TOOLS]
+    venv = arguments.venv.absolute()
+    prepare(venv)
+    runs = on_shipped_models(tools, venv) if arguments.url is None else on_another(tools, venv, arguments)
+    if not report(asyncio.run(runs)):
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()
