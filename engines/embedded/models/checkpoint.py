@@ -20,12 +20,16 @@ class Weights(Protocol):
     """Where a model's tensors come from."""
 
     def take(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        """See `Checkpoint`, as all of these."""
+        """One tensor of this name and shape, in this number format. Raises ConfigError naming it."""
         ...
 
-    def read(self, name: str, shape: tuple[int, ...]) -> Tensor: ...
+    def read(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        """The same in the number format that it is stored in, or float32. Raises ConfigError naming it."""
+        ...
 
-    def require_all_taken(self) -> None: ...
+    def require_all_taken(self) -> None:
+        """Raise ConfigError naming tensors that nobody asked for."""
+        ...
 
 
 class Checkpoint:

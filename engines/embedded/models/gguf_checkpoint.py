@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from contracts.errors import ConfigError
+from engines.embedded.models.checkpoint import Weights
 from engines.embedded.models.config import ModelConfig
 from engines.gguf.file import GgufFile, TensorPlace
 from engines.gguf.model_config import EMBEDDING, HEAD
@@ -35,7 +36,7 @@ INTERLEAVED = "llama"
 by side. Those of the others lie as in Hugging Face's folders."""
 
 
-class GgufCheckpoint:
+class GgufCheckpoint(Weights):
     """As `Checkpoint`: every tensor asked for must be there with the shape the model's config implies."""
 
     def __init__(self, path: Path, config: ModelConfig) -> None:
@@ -49,11 +50,10 @@ class GgufCheckpoint:
             self._heads = {"attn_q": config.num_attention_heads, "attn_k": config.num_key_value_heads}
 
     def take(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        """See `Checkpoint.take`."""
         return self.read(name, shape).to(dtype)
 
     def read(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        """The same in float32. No copy of the file stays in memory."""
+        """One tensor in float32. No copy of the file stays in memory."""
         stored = _stored_name(name)
         place = self._file.tensors.get(stored)
         if place is None:
@@ -68,7 +68,6 @@ class GgufCheckpoint:
         return torch.from_numpy(np.ascontiguousarray(numbers))
 
     def require_all_taken(self) -> None:
-        """See `Checkpoint.require_all_taken`."""
         left = sorted(self._file.tensors.keys() - self._taken)
         if left:
             raise ConfigError(
