@@ -182,15 +182,16 @@ class ConnectionTable:
         """The request is within the limits of its organization, which no longer needs its share for it."""
         if connection.kept_for is None:
             self.keep(connection, "")
-        else:
-            self._release(connection)
+        elif connection.kept_for:
+            self._unreserved[connection.kept_for] -= 1
+            connection.kept_for = ""
 
     def answered(self, connection: Held) -> None:
         """Nobody is served on it any more."""
         if connection.kept_for is None:
             return
         if connection.kept_for:
-            self._release(connection)
+            self._unreserved[connection.kept_for] -= 1
         connection.kept_for = None
         waiting, network = connection.waiting, connection.network
         del self._kept[waiting][connection]
@@ -242,6 +243,7 @@ class ConnectionTable:
         for connection in _begun_before(now_s - LINGERING_S, self._lingering):
             del self._lingering[connection]
             connection.cut()
+        self._unreserved = {organization_id: count for organization_id, count in self._unreserved.items() if count}
         self._metrics.connections_held(len(self._held))
 
     def _next_to_go(self) -> Held | None:
@@ -261,14 +263,6 @@ class ConnectionTable:
             return waiting not in OWED or since_s > late_s, since_s
 
         return min((each for each in connections if each.kept_for is None), key=precedence, default=None)
-
-    def _release(self, connection: Held) -> None:
-        """The organization's share is not needed for it."""
-        organization_id, connection.kept_for = connection.kept_for, ""
-        if organization_id:
-            self._unreserved[organization_id] -= 1
-            if not self._unreserved[organization_id]:
-                del self._unreserved[organization_id]
 
     def _give_way(self, connection: Held | None, reason: str) -> bool:
         if connection is None:
