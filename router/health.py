@@ -106,6 +106,7 @@ class HealthPoller:
             try:
                 detail, load = await self._probe(target)
             except ConnectionsExhausted:  # this process's own want, which the log has: the replica was not asked
+                self._report(ReplicaPolled(replica_id, False, asked=False))
                 await self._pause(config.recovery_interval_s, wanted_now)
                 continue
             healthy = not detail

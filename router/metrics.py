@@ -41,8 +41,13 @@ OF_REPLICAS: tuple[tuple[str, str, Callable[[Fleet, Replica], float | None]], ..
     ),
     (
         "load_stale",
-        "1 while its load reports are missing and placement goes by our own leases.",
+        "1 while its load reports are missing, or do not change, and placement goes by our own leases.",
         lambda _, one: one.load_is_stale,
+    ),
+    (
+        "kv_events_silent",
+        "1 while it computes prompts and tells no KV events; of replicas whose events are followed.",
+        lambda _, one: one.kv_is_silent if one.tells_kv else None,
     ),
     ("foreign_requests", "Requests the engine reported beyond our leases.", lambda _, one: one.foreign),
     ("prefill_tokens", "Prompt tokens granted whose first token has not come.", lambda _, one: one.prefill_tokens),

@@ -32,12 +32,13 @@ from router.core.decisions import (
     Welcomed,
 )
 from router.core.dispatcher import Dispatcher
-from router.core.events import Acquire, Event, StatePublished, Tick
+from router.core.events import Acquire, Event, ReplicaPolled, StatePublished, Tick
 from router.event_log import EventLog
 from router.gateway_connection import GatewayConnection
 from router.generation_probe import GenerationProber
 from router.health import Fetch, HealthPoller, Target
 from router.kv_subscriber import KvSubscriptions
+from router.lost_reports import LostReports
 from router.metrics import RouterMetrics
 from router.policies import registry
 from router.protocol import codec, messages
@@ -77,7 +78,8 @@ class RouterServer:
         self.connections: dict[int, GatewayConnection] = {}
         self._tokens = tokens
         self._follow_pools = follow_pools
-        self._poller = HealthPoller(config, connections, driver_of, self.handle)
+        self._poller = HealthPoller(config, connections, driver_of, self._polled)
+        self._lost_reports = LostReports()
         self._prober = GenerationProber(connections, driver_of, self.handle)
         self._event_log = EventLog(config.event_log, config.event_log_bytes) if config.event_log else None
         self._kv_events = KvSubscriptions(self.handle)
@@ -173,6 +175,11 @@ class RouterServer:
             self._follow_fleet()
             self._control.serving(True)
         self._arm(loop)
+
+    def _polled(self, event: ReplicaPolled) -> None:
+        self.handle(event)
+        if (replica := self.dispatcher.fleet.replicas.get(event.replica_id)) is not None:
+            self._lost_reports.look(replica, failed=event.load_failed or not event.asked)
 
     def publish(self, event: StatePublished, gateway_id: str) -> None:
         """Put a desired state through the core, unless its version cannot be true.

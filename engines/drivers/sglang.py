@@ -192,7 +192,9 @@ class SGLangDriver(Driver):
         """One entry per data-parallel rank; a replica's load is their sum."""
         try:
             ranks: list[dict[str, Any]] = decode_engine_json(body, dict[str, Any], UNREADABLE_LOAD)["loads"]
-            return Load(
+            if not ranks:
+                raise EngineFailed("The engine's load report names no rank.")
+            load = Load(
                 running=sum(int(rank["num_running_reqs"]) for rank in ranks),
                 waiting=sum(int(rank["num_waiting_reqs"]) for rank in ranks),
                 used_tokens=sum(int(rank.get("num_used_tokens") or 0) for rank in ranks),
@@ -202,3 +204,7 @@ class SGLangDriver(Driver):
             )
         except (KeyError, TypeError, ValueError, OverflowError, AttributeError):
             raise EngineFailed(UNREADABLE_LOAD) from None
+        if all(rank.get("num_used_tokens") is not None for rank in ranks):
+            return load
+        # memory of which nobody says how full it is would be taken for empty
+        return msgspec.structs.replace(load, capacity_tokens=0)

@@ -106,7 +106,8 @@ class TensorRTLLMDriver(Driver):
                 return None
             last = iterations[-1]
             kv: JsonObject = last.get("kvCacheStats") or {}
-            block = int(kv.get("tokensPerBlock") or 0)
+            # memory of which nobody says how full it is would be taken for empty
+            block = int(kv.get("tokensPerBlock") or 0) if kv.get("usedNumBlocks") is not None else 0
             batches: list[JsonObject] = [one.get("inflightBatchingStats") or {} for one in iterations]
             drafting: list[JsonObject] = [one.get("specDecodingStats") or {} for one in iterations]
             return Load(

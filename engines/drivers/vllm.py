@@ -135,7 +135,9 @@ class VLLMDriver(Driver):
             raise EngineFailed(self.no_counters)
         sizes = [_cache_tokens(line) for line in body.splitlines() if line.startswith(_CACHE + b"{")]
         # each engine tells which part of its own memory is used, and all have as much
-        used_tokens = round(sums.get(_USED_SHARE, 0.0) * sum(sizes) / len(sizes)) if sizes else 0
+        if _USED_SHARE not in sums:  # memory of which nobody says how full it is would be taken for empty
+            sizes = []
+        used_tokens = round(sums[_USED_SHARE] * sum(sizes) / len(sizes)) if sizes else 0
         return Load(
             running=round(sums[_RUNNING]),
             waiting=round(sums[_WAITING]),

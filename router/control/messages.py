@@ -10,8 +10,6 @@ from router.core.dispatcher import Dispatcher
 from router.core.record import Record
 from router.core.replica import Replica
 
-NO_LOAD_REPORT = "it reports no load any more; placement goes by our own leases"
-
 
 def fleet(dispatcher: Dispatcher, epoch: str) -> pb.Fleet:
     """The fleet as the core sees it now."""
@@ -39,7 +37,7 @@ def replica(dispatcher: Dispatcher, one: Replica) -> pb.Replica:
         url=one.url,
         driver=one.driver,
         health=one.health.value,
-        detail=one.detail or (NO_LOAD_REPORT if one.load_is_stale else ""),
+        detail=one.detail or "; ".join(one.lost),
         breaker=one.breaker.state.value,
         breaker_reason=one.breaker.reason,
         draining=one.draining,

@@ -210,9 +210,9 @@ class PlacementContext:
             # what is shorter goes first, and of every step the oldest prompt gets what is not kept for those behind it
             behind = islice(replica.prefilling.values(), 1, None)
             shorter = sum(one.uncached_tokens for one in behind if one.uncached_tokens <= uncached)
-            before = replica.load.step_tokens + shorter + int((shorter + uncached) * (1 - share) / share)
-            if before < ahead:
-                ahead, ahead_pairs = before, ahead_pairs * before / ahead
+            before = replica.load.step_tokens + shorter + (shorter + uncached) * (1 - share) / share
+            if before < ahead:  # beyond it may be infinite
+                ahead, ahead_pairs = int(before), ahead_pairs * int(before) / ahead
         return ahead, ahead_pairs, stuck_s
 
     def work_s(self, replica: Replica, candidate: Candidate) -> float:

@@ -13,9 +13,11 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from contracts.errors import RouterUnavailable
-from contracts.lease import HeldLease, prefill_id
-from contracts.usage import Finish
+from contracts.lease import HeldLease, LeaseEnd, prefill_id
+from contracts.usage import Finish, Usage
 from router.config import RouterConfig
 from router.core import kv_changes, learning, outliers, unread
 from router.core.decisions import (
@@ -51,7 +53,7 @@ from router.core.placement import Placer
 from router.core.pool import PoolState
 from router.core.reasons import Reason
 from router.core.record import RecordBook
-from router.core.replica import Health, Replica
+from router.core.replica import TELLING_TOKENS, Health, Replica
 from router.core.split_costs import saw_pair
 from router.core.state import LiveLease, QueuedRequest, Session
 from router.policies.base import Policy
@@ -60,6 +62,8 @@ OVER_EPOCHS_LIMIT = 4_096
 STARTING_RETRY_S = 1.0
 PROBE_PAUSE_S = 1.0
 """Between two generations asked of an engine: requests that fail on purpose must not keep it busy."""
+MOST_UNDERESTIMATED = 8
+"""Times its estimate that a prompt may have turned out to be, where that is beyond the model's context."""
 PROBE_LOST_S = 60.0
 """A generation probe without an outcome for so long is asked for again."""
 
@@ -242,6 +246,7 @@ class Dispatcher:
         live.waits_for_first_token = False
         live.first_token_at = now
         replica = self.fleet.held(live.replica_id)
+        replica.kv_unheard += live.uncached_tokens >= TELLING_TOKENS
         replica.began((session.gateway_id, live.lease_id), now)
         replica.adapters.began(live.adapter)
         unread.began(replica, live)
@@ -286,11 +291,11 @@ class Dispatcher:
         session = self.connections.get(event.connection)
         if session is None:
             return
-        end = event.end
-        session.remember_ended(end.lease_id)
-        live = session.leases.get(end.lease_id)
+        session.remember_ended(event.end.lease_id)
+        live = session.leases.get(event.end.lease_id)
         if live is None:
             return
+        end = self._believed(event.end, live)
         replica = self.fleet.held(live.replica_id)
         pool = self._pool_of(replica)
         if end.adapter_missing:
@@ -320,6 +325,23 @@ class Dispatcher:
         if pool is not None:
             pool.refresh(replica)
         self.placer.serve(pool, now, out)
+
+    def _believed(self, end: LeaseEnd, live: LiveLease) -> LeaseEnd:
+        """An end with counts that can be: they are the engine's word, and tenants are charged by them."""
+        ask, usage = live.ask, end.usage
+        model = None if ask is None else self.fleet.model(ask.model)
+        most = usage.prompt_tokens
+        if ask is not None:
+            most = max(MOST_UNDERESTIMATED * ask.prompt_tokens, 0 if model is None else model.context_tokens)
+        prompt_tokens = min(usage.prompt_tokens, most)
+        cached_tokens = min(usage.cached_tokens, prompt_tokens)
+        completion_tokens = usage.completion_tokens
+        if ask is not None:
+            completion_tokens = min(completion_tokens, ask.max_output_tokens)
+        counts = prompt_tokens, completion_tokens, cached_tokens
+        if counts == (usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens):
+            return end
+        return msgspec.structs.replace(end, usage=Usage(*counts))
 
     def _failed(
         self, replica: Replica, pool: PoolState | None, live: LiveLease, now: float, out: list[Decision]
@@ -386,6 +408,10 @@ class Dispatcher:
         if replica is None or not replica.wanted:
             return
         pool = self.fleet.pools[replica.pool]
+        if not event.asked:
+            replica.missed_report()
+            self._reconsider(pool, replica, now, out)
+            return
         was = replica.health
         running = replica.decoding
         token_s = replica.ratio.value * pool.latency_model.token_s(running)
@@ -395,7 +421,7 @@ class Dispatcher:
         if event.load is not None:
             pool.retracted(replica.retracted(event.load.retracted) + event.load.retracted_since)
             pool.draft_tokens += event.load.draft_tokens
-            pool.accepted_draft_tokens += event.load.accepted_draft_tokens
+            pool.accepted_draft_tokens += min(event.load.accepted_draft_tokens, event.load.draft_tokens)
         pool.govern(now)
         if pool.governor is not None:
             pool.foreign = sum(each.foreign for each in pool.replicas if each.usable)
@@ -465,6 +491,7 @@ class Dispatcher:
             changes, first = mirror.take(event.number, event.payload, event.repeated, replica.adapters.used)
         except UNREADABLE:
             return  # another format, or a torn message: the index goes on without
+        replica.kv_unheard = 0
         kv_changes.apply(changes, pool.index, replica.slot, mirror.taken_bytes - before_bytes)
         if first is not None:
             out.append(ReplayKvEvents(replica.id, first))

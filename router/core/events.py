@@ -95,6 +95,8 @@ class ReplicaPolled(msgspec.Struct, frozen=True):
     load_failed: bool = False
     """It was asked for its load and gave none that can be read. Without a load this is False where it reports none, or
     has nothing new to report."""
+    asked: bool = True
+    """False: this router could not ask it, for want of descriptors. That says nothing of its health."""
 
 
 class Probe(Enum):

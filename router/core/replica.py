@@ -31,6 +31,15 @@ class Health(Enum):
 _IN_SERVICE = (Health.HEALTHY, Health.SUSPECT)
 STALE_MISSES = 3
 """Polls without a load report after which the last one counts no more."""
+UNCHANGED_S = 60.0
+"""A report that has been the same for so long, while requests run, is one that nobody writes any more."""
+NO_LOAD_REPORT = "it reports no load any more; placement goes by our own leases"
+UNCHANGED_REPORT = f"its load report has not changed for {UNCHANGED_S:.0f} s while requests run; placement goes by ours"
+NO_KV_EVENTS = "it tells no KV events any more; what it holds is learnt from its answers"
+UNHEARD_ANSWERS = 16
+"""Answers to prompts that had to be computed, without a KV event, after which an engine is taken to tell none."""
+TELLING_TOKENS = 256
+"""Prompts of which less had to be computed may fill no page."""
 
 
 class Replica(msgspec.Struct, eq=False):
@@ -96,7 +105,19 @@ class Replica(msgspec.Struct, eq=False):
     """When it last began to answer a request."""
     load: Load = Load()
     load_misses: int = 0
-    """Polls in a row that were answered without a load report, of an engine that had given one."""
+    """Polls in a row without a load report that counts, of an engine that had given one."""
+    quiet_polls: int = 0
+    """Polls in a row in which it had nothing new to report, and none of our requests ran."""
+    told: tuple[int, int, int] | None = None
+    """Of its last report: running, waiting, tokens in use. None: there was none."""
+    told_at: float = 0.0
+    """When that last changed, or nothing ran."""
+    unchanged: bool = False
+    """It was given up because it did not change."""
+    tells_kv: bool = False
+    """Its KV events are followed."""
+    kv_unheard: int = 0
+    """Answers to prompts that it had to compute since its last KV event."""
     foreign: int = 0
     """Requests the engine reported beyond our own leases at the last poll: someone else's, or leases forgotten."""
     leases: int = 0
@@ -211,8 +232,25 @@ class Replica(msgspec.Struct, eq=False):
 
     @property
     def load_is_stale(self) -> bool:
-        """Its load reports are missing: placement goes by our own leases."""
+        """Its load reports are missing, or do not change: placement goes by our own leases."""
         return self.load_misses >= STALE_MISSES
+
+    @property
+    def load_lost(self) -> str:
+        """In words, what is wrong with its load reports; empty: nothing."""
+        if not self.load_is_stale:
+            return ""
+        return UNCHANGED_REPORT if self.unchanged else NO_LOAD_REPORT
+
+    @property
+    def lost(self) -> tuple[str, ...]:
+        """In words, what it no longer tells."""
+        return tuple(what for what in (self.load_lost, NO_KV_EVENTS if self.kv_is_silent else "") if what)
+
+    @property
+    def kv_is_silent(self) -> bool:
+        """It computes prompts and tells no KV events: its cached tokens alone correct what it is thought to hold."""
+        return self.tells_kv and self.kv_unheard >= UNHEARD_ANSWERS
 
     @property
     def decoding(self) -> int:
@@ -308,49 +346,80 @@ class Replica(msgspec.Struct, eq=False):
             if self.health in (Health.UNKNOWN, Health.UNHEALTHY):
                 self.healthy_since = now
             self.health, self.failures, self.detail = Health.HEALTHY, 0, detail
-            if load_failed:
-                self._missed_report()
-            else:
-                self.load_misses = 0
-            if load is not None:
+            if load is not None and self._is_news(load, now):
                 if load.used_tokens != self.load.used_tokens:
                     self.moved_at = now
-                self.load = load
+                self.load, self.load_misses, self.quiet_polls, self.unchanged = load, 0, 0, False
                 self.foreign = max(0, load.running + load.waiting - self.peak)
                 self.peak = self.leases
                 self._polled_memory(load, now, token_s)
+            elif load is not None:
+                self.load_misses, self.unchanged = STALE_MISSES, True
+                self._forget_report()
+            elif load_failed or self._answering:
+                self.missed_report()
+            else:
+                self._was_quiet()
             return
         self.failures += 1
         self.detail = detail
         if self.health is not Health.HEALTHY or self.failures >= failure_threshold:
             self.health = Health.UNHEALTHY
-            self.load, self.foreign, self.load_misses = Load(), 0, 0
+            self.forget_told()
 
-    def _missed_report(self) -> None:
-        """Count a poll whose load report failed. After some of them the last report says nothing about now: the engine
-        is taken to run our leases and nothing else, in the memory and with the slots that it reported."""
+    @property
+    def _answering(self) -> bool:
+        """One of our requests runs there, past its prompt."""
+        return self.leases > len(self.prefilling)
+
+    def _is_news(self, load: Load, now: float) -> bool:
+        """A report is of now, as far as can be told: tokens in use change with every step."""
+        told = load.running, load.waiting, load.used_tokens
+        if told != self.told or not (load.running or load.waiting or self._answering):
+            self.told, self.told_at = told, now
+        return not load.capacity_tokens or now - self.told_at < UNCHANGED_S
+
+    def missed_report(self) -> None:
+        """Count a poll without a load report. After some of them the last report says nothing about now."""
         if self.load == Load():
             return  # it never reported any
         self.load_misses += 1
+        self.quiet_polls = 0
         if self.load_misses == STALE_MISSES:
-            known = self.load
-            self.load = Load(
-                capacity_tokens=known.capacity_tokens,
-                max_running=known.max_running,
-                step_tokens=known.step_tokens,
-                share_behind=known.share_behind,
-                output_reserve=known.output_reserve,
-                retracted=known.retracted,
-            )
-            self.foreign = 0
-            self._kv_free, self._kv_growth, self._kv_since = known.capacity_tokens, 0, 0
-            for live in self.live.values():
-                live.polled = False
-                self._kv_since += live.prompt_tokens + live.answer_tokens
+            self._forget_report()
+
+    def _was_quiet(self) -> None:
+        """It had nothing new to report, and none of our requests ran: after some such polls nobody's does."""
+        self.load_misses = 0
+        self.quiet_polls += 1
+        if self.quiet_polls == STALE_MISSES and self.load != Load():
+            self._forget_report()
+
+    def _forget_report(self) -> None:
+        """Take the engine to run our leases and nothing else, in the memory and with the slots that it reported."""
+        known = self.load
+        self.load = Load(
+            capacity_tokens=known.capacity_tokens,
+            max_running=known.max_running,
+            step_tokens=known.step_tokens,
+            share_behind=known.share_behind,
+            output_reserve=known.output_reserve,
+            retracted=known.retracted,
+        )
+        self.foreign = 0
+        self._kv_free, self._kv_growth, self._kv_since = known.capacity_tokens, 0, 0
+        for live in self.live.values():
+            live.polled = False
+            self._kv_since += live.prompt_tokens + live.answer_tokens
+
+    def forget_told(self) -> None:
+        """What it told is of an engine that is gone."""
+        self.load, self.foreign, self.load_misses, self.quiet_polls = Load(), 0, 0, 0
+        self.told, self.told_at, self.unchanged, self.kv_unheard = None, 0.0, False, 0
 
     def _polled_memory(self, load: Load, now: float, token_s: float) -> None:
         """The leases past their first token are in the report; of the others nothing is taken for granted."""
-        self._kv_free = load.capacity_tokens - load.used_tokens
+        self._kv_free = max(load.capacity_tokens - load.used_tokens, 0)
         self._kv_growth = self._kv_since = 0
         for live in self.live.values():
             live.polled = not live.waits_for_first_token

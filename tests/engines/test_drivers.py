@@ -441,7 +441,10 @@ def test_load_is_summed_over_the_ranks() -> None:
     assert driver.parse_load(msgspec.json.encode({"loads": [rank, rank]})) == Load(4, 2, 192, 40000)
     rank["max_running_requests"] = 48
     assert driver.parse_load(msgspec.json.encode({"loads": [rank, rank]})) == Load(4, 2, 192, 40000, max_running=96)
-    for body in (b"", b"[]", b"{}", b'{"loads":[{}]}', b'{"loads":[3]}', b'{"loads":3}'):
+    del rank["num_used_tokens"]
+    full = driver.parse_load(msgspec.json.encode({"loads": [rank]}))
+    assert full == Load(2, 1, max_running=48), "memory of which nobody says how full it is is not taken for empty"
+    for body in (b"", b"[]", b"{}", b'{"loads":[]}', b'{"loads":[{}]}', b'{"loads":[3]}', b'{"loads":3}'):
         with pytest.raises(EngineFailed):
             driver.parse_load(body)
     assert drivers.get("openai").load() is None

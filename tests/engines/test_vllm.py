@@ -175,6 +175,8 @@ def test_a_page_without_counters_is_no_load(page: bytes) -> None:
 def test_an_engine_that_does_not_say_its_memory_has_none_to_count_with() -> None:
     page = b"vllm:num_requests_running 1.0\nvllm:num_requests_waiting 0.0\n"
     assert DRIVER.parse_load(page) == Load(running=1)
+    size = page_of(running=1.0, cache='kv_cache_size_tokens="4096"').replace(b"kv_cache_usage_perc", b"renamed")
+    assert DRIVER.parse_load(size) == Load(running=1), "how full it is, nobody says: it is not taken for empty"
 
 
 def page_of(

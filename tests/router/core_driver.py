@@ -68,6 +68,7 @@ class Core:
     def served(self, prompt: int, ttft_s: float, completion: int = 2, replica_id: str = "", **fields: Any) -> str:
         """One request from beginning to end, alone; the replica it ran on."""
         lease_id = f"lease-{next(self._numbers)}"
+        fields.setdefault("max_output_tokens", max(completion, 10))
         others = tuple(one for one in self.core.fleet.replicas if replica_id and one != replica_id)
         where = self.placed(lease_id, prompt_tokens=prompt, excluded_replicas=others, **fields)
         self.now += ttft_s
