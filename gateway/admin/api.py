@@ -23,14 +23,14 @@ import msgspec
 from contracts.errors import IdempotencyInFlight, InternalError, InvalidField, InvalidKey, ServiceError, SlipstreamError
 from gateway.admin.call import AdminCall, CounterReader, KnownModels, NoCounterReader
 from gateway.admin.config import AdminConfig
-from gateway.admin.connection_line import OPERATORS, ConnectionLine, KnownPlaces, place_of
+from gateway.admin.connection_queue import OPERATORS, CallerKeys, ConnectionQueue, key_of
 from gateway.admin.events.streams import EventStreams
+from gateway.admin.fair_queue import QueueKey
 from gateway.admin.idempotency import Idempotency
 from gateway.admin.operation import Operation
 from gateway.admin.principal import UNKNOWN_KEY, Principal, authenticate, confirm, signed_in
 from gateway.admin.read_places import ReadPlaces
 from gateway.admin.transaction import recorded
-from gateway.admin.turns import Place
 from gateway.admin.unknown_keys import UnknownKeys
 from gateway.admin.write_rate import WriteRate
 from gateway.auth import keys
@@ -54,8 +54,8 @@ AWAY = (
 """The database is away, restarting, full, or asks to try again; any other error of it is a defect of ours."""
 
 REPORT_SHARE = 0.8
-"""Of the time a request may take, what an expensive read may: it is then told what to narrow. PostgreSQL itself stops a
-statement that takes as long, whoever has given it up."""
+"""An expensive read may take this part of a request's time; the refusal then says what to narrow. PostgreSQL stops a
+statement that takes as long, even if its request has ended."""
 LIMIT_STATEMENTS = "SELECT set_config('statement_timeout', $1, true)"
 
 _log = logging.getLogger(__name__)
@@ -116,10 +116,9 @@ class AdminApi:
         self._router = router or NoFleetReader()
         self._unknown = UnknownKeys()
         self._reports = ReadPlaces(config.connections, config.organization_reports)
-        self._line = ConnectionLine(config.connections)
+        self._queue = ConnectionQueue(config.connections)
         self._pool: asyncpg.Pool[Any] | None = None
-        self.known = KnownPlaces()
-        """In which line the holder of a key or a session waits for a connection."""
+        self.callers = CallerKeys()
         self.writes = WriteRate(config.organization_writes_per_second, config.organization_writes_per_day)
         self.events = EventStreams(config.events, self._asked_by_us, self._console.session_idle_s, replicas)
 
@@ -164,7 +163,7 @@ class AdminApi:
             return await authenticate(connection, key_hash)
 
         try:
-            principal = await self.connected(operation.name, ask, self.known.find(key_hash, network))
+            principal = await self.connected(operation.name, ask, self.callers.find(key_hash, network))
         except InvalidKey:
             self._unknown.add(key_hash)
             raise
@@ -179,11 +178,11 @@ class AdminApi:
         async def ask(connection: asyncpg.Connection[Any]) -> Principal:
             return await signed_in(connection, token.hash, timedelta(seconds=self._console.session_idle_s), used=used)
 
-        principal = await self.connected(operation.name, ask, self.known.find(token.hash, network))
+        principal = await self.connected(operation.name, ask, self.callers.find(token.hash, network))
         return self._admitted(operation, principal, token.hash)
 
     def _admitted(self, operation: Operation, principal: Principal, secret_hash: bytes) -> Principal:
-        self.known.learn(secret_hash, principal)
+        self.callers.learn(secret_hash, principal)
         principal.require(operation.permission, operator_only=operation.operator_only)
         if operation.method != "GET":
             self.writes.take(principal)
@@ -222,36 +221,35 @@ class AdminApi:
             return await self._answer(connection, operation, request, until_s)
 
         with self._reports.place(request.principal) if operation.expensive else contextlib.nullcontext():
-            return await self.connected(request.request_id, answer, place_of(request.principal))
+            return await self.connected(request.request_id, answer, key_of(request.principal))
 
     async def _asked_by_us(self, what: str, work: Callable[[asyncpg.Connection[Any]], Awaitable[ResultT]]) -> ResultT:
         return await self.connected(what, work, OPERATORS)
 
     async def connected(
-        self, what: str, work: Callable[[asyncpg.Connection[Any]], Awaitable[ResultT]], place: Place
+        self, what: str, work: Callable[[asyncpg.Connection[Any]], Awaitable[ResultT]], key: QueueKey
     ) -> ResultT:
-        """`work` on a connection of the pool, within the time a request may take. place: where it waits for its turn.
+        """`work` on a connection of the pool, within the time a request may take. key: its place in the queue for one.
 
-        Raises what `work` raises, ServiceError while the database is away, and RateLimited for a line of which so many
-        wait that the time passes.
+        Raises like `work`; ServiceError while the database is away, or RateLimited, when the time passes in the queue.
         """
         if self._pool is None:
             raise ServiceError("This instance is shutting down; try again.", retry_after_s=1)
         clock = asyncio.get_running_loop().time
-        began_s, turn_s = clock(), math.inf
+        began_s, granted_s = clock(), math.inf
         failure: SlipstreamError | None = None
         try:
-            async with asyncio.timeout(self._config.timeout_s), self._line.turn(place):
-                turn_s = clock()
+            async with asyncio.timeout(self._config.timeout_s), self._queue.connection(key):
+                granted_s = clock()
                 async with borrow(self._pool) as connection:
                     try:
                         return await work(connection)
                     except SlipstreamError as error:
                         failure = error  # raised below: `borrow` would throw a healthy connection away
         except AWAY as error:
-            if isinstance(error, TimeoutError) and turn_s - began_s > self._config.timeout_s / 2:
+            if isinstance(error, TimeoutError) and granted_s - began_s > self._config.timeout_s / 2:
                 _log.warning("admin request %s: no connection came free in time", what)
-                raise self._line.refusal(place) from None
+                raise self._queue.refusal(key) from None
             _log.warning("admin request %s: the database does not answer: %r", what, error)
             raise ServiceError("The database cannot be reached at the moment; try again.", retry_after_s=1) from None
         raise failure

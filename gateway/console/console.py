@@ -11,9 +11,9 @@ from litestar.datastructures import Cookie
 
 from contracts.errors import SessionEnded
 from gateway.admin.api import AdminApi
-from gateway.admin.connection_line import stranger
+from gateway.admin.connection_queue import stranger
+from gateway.admin.fair_queue import QueueKey
 from gateway.admin.principal import NOT_SIGNED_IN
-from gateway.admin.turns import Place
 from gateway.console.passwords import Passwords
 from gateway.sessions.browsers import Browsers
 from gateway.sessions.config import ConsoleConfig
@@ -76,13 +76,13 @@ class ConsoleCall:
     async def work(self, do: Callable[[asyncpg.Connection[Any]], Awaitable[ResultT]]) -> ResultT:
         """On a connection. Raises ServiceError while the database is away."""
         admin, network = self.console.admin, self.visit.network
-        place = stranger(network) if self.token is None else admin.known.find(self.token.hash, network)
-        return await admin.connected(self.request_id, do, place)
+        key = stranger(network) if self.token is None else admin.callers.find(self.token.hash, network)
+        return await admin.connected(self.request_id, do, key)
 
     @property
-    def place(self) -> Place:
-        """Where the request waits for a password's hash."""
-        return self.console.passwords.line.place(self.token, self.visit.network)
+    def queue_key(self) -> QueueKey:
+        """The request's key in the queue for hashing passwords."""
+        return self.console.passwords.queue.key_of(self.token, self.visit.network)
 
     def require_session(self) -> SessionToken:
         """The token of whoever is signed in, who means what is asked. Raises SessionEnded, ForeignPage, CsrfRefused."""

@@ -58,7 +58,7 @@ async def change_password(call: ConsoleCall, body: PasswordChange) -> ConsoleSes
     account = await _signed_in(call)
     await confirm_password(call, account, body.current_password, "current_password")
     passwords.check(body.new_password, "new_password", account.email, account.name)
-    password_hash = await call.console.passwords.hash(body.new_password, call.place)
+    password_hash = await call.console.passwords.hash(body.new_password, call.queue_key)
 
     async def change(connection: asyncpg.Connection[Any]) -> None:
         async with acting(call, connection, account) as admin:

@@ -16,8 +16,8 @@ from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError
 
 from contracts.errors import InvalidField, ServiceError
-from gateway.admin.turns import Place
-from gateway.console.sign_in_line import SignInLine
+from gateway.admin.fair_queue import QueueKey
+from gateway.console.hash_queue import HashQueue
 
 LEAST_CHARACTERS = 12
 MEMORY_KIB = 47_104
@@ -59,7 +59,7 @@ class Passwords:
         self._hasher = PasswordHasher(time_cost=PASSES, memory_cost=MEMORY_KIB, parallelism=LANES)
         self._threads: ThreadPoolExecutor | None = None
         self._nobodys = ""
-        self.line = SignInLine(THREADS)
+        self.queue = HashQueue(THREADS)
 
     def start(self) -> None:
         """Make the threads."""
@@ -70,18 +70,18 @@ class Passwords:
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
             self._threads = None
-            self.line.end()
+            self.queue.close()
 
-    async def hash(self, password: str, place: Place) -> str:
-        """What is stored. place: in the line. Raises LineFull, and ServiceError at the process's end."""
-        return await self._on_thread(lambda: self._hasher.hash(self._keyed(password)), place)
+    async def hash(self, password: str, key: QueueKey) -> str:
+        """What is stored. key: in the queue. Raises QueueFull, or ServiceError at the process's end."""
+        return await self._on_thread(lambda: self._hasher.hash(self._keyed(password)), key)
 
-    async def fits(self, stored: str | None, password: str, place: Place) -> bool:
+    async def fits(self, stored: str | None, password: str, key: QueueKey) -> bool:
         """Whether it is the password of this hash; None: of nobody's, which takes as long. Raises like `hash`."""
         if stored is None and not self._nobodys:
-            self._nobodys = await self.hash(NOBODYS, place)
+            self._nobodys = await self.hash(NOBODYS, key)
         against = stored or self._nobodys
-        return await self._on_thread(lambda: self._verified(against, password), place) and stored is not None
+        return await self._on_thread(lambda: self._verified(against, password), key) and stored is not None
 
     def outdated(self, stored: str) -> bool:
         """Whether it was made by weaker parameters than those of now."""
@@ -97,11 +97,11 @@ class Passwords:
         text = unicodedata.normalize("NFKC", password).encode("utf-8", "surrogatepass")
         return base64.b64encode(hmac.digest(self._pepper, b"console password:" + text, "sha256")).decode()
 
-    async def _on_thread(self, work: Callable[[], ResultT], place: Place) -> ResultT:
-        await self.line.turn(place)
+    async def _on_thread(self, work: Callable[[], ResultT], key: QueueKey) -> ResultT:
+        await self.queue.acquire(key)
         if self._threads is None:
-            self.line.done()
+            self.queue.release()
             raise ServiceError("This instance is shutting down; try again.", retry_after_s=1)
         running = asyncio.get_running_loop().run_in_executor(self._threads, work)
-        running.add_done_callback(lambda _: self.line.done())
-        return await asyncio.shield(running)  # a thread goes on, whoever has left
+        running.add_done_callback(lambda _: self.queue.release())
+        return await asyncio.shield(running)  # the thread goes on after a cancellation

@@ -43,7 +43,7 @@ END = "DELETE FROM gateway.console_sessions WHERE token_hash = $1 RETURNING id"
 END_ONE = "DELETE FROM gateway.console_sessions WHERE id = $1 AND account_id = $2 RETURNING id"
 END_ALL = "DELETE FROM gateway.console_sessions WHERE account_id = $1 AND token_hash IS DISTINCT FROM $2 RETURNING id"
 MOST_SESSIONS = 100
-"""Of one account; whoever signs in once more ends the oldest."""
+"""Limit for one account: a further sign-in ends the oldest."""
 END_OLDEST = """
 DELETE FROM gateway.console_sessions WHERE id IN
     (SELECT id FROM gateway.console_sessions WHERE account_id = $1 ORDER BY created_at DESC, id OFFSET $2)
@@ -141,7 +141,7 @@ async def begin(
     call: ConsoleCall, connection: asyncpg.Connection[Any], admin: AdminCall, account: Account, method: SignInMethod
 ) -> None:
     """A new session with a new token, in the caller's transaction; the one that the browser came with ends."""
-    place = call.place
+    queue_key = call.queue_key
     if call.token is not None:
         await connection.execute(END, call.token.hash)
     for row in await connection.fetch(END_OLDEST, account.id, MOST_SESSIONS - 1):
@@ -157,7 +157,7 @@ async def begin(
         after={"account_id": account.id, "member_id": account.member_id, "method": method, "network": visit.network},
     )
     call.keep(token)
-    call.console.passwords.line.succeeded(place, visit.network)
+    call.console.passwords.queue.succeeded(queue_key, visit.network)
 
 
 async def renew(call: ConsoleCall, connection: asyncpg.Connection[Any]) -> None:
@@ -224,7 +224,7 @@ async def show(call: ConsoleCall, account: Account | None) -> ConsoleSession:
         call.forget()
         return ConsoleSession(signed_in=None, methods=methods)
     principal = now.principal()
-    call.console.admin.known.learn(token.hash, principal)
+    call.console.admin.callers.learn(token.hash, principal)
     return ConsoleSession(
         signed_in=SignedIn(
             account=ConsoleAccount(

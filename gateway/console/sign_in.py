@@ -13,9 +13,9 @@ from gateway.console import attempts, second_factor
 from gateway.console.accounts import Account, by_id, of_address
 from gateway.console.attempts import Subject
 from gateway.console.console import ConsoleCall
+from gateway.console.hash_queue import QueueFull
 from gateway.console.schema import ConsoleSession, SignIn, SignInMethod
 from gateway.console.sessions import acting, begin, show
-from gateway.console.sign_in_line import LineFull
 
 REFUSAL_S = 0.5
 """A refusal takes as long as this, whatever was looked at before it: one hash, none or several."""
@@ -60,7 +60,7 @@ async def sign_in(call: ConsoleCall, body: SignIn) -> ConsoleSession:
     try:
         account, alone = await _account(call, body)
         await call.work(lambda connection: enter(connection, account, alone=alone))
-    except LineFull:  # the network has its part in that
+    except QueueFull:  # the network has its part in that
         await _forgive(call, address)
         raise
     except (Conflict, RateLimited, ServiceError):  # the password is right, of more than one; or nobody looked at it
@@ -80,7 +80,7 @@ async def confirm_password(call: ConsoleCall, account: Account, password: str, p
     address, network = subjects(call, account.email)
     await count(call, address, network)
     try:
-        right = await call.console.passwords.fits(account.password_hash, password, call.place)
+        right = await call.console.passwords.fits(account.password_hash, password, call.queue_key)
     except ServiceError:
         await _forgive(call, address, network)
         raise
@@ -146,7 +146,7 @@ async def _still_opens(call: ConsoleCall, now: Account, verified: Account, passw
     if now.password_hash == verified.password_hash:
         return
     # else it was hashed anew, by newer rules
-    if not await call.console.passwords.fits(now.password_hash, password, call.place):
+    if not await call.console.passwords.fits(now.password_hash, password, call.queue_key):
         raise SignInRefused(REFUSED)
 
 
@@ -160,9 +160,9 @@ async def _account(call: ConsoleCall, body: SignIn) -> tuple[Account, bool]:
 
     known = await call.work(find)
     asked = [each for each in known if body.organization_id in (None, each.organization_id)]
-    fitting = [each for each in asked if await passwords.fits(each.password_hash, body.password, call.place)]
+    fitting = [each for each in asked if await passwords.fits(each.password_hash, body.password, call.queue_key)]
     if not asked:
-        await passwords.fits(None, body.password, call.place)
+        await passwords.fits(None, body.password, call.queue_key)
     if not fitting:
         raise SignInRefused(REFUSED)
     if len(fitting) > 1:
@@ -175,7 +175,7 @@ async def _account(call: ConsoleCall, body: SignIn) -> tuple[Account, bool]:
     account.require_enabled()
     assert account.password_hash is not None
     if passwords.outdated(account.password_hash):
-        renewed = await passwords.hash(body.password, call.place)
+        renewed = await passwords.hash(body.password, call.queue_key)
 
         async def rehash(connection: asyncpg.Connection[Any]) -> None:
             await connection.execute(REHASH, account.id, renewed, account.password_hash)

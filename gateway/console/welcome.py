@@ -11,15 +11,16 @@ import msgspec
 
 from contracts.errors import InvalidLink, MissingField
 from gateway.admin.call import AdminCall
+from gateway.admin.fair_queue import QueueKey
 from gateway.admin.principal import NO_KEY, Principal
 from gateway.admin.resources.members import NewMember, create_member
 from gateway.admin.transaction import recorded
-from gateway.admin.turns import Place
 from gateway.audit.actor_kind import ActorKind
 from gateway.audit.log import Actor
 from gateway.console import passwords
 from gateway.console.accounts import Account, by_id
 from gateway.console.console import ConsoleCall
+from gateway.console.hash_queue import RETURNING
 from gateway.console.schema import (
     ConsoleSession,
     LinkKind,
@@ -29,7 +30,6 @@ from gateway.console.schema import (
     Welcome,
 )
 from gateway.console.sessions import begin, end_all, show
-from gateway.console.sign_in_line import RETURNING
 from gateway.sessions.token import link_hash
 from gateway.tenants.roles import PrincipalKind, Role
 
@@ -94,7 +94,7 @@ async def welcome(call: ConsoleCall, body: Welcome) -> ConsoleSession:
     if email is None:
         raise MissingField("Object missing required field `email`: this link names nobody.", param="email")
     passwords.check(body.password, "password", email, name or "")
-    password_hash = await call.console.passwords.hash(body.password, Place(RETURNING, body.token))  # not a stranger
+    password_hash = await call.console.passwords.hash(body.password, QueueKey(RETURNING, body.token))
 
     async def use(connection: asyncpg.Connection[Any]) -> Account:
         admin = call.console.admin.call(connection, _link_itself(link, email), call.request_id)

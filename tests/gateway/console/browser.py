@@ -18,10 +18,10 @@ import msgspec
 from contracts.desired_state import DesiredState
 from gateway.admin.call import AdminCall, NoCounterReader
 from gateway.admin.config import AdminConfig
+from gateway.admin.fair_queue import QueueKey
 from gateway.admin.principal import NO_KEY, Principal
 from gateway.admin.resources.console_links import reset_account
 from gateway.admin.transaction import recorded
-from gateway.admin.turns import Place
 from gateway.auth.keys import ADMIN_PREFIX, mint
 from gateway.evals.startable import NoSlices
 from gateway.sessions.token import link_hash
@@ -30,7 +30,7 @@ from tests.deployment import free_port
 from tests.gateway.console.quick_passwords import QuickPasswords
 
 PASSWORD = "four words in a row"
-ANYWHERE = Place("tests")
+ANYWHERE = QueueKey("tests")
 """In the line for a hash."""
 PEPPER = b"9f86d081884c7d659a2feaa0c55ad015"
 COUNTER = itertools.count(1)

@@ -7,9 +7,9 @@ from argon2 import PasswordHasher
 
 import gateway.console.console
 import gateway.main
-from gateway.admin.turns import Place
+from gateway.admin.fair_queue import QueueKey
+from gateway.console.hash_queue import QueueFull
 from gateway.console.passwords import Passwords
-from gateway.console.sign_in_line import LineFull
 from slipstream.__main__ import main
 from tests.gateway.admin.at_once import ready_but_for_the_router
 
@@ -22,10 +22,10 @@ class QuickPasswords(Passwords):
         super().__init__(pepper)
         self._hasher = PasswordHasher(time_cost=1, memory_cost=64, parallelism=1)
 
-    async def fits(self, stored: str | None, password: str, place: Place) -> bool:
+    async def fits(self, stored: str | None, password: str, key: QueueKey) -> bool:
         if password == UNHEARD:
-            raise LineFull
-        return await super().fits(stored, password, place)
+            raise QueueFull
+        return await super().fits(stored, password, key)
 
 
 if __name__ == "__main__":

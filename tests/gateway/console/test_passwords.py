@@ -11,18 +11,18 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from contracts.errors import ServiceError
-from gateway.admin.turns import Place
-from gateway.console import sign_in_line
-from gateway.console.passwords import THREADS, Passwords
-from gateway.console.sign_in_line import (
+from gateway.admin.fair_queue import QueueKey
+from gateway.console import hash_queue
+from gateway.console.hash_queue import (
+    MOST_QUEUED,
     MOST_REMEMBERED,
-    MOST_WAITING,
     RECENT_S,
     RETURNING,
     STRANGERS,
-    LineFull,
-    SignInLine,
+    HashQueue,
+    QueueFull,
 )
+from gateway.console.passwords import THREADS, Passwords
 from gateway.sessions.token import mint
 from tests.gateway.console.browser import ANYWHERE
 from tests.gateway.console.quick_passwords import QuickPasswords
@@ -47,13 +47,13 @@ class Hashes:
         self.tasks: list[asyncio.Task[None]] = []
         self.done: list[str] = []
 
-    def ask(self, network: str, place: Place | None = None) -> asyncio.Task[None]:
-        place = place or self._passwords.line.place(None, network)
-        self.tasks.append(asyncio.create_task(self._ask(network, place)))
+    def ask(self, network: str, key: QueueKey | None = None) -> asyncio.Task[None]:
+        key = key or self._passwords.queue.key_of(None, network)
+        self.tasks.append(asyncio.create_task(self._ask(network, key)))
         return self.tasks[-1]
 
-    async def _ask(self, network: str, place: Place) -> None:
-        await self._passwords._on_thread(self._going.acquire, place)
+    async def _ask(self, network: str, key: QueueKey) -> None:
+        await self._passwords._on_thread(self._going.acquire, key)
         self.done.append(network)
 
     async def let_go(self, count: int = 1) -> None:
@@ -108,7 +108,7 @@ async def test_whoever_comes_is_served_before_those_who_have_tried_in_vain(
     hashes: Hashes, passwords: Passwords
 ) -> None:
     for number in range(180):
-        passwords.line._tried[f"stranger {number % 60}"] = 1, math.inf
+        passwords.queue._failed[f"stranger {number % 60}"] = 1, math.inf
         hashes.ask(f"stranger {number % 60}")
     await settled()
     hashes.ask("honest")
@@ -118,12 +118,12 @@ async def test_whoever_comes_is_served_before_those_who_have_tried_in_vain(
 
 
 async def test_who_was_here_before_waits_behind_one_stranger_at_most(passwords: Passwords, hashes: Hashes) -> None:
-    passwords.line.succeeded(Place(STRANGERS, "office"), "office")
+    passwords.queue.succeeded(QueueKey(STRANGERS, "office"), "office")
     for number in range(180):
         hashes.ask(f"stranger {number % 60}")
     await settled()
     hashes.ask("office")
-    hashes.ask("session", passwords.line.place(mint(b"pepper"), "stranger 7"))
+    hashes.ask("session", passwords.queue.key_of(mint(b"pepper"), "stranger 7"))
     await settled()
     await hashes.let_go(THREADS + 4)
     assert {"office", "session"} <= set(hashes.done)
@@ -132,19 +132,19 @@ async def test_who_was_here_before_waits_behind_one_stranger_at_most(passwords: 
 async def test_in_a_full_line_whoever_has_most_gives_way(
     hashes: Hashes, monkeypatch: pytest.MonkeyPatch, passwords: Passwords
 ) -> None:
-    monkeypatch.setattr(sign_in_line, "MOST_WAITING", 6)
+    monkeypatch.setattr(hash_queue, "MOST_QUEUED", 6)
     for network in ("x", "x", "a", "a", "a", "b", "b", "c"):  # two of x begin
         hashes.ask(network)
     await settled()
     honest = hashes.ask("honest")
     await settled()
-    assert [type(task.exception()) for task in hashes.tasks if task.done()] == [LineFull]  # one of a
+    assert [type(task.exception()) for task in hashes.tasks if task.done()] == [QueueFull]  # one of a
     for refused in ("b", "a"):
         task = hashes.ask(refused)
         await settled()
-        assert isinstance(task.exception(), LineFull)
+        assert isinstance(task.exception(), QueueFull)
     another = hashes.ask("another")  # for one of a's or b's two
-    returning = hashes.ask("session", Place(RETURNING, "session"))  # a line of its own
+    returning = hashes.ask("session", QueueKey(RETURNING, "session"))  # a line of its own
     await settled()
     assert not any(each.done() for each in (honest, another, returning))
     third = hashes.ask("third")
@@ -152,7 +152,7 @@ async def test_in_a_full_line_whoever_has_most_gives_way(
     assert not third.done()
     fourth = hashes.ask("fourth")  # each has one
     await settled()
-    assert isinstance(fourth.exception(), LineFull)
+    assert isinstance(fourth.exception(), QueueFull)
 
 
 async def test_who_leaves_takes_no_thread_away(hashes: Hashes, passwords: Passwords) -> None:
@@ -182,19 +182,19 @@ async def test_at_the_end_nobody_waits(hashes: Hashes, passwords: Passwords) -> 
 
 async def test_a_network_is_known_for_a_day_and_so_many_are() -> None:
     now_s = 0.0
-    line = SignInLine(2, lambda: now_s)
-    stranger = line.place(None, "a")
-    assert stranger == Place(STRANGERS, "a")
-    await line.turn(stranger)
-    line.done()
-    assert line._had(stranger) == 1
-    line.succeeded(stranger, "a")
-    assert line._had(stranger) == 0
-    assert line.place(None, "a") == Place(RETURNING, "a")
+    queue = HashQueue(2, lambda: now_s)
+    stranger = queue.key_of(None, "a")
+    assert stranger == QueueKey(STRANGERS, "a")
+    await queue.acquire(stranger)
+    queue.release()
+    assert queue._failures(stranger) == 1
+    queue.succeeded(stranger, "a")
+    assert queue._failures(stranger) == 0
+    assert queue.key_of(None, "a") == QueueKey(RETURNING, "a")
     now_s = RECENT_S
-    assert line.place(None, "a") == stranger
+    assert queue.key_of(None, "a") == stranger
     for number in range(MOST_REMEMBERED + 1):
-        line.succeeded(stranger, f"{number}")
-    assert line.place(None, "0") == Place(STRANGERS, "0")
-    assert line.place(None, "1") == Place(RETURNING, "1")
-    assert MOST_WAITING >= 256  # as many networks as a household has by IPv6
+        queue.succeeded(stranger, f"{number}")
+    assert queue.key_of(None, "0") == QueueKey(STRANGERS, "0")
+    assert queue.key_of(None, "1") == QueueKey(RETURNING, "1")
+    assert MOST_QUEUED >= 256  # as many networks as a household has by IPv6

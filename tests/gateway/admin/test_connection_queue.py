@@ -15,39 +15,39 @@ from hypothesis import strategies as st
 
 from contracts.errors import RateLimited, ServiceError
 from gateway.admin.config import AdminConfig
-from gateway.admin.connection_line import MOST_KNOWN, OPERATORS, ConnectionLine, KnownPlaces, place_of, stranger
+from gateway.admin.connection_queue import MOST_CALLERS, OPERATORS, CallerKeys, ConnectionQueue, key_of, stranger
+from gateway.admin.fair_queue import QueueKey
 from gateway.admin.principal import Principal
-from gateway.admin.turns import Place
 from gateway.tenants.roles import Role
 from tests.examples import examples
 from tests.gateway.admin.people import People
 from tests.gateway.admin.test_read_places import BY_NAME, gateway, locked
 
-ACME, MALLORY = Place("acme"), Place("mallory")
+ACME, MALLORY = QueueKey("acme"), QueueKey("mallory")
 
 
 class Held:
     """Turns that last until they are ended."""
 
     def __init__(self, connections: int) -> None:
-        self.line = ConnectionLine(connections)
-        self.under_way: Counter[Place] = Counter()
-        self.served: list[Place] = []
-        self._ends: dict[Place, list[asyncio.Event]] = {}
+        self.queue = ConnectionQueue(connections)
+        self.under_way: Counter[QueueKey] = Counter()
+        self.served: list[QueueKey] = []
+        self._ends: dict[QueueKey, list[asyncio.Event]] = {}
 
-    async def ask(self, place: Place) -> None:
-        async with self.line.turn(place):
-            self.under_way[place] += 1
-            self.served.append(place)
+    async def ask(self, key: QueueKey) -> None:
+        async with self.queue.connection(key):
+            self.under_way[key] += 1
+            self.served.append(key)
             end = asyncio.Event()
-            self._ends.setdefault(place, []).append(end)
+            self._ends.setdefault(key, []).append(end)
             try:
                 await end.wait()
             finally:
-                self.under_way[place] -= 1
+                self.under_way[key] -= 1
 
-    async def end(self, place: Place) -> None:
-        self._ends[place].pop(0).set()
+    async def end(self, key: QueueKey) -> None:
+        self._ends[key].pop(0).set()
         await settled()
 
 
@@ -90,8 +90,8 @@ async def test_strangers_are_one_line_whatever_networks_they_come_from(asking: l
 
 async def test_of_one_connection_everybody_has_it_in_turn(asking: list[asyncio.Task[None]]) -> None:
     held = Held(1)
-    for place in (MALLORY, MALLORY, MALLORY, ACME, OPERATORS):
-        asking.append(asyncio.create_task(held.ask(place)))
+    for key in (MALLORY, MALLORY, MALLORY, ACME, OPERATORS):
+        asking.append(asyncio.create_task(held.ask(key)))
         await settled()
     for _ in range(4):
         await held.end(held.served[-1])
@@ -100,12 +100,12 @@ async def test_of_one_connection_everybody_has_it_in_turn(asking: list[asyncio.T
 
 @examples(nightly=300, gate=60)
 @given(st.lists(st.tuples(st.sampled_from([ACME, MALLORY, OPERATORS]), st.integers(0, 3)), max_size=30))
-async def test_who_gives_up_takes_no_connection_away(steps: list[tuple[Place, int]]) -> None:
+async def test_who_gives_up_takes_no_connection_away(steps: list[tuple[QueueKey, int]]) -> None:
     held = Held(4)
     tasks: list[asyncio.Task[None]] = []
-    for place, kind in steps:
+    for key, kind in steps:
         if kind < 2 or not tasks:
-            tasks.append(asyncio.create_task(held.ask(place)))
+            tasks.append(asyncio.create_task(held.ask(key)))
         else:
             tasks.pop(len(tasks) // 2 if kind == 2 else 0).cancel()
         if kind != 1:
@@ -117,16 +117,16 @@ async def test_who_gives_up_takes_no_connection_away(steps: list[tuple[Place, in
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
     async with AsyncExitStack() as stack:  # all places are free again
-        for place in (ACME, ACME, MALLORY, OPERATORS):
-            await asyncio.wait_for(stack.enter_async_context(held.line.turn(place)), 1)
+        for key in (ACME, ACME, MALLORY, OPERATORS):
+            await asyncio.wait_for(stack.enter_async_context(held.queue.connection(key)), 1)
 
 
 def test_known_places_are_bounded_and_the_used_ones_stay() -> None:
-    known, someone = KnownPlaces(), principal()
-    for number in range(MOST_KNOWN + 50):
-        known.learn(b"%d" % number, someone)
-        assert known.find(b"0", "192.0.2.1") == place_of(someone)
-    assert known.find(b"7", "192.0.2.1") == stranger("192.0.2.1")
+    callers, someone = CallerKeys(), principal()
+    for number in range(MOST_CALLERS + 50):
+        callers.learn(b"%d" % number, someone)
+        assert callers.find(b"0", "192.0.2.1") == key_of(someone)
+    assert callers.find(b"7", "192.0.2.1") == stranger("192.0.2.1")
 
 
 def principal(**values: object) -> Principal:
