@@ -40,16 +40,16 @@ class WebhooksConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class MostObjects(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What one organization may have of each kind, whoever makes it; one more is refused with 409."""
+    """Limits of the number of objects of one organization, by kind; one more is refused with 409."""
 
     projects: Count = 1_000
-    """Those that are enabled."""
+    """Projects that are enabled."""
     keys: Count = 10_000
-    """API keys of all its projects, those that are neither revoked nor expired."""
+    """API keys of all its projects that are neither revoked nor expired."""
     members: Count = 1_000
     service_accounts: Count = 200
     admin_keys: Count = 1_000
-    """Of all its members and service accounts, those that are neither revoked nor expired."""
+    """Admin keys of all its members and service accounts that are neither revoked nor expired."""
     webhooks: Count = 20
 
 
@@ -66,7 +66,8 @@ class AdminConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Changes that one organization may ask of one gateway each second, over time; ten times as many at once. A further
     one is refused with 429. The operating organization has no such bound."""
     organization_writes_per_day: Annotated[int, Meta(ge=1, le=1_000_000_000)] = 20_000
-    """The same for a day, which bounds what an organization adds to the audit log, which is never shortened."""
+    """The same for a day. It limits what an organization adds to the audit log, which is never shortened, and how many
+    responses to repeated requests are kept."""
     most: MostObjects = MostObjects()
     """Objects that one organization may have."""
     timeout_s: Annotated[float, Meta(gt=0, le=55)] = 10.0

@@ -33,15 +33,15 @@ ItemT = TypeVar("ItemT", bound=Item)
 
 @dataclass(frozen=True)
 class Bound:
-    """How many an organization may have: `call.most` says it under this name."""
+    """A limit of an organization's objects of one kind; setting: its name in `AdminConfig.most`."""
 
     setting: str
     things: str
-    """As people call several of them."""
+    """The plural for people."""
     make_room: str
-    """What to do with one before another is made."""
+    """The verb: what to do with one before another is made."""
     counted: ColumnElement[bool] = field(default_factory=true)
-    """Which rows count."""
+    """The rows that count."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Resource(Generic[ItemT]):
         if await call.value(own.where(self.only, self.bound.counted)) >= most:
             raise Conflict(
                 f"An organization has at most {most} {self.bound.things} (gateway.admin.most.{self.bound.setting}); "
-                f"{self.bound.make_room} one first, or ask whoever runs this deployment for more."
+                f"{self.bound.make_room} one first, or ask the deployment's operator for more."
             )
 
     async def create(self, call: AdminCall, **values: Any) -> ItemT:

@@ -1,4 +1,4 @@
-"""How many changes an organization may ask for. Each is a row of a log that nobody may shorten."""
+"""Limits how often an organization changes things. Each change is a row of the audit log, which is never shortened."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class WriteRate:
 
     def take_of_member(self, principal: Principal) -> None:
         """The same for what members do to their own accounts, signing in among it: each has a rate of their own, and
-        can sign in whatever programs of their organization do."""
+        can sign in while programs of their organization use up its rate."""
         self._take(principal, principal.id, "You have")
 
     def _take(self, principal: Principal, name: UUID, who_has: str) -> None:
@@ -42,8 +42,8 @@ class WriteRate:
         if of_day_s:
             raise RateLimited(
                 f"{who_has} made {self._per_day} changes within a day, which is all that one gateway takes "
-                f"(gateway.admin.organization_writes_per_day). Try again in {of_day_s:.2g} s, or ask whoever runs this "
-                "deployment for more.",
+                f"(gateway.admin.organization_writes_per_day). Try again in {of_day_s:.2g} s, or ask the "
+                "deployment's operator for more.",
                 retry_after_s=of_day_s,
             )
         if wait_s:

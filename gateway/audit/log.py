@@ -52,8 +52,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     after: object = None
 
     def without_long_texts(self) -> Change:
-        """The same, with the digest and the length in place of each long text: the log is kept for ever, and a change
-        that is made again and again must not fill it."""
+        """The same, with the digest and the length in place of each long text: the log is kept forever, and
+        repeated changes must not fill it."""
         return msgspec.structs.replace(self, before=_abridged(self.before), after=_abridged(self.after))
 
 

@@ -14,7 +14,7 @@ from gateway.limits.rate_buckets import RateBuckets
 BURST_S = 10.0
 """So many seconds' worth at once, after silence."""
 ORGANIZATION = 2
-"""So many times what one project may report: an organization makes as many projects as it likes."""
+"""The organization's rate in rates of one project: it may have many projects."""
 
 
 class EventRate:

@@ -1,8 +1,8 @@
 """Keeps what editors report, in batches and a little later: nothing of it is on the way of a token.
 
-Only what joins a completion of its own project is stored, and of each completion a few reports: an id costs nothing to
-invent, and a view of an editor has any name. A completion's trace is written when it has ended, so a report waits
-before it is looked up, and is looked up once more before it is given up.
+Only reports that join a completion of their project are stored, and a limited number for each completion: inventing an
+id costs nothing, and a view may have any name. A completion's trace is written after it has ended, so a report waits
+before its completion is looked up, and is looked up once more before it is dropped.
 
 Best effort, like the traces (gateway/serving/trace.py): while the database is away the oldest reports are dropped and
 counted.
@@ -157,7 +157,7 @@ class EventStore:
         stored = {key for key, _ in joined}
         for key, waiting in batch:
             of_organization = self._waiting.get(waiting.event.organization_id, {})
-            if of_organization.get(key) is not waiting:  # more was told while this was written, or it was dropped
+            if of_organization.get(key) is not waiting:  # another report was merged meanwhile, or it was dropped
                 continue
             if key in stored or waiting.last:
                 del of_organization[key]

@@ -157,7 +157,7 @@ async def renew_recovery_codes(call: ConsoleCall, body: PasswordConfirmed) -> Re
 async def leave_organization(call: ConsoleCall) -> ConsoleSession:
     """Stop being a member of the organization one is signed in to, with one's admin keys and sessions there.
 
-    The last owner stays. It takes no role: whoever adds somebody's address to its members keeps nobody.
+    The last owner stays. It needs no permission: an organization can add any address to its members.
     """
     account = await _signed_in(call)
 

@@ -113,7 +113,9 @@ async def _account(call: ConsoleCall, admin: AdminCall, identity: Identity, orga
             raise NoEntrance("oidc_no_organization")
     rows = await connection.fetch(OF_PERSON, identity.issuer, identity.subject, identity.email, organization_id)
     open_to = _open_to(rows)
-    if organization_id is None and len(open_to) > 1:  # whoever adds an address to its members leads nobody anywhere
+    if (
+        organization_id is None and len(open_to) > 1
+    ):  # adding a person's address to its members brings an organization nobody
         raise SeveralOrganizations
     if open_to:
         member_id: UUID = open_to[0]["id"]

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 COOKIE = "slipstream-oidc"
 PROVED = "slipstream-oidc-proved"
-"""Cookie of somebody who has proved who they are, and has to choose an organization."""
+"""Cookie of a person whose identity is proved, and who has to choose an organization."""
 CALLBACK = "/console/api/oidc/callback"
 SIGN_IN = "/console/#/sign-in?error="
 CHOOSE = "/console/#/sign-in?choose=organization&next="

@@ -26,7 +26,7 @@ DISCOVERY = "/.well-known/openid-configuration"
 KNOWN_FOR_S = 3_600.0
 """How long the provider's description and keys are believed; an unknown key is asked about at once."""
 FAILED_FOR_S = 5.0
-"""How long a provider that did not answer is not asked again, whoever wants to sign in."""
+"""How long a provider that did not answer is not asked again."""
 ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
 """Asymmetric ones: with the others the secret that both have would sign."""
 LEEWAY_S = 60

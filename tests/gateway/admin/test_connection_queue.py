@@ -1,4 +1,4 @@
-"""Who asks the admin API much waits for itself: its line has half of the connections, and operators one of theirs."""
+"""Connections of the admin API: half of them for each organization at most, and one for operators alone."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ async def test_half_each_and_one_for_operators(asking: list[asyncio.Task[None]])
         assert held.served[-1] == following
 
 
-async def test_strangers_are_one_line_whatever_networks_they_come_from(asking: list[asyncio.Task[None]]) -> None:
+async def test_strangers_of_all_networks_are_one_group(asking: list[asyncio.Task[None]]) -> None:
     held = Held(2)
     asking += [asyncio.create_task(held.ask(stranger(f"192.0.2.{number}"))) for number in range(60) for _ in range(3)]
     await settled()
@@ -100,7 +100,7 @@ async def test_of_one_connection_everybody_has_it_in_turn(asking: list[asyncio.T
 
 @examples(nightly=300, gate=60)
 @given(st.lists(st.tuples(st.sampled_from([ACME, MALLORY, OPERATORS]), st.integers(0, 3)), max_size=30))
-async def test_who_gives_up_takes_no_connection_away(steps: list[tuple[QueueKey, int]]) -> None:
+async def test_a_cancelled_request_keeps_no_connection(steps: list[tuple[QueueKey, int]]) -> None:
     held = Held(4)
     tasks: list[asyncio.Task[None]] = []
     for key, kind in steps:
@@ -141,7 +141,7 @@ def principal(**values: object) -> Principal:
 
 
 async def test_two_hundred_lists_of_one_tenant_hold_up_nobody_else(people: People, admin_postgres_url: str) -> None:
-    """Fault: one line for all connections, first come first served."""
+    """Fault: one queue for all connections, first come first served."""
     mallory, acme = await people.as_(Role.OWNER), await people.as_(Role.OWNER, "theirs")
     operator, ours = await people.operator(), people.organizations["ours"]
     config = AdminConfig(connections=4, timeout_s=2.0)

@@ -1,4 +1,4 @@
-"""Who is next: groups in turn, members of a group in turn, and nobody lost."""
+"""Groups take turns, members of a group do, and no item is lost."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def test_a_day_of_changes_bounds_what_is_added_to_the_audit_log() -> None:
         rate.take(principal(1))
 
 
-def test_members_sign_in_whatever_programs_of_their_organization_do() -> None:
+def test_members_sign_in_while_their_organization_has_used_up_its_rate() -> None:
     rate = WriteRate(5.0, 20_000, Clock())
     changes(rate, principal(1), 1_000)
     for _ in range(50):

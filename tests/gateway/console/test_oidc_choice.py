@@ -1,4 +1,4 @@
-"""Whoever the provider knows and several organizations have as a member says which; and nobody is kept in any."""
+"""A member of several organizations who signs in by the provider chooses one, and every member may leave one."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ async def test_a_member_of_one_organization_is_not_asked(place: Place, town: Tow
     assert await place.person(email.upper()).returns() == "/console/usage"
 
 
-async def test_who_adds_an_address_first_leads_nobody_to_itself(place: Place, town: Town) -> None:
+async def test_an_organization_that_adds_an_address_first_gets_nobody(place: Place, town: Town) -> None:
     """Fault: the oldest member with the address it was, bound to the person from then on."""
     _, email = await town.member(Role.VIEWER, "theirs")
     await town.member(Role.OWNER, "ours", email)
@@ -146,7 +146,7 @@ async def test_who_adds_an_address_first_leads_nobody_to_itself(place: Place, to
     assert [row["organization_id"] for row in bound] == [town.organizations["ours"]]
 
 
-async def test_who_is_in_one_already_is_asked_when_another_adds_them(place: Place, town: Town) -> None:
+async def test_a_member_chooses_again_after_another_organization_adds_them(place: Place, town: Town) -> None:
     """Fault: the subject was bound to the first one for good."""
     _, email = await town.member(Role.VIEWER, "theirs")
     person = place.person(email)
@@ -177,7 +177,7 @@ async def test_an_organization_that_is_disabled_is_no_choice(place: Place, town:
     assert await place.person(email).returns() == "/console/usage"
 
 
-async def test_only_who_came_back_from_the_provider_chooses_and_not_for_long(
+async def test_a_choice_needs_a_fresh_proof_of_the_provider(
     place: Place, town: Town, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, email = await town.member(Role.VIEWER, "theirs")

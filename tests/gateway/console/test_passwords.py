@@ -1,4 +1,4 @@
-"""Hashes of passwords: what one costs, and who waits for theirs."""
+"""Hashes of passwords: the cost of one, and the order of many."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ async def test_a_hash_costs_what_a_guess_shall_cost(passwords: Passwords) -> Non
     assert passwords.outdated(QuickPasswords(b"pepper")._hasher.hash(WORDS))
 
 
-async def test_whoever_comes_while_sixty_strange_networks_try_is_served(hashes: Hashes) -> None:
+async def test_a_right_password_is_hashed_while_sixty_strange_networks_try(hashes: Hashes) -> None:
     """Fault: 64 waited, first come, and everybody else was asked to come again."""
     for number in range(180):
         hashes.ask(f"stranger {number % 60}")
@@ -104,9 +104,7 @@ async def test_whoever_comes_while_sixty_strange_networks_try_is_served(hashes: 
     assert max(map(hashes.done.count, hashes.done)) <= 2  # each network once, and two that had begun before
 
 
-async def test_whoever_comes_is_served_before_those_who_have_tried_in_vain(
-    hashes: Hashes, passwords: Passwords
-) -> None:
+async def test_a_new_network_comes_before_networks_that_have_failed(hashes: Hashes, passwords: Passwords) -> None:
     for number in range(180):
         passwords.queue._failed[f"stranger {number % 60}"] = 1, math.inf
         hashes.ask(f"stranger {number % 60}")
@@ -117,7 +115,7 @@ async def test_whoever_comes_is_served_before_those_who_have_tried_in_vain(
     assert "honest" in hashes.done
 
 
-async def test_who_was_here_before_waits_behind_one_stranger_at_most(passwords: Passwords, hashes: Hashes) -> None:
+async def test_a_returning_browser_waits_for_one_stranger_at_most(passwords: Passwords, hashes: Hashes) -> None:
     passwords.queue.succeeded(QueueKey(STRANGERS, "office"), "office")
     for number in range(180):
         hashes.ask(f"stranger {number % 60}")
@@ -129,7 +127,7 @@ async def test_who_was_here_before_waits_behind_one_stranger_at_most(passwords: 
     assert {"office", "session"} <= set(hashes.done)
 
 
-async def test_in_a_full_line_whoever_has_most_gives_way(
+async def test_a_full_queue_refuses_the_network_with_most(
     hashes: Hashes, monkeypatch: pytest.MonkeyPatch, passwords: Passwords
 ) -> None:
     monkeypatch.setattr(hash_queue, "MOST_QUEUED", 6)
@@ -144,7 +142,7 @@ async def test_in_a_full_line_whoever_has_most_gives_way(
         await settled()
         assert isinstance(task.exception(), QueueFull)
     another = hashes.ask("another")  # for one of a's or b's two
-    returning = hashes.ask("session", QueueKey(RETURNING, "session"))  # a line of its own
+    returning = hashes.ask("session", QueueKey(RETURNING, "session"))  # a group of its own
     await settled()
     assert not any(each.done() for each in (honest, another, returning))
     third = hashes.ask("third")
@@ -155,7 +153,7 @@ async def test_in_a_full_line_whoever_has_most_gives_way(
     assert isinstance(fourth.exception(), QueueFull)
 
 
-async def test_who_leaves_takes_no_thread_away(hashes: Hashes, passwords: Passwords) -> None:
+async def test_a_cancelled_attempt_keeps_no_thread(hashes: Hashes, passwords: Passwords) -> None:
     running = [hashes.ask("a") for _ in range(THREADS)]
     waiting = [hashes.ask("b") for _ in range(3)]
     await settled()
@@ -169,7 +167,7 @@ async def test_who_leaves_takes_no_thread_away(hashes: Hashes, passwords: Passwo
     assert await passwords._on_thread(lambda: 1, ANYWHERE) == 1
 
 
-async def test_at_the_end_nobody_waits(hashes: Hashes, passwords: Passwords) -> None:
+async def test_a_stop_refuses_what_is_queued(hashes: Hashes, passwords: Passwords) -> None:
     waiting = [hashes.ask("a") for _ in range(THREADS + 2)]
     await settled()
     passwords.stop()
