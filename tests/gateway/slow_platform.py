@@ -267,7 +267,10 @@ def _fleet(engine_url: str, code_tokenizer: Path | None) -> dict[str, str]:
         Pool("wide", "sglang", (Replica("wide-1", engine_url),), 1_000),
         Pool("narrow", "sglang", (Replica("narrow-1", engine_url),), 1),
     ]
-    models = [Model("wide", Tier.CHAT, "wide", 4_096), Model("narrow", Tier.AUTOCOMPLETE, "narrow", 4_096)]
+    models = [
+        Model("wide", Tier.CHAT, "wide", 4_096, description="It says anything."),
+        Model("narrow", Tier.AUTOCOMPLETE, "narrow", 4_096),
+    ]
     if code_tokenizer is not None:
         # first of its tier: requests that name no model, as llama.cpp's clients send, are for it
         models.insert(1, Model("gaps", Tier.AUTOCOMPLETE, "narrow", 4_096, tokenizer=str(code_tokenizer)))

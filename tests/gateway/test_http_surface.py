@@ -128,6 +128,7 @@ async def test_models_are_listed_and_named_when_one_is_missing(platform: SlowPla
     listed = await send(platform, "GET", "/v1/models", headers=key)
     names = ("wide", "gaps", "narrow")
     assert [(model["id"], model["object"]) for model in listed.body["data"]] == [(name, "model") for name in names]
+    assert [model.get("description") for model in listed.body["data"]] == ["It says anything.", None, None]
     assert (await send(platform, "GET", "/v1/models/narrow", headers=key)).body["tier"] == "autocomplete"
     missing = await send(platform, "GET", "/v1/models/meta/llama", headers=key)
     assert "'meta/llama' does not exist. Available: wide, gaps, narrow." in check_error(

@@ -8,7 +8,7 @@ import { type Generation, generate, NOTHING, report } from "./generation";
 import { suggest } from "./ghost";
 import { KeyCard, usePlaygroundKey } from "./key";
 import { Measured } from "./measured";
-import { ModelField, useModels } from "./models";
+import { ModelField, useAbout, useModels } from "./models";
 import { SameCall } from "./same-call";
 
 const FIRST = `def mean(values: list[float]) -> float:
@@ -56,6 +56,7 @@ export function AutocompletePlayground() {
   const showing = useRef<Showing | null>(null);
   const timer = useRef<ReturnType<typeof setTimeout> | undefined>(undefined);
   const model = models.data?.find((each) => each === chosen) ?? models.data?.[0] ?? "";
+  const about = useAbout(key, model);
   useEffect(
     () => () => {
       clearTimeout(timer.current);
@@ -174,6 +175,7 @@ export function AutocompletePlayground() {
               <ModelField
                 models={models.data}
                 model={model}
+                about={about}
                 onChange={(event) => setChosen(event.currentTarget.value)}
                 tier="autocomplete"
               />

@@ -7,7 +7,7 @@ import { Card, Page } from "../../components/page";
 import { type Generation, generate, NOTHING } from "./generation";
 import { KeyCard, usePlaygroundKey } from "./key";
 import { Measured } from "./measured";
-import { ModelField, useModels } from "./models";
+import { ModelField, useAbout, useModels } from "./models";
 import { SameCall } from "./same-call";
 
 interface Turn {
@@ -69,6 +69,7 @@ export function ChatPlayground() {
   const [error, setError] = useState<unknown>(null);
   const abort = useRef<AbortController | null>(null);
   const model = models.data?.find((each) => each === options.model) ?? models.data?.[0] ?? "";
+  const about = useAbout(key, model);
   const problems = { tools: parsed(options.tools).problem, schema: parsed(options.schema).problem };
   const running = generation?.running ?? false;
   const asked: Turn[] = question.trim() ? [...turns, { role: "user", content: question }] : turns;
@@ -214,7 +215,13 @@ export function ChatPlayground() {
           </div>
           <Card title="Options">
             <div className="stack">
-              <ModelField models={models.data} model={model} onChange={change("model")} tier="chat" />
+              <ModelField
+                models={models.data}
+                model={model}
+                about={about}
+                onChange={change("model")}
+                tier="chat"
+              />
               <TextArea label="System message" rows={2} value={options.system} onChange={change("system")} />
               <TextField
                 label="Temperature"

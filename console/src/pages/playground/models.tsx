@@ -10,6 +10,7 @@ type Tier = (typeof TIERS)[number];
 export interface Served {
   id: string;
   tier: Tier;
+  description?: string;
 }
 
 /** Their names, as the key may call them. tier: of which kind; all unless told. */
@@ -19,6 +20,14 @@ export function namesOf(served: Served[], tier?: Tier): string[] {
 
 export function useModels(key: string | null, tier?: Tier) {
   return useQuery({ ...served(key), select: (found) => namesOf(found, tier) });
+}
+
+/** What a model is and is good for; undefined where nobody has said. */
+export function useAbout(key: string | null, model: string) {
+  return useQuery({
+    ...served(key),
+    select: (found) => found.find((each) => each.id === model)?.description,
+  }).data;
 }
 
 export function useServed(key: string | null) {
@@ -46,17 +55,20 @@ interface ModelFieldProps {
   models: string[] | undefined;
   model: string;
   tier: Tier;
+  about?: string | undefined;
   onChange: ComponentProps<"select">["onChange"];
 }
 
-export function ModelField({ models, model, tier, onChange }: ModelFieldProps) {
+export function ModelField({ models, model, tier, about, onChange }: ModelFieldProps) {
   return (
     <SelectField
       label="Model"
       value={model}
       onChange={onChange}
       hint={
-        models?.length === 0 ? `The key opens no model for ${tier}. Use one of a project that does.` : null
+        models?.length === 0
+          ? `The key opens no model for ${tier}. Use one of a project that does.`
+          : (about ?? null)
       }
     >
       {models?.map((each) => <option key={each}>{each}</option>) ?? (
