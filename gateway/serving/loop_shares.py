@@ -115,8 +115,9 @@ class LoopShares(Shares):
         """Who comes from there has no key: the refusal may be said when this returns, at the pace of that network; so
         many refusals from one would take the loop from everybody. network: empty where it is not known, which waits
         for nothing."""
-        self.strangers.spend(network, REFUSAL_S)
         await self.strangers.turn(network)
+        # only now: who asks and leaves would make everybody behind it wait for refusals that nobody was told
+        self.strangers.spend(network, REFUSAL_S)
 
 
 class StrangerShares:

@@ -96,3 +96,31 @@ async def test_a_network_of_strangers_waits_for_its_share_and_another_does_not()
     shares.spend("", 1e6)
     await shares.turn("")
     await shares.turn("idle")
+
+
+async def test_who_asks_without_a_key_and_leaves_makes_nobody_wait_afterwards() -> None:
+    clock = Clock()
+    shares = LoopShares(clock)
+    for _ in range(2_000):
+        asking = asyncio.ensure_future(shares.refused("noisy"))
+        await asyncio.sleep(0)
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+    clock.now_s += 0.1
+    others = [asyncio.ensure_future(shares.strangers.turn(network)) for network in ("noisy", "idle")]
+    await asyncio.wait(others, timeout=0)
+    await asyncio.sleep(0)
+    assert all(turn.done() for turn in others)
+    await asyncio.gather(*others)
+
+
+async def test_refusals_are_said_at_the_pace_of_their_network() -> None:
+    clock = Clock()
+    shares = LoopShares(clock)
+    asking = [asyncio.ensure_future(shares.refused("noisy")) for _ in range(1_000)]
+    await asyncio.sleep(0)
+    said = sum(turn.done() for turn in asking)
+    for turn in asking:
+        turn.cancel()
+    await asyncio.gather(*asking, return_exceptions=True)
+    assert NETWORK_BURST_S / 0.001 <= said <= NETWORK_BURST_S / 0.001 + 2
