@@ -116,7 +116,7 @@ async def run(tool: Tool, target: Target, venv: Path) -> Figures | None:
             await process.wait()
         try:
             return tool.read(folder)
-        except (OSError, StopIteration, LookupError, TypeError, ValueError, msgspec.DecodeError) as error:
+        except (OSError, StopIteration, LookupError, TypeError, ValueError) as error:
             said = log.read_text(errors="replace").replace(target.key, "KEY").splitlines()[-SHOWN_LINES:]
             print("\n".join([*said, f"{tool.name} ended with {process.returncode} and left no figures: {error!r}"]))
             return None

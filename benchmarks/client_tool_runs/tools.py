@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-
-import msgspec
 
 from benchmarks.client_tool_runs.tool import (
     INPUT_TOKENS,
@@ -23,8 +22,8 @@ OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
 """No tokenizer is looked for on a hub."""
 
 
-def _json(path: Path) -> Any:
-    return msgspec.json.decode(path.read_bytes())
+def _json(text: str) -> Any:
+    return json.loads(text)  # SGLang writes Infinity, which is no JSON: this reads it
 
 
 def _openai_key(target: Target) -> Mapping[str, str | None]:
@@ -44,7 +43,7 @@ def _guidellm(target: Target) -> tuple[str, ...]:
 
 def read_guidellm(folder: Path) -> Figures:
     """Of its JSON file."""
-    metrics = _json(folder / "result.json")["benchmarks"][0]["metrics"]
+    metrics = _json((folder / "result.json").read_text())["benchmarks"][0]["metrics"]
     totals = metrics["request_totals"]
 
     def of(name: str) -> dict[str, Any]:
@@ -74,7 +73,7 @@ def _sglang(target: Target) -> tuple[str, ...]:
 
 def read_sglang(folder: Path) -> Figures:
     """Of the last line of its file."""
-    return _served(msgspec.json.decode((folder / "result.jsonl").read_text().splitlines()[-1]))
+    return _served(_json((folder / "result.jsonl").read_text().splitlines()[-1]))
 
 
 def _vllm(target: Target) -> tuple[str, ...]:
@@ -89,7 +88,7 @@ def _vllm(target: Target) -> tuple[str, ...]:
 
 def read_vllm(folder: Path) -> Figures:
     """Of its JSON file."""
-    return _served(_json(folder / "result.json"))
+    return _served(_json((folder / "result.json").read_text()))
 
 
 def _served(result: dict[str, Any]) -> Figures:
@@ -117,7 +116,7 @@ def _aiperf(target: Target) -> tuple[str, ...]:
 
 def read_aiperf(folder: Path) -> Figures:
     """Of the summary among its artifacts."""
-    result = _json(next(folder.rglob("profile_export_aiperf.json")))
+    result = _json(next(folder.rglob("profile_export_aiperf.json")).read_text())
 
     def of(name: str, figure: str) -> float:
         return float((result.get(name) or {}).get(figure) or 0.0)
@@ -138,7 +137,7 @@ TOOLS = {
     for tool in (
         Tool("guidellm", _guidellm, read_guidellm, lambda _: OFFLINE, warm_ups=0, prompt_from_server=True),
         Tool("sglang", _sglang, read_sglang, _openai_key, warm_ups=1, prompt_from_server=False),
-        Tool("vllm", _vllm, read_vllm, _openai_key, warm_ups=1, prompt_from_server=False),
+        Tool("vllm", _vllm, read_vllm, _openai_key, warm_ups=0, prompt_from_server=False),
         # offline it takes the path of a folder for the name of a model on the hub
         Tool("aiperf", _aiperf, read_aiperf, lambda _: dict.fromkeys(OFFLINE), warm_ups=0, prompt_from_server=True),
     )
