@@ -288,6 +288,56 @@ async def test_what_comes_behind_a_served_request_cannot_be_late_or_answered_bef
         assert refused(await all_of(peer)) == (400, "invalid_request")
 
 
+BROKEN = b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n1\r\na\r\nz\r\n"
+
+
+@on_uvloop
+async def test_a_body_that_breaks_off_is_refused_once_what_comes_before_it_is_answered() -> None:
+    go_on, paths = asyncio.Event(), []
+
+    async def waits(scope: Any, receive: Any, send: Any) -> None:
+        paths.append(scope["method"])
+        await go_on.wait()
+        await reads_its_body(scope, receive, send)
+
+    async with served(waits) as server:
+        peer = await server.connect()
+        await sent(server, peer, GET + BROKEN + GET)
+        go_on.set()
+        assert await one_answer(peer) == (200, b"0")
+        assert refused(await all_of(peer)) == (400, "invalid_request")
+        assert paths == ["GET"], "it is never begun, nor is what comes behind it"
+        await server.holds(0)
+
+
+@on_uvloop
+async def test_who_reads_a_body_that_breaks_off_hears_that_it_is_over() -> None:
+    over = asyncio.Event()
+
+    async def reads(scope: Any, receive: Any, send: Any) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        over.set()
+        assert scope[SCOPE_KEY].gone
+        answer(scope[SCOPE_KEY], b"too late")
+
+    async with served(reads) as server:
+        assert refused(await all_of(await server.connect(BROKEN))) == (400, "invalid_request")
+        await over.wait()
+        await server.holds(0)
+
+
+@on_uvloop
+async def test_a_body_that_breaks_off_behind_its_answer_has_no_second_one() -> None:
+    for app in (wants_no_body, wants_no_body_either):
+        async with served(app) as server:
+            peer = await server.connect(BROKEN[:-3])
+            assert await one_answer(peer) == (401, b"no")
+            peer[1].write(b"z\r\n")
+            assert await all_of(peer) == b""
+            await server.holds(0)
+
+
 @on_uvloop
 async def test_nonsense_is_answered_in_the_shape_of_all_errors() -> None:
     async with served(reads_its_body) as server:
