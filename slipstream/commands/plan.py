@@ -173,12 +173,13 @@ def plan(
 
 def _shape(model: str) -> ModelShape:
     from engines.performance.catalog import MODELS as SHAPES
+    from engines.gguf.file import is_gguf
     from engines.performance.model_folder import read_shape
 
     if model in SHAPES:
         return SHAPES[model]
-    if not Path(model).is_dir():
-        raise ConfigError(f"--model {model}: neither a folder nor one of {', '.join(SHAPES)}")
+    if not Path(model).is_dir() and not is_gguf(Path(model)):
+        raise ConfigError(f"--model {model}: no folder, no GGUF file and none of {', '.join(SHAPES)}")
     return read_shape(Path(model))
 
 

@@ -68,8 +68,8 @@ def gateway(config_file: Path | None, data: str | None, instance: str, **overrid
 @click.command()
 @config_option
 @data_option
-@click.option("--model", "engine__model", metavar="FOLDER", help="Hugging Face folder of the Llama family.")
-@click.option("--name", "engine__name", help="Name it is served under. Default: the folder's.")
+@click.option("--model", "engine__model", metavar="PATH", help="Hugging Face folder or GGUF file of the Llama family.")
+@click.option("--name", "engine__name", help="Name it is served under. Default: the folder's or file's.")
 @click.option("--host", "engine__host", metavar="ADDRESS", help="Address to listen on. Default: 127.0.0.1.")
 @click.option("--port", "engine__port", type=int, help="Port to listen on.")
 @click.option(

@@ -72,7 +72,7 @@ def test_scaled_positions(tmp_path: Path) -> None:
         ),
         ({"dimension_count": 8}, "llama.rope.dimension_count must be 16"),
         ({"block_count": None}, "llama.block_count is missing"),
-        ({"block_count": "two"}, "llama.block_count is of an unexpected kind"),
+        ({"block_count": "two"}, "llama.block_count has an unexpected type"),
         ({"llama.attention.sliding_window": 64}, "sliding_window must be null"),
     ],
 )
@@ -88,7 +88,9 @@ def test_a_tensor_of_another_type_is_named(tmp_path: Path, number: int, named: s
     head, name = path.read_bytes(), b"blk.1.ffn_down.weight"
     at = head.index(name) + len(name) + 4 + 2 * 8
     path.write_bytes(head[:at] + struct.pack("<I", number) + head[at + 4 :])
-    with pytest.raises(ConfigError, match=f"blk.1.ffn_down.weight is of the type {named}, .* read: F32, F16, Q4_0"):
+    with pytest.raises(
+        ConfigError, match=f"blk.1.ffn_down.weight has the format {named}, .* supported: F32, F16, Q4_0"
+    ):
         GgufFile.read(path)
 
 
@@ -97,7 +99,7 @@ def test_a_file_that_is_cut_anywhere_is_named(tmp_path: Path) -> None:
     whole = path.read_bytes()
     for length in [0, 3, *range(4, 400, 7), *range(400, len(whole), 9973), len(whole) - 1]:
         path.write_bytes(whole[:length])
-        with pytest.raises(ConfigError, match=r"not a (whole )?GGUF file"):
+        with pytest.raises(ConfigError, match=r"not a GGUF file|the GGUF file is incomplete or broken"):
             config_of(path)
 
 
@@ -118,7 +120,7 @@ def test_other_files_and_versions_are_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="not a GGUF file"):
         GgufFile.read(path)
     path.write_bytes(b"GGUF" + struct.pack(">I", 3) + bytes(16))
-    with pytest.raises(ConfigError, match="version 3, or of a machine of another byte order"):
+    with pytest.raises(ConfigError, match="version 3, or big-endian, is not supported"):
         GgufFile.read(path)
     with pytest.raises(ConfigError, match="No such file"):
         GgufFile.read(tmp_path / "none.gguf")
