@@ -172,8 +172,8 @@ def plan(
 
 
 def _shape(model: str) -> ModelShape:
-    from engines.performance.catalog import MODELS as SHAPES
     from engines.gguf.file import is_gguf
+    from engines.performance.catalog import MODELS as SHAPES
     from engines.performance.model_folder import read_shape
 
     if model in SHAPES:
