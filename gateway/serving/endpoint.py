@@ -158,8 +158,12 @@ class InferenceEndpoint(Generic[AskedT]):
         organization_id = names.organization_id = key.caller.organization_id
         connection.serve(organization_id)
         try:
-            key.require_scope(self._scope)
-            arrival.pool = self._pool(arrival.headers, key)
+            try:
+                key.require_scope(self._scope)
+                arrival.pool = self._pool(arrival.headers, key)
+            except SlipstreamError:
+                await self._shares.turn(organization_id)  # which all others wait for before their body is read
+                raise
             async with self._room_for(arrival.headers, organization_id) as room:
                 body = await self._body(arrival.headers, receive, connection, organization_id, room)
                 async with self._deadline():

@@ -90,6 +90,25 @@ async def test_refusals_without_a_key_are_paced_by_network_and_customers_are_not
         await asyncio.gather(stranger, return_exceptions=True)
 
 
+async def test_refusals_of_a_scope_are_paced_by_organization() -> None:
+    """They came before a turn was waited for, and each made those wait who have a key with the scope."""
+    doors, shares = Doors(), LoopShares()
+    doors.key = msgspec.structs.replace(KEY, scopes=frozenset())
+    shares.spend(KEY.caller.organization_id, 3_600)
+    async with serving(Endless(), doors, 0.05, shares) as port, aiohttp.ClientSession() as session:
+        url, headers = f"http://127.0.0.1:{port}/", {"authorization": "Bearer k"}
+        refused = [asyncio.create_task(session.post(url, data=b"{}", headers=headers)) for _ in range(20)]
+        await eventually(lambda: doors.asked == len(refused))
+        assert doors.refusals == []
+        assert not any(each.done() for each in refused)
+        for each in refused:
+            each.cancel()
+        await asyncio.gather(*refused, return_exceptions=True)
+        await eventually(lambda: doors.answered("client_gone") == len(refused))
+    shares.spend(KEY.caller.organization_id, -3_600)
+    assert shares.free(KEY.caller.organization_id), "nobody heard of the refusals, and nobody is charged"
+
+
 async def test_slow_uploads_without_a_length_leave_their_organization_its_room() -> None:
     """Each counted for the largest body there is: eight kept all of the organization's large bodies waiting."""
     doors = Doors()
