@@ -103,7 +103,7 @@ function Leave() {
   const [asked, setAsked] = useState(false);
   const leave = useAction(leaveOrganization, { quiet: true, then: keep });
   return (
-    <Card title={`Leave ${organization.name}`} about="For whoever does not belong there, or no longer.">
+    <Card title={`Leave ${organization.name}`} about="Your membership ends, and with it your admin keys and sessions there.">
       <div>
         <Button kind="danger" onClick={() => setAsked(true)}>
           Leave the organization
