@@ -50,6 +50,8 @@ class Candidate(msgspec.Struct):
     """Both in pairs of attention."""
     predicted_s: float
     """Time to the first token if granted now."""
+    running: int
+    """Streams that decode there."""
     cost: float = 0.0
     """The policy's own measure, for the record."""
 
@@ -110,8 +112,7 @@ class PlacementContext:
         if replica.id in self._away:
             self.why = Reason.AVOIDED
             return False
-        barred = replica.bars(ask.organization_id)
-        if barred is not None:
+        if (replica.accusers or replica.trials) and (barred := replica.bars(ask.organization_id)) is not None:
             self.why = barred
             return False
         if replica.context_tokens and ask.prompt_tokens + ask.max_output_tokens > replica.context_tokens:
@@ -185,7 +186,7 @@ class PlacementContext:
         predicted_s = ratio * latency_model.first_token_s(ahead + uncached, ahead_pairs + pairs, running) + stuck_s
         if self.ask.adapter and not replica.adapters.loaded(self.ask.adapter):
             predicted_s += self.adapter_load_s
-        found = Candidate(replica, overlap, uncached, ahead, ahead_pairs, pairs, predicted_s)
+        found = Candidate(replica, overlap, uncached, ahead, ahead_pairs, pairs, predicted_s, running)
         self.considered[replica.id] = found
         return found
 

@@ -299,7 +299,7 @@ class Placer:
             overlap_stamp=pool.index.stamp(context.match, replica.slot) if candidate.overlap_blocks else -1,
             work_ahead_tokens=candidate.ahead_tokens,
             work_ahead_pairs=candidate.ahead_pairs,
-            running=replica.decoding,
+            running=candidate.running,
             in_flight=replica.leases + 1,
             trial=replica.breaker.half_open,
             waits_for_first_token=True,

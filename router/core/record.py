@@ -123,9 +123,10 @@ class RecordBook:
         candidates = tuple(
             CandidateRecord(
                 one.replica.id, one.overlap_blocks, one.uncached_tokens, one.ahead_tokens, one.replica.leases,
-                one.predicted_s, one.cost, one.replica.max_concurrency, one.replica.limited_by,
+                one.predicted_s, one.cost, limit, why,
             )
             for one in context.considered.values()
+            for limit, why in (one.replica.limit_and_why(),)
         )  # fmt: skip
         candidate = context.considered[replica.id]
         self._add(

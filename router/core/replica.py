@@ -194,17 +194,23 @@ class Replica(msgspec.Struct, eq=False):
     @property
     def limited_by(self) -> str:
         """Why so many, in a few words."""
+        return self.limit_and_why()[1]
+
+    def limit_and_why(self) -> tuple[int, str]:
+        """`max_concurrency` and `limited_by`, for what is asked for both of many."""
         learnt = self.learnt
         if learnt is not None:
-            return f"learnt: {learnt.move.sentence}"
+            return learnt.places, f"learnt: {learnt.move.sentence}"
         if self.ceiling:
-            return "the pool's max_concurrency"
-        return "the engine's report" if self.load.max_running else "router.concurrency"
+            return self.ceiling, "the pool's max_concurrency"
+        if self.load.max_running:
+            return self.load.max_running, "the engine's report"
+        return self.unreported, "router.concurrency"
 
     @property
     def free(self) -> bool:
         """It is usable and has a place left."""
-        if self.breaker.half_open and len(self.trials) >= TRIALS_AT_ONCE:
+        if len(self.trials) >= TRIALS_AT_ONCE and self.breaker.half_open:
             return False
         return self.leases - self.unwaited < self.max_concurrency and self.usable
 

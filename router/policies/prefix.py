@@ -123,7 +123,7 @@ class Prefix:
 def _cost(weights: PrefixWeights, context: PlacementContext, candidate: Candidate, home: bool, left_s: float) -> float:
     """left_s: of the promise; 0: nothing is promised."""
     replica, latency_model = candidate.replica, context.pool.latency_model
-    running = replica.decoding
+    running = candidate.running
     if replica.prefilling:
         own_s = replica.ratio.value * latency_model.work_s(candidate.uncached_tokens, candidate.pairs, running)
     else:  # nothing is ahead: all of the prediction but the start
