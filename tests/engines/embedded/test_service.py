@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import AsyncIterator
+
+import msgspec
 import pytest
 
 from contracts.errors import EngineFailed, Overloaded, SlipstreamError
 from engines.drivers import registry as drivers
 from engines.drivers.error_bodies import event_error
-from engines.embedded.config import EngineConfig
+from engines.embedded.config import EngineConfig, SchedulerConfig
 from engines.embedded.http.errors import error_answer, error_event
 from engines.embedded.service import Service
+from tests.engines.embedded.served import served
 from tests.engines.embedded.tiny import SHIPPED, request
 
 
@@ -36,3 +41,30 @@ def test_an_engine_that_breaks_down_under_a_request_has_failed() -> None:
     assert type(driver.error(*error_answer(broke))) is EngineFailed
     event = error_event(broke).removeprefix(b"data: ")
     assert type(event_error(event, driver.error)) is EngineFailed
+
+
+async def test_a_queue_that_one_organization_has_filled_takes_another_up_to_its_part() -> None:
+    scheduler = SchedulerConfig(max_running=4, max_queued=6)
+    async with served_with(scheduler) as service:
+
+        def taken(rid: str, organization: str, choices: int) -> bool:
+            asked = request(rid, [1, 2, 3], choices=choices, max_tokens=4_000, cache_salt=organization)
+            try:
+                service.submit(asked)
+            except Overloaded:
+                return False
+            return True
+
+        assert taken("all of it", "mallory", 10)
+        assert not taken("more", "mallory", 1)
+        assert taken("half", "acme", 5)
+        assert not taken("more than half", "acme", 1)
+        assert taken("a third", "other", 3)
+        assert not taken("again", "other", 1)
+
+
+@contextlib.asynccontextmanager
+async def served_with(scheduler: SchedulerConfig) -> AsyncIterator[Service]:
+    async with served(model=str(SHIPPED / "slipstream-chat"), scheduler=msgspec.to_builtins(scheduler)) as engine:
+        yield engine.service
+        engine.service.abort("", prefix=True)
