@@ -95,9 +95,9 @@ class Load(msgspec.Struct, frozen=True):
     """Part of a step that it keeps from its oldest prompt for those behind, the shortest of them first; 0: prompts are
     computed in the order in which they came."""
     promised_tokens: int = 0
-    """KV tokens that running requests may still take and nobody else is given; 0 where it does not say."""
+    """KV tokens reserved for running requests and not yet used; 0: the engine does not report it."""
     output_reserve: float = 0.0
-    """Part of a request's longest answer that it promises at the start; 0 where it does not say."""
+    """Share of a request's longest answer that the engine reserves at its start; 0: the engine does not report it."""
 
     draft_tokens: int = 0
     """Guessed ahead and checked since the report before, where reports tell of it and answers do not."""

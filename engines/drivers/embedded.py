@@ -20,7 +20,7 @@ UNREADABLE_USAGE = "The engine's answer about a past request cannot be read."
 
 
 class _OwnLoad(msgspec.Struct, frozen=True):
-    """Of a load report, what SGLang's does not have; as in `Load`."""
+    """Fields of a load report that SGLang's lacks; see `Load`."""
 
     step_tokens: Annotated[int, msgspec.Meta(ge=0)] = 0
     share_behind: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.0
@@ -47,7 +47,7 @@ class EmbeddedDriver(SGLangDriver):
     no_counters = "The engine shows no counters yet: its model is still being loaded."
 
     def parse_load(self, body: bytes) -> Load:
-        """SGLang's, how its steps are shared among prompts, and what it has promised."""
+        """Read SGLang's fields and ours: how a step is shared among prompts, and the memory reserved."""
         load = super().parse_load(body)
         try:
             ranks = decode_engine_json(body, dict[str, Any], UNREADABLE_LOAD)["loads"]

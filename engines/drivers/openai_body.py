@@ -13,7 +13,7 @@ COMPLETIONS_PATH = "/v1/completions"
 GIVEN_OR_THE_ENGINES_OWN = ("temperature", "top_p", "frequency_penalty", "presence_penalty", "seed")
 """Fields of `Sampling` that are OpenAI's under the same name."""
 LIKELIEST_TOP_P = 1e-6
-"""What a `top_p` of 0 is sent as: the likeliest token alone. Engines refuse 0, which OpenAI takes."""
+"""Sent for a `top_p` of 0, which OpenAI takes and engines refuse: the likeliest token alone."""
 
 
 def path_of(generation: Generation) -> str:

@@ -30,23 +30,23 @@ def build_engine(config: EngineConfig, context_tokens: int, tokenizer: Tokenizer
     device = device_of(config)
     model = load_model(Path(config.model), dtype_of(config), lambda dtype: linears_of(config, dtype, device), device)
     if model.native is not None:
-        # our kernels have threads of their own; OpenMP's would spin beside them for what little is left
+        # our kernels have threads of their own; OpenMP's would spin next to them
         torch.set_num_threads(1)
     if tokenizer.vocabulary_size > model.config.vocab_size:
         raise ConfigError(
             f"{config.model}: the tokenizer has {tokenizer.vocabulary_size} tokens, and the model's vocab_size is "
-            f"{model.config.vocab_size}; they do not belong together"
+            f"{model.config.vocab_size}; give the tokenizer that belongs to the model"
         )
-    _give_back()
+    _release_freed_memory()
     head = head_folder(config.speculation, Path(config.model))
     beside_bytes = 0 if head is None else token_bytes(head, model.dtype)
     store = KVStore(model.config, config.kv, model.dtype, context_tokens, device, beside_bytes)
     return Engine(model, store, config, tokenizer.text_stream, events=_events(config))
 
 
-def _give_back() -> None:
-    """To the system, what loading needed for a while: the C library would keep a third of a model's size."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's alone
+def _release_freed_memory() -> None:
+    """Return freed memory to the system after loading: the C library would keep a third of a model's size."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # in glibc only
     if trim is not None:
         trim(0)
 

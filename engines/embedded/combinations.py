@@ -13,7 +13,7 @@ from engines.gguf.model_config import rounded_to_8_bits
 
 
 def with_quantization(config: EngineConfig, *, on_gpu: bool) -> EngineConfig:
-    """The same settings with `auto` decided. Raises ConfigError for a GGUF file that cannot be read."""
+    """Return the settings with `quantization = "auto"` resolved. Raises ConfigError for an unreadable GGUF file."""
     if config.quantization != "auto":
         return config
     path, narrow = Path(config.model), False

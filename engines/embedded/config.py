@@ -28,13 +28,13 @@ class SchedulerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Sequences that may wait; beyond it a request is refused with 503."""
 
     output_reserve: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.5
-    """Share of a request's max_tokens that is promised to it when it starts. 1: memory never runs out under one
-    organization's requests; lower values run more at once, and when pages do run out those of the organization that
-    holds most are sent back to the queue and computed again, the last in line first."""
+    """Share of a request's max_tokens for which memory is reserved when it starts. 1: memory never runs out while one
+    organization's requests run. Lower values run more requests at once; when pages run out, requests of the
+    organization that holds most return to the queue, the last in line first, and are computed again."""
 
     ageing_s: Annotated[float, Meta(gt=0.0)] = 10.0
     """Waiting this long is worth one step of `priority`: a request of priority 0 is overtaken by one of priority 2 for
-    at most twice this time. One that finds no room is passed by those that come for this long behind it."""
+    at most twice this time. Later requests may overtake one that finds no room, for this long."""
 
 
 class KVConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -154,7 +154,7 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The model's folder (config.json, safetensors, tokenizer.json), or its GGUF file."""
 
     name: str = ""
-    """The name it is served under; empty: the folder's or the file's name."""
+    """The model's name in requests; empty: the name of the folder or the file."""
 
     host: str = "127.0.0.1"
     """Address to listen on."""

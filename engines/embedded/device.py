@@ -23,6 +23,5 @@ def device_of(config: EngineConfig) -> torch.device:
 
 
 def decided(config: EngineConfig) -> EngineConfig:
-    """The same settings with nothing left to decide of how weights are kept. Raises ConfigError for a model's file that
-    cannot be read."""
+    """Return the settings with `quantization = "auto"` resolved. Raises ConfigError for an unreadable model file."""
     return with_quantization(config, on_gpu=config.device != "cpu" and torch.cuda.is_available())

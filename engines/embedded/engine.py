@@ -32,10 +32,9 @@ from engines.tokenizer.text_stream import TextStream
 from speculative.rules import accepted_prefix
 
 logger = logging.getLogger(__name__)
-LOOK_EVERY_S = 0.1
-SIGN_OF_LIFE_S = 15.0
-"""After so long a silence a sequence that was sent back to the queue in the midst of its text gives a sign: whoever
-reads it may take an engine that says nothing for broken."""
+SWEEP_EVERY_S = 0.1
+HEARTBEAT_S = 15.0
+"""Silence after which a preempted sequence emits an empty delta: the reader may take a silent engine for broken."""
 
 
 class Engine:
@@ -74,8 +73,8 @@ class Engine:
         self._vocabulary = model.config.vocab_size
         self._text_stream = text_stream
         self._clock = clock
-        self._looked_s = float("-inf")
-        """When it last looked who has waited too long."""
+        self._swept_s = float("-inf")
+        """Time of the last sweep of the waiting sequences."""
         self._pending_logprobs: dict[Sequence, list[TokenLogprob]] = {}
         self._computing: dict[Sequence, int] = {}
         """Tokens of each sequence in the step under way."""
@@ -127,9 +126,9 @@ class Engine:
         started = self._clock()
         self._drafter.propose(self.scheduler.running)
         waited: list[Delta] = []
-        if self.scheduler.waiting and started - self._looked_s >= LOOK_EVERY_S:
-            self._looked_s = started
-            waited = self._of_those_who_wait(started)
+        if self.scheduler.waiting and started - self._swept_s >= SWEEP_EVERY_S:
+            self._swept_s = started
+            waited = self._sweep_waiting(started)
         plan = self.scheduler.schedule()
         if not plan.works:
             self.stats.idle()
@@ -196,7 +195,7 @@ class Engine:
         before = len(sequence.tokens)
         for picked in picks[: kept + 1]:
             text += sequence.append(picked.id)
-            if picked.logprob is not None:
+            if picked.logprob is not None and not sequence.is_broken:
                 pending = self._pending_logprobs.setdefault(sequence, [])
                 pending += sequence.take_prompt_scores()
                 if sequence.completion_tokens > sequence.opening_tokens and not sequence.ended_by_id:
@@ -210,24 +209,24 @@ class Engine:
             if sequence.is_broken:
                 self.stats.broken_sequences += 1
                 logger.error(
-                    "request %s: the model's numbers are not finite after %d tokens; are its weights whole?",
+                    "request %s failed: the model computed NaN or infinity after %d tokens; check its weights",
                     sequence.request.rid, len(sequence.tokens),
                 )  # fmt: skip
-                # others will write into these pages, and not always all of each
+                # the next owners may write only parts of these pages
                 self._runner.clear([page for page in sequence.pages if self.pages.is_only(page)])
             self.scheduler.remove(sequence)
             self.stats.request_s.observe(now - sequence.arrived_s)
         elif not text:
             return None
-        sequence.told_s = now
+        sequence.emitted_s = now
         return self._delta(sequence, text)
 
-    def _of_those_who_wait(self, now: float) -> list[Delta]:
-        """Refuse what has waited too long to start, and say of what has begun that it goes on."""
+    def _sweep_waiting(self, now: float) -> list[Delta]:
+        """Refuse requests that waited too long to start, and emit an empty delta for each silent preempted sequence."""
         late = {
             sequence.request.rid: sequence.request
             for sequence in self.scheduler.waiting
-            # the first of a request stands before the others
+            # the first sequence of a request waits in front of the others
             if sequence.index == 0 and sequence.is_new and _is_late(sequence, now)
         }
         deltas: list[Delta] = []
@@ -236,12 +235,12 @@ class Engine:
             deltas = self._end(
                 lambda sequence: sequence.request.rid in late and sequence.finish is None,
                 Overloaded(
-                    f"No place or memory came free on this engine within {waited_s:g} s; try again.", retry_after_s=1.0
+                    f"No slot or memory came free on this engine within {waited_s:g} s; try again.", retry_after_s=1.0
                 ),
             )
         for sequence in self.scheduler.waiting:
-            if sequence.last_token_s is not None and now - sequence.told_s > SIGN_OF_LIFE_S:
-                sequence.told_s = now
+            if sequence.last_token_s is not None and now - sequence.emitted_s > HEARTBEAT_S:
+                sequence.emitted_s = now
                 deltas.append(self._delta(sequence, ""))
         return deltas
 

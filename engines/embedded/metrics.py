@@ -33,8 +33,8 @@ class EngineCollector(Collector):
         yield self._gauge("num_used_tokens", "KV tokens in use", used)
         yield self._gauge("max_total_num_tokens", "KV tokens in all", store.total_tokens)
         yield self._gauge("token_usage", "Share of KV tokens in use", used / store.total_tokens)
-        yield self._gauge("kv_available_tokens", "KV tokens in free pages that are promised to nobody", available)
-        yield self._gauge("kv_promised_tokens", "KV tokens that running sequences may still take", promised)
+        yield self._gauge("kv_available_tokens", "KV tokens in free pages that are not reserved", available)
+        yield self._gauge("kv_promised_tokens", "KV tokens reserved for running sequences and not yet used", promised)
         yield self._gauge("kv_evictable_tokens", "KV tokens that only the cache holds", pages.idle * store.page_tokens)
         yield self._gauge("kv_used_tokens", "KV tokens in pages that sequences own", used)
         yield self._gauge("cache_hit_rate", "Share of the last prompts found in the prefix cache", stats.hit_rate)
@@ -44,10 +44,10 @@ class EngineCollector(Collector):
         yield self._counter("generation_tokens", "Tokens generated", stats.generation_tokens)
         yield self._counter("num_requests", "Requests received", stats.requests)
         yield self._counter("num_aborted_requests", "Requests aborted", stats.aborted_requests)
-        broken = "Sequences ended by numbers that are not finite: what the model computed of them is NaN or infinite"
+        broken = "Sequences ended because the model computed NaN or infinity"
         yield self._counter("num_broken_requests", broken, stats.broken_sequences)
         yield self._counter("num_retracted_requests", "Sequences preempted to free pages", scheduler.preemptions)
-        yielded = "Sequences preempted for another organization, which holds less than its part"
+        yielded = "Sequences preempted for another organization, which holds less than its share"
         yield self._counter("num_yielded_requests", yielded, scheduler.yielded)
         yield self._gauge("num_retracted_reqs", "Waiting sequences that were preempted", scheduler.waiting.preempted)
         yield self._counter("evicted_tokens", "KV tokens evicted", engine.cache.evicted_pages * store.page_tokens)

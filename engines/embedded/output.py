@@ -24,7 +24,7 @@ class Finish(msgspec.Struct, frozen=True):
     matched: int | str | None = None
     """The stop id or stop string that was met."""
     error: SlipstreamError | None = None
-    """What the client is told after an error."""
+    """The error that the client gets."""
 
 
 class Speculated(msgspec.Struct, frozen=True):

@@ -15,7 +15,7 @@ ROWS = 32
 
 
 def score_prompts(model: Llama, hidden: Tensor, scored: tuple[Scored, ...]) -> None:
-    """Add to each sequence's `prompt_scores`; one that is no finite number makes it broken.
+    """Add to each sequence's `prompt_scores`; a score that is not finite marks the sequence as broken.
 
     hidden: (tokens, width), of the whole batch.
     """
@@ -25,6 +25,6 @@ def score_prompts(model: Llama, hidden: Tensor, scored: tuple[Scored, ...]) -> N
             done = len(sequence.prompt_scores)
             nexts = sequence.tokens[done + 1 : done + 1 + stop - start]
             count = sequence.sampling.logprobs or 0
-            told = report(model.logits(hidden[start:stop]).log_softmax(-1), nexts, [count] * len(nexts))
-            sequence.prompt_scores += told
-            sequence.is_broken = sequence.is_broken or not all(isfinite(one.logprob) for one in told)
+            scores = report(model.logits(hidden[start:stop]).log_softmax(-1), nexts, [count] * len(nexts))
+            sequence.prompt_scores += scores
+            sequence.is_broken = sequence.is_broken or not all(isfinite(score.logprob) for score in scores)

@@ -47,7 +47,7 @@ class Request(msgspec.Struct, frozen=True):
     priority: int = 0
     """Higher is admitted first; equal ones in order of arrival."""
     start_within_s: float | None = None
-    """Waiting longer than this to start, it is refused; None: it waits."""
+    """A request that waits longer than this for its start is refused; None: no limit."""
     cache_salt: str = ""
     """Prompts with different salts never share cached keys and values."""
     guide: Guide | None = None
@@ -63,7 +63,7 @@ class Request(msgspec.Struct, frozen=True):
 
     @property
     def organization(self) -> str:
-        """Who asks: a gateway gives every organization a salt of its own."""
+        """The cache salt: a gateway gives every organization a salt of its own."""
         return self.cache_salt
 
     @property

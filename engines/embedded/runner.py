@@ -88,7 +88,7 @@ class Runner:
         return ran._replace(picks=[pick for pick in beside.picks if pick[0].finish is None] + ran.picks)
 
     def clear(self, pages: list[int]) -> None:
-        """Nothing of what was computed in these pages is to be left."""
+        """Erase these pages and every copy of them."""
         self._store.clear(pages)
         if self._mirror is not None:
             self._mirror.clear()
@@ -205,13 +205,13 @@ def _note_states(outputs: list[Tensor], order: Collection[Span], states: dict[Se
 
 
 def _mark_broken(order: Collection[Span], hidden: Tensor) -> None:
-    """Find out whose numbers are not finite, before the cache is given what they were computed from."""
+    """Mark sequences whose numbers are not finite, before the cache gets their keys and values."""
     if isfinite(hidden.sum(dtype=torch.float32).item()):
         return
     for (sequence, _, _), own in zip(
         order, torch.split(hidden, [span.stop - span.start for span in order]), strict=True
     ):
-        # those of a sequence that has ended may not have been computed
+        # rows of a sequence that has ended may be uninitialised
         if sequence.finish is None and not own.isfinite().all():
             sequence.is_broken = True
 

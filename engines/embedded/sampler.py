@@ -27,7 +27,7 @@ class Picked(NamedTuple):
     """The token of one sequence."""
 
     id: int
-    """`NO_TOKEN`: its logits were no finite numbers."""
+    """`NO_TOKEN`: the row's largest logit was not finite."""
     logprob: TokenLogprob | None
 
 
@@ -38,7 +38,7 @@ def pick(logits: Tensor, sequences: tuple[Sequence, ...]) -> list[Picked]:
     """
     if not [sequence for sequence in sequences if not sequence.greedy_only]:
         return [Picked(id_, None) for id_ in _likeliest(logits)]
-    # of the model's own: bias and grammars may hide what is wrong with them
+    # taken before bias and grammars, which may hide NaN and infinity
     largest = logits.amax(-1)
     reporting = [row for row, sequence in enumerate(sequences) if sequence.sampling.logprobs is not None]
     # a copy: what follows changes the logits, and what is reported are the model's own
@@ -66,18 +66,18 @@ def pick(logits: Tensor, sequences: tuple[Sequence, ...]) -> list[Picked]:
         for rows, law in ((plain, _probabilities), (filtered, _filtered)):
             if rows:
                 ids[rows] = _draw(law(logits[rows], [sequences[row] for row in rows]), [sequences[row] for row in rows])
-    chosen: list[int] = ids.tolist()  # what a GPU computes is waited for here
+    chosen: list[int] = ids.tolist()  # waits for the GPU
     chosen = _finite(chosen, largest.tolist())
     if own is None:
         return [Picked(id_, None) for id_ in chosen]
     counts = [sequences[row].sampling.logprobs or 0 for row in reporting]
     reported = report(own, [max(chosen[row], 0) for row in reporting], counts)
-    reports = {row: told for row, told in zip(reporting, reported, strict=True) if chosen[row] != NO_TOKEN}
+    reports = {row: entry for row, entry in zip(reporting, reported, strict=True) if chosen[row] != NO_TOKEN}
     return [Picked(id_, reports.get(row)) for row, id_ in enumerate(chosen)]
 
 
 def _likeliest(logits: Tensor) -> list[int]:
-    """Where one is no number, it is what both libraries find the largest."""
+    """The id of each row's largest logit. Both libraries return a NaN as the largest."""
     if logits.device.type == "cpu":
         # numpy's argmax takes a tenth of torch's time on a CPU
         rows = logits.numpy()
@@ -89,7 +89,7 @@ def _likeliest(logits: Tensor) -> list[int]:
 
 
 def _finite(ids: list[int], largest: list[float]) -> list[int]:
-    """The ids, but for rows whose largest logit is no finite number."""
+    """The ids, with `NO_TOKEN` for each row whose largest logit is not finite."""
     if all(map(isfinite, largest)):
         return ids
     return [id_ if isfinite(value) else NO_TOKEN for id_, value in zip(ids, largest, strict=True)]
@@ -136,7 +136,7 @@ def _adjust_(logits: Tensor, sequences: tuple[Sequence, ...]) -> None:
 
 
 def _withhold_ends_(logits: Tensor, sequences: tuple[Sequence, ...]) -> None:
-    """Before `min_tokens` no id ends a text, but for one whose form allows nothing else; in place."""
+    """Exclude end ids before `min_tokens`, in place, unless the text's format allows nothing else."""
     before, ahead = None, 0
     for row, sequence in enumerate(sequences):
         ahead = ahead + 1 if sequence is before else 0

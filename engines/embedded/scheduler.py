@@ -4,8 +4,8 @@ There is one rule and no prefill or decode phase: every running sequence has tok
 step computes some of them (the idea is vLLM V1's). A sequence that generates has one, and its drafts; a new prompt has
 many and takes what is left of the step's budget, so a long prompt is cut into chunks by the same rule.
 
-Who starts: a sequence that finds a place and the pages it is promised. Organizations take turns, and one that holds
-less than its part of memory and places waits for nothing that others hold beyond theirs (`shares.py`).
+A sequence starts when it finds a slot and the pages that are reserved for it. Organizations take turns. An organization
+below its share of memory and slots may take those that others hold above theirs (`shares.py`).
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from engines.embedded.waiting import WaitingQueue
 
 SHARE_BEHIND = 4
 """One part in so many of a step is kept from the oldest prompt for those that come after it."""
-LOOKED_AT = 8
-"""So many from the beginning of an organization's line may start, where those before them find no room."""
+CANDIDATES = 8
+"""Sequences from the front of an organization's line that are tried when those in front of them find no room."""
 
 
 class Work(NamedTuple):
@@ -66,18 +66,18 @@ class Scheduler:
         self.preemptions = 0
         """Sequences sent back to the queue for lack of pages."""
         self.yielded = 0
-        """Sequences sent back for another organization, which holds less."""
+        """Sequences sent back to the queue for another organization, which holds less."""
         self._config = config
         self._pages = pages
         self._cache = cache
         self._page_tokens = page_tokens
         self._clock = clock
         self._gathered_from_s = math.inf
-        """Who is due then or later does not start: memory is being gathered for somebody."""
+        """Sequences due at this time or later do not start: memory is being gathered for an earlier one."""
 
     @property
     def promised_pages(self) -> int:
-        """Pages that running sequences may still take."""
+        """Pages reserved for running sequences that do not own them yet."""
         return sum(max(sequence.most_pages - len(sequence.pages), 0) for sequence in self.running)
 
     @property
@@ -112,7 +112,7 @@ class Scheduler:
         # pages freed by a preemption are for those that run: admitting now would only preempt again
         if self.preemptions == preemptions:
             while budget and (admitted := self._admit(plan, works)) is not None:
-                # somebody may have left for it
+                # `_admit` may have preempted sequences of this step
                 budget = self._config.max_batch_tokens - sum(works.values())
                 budget -= self._give(admitted, budget, works, plan)
         for sequence in behind:
@@ -153,11 +153,11 @@ class Scheduler:
         sequence.pages = []
 
     def _admit(self, plan: StepPlan, works: dict[Sequence, int]) -> Sequence | None:
-        """Start the next waiting sequence that finds room; None: none does. Takes what leaves for it out of `works`.
+        """Start the next waiting sequence that finds room; None: none does. Removes preempted sequences from `works`.
 
-        Who finds none is passed by those who are due within `ageing_s` behind it: in its own line, and everywhere if
-        its organization runs nothing or holds, with it, no more than its part. Others are in nobody else's way: their
-        organizations wait for their own answers to end.
+        Sequences that are due within `ageing_s` after one without room may overtake it. The limit holds in its own
+        line, and in all lines if its organization runs nothing or stays within its share with it. Otherwise the
+        organization waits for its own answers to end, and blocks no other.
         """
         if not self.waiting:
             return None
@@ -167,12 +167,12 @@ class Scheduler:
         unpromised = self._unpromised_pages if has_place else 0
         for line in self.waiting.lines(shares.held):
             passed_until_s = math.inf
-            for due_s, _, sequence in line[:LOOKED_AT]:
+            for due_s, _, sequence in line[:CANDIDATES]:
                 if due_s >= min(passed_until_s, self._gathered_from_s):
                     break
                 most_pages = self._most_pages(sequence)
                 entitled = shares.entitles(sequence, most_pages)
-                # what may be cached of it taken off
+                # the cache may hold this many of its pages
                 least_pages = most_pages - sequence.most_cached // self._page_tokens
                 may_fit = entitled or not self.running or (has_place and least_pages <= unpromised)
                 if may_fit and self._starts(sequence, most_pages, shares if entitled else None, plan, works):
@@ -190,7 +190,7 @@ class Scheduler:
         plan: StepPlan,
         works: dict[Sequence, int],
     ) -> bool:
-        """Start a waiting sequence if there is room for what it may become. shares: None: nobody leaves for it."""
+        """Start a waiting sequence if its reservation fits. shares: None: no other sequence is preempted for it."""
         found = self._cache.match(sequence.request.namespace, sequence.tokens, sequence.most_cached)
         cached = len(found) * self._page_tokens
         lacking = most_pages - len(found) - self._unpromised_pages if self.running else 0
@@ -251,7 +251,7 @@ class Scheduler:
         self.running.append(sequence)
 
     def _give(self, sequence: Sequence, budget: int, works: dict[Sequence, int], plan: StepPlan) -> int:
-        """Put as much of a sequence as fits into the step; returns the tokens given. May preempt others."""
+        """Put as many tokens of a sequence into the step as fit; returns their number. May preempt others."""
         tokens = min(sequence.pending, budget)
         if sequence.drafts:
             # nobody has to leave for a guess
@@ -311,11 +311,11 @@ class Scheduler:
 
     @property
     def _unpromised_pages(self) -> int:
-        """Pages that can be promised beside what the running sequences own and may still take."""
+        """Pages that running sequences neither own nor have reserved."""
         return self._pages.total - self._pages.pinned - self.promised_pages
 
     def _own_pages(self, sequence: Sequence) -> int:
-        """What leaves with it: pages that are nobody else's, and those that it was promised."""
+        """Pages freed if the sequence leaves: those that only it owns, and its reservation."""
         own = sum(self._pages.owners(page) == 1 for page in sequence.pages)
         return own + max(sequence.most_pages - len(sequence.pages), 0)
 

@@ -57,7 +57,7 @@ class Sequence:
         self.index = index
         self.sampling: Sampling = request.sampling
         self.most_tokens = len(prompt) + request.sampling.max_tokens
-        """Its length if it generates all it may."""
+        """Length of prompt and longest possible answer."""
         self.tokens: list[int] = list(prompt)
         self.prompt_tokens = len(prompt)
         self.computed = 0
@@ -96,10 +96,10 @@ class Sequence:
         self.piece_began_s = arrived_s
         """When it was last admitted, or the end of the last piece of its prompt."""
         self.last_token_s: float | None = None
-        self.told_s = arrived_s
-        """When its client last heard of it."""
+        self.emitted_s = arrived_s
+        """Time of the last delta to its client."""
         self.is_broken = False
-        """What was computed of it is no finite number."""
+        """The model computed NaN or infinity for it."""
 
         sampling = request.sampling
         # a generator of its own: the text depends on the seed, never on what else is in the batch
@@ -282,7 +282,7 @@ class Sequence:
         `NO_TOKEN`."""
         if id_ < 0 or self.is_broken:
             self.is_broken = True
-            self.finish = _error(EngineFailed("The model computed something that is no finite number."))
+            self.finish = _error(EngineFailed("The model computed NaN or infinity; check its weights."))
             return ""
         if not self.sampling.max_tokens:
             self.finish = Finish("length")
@@ -315,17 +315,17 @@ class Sequence:
     def _guide_finish(self) -> Finish | None:
         assert self.guide is not None
         if self.guide.error is not None:
-            return _error(InvalidField(f"The output's form cannot be kept any further: {self.guide.error}"))
+            return _error(InvalidField(f"The output can no longer follow its format: {self.guide.error}"))
         return Finish("stop") if self.guide.finished else None
 
     def abort(self, error: SlipstreamError | None = None) -> str:
-        """End it from outside; returns the text that was held back. error: what its client is told."""
+        """End it from outside; returns the text that was held back. error: the error for its client."""
         self.finish = Finish("abort") if error is None else _error(error)
         return self._rest()
 
     @property
     def ended_by_id(self) -> bool:
-        """Its last token is an end token or a stop id, which is no part of its text: nothing is told of it."""
+        """Whether its last token is an end token or a stop id: it is not part of the text and not reported."""
         finish = self.finish
         return finish is not None and finish.reason == "stop" and isinstance(finish.matched, int)
 

@@ -92,14 +92,14 @@ class Service:
         if request.rid in self.live:
             raise InvalidField(f"A request with the id {request.rid!r} is running.", param="rid")
         limit = self.config.scheduler.max_running + self.config.scheduler.max_queued
-        if self.unfinished_choices + request.choices > limit and not self._has_part_left(request, limit):
+        if self.unfinished_choices + request.choices > limit and not self._is_within_share(request, limit):
             raise Overloaded(f"The queue is full ({limit} choices running or waiting).", retry_after_s=1.0)
         live = self.live[request.rid] = LiveRequest(request)
         self._worker.submit(request)
         return live
 
-    def _has_part_left(self, request: Request, limit: int) -> bool:
-        """Whether its organization has, with it, no more than its part of a queue that others have filled."""
+    def _is_within_share(self, request: Request, limit: int) -> bool:
+        """Whether the request leaves its organization within its share of a queue that others have filled."""
         own, organizations = request.choices, {request.organization}
         for live in self.live.values():
             organizations.add(live.request.organization)

@@ -1,7 +1,7 @@
-"""How memory and places are divided among organizations at one moment.
+"""Divides memory and slots among organizations at one moment.
 
-Each organization that runs or waits has the same part of both. What one holds beyond its part it holds until another
-needs it.
+Each organization that runs or waits has an equal share of both. It keeps what it holds above its share until another
+organization needs it.
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ from engines.embedded.sequence import Sequence
 
 
 class Shares:
-    """Counts what running sequences hold; pages that were promised count as pages that were taken."""
+    """Counts pages and slots of running sequences. Reserved pages count as held."""
 
     def __init__(
         self, running: Iterable[Sequence], waiting: tuple[str, ...], total_pages: int, max_running: int
     ) -> None:
-        """waiting: organizations with sequences that do."""
+        """waiting: organizations with waiting sequences."""
         self._total_pages = total_pages
         self._max_running = max_running
         self._pages = pages = dict.fromkeys(waiting, 0)
         self._places = places = dict.fromkeys(waiting, 0)
-        # asked in every step in which somebody waits
+        # a hot path: built in every step with waiting sequences
         for sequence in running:
             name, most, taken = sequence.organization, sequence.most_pages, len(sequence.pages)
             pages[name] = pages.get(name, 0) + (most if most > taken else taken)
             places[name] = places.get(name, 0) + 1
 
     def held(self, organization: str, more_pages: int = 0, more_places: int = 0) -> float:
-        """What it holds, in parts that it is entitled to: of pages or of places, whichever it has more of."""
+        """An organization's holding in multiples of its share: pages or slots, the larger of the two."""
         pages, places = self._pages.get(organization, 0), self._places.get(organization, 0)
         sharing = len(self._pages)
         return max(
@@ -37,21 +37,20 @@ class Shares:
         )
 
     def holds_nothing(self, organization: str) -> bool:
-        """It runs nothing."""
+        """Whether the organization runs nothing."""
         return not self._places.get(organization)
 
     def entitles(self, sequence: Sequence, most_pages: int) -> bool:
-        """Whether its organization holds no more than its part with it, which needs so many pages."""
+        """Whether the sequence, with `most_pages`, leaves its organization within its share."""
         return self.held(sequence.organization, most_pages, 1) <= 1
 
     def yielding(
         self, sequence: Sequence, running: list[Sequence], own_pages: Callable[[Sequence], int], lacking: int
     ) -> list[Sequence]:
-        """Who has to leave so that an entitled sequence finds a place and the pages that are `lacking`: of those who
-        hold most beyond their part the last in line, none of a higher priority, and nobody's only one. Empty: that
-        would not be enough.
+        """Sequences to preempt so that an entitled sequence finds a slot and the `lacking` pages.
 
-        own_pages: what leaves with a sequence.
+        They are the last in line of the organizations furthest above their share, none of a higher priority, and never
+        an organization's only one. Empty: preempting them all would not suffice. own_pages: pages freed by a sequence.
         """
         left = [
             other
@@ -83,7 +82,7 @@ class Shares:
         return self._places[organization] > 1 and self.held(organization) > 1
 
     def leaves_first(self, sequence: Sequence) -> tuple[int, float, float, int]:
-        """The largest is the one to leave: of the lowest priority, of the organization that holds most, the last in
-        line."""
+        """Sort key; the sequence with the largest is preempted first: the lowest priority, then the organization that
+        holds most, then the last in line."""
         held = self.held(sequence.organization)
         return -sequence.request.priority, held, sequence.due_s, sequence.order

@@ -52,7 +52,7 @@ class Stats:
         self.requests = 0
         self.aborted_requests = 0
         self.broken_sequences = 0
-        """Ended because the model computed something that is no finite number."""
+        """Sequences ended because the model computed NaN or infinity."""
         self.draft_checks = 0
         """Checks of one sequence's drafts."""
         self.drafts = 0

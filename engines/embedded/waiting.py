@@ -13,25 +13,25 @@ Line = list[tuple[float, int, Sequence]]
 
 class WaitingQueue:
     """A line for each organization: higher priority first, then order of arrival; waiting raises priority. A preempted
-    sequence keeps its place.
+    sequence keeps its position.
 
-    Waiting `ageing_s` seconds is worth one step of priority, so nothing starves. Everyone ages at the same speed:
-    who comes first among two never changes, and the place can be computed once, on arrival.
+    Waiting `ageing_s` seconds is worth one step of priority, so nothing starves. All sequences age at the same speed:
+    the order of two never changes, and a position is computed once, on arrival.
     """
 
     def __init__(self, ageing_s: float) -> None:
         self._ageing_s = ageing_s
         self._lines: dict[str, Line] = {}
-        """None is empty."""
+        """By organization; no line is empty."""
         self._parked: dict[Sequence, list[Sequence]] = {}
         self._numbers = itertools.count(1)
 
     def __bool__(self) -> bool:
-        """Somebody waits."""
+        """Whether a sequence waits."""
         return bool(self._lines or self._parked)
 
     def __len__(self) -> int:
-        # metrics ask from another thread: the tuples are made in one go
+        # metrics read this from another thread: each tuple is made in one call
         lines, parked = tuple(self._lines.values()), tuple(self._parked.values())
         return sum(map(len, lines)) + sum(map(len, parked))
 
@@ -42,12 +42,12 @@ class WaitingQueue:
 
     @property
     def organizations(self) -> tuple[str, ...]:
-        """Those with a line."""
+        """Organizations with a line."""
         return tuple(self._lines)
 
     def lines(self, held: Callable[[str], float]) -> list[Line]:
-        """All lines, by the place of the first in each. held: what an organization has of what it is entitled to; all
-        of it puts its line back by one step of priority."""
+        """All lines, ordered by the first sequence of each. held: an organization's holding in multiples of its share;
+        each multiple moves its line back by one step of priority."""
         order = {name: line[0][0] + self._ageing_s * held(name) for name, line in self._lines.items()}
         return [self._lines[name] for name in sorted(order, key=lambda name: (order[name], self._lines[name][0][1]))]
 
@@ -60,7 +60,7 @@ class WaitingQueue:
         bisect.insort(line, (sequence.due_s, sequence.order, sequence))
 
     def take(self, sequence: Sequence) -> None:
-        """It starts. Raises ValueError when it is not in its line."""
+        """Remove a sequence that starts. Raises ValueError when it is not in its line."""
         name = sequence.organization
         line = self._lines[name]
         line.remove((sequence.due_s, sequence.order, sequence))
@@ -92,7 +92,7 @@ class WaitingQueue:
         return sorted(removed, key=lambda sequence: sequence.order)
 
     def __iter__(self) -> Iterator[Sequence]:
-        """Those in a line."""
+        """Sequences in lines, without those set aside."""
         return (entry[2] for line in self._lines.values() for entry in line)
 
     def _extract(self, wanted: Callable[[Sequence], bool]) -> list[Sequence]:

@@ -1,8 +1,8 @@
-"""Reads the head of a GGUF file: what it says of its model, and where its tensors lie; no weights, no numpy.
+"""Reads the head of a GGUF file: its metadata and the position of each tensor; no weights, no numpy.
 
-The `gguf` package reads files too, but makes two numpy views of every token and merge: with a vocabulary of 49,152 that
-takes nearly three seconds of a core in each process that wants to know the model's context; this takes a hundredth of
-one. What the tensors' blocks mean is left to that package (`engines/embedded/models/gguf_checkpoint.py`).
+The `gguf` package makes two numpy views of every token and merge. With a vocabulary of 49,152 it takes nearly three
+seconds of a core in each process that needs the model's context; this module takes a hundredth of a second. The package
+decodes the tensors' blocks (`engines/embedded/models/gguf_checkpoint.py`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MAGIC = b"GGUF"
 VERSIONS = (2, 3)
 SUFFIX = ".gguf"
 MOST_ENTRIES = 1 << 24
-"""Of a list, and of lists: more are a broken file."""
+"""Limit of a list's length and of the number of lists; a file with more is broken."""
 MOST_DIMENSIONS = 4
 STRING, ARRAY = 8, 9
 _NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
@@ -32,13 +32,13 @@ def is_gguf(path: Path) -> bool:
 
 
 class BlockFormat(msgspec.Struct, frozen=True):
-    """How a tensor's numbers lie."""
+    """Layout of a tensor's numbers in blocks."""
 
     name: str
     elements: int
-    """In a block."""
+    """Numbers in a block."""
     size_bytes: int
-    """Of a block."""
+    """Bytes of a block."""
 
 
 FORMATS = {
@@ -54,27 +54,27 @@ FORMATS = {
     14: BlockFormat("Q6_K", 256, 210),
     30: BlockFormat("BF16", 1, 2),
 }
-"""By their numbers in files: what is read."""
+"""Supported formats by their numbers in files."""
 OTHERS = {
     10: "Q2_K", 11: "Q3_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S", 20: "IQ4_NL", 21: "IQ3_S",
     22: "IQ2_S", 23: "IQ4_XS", 29: "IQ1_M", 34: "TQ1_0", 35: "TQ2_0", 39: "MXFP4",
 }  # fmt: skip
-"""Names of those that are not."""
+"""Names of unsupported formats."""
 
 
 class TensorPlace(msgspec.Struct, frozen=True):
     """One tensor of a file."""
 
     shape: tuple[int, ...]
-    """Outermost first, as PyTorch has it: the file has it the other way round."""
+    """Outermost dimension first, like PyTorch's; the file has the reverse order."""
     made: BlockFormat
     start: int
-    """Of its first byte in the file."""
+    """Offset of its first byte in the file."""
     size_bytes: int
 
 
 class _List(msgspec.Struct, frozen=True):
-    """A list of the file that nobody has read yet."""
+    """Position of a list that has not been read yet."""
 
     kind: int
     count: int
@@ -82,52 +82,55 @@ class _List(msgspec.Struct, frozen=True):
 
 
 class GgufFile:
-    """What a file says of itself. Use `read`."""
+    """Metadata and tensor positions of one file. Create it with `read`."""
 
     def __init__(self, path: Path, metadata: dict[str, Any], tensors: dict[str, TensorPlace]) -> None:
         self.path = path
         self.tensors = tensors
-        """By their names in the file."""
+        """Tensors by their names in the file."""
         self._metadata = metadata
 
     @classmethod
     def read(cls, path: Path) -> GgufFile:
-        """Read the head. Raises ConfigError for a file that is broken, cut off or holds a tensor of another format."""
+        """Read the head. Raises ConfigError for a broken or cut file and for a tensor of an unsupported format."""
         try:
             with path.open("rb") as file:
                 return _Head(path, file).read()
         except OSError as error:
             raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
         except (struct.error, ValueError, OverflowError) as error:
-            raise ConfigError(f"{path}: not a whole GGUF file: {error}; fetch it again") from None
+            raise ConfigError(f"{path}: the GGUF file is incomplete or broken: {error}; download it again") from None
 
     def value(self, name: str, kind: type | tuple[type, ...], default: Any = None) -> Any:
-        """One entry, `default` where the file has none. Raises ConfigError for one of another kind."""
+        """One entry, or `default` if the file has none. Raises ConfigError for an entry of another type."""
         found = self._metadata.get(name, default)
         if found is not default and (not isinstance(found, kind) or (isinstance(found, bool) and kind is not bool)):
-            raise ConfigError(f"{self.path}: {name} is of an unexpected kind ({type(found).__name__})")
+            raise ConfigError(f"{self.path}: {name} has an unexpected type ({type(found).__name__})")
         return found
 
     def text(self, name: str) -> str | None:
-        """One entry that is text, or None."""
+        """One text entry, or None."""
         found: str | None = self.value(name, str)
         return found
 
-    def entries(self, name: str) -> list[Any]:
-        """One entry that is a list, read now; empty where the file has none."""
+    def entries(self, name: str, kind: type) -> list[Any]:
+        """Read one list entry; empty if the file has none. Raises ConfigError for items of another type than `kind`."""
         found: _List | None = self.value(name, _List)
         if found is None:
             return []
         try:
             with self.path.open("rb") as file:
-                return _Head(self.path, file).entries(found)
+                items = _Head(self.path, file).entries(found)
         except OSError as error:
             raise ConfigError(f"{self.path}: cannot be read: {error.strerror}") from None
         except (struct.error, ValueError, OverflowError) as error:
-            raise ConfigError(f"{self.path}: {name}: {error}; fetch it again") from None
+            raise ConfigError(f"{self.path}: {name}: {error}; download the file again") from None
+        if any(type(item) is not kind for item in items):
+            raise ConfigError(f"{self.path}: {name} must be a list of {kind.__name__}; download the file again")
+        return items
 
     def names(self, start: str) -> list[str]:
-        """The entries whose names begin so."""
+        """Names of entries that begin with `start`."""
         return [name for name in self._metadata if name.startswith(start)]
 
 
@@ -146,8 +149,8 @@ class _Head:
         version = self._number("I")
         if version not in VERSIONS:
             raise ConfigError(
-                f"{self._path}: GGUF of version {version & 0xFFFF or version >> 24}, or of a machine of another byte "
-                f"order; read: versions {' and '.join(map(str, VERSIONS))}, little-endian"
+                f"{self._path}: GGUF version {version & 0xFFFF or version >> 24}, or big-endian, is not supported; "
+                f"supported: versions {' and '.join(map(str, VERSIONS))}, little-endian"
             )
         tensors, entries = self._count("Q"), self._count("Q")
         metadata = {self._string(): self._value(self._number("I")) for _ in range(entries)}
@@ -175,7 +178,7 @@ class _Head:
         inner, count = self._number("I"), self._count("Q")
         found = _List(inner, count, self._at)
         if inner == STRING:
-            # no text is made of what is only passed
+            # skip the strings without decoding them
             unpack, data, at = struct.Struct("<Q").unpack_from, self._bytes, self._at
             for _ in range(count):
                 (length,) = unpack(data, at)
@@ -186,7 +189,7 @@ class _Head:
         else:
             self._at += count * struct.calcsize(f"<{self._code(inner)}")
         if self._at > len(self._bytes):
-            raise ValueError("it ends within a list")
+            raise ValueError("the file ends within a list")
         return found
 
     def _tensor(self) -> tuple[str, tuple[int, ...], int, int]:
@@ -200,17 +203,17 @@ class _Head:
         made = FORMATS.get(kind)
         if made is None:
             raise ConfigError(
-                f"{self._path}: {name} is of the type {OTHERS.get(kind, f'number {kind}')}, which is not read; read: "
-                f"{', '.join(one.name for one in FORMATS.values())}. Give a file that is quantized to one of these"
+                f"{self._path}: {name} has the format {OTHERS.get(kind, f'number {kind}')}, which is not supported; "
+                f"supported: {', '.join(one.name for one in FORMATS.values())}. Give a file in one of these formats"
             )
         elements = 1
         for side in shape:
             elements *= side
         if elements % made.elements or (shape and shape[-1] % made.elements):
-            raise ValueError(f"{name} has rows of {shape[-1]} in blocks of {made.elements}")
+            raise ValueError(f"{name} has rows of {shape[-1] if shape else 1} in blocks of {made.elements}")
         size = elements // made.elements * made.size_bytes
         if start + size > len(self._bytes):
-            raise ValueError(f"it ends within {name}")
+            raise ValueError(f"the file ends within {name}")
         return TensorPlace(shape, made, start, size)
 
     def _number(self, code: str) -> Any:
@@ -227,14 +230,14 @@ class _Head:
     def _code(self, kind: int) -> str:
         code = _NUMBERS.get(kind)
         if code is None:
-            raise ValueError(f"a value of the unknown kind {kind}")
+            raise ValueError(f"a value has the unknown type {kind}")
         return code
 
     def _string(self) -> str:
         length = self._number("Q")
         end = self._at + length
         if end > len(self._bytes):
-            raise ValueError("it ends within a text")
+            raise ValueError("the file ends within a text")
         text = self._bytes[self._at : end].decode()
         self._at = end
         return text

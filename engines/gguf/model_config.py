@@ -1,4 +1,4 @@
-"""A GGUF file's model in the words of Hugging Face's config.json, which everything that wants to know a model reads."""
+"""Translates a GGUF file's metadata to the fields of Hugging Face's config.json, which every reader of a model uses."""
 
 from __future__ import annotations
 
@@ -14,16 +14,15 @@ from engines.gguf.file import GgufFile
 ARCHITECTURES: Mapping[str, str] = MappingProxyType(
     {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM"}
 )
-"""Names in files, and what they are called in config.json; Mistral's models are called llama."""
+"""Architectures in files and their names in config.json. Files of Mistral's models say llama."""
 EMBEDDING, HEAD, ROPE_FACTORS = "token_embd.weight", "output.weight", "rope_freqs.weight"
 SCALING = ("type", "factor", "original_context_length", "finetuned")
 WIDE = frozenset({"F32"})
-"""Formats of weights that bfloat16 would round."""
+"""Formats with more precision than bfloat16."""
 
 
 def config_of(path: Path) -> dict[str, Any]:
-    """What config.json would hold. Raises ConfigError for a file that cannot be read or served, naming what is in the
-    way."""
+    """The fields of config.json. Raises ConfigError with the cause for a file that cannot be read or served."""
     file = GgufFile.read(path)
     name = file.text("general.architecture") or "none"
     architecture = ARCHITECTURES.get(name)
@@ -36,13 +35,13 @@ def config_of(path: Path) -> dict[str, Any]:
 
 
 def number_format(file: GgufFile) -> str:
-    """In which its numbers are no further rounded, or hardly: `float32` or `bfloat16`."""
+    """The number format that rounds the matrices no further, or hardly: `float32` or `bfloat16`."""
     matrices = (place for place in file.tensors.values() if len(place.shape) > 1)
     return "float32" if any(place.made.name in WIDE for place in matrices) else "bfloat16"
 
 
 def rounded_to_8_bits(file: GgufFile) -> bool:
-    """Whether its matrices have been rounded to 8 bits or fewer already."""
+    """Whether all matrices are stored in 8 bits or fewer."""
     return all(place.made.elements > 1 for place in file.tensors.values() if len(place.shape) > 1)
 
 
@@ -55,16 +54,16 @@ class _Reader:
         file = self._file
         embedding = file.tensors.get(EMBEDDING)
         if embedding is None or len(embedding.shape) != 2:
-            raise ConfigError(f"{file.path}: no tensor {EMBEDDING} of two dimensions; this is no whole model")
+            raise ConfigError(f"{file.path}: no tensor {EMBEDDING} of two dimensions; the model is incomplete")
         if ROPE_FACTORS in file.tensors:
-            raise ConfigError(f"{file.path}: {ROPE_FACTORS} is there: rotary scaling by factors is not supported")
+            raise ConfigError(f"{file.path}: {ROPE_FACTORS}: rotary scaling by factors is not supported")
         if self._number("expert_count", 0):
             raise ConfigError(f"{file.path}: {self._name}.expert_count: mixtures of experts are not supported")
         heads = self._number("attention.head_count")
         head_dim = self._number("attention.key_length", self._number("embedding_length") // (heads or 1))
         for field in ("attention.value_length", "rope.dimension_count"):
             if self._number(field, head_dim) != head_dim:
-                raise ConfigError(f"{file.path}: {self._name}.{field} must be {head_dim}, as attention's heads are")
+                raise ConfigError(f"{file.path}: {self._name}.{field} must be {head_dim}, the size of a head")
         return {
             "architectures": [architecture],
             "hidden_size": self._number("embedding_length"),
@@ -106,7 +105,7 @@ class _Reader:
         name = f"{self._name}.{field}"
         found: int | None = self._file.value(name, int, default)
         if found is None:
-            raise ConfigError(f"{self._file.path}: {name} is missing; this is no whole model")
+            raise ConfigError(f"{self._file.path}: {name} is missing; the model is incomplete")
         return found
 
     def _real(self, field: str, default: float) -> float:
@@ -114,7 +113,9 @@ class _Reader:
 
 
 def _shortest(value: float) -> float:
-    """A float32's shortest name: 1e-5, and not 9.999999747378752e-06."""
+    """The shortest decimal of a float32: 1e-5 instead of 9.999999747378752e-06."""
+    if not abs(value) < 1e38:  # `pack` raises for what no float32 holds
+        return value
     for digits in range(1, 10):
         short = float(f"{value:.{digits}g}")
         if struct.pack("<f", short) == struct.pack("<f", value):

@@ -1,4 +1,4 @@
-"""A GGUF file's tokenizer and chat templates as Hugging Face's tokenizer.json and tokenizer_config.json have them."""
+"""Translates a GGUF file's tokenizer and chat templates to Hugging Face's tokenizer.json and tokenizer_config.json."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MODEL, PRE, TOKENS, KINDS, MERGES = (
 )
 TEMPLATE = "tokenizer.chat_template"
 CONTROL, USER_DEFINED = 3, 4
-"""Of the kinds of tokens: one that steers, and one that is text but is never cut up."""
+"""Kinds of tokens: control tokens, and text that the tokenizer never splits."""
 SPECIALS = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_token": "padding"}
 END_NAMES = ("eos_token_id", "eot_token_id", "eom_token_id")
 END_TEXTS = frozenset(
@@ -27,7 +27,7 @@ END_TEXTS = frozenset(
         "<EOT>", "<|EOT|>", "<｜end▁of▁sentence｜>",
     }
 )  # fmt: skip
-"""Control tokens that end an answer whatever the file's ids say, as llama.cpp has it: files name one of two."""
+"""Control tokens that end an answer even if the file's ids omit them, like in llama.cpp: files name one of two."""
 _LLAMA3 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
     r"|\s+(?!\S)|\s+"
@@ -36,14 +36,14 @@ _QWEN2 = _LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")
 
 
 class _Cutter(msgspec.Struct, frozen=True):
-    """How text is cut into words before they become tokens, by one name of `tokenizer.ggml.pre`."""
+    """How text is split into words before tokenization, for one value of `tokenizer.ggml.pre`."""
 
     steps: tuple[JsonObject, ...]
     normalizer: JsonObject | None = None
     whole_words: bool = False
-    """A word that is a token needs no merges."""
+    """A word that is a token is taken without merges."""
     begins: bool = False
-    """A begin-of-text token stands before a prompt unless the file says otherwise."""
+    """A begin-of-text token precedes the prompt unless the file disables it."""
 
 
 def _bytes(*, cut: bool) -> JsonObject:
@@ -68,10 +68,10 @@ CUTTERS: Mapping[str, _Cutter] = MappingProxyType(
 
 
 class GgufText(msgspec.Struct, frozen=True):
-    """What a file holds that concerns text."""
+    """A file's tokenizer and templates."""
 
     definition: JsonObject
-    """As tokenizer.json has it."""
+    """The content of tokenizer.json."""
     config: JsonObject
     """The named special tokens."""
     chat_template: str | None
@@ -80,7 +80,7 @@ class GgufText(msgspec.Struct, frozen=True):
 
 
 def text_of(path: Path) -> GgufText:
-    """Read them. Raises ConfigError for a kind of tokenizer that is not read, and names it."""
+    """Read tokenizer and templates. Raises ConfigError naming an unsupported kind of tokenizer."""
     file = GgufFile.read(path)
     kind, pre = file.text(MODEL) or "none", file.text(PRE) or "none"
     if kind != "gpt2":
@@ -94,9 +94,9 @@ def text_of(path: Path) -> GgufText:
             f"{path}: {PRE} is {pre}, which is not supported; supported: {', '.join(CUTTERS)}. Give the model as a "
             "Hugging Face folder"
         )
-    tokens, kinds = file.entries(TOKENS), file.entries(KINDS)
+    tokens, kinds = file.entries(TOKENS, str), file.entries(KINDS, int)
     if len(kinds) not in (0, len(tokens)):
-        raise ConfigError(f"{path}: {len(tokens)} tokens and {len(kinds)} kinds of them; fetch the file again")
+        raise ConfigError(f"{path}: {len(tokens)} tokens but {len(kinds)} token types; download the file again")
     added = [
         {"id": id_, "content": tokens[id_], "single_word": False, "lstrip": False, "rstrip": False,
          "normalized": False, "special": kind == CONTROL}
@@ -118,7 +118,7 @@ def text_of(path: Path) -> GgufText:
                 "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False,
                 "ignore_merges": cutter.whole_words,
                 "vocab": {text: id_ for id_, text in enumerate(tokens)},
-                "merges": [merge.split(" ", 1) for merge in file.entries(MERGES)],
+                "merges": [merge.split(" ", 1) for merge in file.entries(MERGES, str)],
             },
         },
         config={
@@ -134,15 +134,15 @@ def text_of(path: Path) -> GgufText:
 
 
 def _id(file: GgufFile, name: str, tokens: list[str]) -> int:
-    """A special token's id; -1: the file names none."""
+    """A special token's id; -1: the file has none."""
     id_: int = file.value(f"tokenizer.ggml.{name}", int, -1)
     if id_ >= len(tokens):
-        raise ConfigError(f"{file.path}: tokenizer.ggml.{name} is {id_}, and there are {len(tokens)} tokens")
+        raise ConfigError(f"{file.path}: tokenizer.ggml.{name} is {id_}; it must be below {len(tokens)}")
     return id_
 
 
 def _beginning(file: GgufFile, tokens: list[str], cutter: _Cutter) -> JsonObject | None:
-    """What puts a begin-of-text token before a prompt; None: nothing stands there."""
+    """The post-processor that puts a begin-of-text token in front of a prompt; None: no such token."""
     id_ = _id(file, "bos_token_id", tokens)
     if id_ < 0 or not file.value("tokenizer.ggml.add_bos_token", bool, cutter.begins):
         return None

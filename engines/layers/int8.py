@@ -32,8 +32,8 @@ class Int8Linear:
     def __init__(
         self, weight: Tensor, bias: Tensor | None = None, *, native: bool = False, team: Team | None = None
     ) -> None:
-        """weight: (out, in) float32; bias: (out,); native: have `panels`; needs numba; team: what multiplies then,
-        None: one thread."""
+        """weight: (out, in) float32; bias: (out,); native: have `panels`; needs numba; team: threads that multiply by
+        them; None: one."""
         self.shape = tuple(weight.shape)
         self.has_bias = bias is not None
         """Whether something is added to the product."""

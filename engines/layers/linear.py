@@ -55,7 +55,7 @@ class Linear:
         native: bool = False,
         team: Team | None = None,
     ) -> None:
-        """native: have `panels`; needs numba; team: what multiplies by them, None: one thread."""
+        """native: have `panels`; needs numba; team: threads that multiply by them; None: one."""
         self.shape = tuple(weight.shape)
         self.has_bias = bias is not None
         """Whether something is added to the product."""
@@ -118,7 +118,7 @@ def wide_is_fast(device: torch.device) -> bool:
 
 
 def team_of(threads: int) -> Team | None:
-    """What our own kernels compute with; None: the caller's thread alone."""
+    """The threads of our own kernels; None: the caller's alone."""
     if threads == 1:
         return None
     from engines.layers.native.team import Team

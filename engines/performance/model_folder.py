@@ -1,5 +1,4 @@
-"""The shape of a model from its Hugging Face folder or its GGUF file: `config.json` or the head alone, no weights are
-read.
+"""Reads a model's shape from its Hugging Face folder or its GGUF file: `config.json` or the head, never the weights.
 
 Dense decoders only (Llama, Mistral, Qwen2 and Qwen3): where experts take turns, parameters do not tell a step's work.
 """

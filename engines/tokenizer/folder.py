@@ -1,5 +1,4 @@
-"""Reads the tokenizer files of a Hugging Face model folder, or what a GGUF file holds of them; a broken one stops the
-start, naming the file."""
+"""Reads the tokenizer of a Hugging Face model folder or a GGUF file; a broken file stops the start with its name."""
 
 from __future__ import annotations
 
@@ -32,7 +31,7 @@ class TokenizerFolder(msgspec.Struct, frozen=True):
     def read(cls, path: Path) -> TokenizerFolder:
         """Read the folder or the GGUF file. Raises ConfigError naming the missing or broken file."""
         if is_gguf(path):
-            # most processes read none
+            # imported here: most processes read no GGUF file
             from engines.gguf.text_files import text_of
 
             text = text_of(path)

@@ -76,9 +76,9 @@ def size_up_to(value: Any, most_bytes: int) -> int:
 
 
 def parsed_arguments(text: str, param: str, bounds: JsonBounds) -> dict[str, Any]:
-    """Arguments of a tool call as templates want them. Several engines write nothing for a call without any.
+    """The arguments of a tool call as an object, for templates. Empty text is `{}`: several engines write it.
 
-    Raises InvalidField for what is no JSON object, and when there is more in it than `require_bounded` lets through.
+    Raises InvalidField for text that is not a JSON object, and for an object beyond the limits of `require_bounded`.
     """
     if text.strip() in ("", "null"):
         return {}

@@ -79,8 +79,8 @@ class Tokenizer:
         self.silent_ids = frozenset(token["id"] for token in added if not gives_text(token))
         """Ids that give no text when they are generated."""
         self.calls_in_parallel: bool = folder.config.get("parallel_tool_calls") is not False
-        """Whether an answer may hold several calls of tools where a request does not say; `"parallel_tool_calls": false`
-        in `tokenizer_config.json`: the model knows no end of them."""
+        """Whether an answer may hold several tool calls if the request does not say; false with
+        `"parallel_tool_calls": false` in `tokenizer_config.json`, for a model that never stops calling."""
         self.end_ids = folder.end_ids | _ids(self._parsing, folder.special("eos_token"))
         """Ids that end a generation."""
 

@@ -78,9 +78,9 @@ class SamplingFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     ignore_eos: bool | None = None
     stop_token_ids: list[int] | None = None
     min_tokens: Annotated[int, Meta(ge=0)] | None = None
-    """No id ends the text before it has so many tokens; stop texts do, and so does a form that allows nothing more."""
+    """No id ends the text before this many tokens. Stop texts do, and so does a format that allows nothing more."""
     start_within_s: Annotated[float, Meta(gt=0)] | None = None
-    """Ours: waiting longer than this for a place or memory, it is refused with 503."""
+    """A field of ours: a request that waits longer than this for a slot or memory is refused with 503."""
     speculation: bool | None = None
     """Ours: false checks no guesses for this request; the text is the same either way."""
     return_spec_tokens_details: bool | None = None

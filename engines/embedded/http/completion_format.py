@@ -70,7 +70,7 @@ class CompletionFormat(Format):
         return text
 
     def _entries(self, number: int, deltas: Sequence[Delta], *, whole: bool = False) -> dict[str, Any] | None:
-        """whole: these are all, of an answer that may have no token."""
+        """whole: the deltas are the complete answer, which may have no token."""
         if not self._report:
             return None
         first_id, self._echo_ids[number] = self._echo_ids[number], None
@@ -81,6 +81,6 @@ class CompletionFormat(Format):
 
 
 def _likelihood(deltas: Sequence[Delta], scored: int) -> float:
-    """Mean log probability per token of the generated text. scored: tokens of the prompt that have one too."""
+    """Mean log probability per generated token. scored: number of prompt tokens with a log probability of their own."""
     values = [entry.logprob for entry in logprobs_of(deltas)][scored:]
     return sum(values) / len(values) if values else float("-inf")

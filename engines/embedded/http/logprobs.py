@@ -48,8 +48,7 @@ class CompletionLogprobs:
         self._offset += characters
 
     def more(self, entries: Sequence[TokenLogprob], first_id: int | None = None) -> dict[str, Any]:
-        """The next tokens. first_id: a prompt's first token, which nothing precedes and which therefore has no
-        probability."""
+        """The next tokens. first_id: a prompt's first token, which has no probability because nothing precedes it."""
         first: list[int] = [] if first_id is None else [first_id]
         ids = first + [entry.id for entry in entries]
         nothing = [None] * len(first)
@@ -67,7 +66,7 @@ class CompletionLogprobs:
         return at
 
     def _top(self, entry: TokenLogprob) -> dict[str, float]:
-        """The likeliest, and the chosen one where it is none of them: up to one more than were asked for."""
+        """The likeliest tokens and the chosen one: at most one more than the request asked for."""
         top: dict[str, float] = {}
         for id_, value in (*entry.top, (entry.id, entry.logprob)):
             # two ids may have the same text: the likelier one stays

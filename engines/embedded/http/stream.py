@@ -42,7 +42,7 @@ class EventStream:
         """Events that the client was too slow for."""
 
     async def run(self) -> None:
-        """Send everything. Raises EngineFailed, and what `error_in` finds before the first event."""
+        """Send everything. Raises EngineFailed, and the error of a sequence that fails before the first event."""
         live = self._live
         news = await live.news()
         require_no_error(news)
@@ -95,7 +95,7 @@ class EventStream:
 
 
 def error_in(news: Sequence[Delta]) -> SlipstreamError | None:
-    """What a sequence could not go on for, if one could not."""
+    """The error of the first sequence that failed; None: none failed."""
     for delta in news:
         if delta.finish is not None and delta.finish.error is not None:
             return delta.finish.error

@@ -77,7 +77,7 @@ class ContextMirror:
         return [wanted[sequence] for sequence in self._order]
 
     def clear(self) -> None:
-        """Throw everything away, numbers that are not finite too."""
+        """Drop all contents, NaN and infinity included."""
         self._order, self._spans = [], {}
         self._room, self._places, self._positions = torch.empty(0), 0, 0
 

@@ -83,7 +83,7 @@ class PagePool:
         return self._kept[page] and not self._owners[page]
 
     def is_only(self, page: int) -> bool:
-        """Whether one sequence owns it and nobody else ever sees it: the cache does not hold it."""
+        """Whether exactly one sequence owns the page and the cache does not hold it."""
         return self._owners[page] == 1 and not self._kept[page]
 
     def owners(self, page: int) -> int:

@@ -80,7 +80,7 @@ class KVStore:
         self.pages[:, target].copy_(self.pages[:, source])
 
     def clear(self, pages: list[int]) -> None:
-        """Zeros, all layers: of a page that is not full the rest is multiplied by 0, which makes nothing of NaN."""
+        """Set pages to zero, all layers: the unused rest of a page is multiplied by 0, and 0 times NaN is NaN."""
         self.pages[:, torch.tensor(pages, dtype=torch.int64, device=self.pages.device)] = 0
 
     def move(self, sources: list[int], targets: list[int]) -> None:
@@ -97,7 +97,7 @@ class KVStore:
 
 
 def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device | None) -> Tensor:
-    """On a CPU in memory that is taken page by page when it is first written; `torch.zeros` takes all of it at once."""
+    """On a CPU the system provides each page at its first write; `torch.zeros` would take all memory at once."""
     if device is not None and device.type != "cpu":
         return torch.zeros(shape, dtype=dtype, device=device)
     return torch.frombuffer(mmap.mmap(-1, math.prod(shape) * dtype.itemsize), dtype=dtype).view(shape)

@@ -1,7 +1,8 @@
-"""What config.json, or a GGUF file, says about a model's shape, checked when the engine starts."""
+"""Reads a model's shape from config.json or a GGUF file and checks it when the engine starts."""
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +44,8 @@ class ModelConfig(msgspec.Struct, frozen=True):
 
     @classmethod
     def read(cls, folder: Path) -> ModelConfig:
-        """Read config.json, or what a GGUF file says instead. Raises ConfigError naming the field, the value and what
-        is allowed."""
+        """Read config.json or the head of a GGUF file. Raises ConfigError with the field, its value and the allowed
+        values."""
         if is_gguf(folder):
             return _Reader(folder, config_of(folder)).config()
         path = folder / "config.json"
@@ -146,7 +147,7 @@ class _Reader:
 
     def _number(self, field: str, default: float) -> float:
         value = self._raw.get(field, default)
-        if not isinstance(value, int | float) or isinstance(value, bool) or value <= 0:
+        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < math.inf:
             raise self._wrong(field, "a positive number")
         return float(value)
 

@@ -34,7 +34,7 @@ class PlainLinears:
     def __init__(
         self, dtype: torch.dtype, device: torch.device = CPU, *, native: bool = True, threads: int = 1
     ) -> None:
-        """native: with panels for our own kernels, where they can be had, which compute with `threads`."""
+        """native: make panels for our own kernels where they are available. threads: of the kernels."""
         self._dtype = dtype
         self._device = device
         narrow = dtype is torch.bfloat16

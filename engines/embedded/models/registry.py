@@ -17,8 +17,8 @@ from engines.gguf.file import is_gguf
 def load_model(
     folder: Path, dtype: str, linears: Callable[[torch.dtype], Linears] | None = None, device: torch.device = CPU
 ) -> Llama:
-    """Load a model folder or a GGUF file. dtype: `auto`, `float32` or `bfloat16`. linears: what it is built of, given
-    its number format; None: plain layers.
+    """Load a model folder or a GGUF file. dtype: `auto`, `float32` or `bfloat16`. linears: returns the layers to use
+    for a number format; None: plain layers.
 
     Raises ConfigError naming an unknown architecture, a missing tensor, one too many, a shape that does not fit or a
     broken file.

@@ -17,14 +17,14 @@ from engines.layers.int8 import Int8Linear
 from engines.layers.linear import Projection, native_is_possible, team_of
 
 MOST_THREADS = 2
-"""Of our own kernels: with more they have not been measured beside PyTorch's."""
+"""Limit for our own kernels: they have not been compared with PyTorch's at more threads."""
 
 
 class Int8Linears:
     """8-bit weights everywhere, the head included: it is the largest matrix of a small model."""
 
     def __init__(self, *, native: bool = False, threads: int = 1) -> None:
-        """native: for our own kernels, where they can be had, which compute with `threads`."""
+        """native: use our own kernels where they are available. threads: number of threads of the kernels."""
         self.wide = native and native_is_possible(CPU)
         self._team = team_of(threads) if self.wide else None
 

@@ -138,8 +138,8 @@ def keep(
     slots: Array,
     memory: Array,
 ) -> None:
-    """Write the keys and values of each row, columns first.. of qkv, to its slot in a layer's (pages, numbers); of the
-    heads those of one part of `parts`."""
+    """Write the keys and values of each row, columns first.. of qkv, to its slot in a layer's (pages, numbers): the
+    heads of one part of `parts`."""
     values = kv_heads * head_dim
     for row in range(slots.shape[0]):
         page, token = slots[row] // page_tokens, slots[row] % page_tokens
@@ -175,8 +175,8 @@ def attend(
     sums: Array,
     out: Array,
 ) -> None:
-    """out[row] = the attention of row `row` over positions 0..positions[row], rounded; of these one part of `parts`,
-    those of the heads whose keys and values it has kept.
+    """out[row] = the attention of row `row` over positions 0..positions[row], rounded, for the heads of one part of
+    `parts`: those whose keys and values the part has kept.
 
     q: (rows, queries) bfloat16 bits; memory: a layer's (pages, numbers); pages: page numbers of all contexts, those of
     a row from firsts[row] on; heads: as many query heads share a key and are done at once, `groups` times per key and

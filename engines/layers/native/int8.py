@@ -58,7 +58,7 @@ class Int8Panels:
 
     def __init__(self, weight: Tensor, scales: Tensor, team: Team | None = None) -> None:
         """weight: (out, in) int8; scales: (out,) float32, what a step is worth. No more than
-        65,536 inputs: a sum might overflow. team: what multiplies; None: the caller alone."""
+        65,536 inputs: a sum might overflow. team: threads that multiply; None: the caller's alone."""
         self.team = team or Team(1)
         self.outputs, self._inputs = weight.shape
         self.quads = -(-self._inputs // QUAD)
@@ -179,7 +179,7 @@ def codes_part(
     codes: Array,
     steps: Array,
 ) -> None:
-    """One part of a whole `through_codes`; returns when all are done."""
+    """One part of a whole `through_codes`; returns when all parts are done."""
     first, stop = columns_of(part, parts, out.shape[1], PANEL)
     through_codes(x, panels, rows, out, first, stop, codes, steps)
     meet(meeting, parts)

@@ -44,7 +44,7 @@ class Panels:
     """A weight matrix laid out for `multiply`."""
 
     def __init__(self, weight: Tensor, team: Team | None = None) -> None:
-        """weight: (out, in) bfloat16. team: what multiplies; None: the caller alone."""
+        """weight: (out, in) bfloat16. team: threads that multiply; None: the caller's alone."""
         self.team = team or Team(1)
         self.outputs, inputs = weight.shape
         self.pairs = -(-inputs // 2)
@@ -129,7 +129,7 @@ def multiply(
 def multiply_part(
     part: int, parts: int, meeting: int, x: int, x_stride: int, rows: int, panels: int, pairs: int, width: int, out: int
 ) -> None:
-    """One part of a whole `multiply`; returns when all are done."""
+    """One part of a whole `multiply`; returns when all parts are done."""
     first, stop = columns_of(part, parts, width, PANEL)
     multiply(x, x_stride, rows, panels, pairs, width, out, first, stop)
     meet(meeting, parts)

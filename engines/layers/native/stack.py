@@ -35,8 +35,8 @@ def project(
     parts: int,
     meeting: int,
 ) -> None:
-    """out = x W^T, of which a part is ours; codes, steps: scratch for a matrix of 8-bit integers, None: it is of
-    bfloat16. Returns when all parts are done."""
+    """Compute one part of out = x W^T; returns when all parts are done. codes, steps: scratch for a matrix of 8-bit
+    integers; None: the matrix is bfloat16."""
     first, stop = columns_of(part, parts, out.shape[1], PANEL)
     # which is known when this is compiled: only one of the two is
     if codes is None:
@@ -100,9 +100,9 @@ def run_stack(
     where one is written; codes, steps: see `project`; wanted: (layers,) 1 where a layer's output goes to the next of
     `outputs`.
 
-    part, parts, meeting: which of a `Team`'s parts this is. It computes its columns of a matrix and its heads, into
-    the first four arrays, which all share; they meet behind each. What costs little all compute, each for itself, in
-    the scratch from `x` on: `turned` is `qkv` where one is alone.
+    part, parts, meeting: this part of a `Team`. A part computes its columns of each matrix and its heads into the first
+    four arrays, which all parts share, and meets the others after each. Every part computes the cheap steps itself, in
+    its own scratch from `x` on. With one part `turned` is `qkv`.
     """
     head_dim = len(vectors) * LANES
     query_heads = kv_heads * groups * len(heads)

@@ -1,8 +1,8 @@
-"""Several threads that run one kernel together, each its part of the columns, and wait for one another inside it.
+"""Several threads that run one kernel together, each with its own columns, and meet at barriers inside it.
 
-The threads are Python's, woken for each call, for a kernel holds no interpreter lock. Within a call they meet at a
-counter that only grows: whoever comes spins for a moment, then gives the processor away between two looks. How a number
-is computed does not depend on how many threads there are, so neither do its bits.
+The threads are Python's, woken for each call: a kernel holds no interpreter lock. The barrier of a call is a counter
+that only grows: an early thread spins for a moment, then yields the processor between two reads. The number of threads
+does not change how a number is computed, so results are equal bit by bit.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from engines.layers.native.compiled import compiled
 from engines.layers.native.vectors import INT32, INT64, number, pointer
 
 SPINS = 2_000
-"""Looks at the counter before the processor is given away between two."""
+"""Reads of the counter before the thread yields the processor between reads."""
 Job = Callable[[int], None]
 
 
 class Team:
-    """As many threads as `parts`, the caller's among them."""
+    """`parts` threads, the caller's included."""
 
     def __init__(self, parts: int) -> None:
         self.parts = parts
@@ -41,8 +41,8 @@ class Team:
         weakref.finalize(self, _end, self._jobs)
 
     def run(self, job: Job) -> None:
-        """Call `job` with 0 to parts - 1, each in a thread of its own. All must run the same kernel: one that does not
-        come to a meeting would be waited for, for ever."""
+        """Call `job` with 0 to parts - 1, each in a thread of its own. All must run the same kernel: the others would
+        wait forever for a thread that skips a barrier."""
         if self.parts == 1:
             job(0)
             return
@@ -76,7 +76,7 @@ def _come(typing_context: Any, counter: Any) -> Any:
 
 @intrinsic
 def _come_so_far(typing_context: Any, counter: Any) -> Any:
-    """The integer at an address, as others have left it."""
+    """Read the integer at an address (acquire)."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.load_atomic(pointer(builder, arguments[0], INT64), "acquire", 8)
@@ -86,7 +86,7 @@ def _come_so_far(typing_context: Any, counter: Any) -> Any:
 
 @intrinsic
 def _give_way(typing_context: Any) -> Any:
-    """Let another thread have the processor."""
+    """Yield the processor to another thread."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         function = cgutils.get_or_insert_function(builder.module, ir.FunctionType(INT32, []), "sched_yield")
@@ -98,7 +98,7 @@ def _give_way(typing_context: Any) -> Any:
 
 @compiled
 def meet(meeting: int, parts: int) -> None:
-    """Return once every part has come here as often as this one."""
+    """Barrier: return once every part has called it as often as this one."""
     if parts == 1:
         return
     come = _come(meeting)
@@ -112,6 +112,6 @@ def meet(meeting: int, parts: int) -> None:
 
 @compiled
 def columns_of(part: int, parts: int, width: int, panel: int) -> Any:
-    """First and behind the last of a part's columns: whole panels."""
+    """Start and stop of a part's columns, in whole panels."""
     panels = width // panel
     return panels * part // parts * panel, panels * (part + 1) // parts * panel

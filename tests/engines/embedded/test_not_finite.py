@@ -90,7 +90,7 @@ def test_only_the_request_that_has_them_ends(
             (error,) = errors([end])
             assert isinstance(error, EngineFailed)
             assert (end.text, end.completion_tokens, end.logprobs) == ("", 0, ())
-            assert f"request {one.rid}: the model's numbers are not finite" in caplog.text
+            assert f"request {one.rid} failed: the model computed NaN or infinity" in caplog.text
     assert {rid: text(found[rid, 0]) for rid in prompts} == expected
     check_running(engine)
     assert engine.pages.pinned == 0
@@ -109,6 +109,31 @@ def test_every_choice_and_every_score_of_a_prompt_ends(one_broken_id: Path, aske
         assert isinstance(errors(deltas)[-1], EngineFailed)
         assert not any(delta.logprobs for delta in deltas)
     assert engine.pages.pinned == 0
+
+
+@pytest.mark.parametrize("way", [{}, {"max_batch_tokens": 16}, {"kv_dtype": "fp8"}])
+def test_what_was_generated_from_them_reaches_nobody_beside_it(one_broken_id: Path, way: dict[str, Any]) -> None:
+    wanted = [request(f"r{at}", range(5 + at, 12 + 9 * at), max_tokens=30) for at in range(4)]
+    expected = finish(make_engine(one_broken_id, **way), *wanted)
+    engine = make_engine(one_broken_id, **way)
+    # longer than the others: what is left of it would stand behind their contexts, where it is multiplied by 0
+    bad = request("bad", range(9, 100), logit_bias=((BROKEN_ID, 100.0),))
+    found = finish(engine, wanted[0], bad, wanted[1])
+    assert [type(error) for error in errors(found.pop(("bad", 0)))][-1] is EngineFailed
+    found |= finish(engine, *wanted[2:])
+    assert {key: text(deltas) for key, deltas in found.items()} == {
+        key: text(deltas) for key, deltas in expected.items()
+    }
+
+
+def test_scores_that_are_not_finite_are_never_told(tiny_model: Path) -> None:
+    engine = make_engine(tiny_model)
+    whole = engine.model.logits
+    # more rows than one are the prompt's
+    engine.model.logits = lambda hidden: whole(hidden) * (torch.nan if hidden.shape[0] > 1 else 1)  # type: ignore[method-assign]
+    (end,) = finish(engine, request("r", range(5, 20), score_prompt=True, logprobs=0, max_tokens=4))["r", 0]
+    assert isinstance(errors([end])[0], EngineFailed)
+    assert end.logprobs == ()
 
 
 def break_later(engine: Engine) -> None:
@@ -154,7 +179,7 @@ async def test_the_answer_is_a_failure_that_probes_see(
         async with session.post(f"{engine.url}/v1/chat/completions", json={**CHAT, **more, "stream": stream}) as answer:
             body = await answer.read()
             assert answer.status == 500, body
-            assert b"not finite" in body or b"no finite number" in body
+            assert b"computed NaN or infinity" in body
             assert outcome(answer.status, body)[0] is Probe.FAILED
         async with session.get(f"{engine.url}/metrics") as metrics:
             assert 'sglang:num_broken_requests_total{model_name="slipstream-chat"} 1.0' in await metrics.text()

@@ -247,7 +247,7 @@ def test_what_waits_too_long_to_start_is_refused_and_the_rest_goes_on(tiny_model
     for delta in refused:
         assert delta.finish is not None
         assert isinstance(delta.finish.error, Overloaded)
-        assert delta.finish.error.message == "No place or memory came free on this engine within 2 s; try again."
+        assert delta.finish.error.message == "No slot or memory came free on this engine within 2 s; try again."
     assert {rid for rid, _ in drain(engine)} == {"runs", "patient"}
 
 

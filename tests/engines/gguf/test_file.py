@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from pathlib import Path
 from typing import Any
@@ -34,8 +35,9 @@ def test_the_library_reads_the_same(tmp_path: Path) -> None:
     assert [(name, place.shape, place.start, place.size_bytes) for name, place in ours.tensors.items()] == [
         (one.name, tuple(one.shape.tolist())[::-1], one.data_offset, one.n_bytes) for one in theirs.tensors
     ]
-    for name in ("tokenizer.ggml.tokens", "tokenizer.ggml.merges", "tokenizer.ggml.token_type"):
-        assert ours.entries(name) == theirs.fields[name].contents()
+    for name, kind in (("tokens", str), ("merges", str), ("token_type", int)):
+        name = f"tokenizer.ggml.{name}"
+        assert ours.entries(name, kind) == theirs.fields[name].contents()
 
 
 def test_a_model_is_told_as_config_json_tells_it(tmp_path: Path) -> None:
@@ -74,6 +76,9 @@ def test_scaled_positions(tmp_path: Path) -> None:
         ({"block_count": None}, "llama.block_count is missing"),
         ({"block_count": "two"}, "llama.block_count has an unexpected type"),
         ({"llama.attention.sliding_window": 64}, "sliding_window must be null"),
+        ({"layer_norm_rms_epsilon": math.nan}, "rms_norm_eps must be a positive number; got nan"),
+        ({"layer_norm_rms_epsilon": math.inf}, "rms_norm_eps must be a positive number; got inf"),
+        ({"freq_base": math.nan}, "rope_theta must be a positive number; got nan"),
     ],
 )
 def test_what_is_not_supported_is_named(tmp_path: Path, changed: dict[str, Any], message: str) -> None:
@@ -91,6 +96,23 @@ def test_a_tensor_of_another_type_is_named(tmp_path: Path, number: int, named: s
     with pytest.raises(
         ConfigError, match=f"blk.1.ffn_down.weight has the format {named}, .* supported: F32, F16, Q4_0"
     ):
+        GgufFile.read(path)
+
+
+def test_a_number_that_is_no_float32_is_read_as_it_is(tmp_path: Path) -> None:
+    name = b"llama.attention.layer_norm_rms_epsilon"
+    path = write_gguf(tmp_path / "model.gguf")
+    head = path.read_bytes()
+    at = head.index(name) + len(name)
+    path.write_bytes(head[:at] + struct.pack("<If", 6, 3.4028234e38) + head[at + 8 :])
+    assert ModelConfig.read(path).rms_norm_eps > 3.4e38
+
+
+def test_a_scalar_in_blocks_is_named(tmp_path: Path) -> None:
+    head = b"GGUF" + struct.pack("<IQQ", 3, 1, 0) + struct.pack("<Q", 1) + b"t" + struct.pack("<IIQ", 0, 8, 0)
+    path = tmp_path / "model.gguf"
+    path.write_bytes(head + bytes(64))
+    with pytest.raises(ConfigError, match="t has rows of 1 in blocks of 32"):
         GgufFile.read(path)
 
 

@@ -90,8 +90,11 @@ def test_grammars_can_be_compiled_against_it(tmp_path: Path) -> None:
     [
         ({"tokenizer.ggml.model": "llama"}, "tokenizer.ggml.model is llama, .* supported: gpt2"),
         ({"pre": "deepseek-llm"}, "tokenizer.ggml.pre is deepseek-llm, .* supported: gpt-2, smollm"),
-        ({"eos_token_id": 5_000}, "eos_token_id is 5000, and there are 2048 tokens"),
-        ({"token_type": [1, 1]}, "2048 tokens and 2 kinds"),
+        ({"eos_token_id": 5_000}, "eos_token_id is 5000; it must be below 2048"),
+        ({"token_type": [1, 1]}, "2048 tokens but 2 token types"),
+        ({"merges": [1, 2]}, "tokenizer.ggml.merges must be a list of str"),
+        ({"tokens": [1, 2]}, "tokenizer.ggml.tokens must be a list of str"),
+        ({"token_type": ["1", "3"]}, "tokenizer.ggml.token_type must be a list of int"),
     ],
 )
 def test_what_is_not_supported_is_named(tmp_path: Path, changed: dict[str, Any], message: str) -> None:
