@@ -1,4 +1,4 @@
-"""Leads requests for inference straight to their endpoint and everything else to the routes, at a pace.
+"""Passes requests for inference straight to their endpoint, and all others to the routes at a limited pace.
 
 Routing, dependency injection and response wrapping are worth their price everywhere but here: on the path of every
 token they cost as much as the rest of the gateway's HTTP (docs/adr/0006), and Litestar's own way past them 5 % (0016).
@@ -13,8 +13,8 @@ from gateway.pace import Pace
 
 
 class FrontDoor:
-    """The ASGI application of a gateway. endpoints: by path, for POST. pace: of all that is led to the routes. named:
-    the same as endpoints for paths that hold a name, by what stands before and behind it: gives that name's endpoint.
+    """The ASGI application of a gateway. endpoints: by path, for POST. pace: of all requests to the routes. named:
+    endpoints of paths that hold a name, by the text before and after the name: returns that name's endpoint.
     """
 
     def __init__(

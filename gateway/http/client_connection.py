@@ -58,9 +58,9 @@ class ClientConnection:
         self._held = held
         self._table = table
         self.organization_id = ""
-        """Whose key the request came with; empty: nobody's that is known yet."""
+        """The organization of the request's key; empty: the key has not been checked."""
         self.counted = False
-        """Limits count what it asks for."""
+        """Whether the organization's limits count the request."""
         self.network = network
         """Where the client comes from: its address, or an IPv6 client's /64; empty behind a trusted proxy."""
         self.number = number
@@ -75,14 +75,14 @@ class ClientConnection:
         """Called once when the client has disconnected before the answer's end."""
 
     def serve(self, organization_id: str) -> None:
-        """The request came with a good key: within the share of that organization, the connection gives way to nobody
+        """The request came with a good key: within that organization's share, no new connection replaces this one
         until it is answered."""
         self.organization_id = organization_id
         if self._table is not None and self._held is not None and not self._cycle.response_complete:
             self._table.keep(self._held, organization_id)
 
     def reserved(self) -> None:
-        """Its organization's limits count what the request asks for, which takes nothing of that share any more."""
+        """The organization's limits count the request, which no longer uses the organization's share."""
         self.counted = True
         if self._table is not None and self._held is not None and not self._cycle.response_complete:
             self._table.reserved(self._held)

@@ -65,15 +65,15 @@ class ClientProtocol(HttpToolsProtocol):
         self._offered_framing = b""
         """The framing of the body behind the last head that offered an upgrade."""
         self._refusal: SlipstreamError | None = None
-        """Why the parser was stopped."""
+        """The error that stopped the parser."""
         self._over = False
-        """No further request is taken: what still comes is thrown away."""
+        """Further bytes are discarded."""
         self._last_word: SlipstreamError | None = None
-        """Said once the answers before it are out."""
+        """A refusal to send after the answers before it."""
         self._ended = False
-        """It has been said, and the client may read it."""
+        """The last bytes have been written, and the client may read them."""
         self._served: RequestResponseCycle | None = None
-        """The request that is answered, or was last."""
+        """The request that is or was answered last."""
         self._connection: ClientConnection | None = None
         self._begun = 0
         """Requests so far."""
@@ -256,7 +256,7 @@ class ClientProtocol(HttpToolsProtocol):
             self.cut()
 
     def give_way(self, refusal: SlipstreamError) -> None:
-        """End at once, with this where an answer is due and can be said."""
+        """End at once, with `refusal` if an answer is due and none has begun."""
         if self.transport is None or self.transport.is_closing() or self.transport.get_write_buffer_size():
             self.cut()
             return
@@ -329,13 +329,13 @@ class ClientProtocol(HttpToolsProtocol):
         if self._over or self.transport.is_closing():
             return
         self._over = True
-        self.flow.resume_reading()  # else nobody would notice that the client leaves
+        self.flow.resume_reading()  # a paused socket does not report that the client has left
         receiving, self._receiving = self._receiving, None
         if receiving is Waiting.BODY and self.pipeline:
-            self.pipeline.popleft()  # it is the newest of those that wait, and need not begin
+            self.pipeline.popleft()  # the newest waiting request, which need not begin
         elif receiving is Waiting.BODY:
             if self.cycle.response_started:
-                receiving = None  # it has its answer
+                receiving = None  # its answer has begun
             self._abandon()
             served = None
         if receiving is not None:
@@ -344,7 +344,7 @@ class ClientProtocol(HttpToolsProtocol):
             self._end()
 
     def _abandon(self) -> None:
-        """Whoever answers hears that the client has left; what it still writes goes nowhere."""
+        """Report to the handler that the client has left; later writes are discarded."""
         served, connection = self._served, self._connection
         self.pipeline.clear()
         if served is not None and connection is not None and not served.response_complete:
@@ -353,8 +353,8 @@ class ClientProtocol(HttpToolsProtocol):
             connection.lost()
 
     def _end(self) -> None:
-        """Say the last word and read on until the client has read it, or its time is over: a socket that is closed with
-        something unread takes back what was sent."""
+        """Send the refusal and read on until the client has read it, or its time is over: closing a socket with unread
+        bytes discards sent ones."""
         self._ended = True
         if self._last_word is not None:
             self.transport.write(_answer(self._last_word))

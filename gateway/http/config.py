@@ -15,25 +15,26 @@ class ConnectionsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     are."""
 
     max_connections: Annotated[int, Meta(ge=1, le=1_000_000)] = 4_096
-    """Connections held open at once by one instance. At the limit one on which nobody known is being served gives way
-    to a new one: of the network with most of them, else whoever is late or idle longest. One organization keeps at most
-    a tenth for requests that its limits do not count yet. Where somebody known is served on all, a new one is answered
-    503, over TLS closed before its handshake. Fewer where the limit of open files has no room for two descriptors each;
-    the log then says so at the start."""
+    """Connections held open at once by one instance. At the limit a new one replaces one that serves no request with a
+    good key or session: one of the network with most of them, else the one late or idle longest. One organization keeps
+    at most a tenth for requests that its limits do not count yet. If all connections serve such requests, a new one
+    gets 503, and over TLS is closed before its handshake. The number is lower where the limit of open files has no room
+    for two descriptors each; the log reports it at the start."""
     max_connections_per_address: Annotated[int, Meta(ge=0, le=1_000_000)] = 256
     """The same for one client address, answered 429, over TLS closed; an IPv6 address is its /64 network, unless it
     stands for one of IPv4. 0: no such limit."""
     trusted_proxies: tuple[str, ...] = ()
     """Addresses and networks (`10.0.0.7`, `10.1.0.0/16`) whose connections carry many clients: the limit per address is
-    not for them, and the proxy must have its own. Their X-Forwarded-For says whose turn it is outside inference."""
+    not for them, and the proxy must have its own. Their X-Forwarded-For names the client for the pace outside inference
+    and the sign-in page."""
     max_header_bytes: Annotated[int, Meta(ge=1_024, le=1_048_576)] = 65_536
     """Largest request head: its URL and headers, with 32 bytes more for each header, as HTTP/2 counts. Answered 431."""
     head_timeout_s: Timeout = 10.0
     """Longest time from a connection, or from a request's first byte on one that is kept alive, to the end of the
     request's head; TLS is part of it. Answered 408 when something had come."""
     body_timeout_s: Timeout = 60.0
-    """Longest time for a request's body to arrive; 5 s, and 4 kB, where nobody is known by a key, as at the sign-in
-    page. As long may a client read nothing of an answer that is no generation; those have
+    """Longest time for a request's body to arrive. Without a good key, as at the sign-in page, the limits are 5 s and
+    4 kB. A client may also read nothing of an answer for this long; generations have
     `gateway.client_stall_timeout_s`."""
     idle_timeout_s: Timeout = 75.0
     """How long a connection is kept alive without a request."""

@@ -1,8 +1,8 @@
-"""Every open connection of one gateway: how many there are, from where, and what each waits for, with a deadline.
+"""Holds every open connection of one gateway: their number and networks, and each one's wait with its deadline.
 
 A connection waits for at most one thing of its client at a time. All waits for the same thing last equally long, so
-that the order in which they began is the order in which they end: a sweep looks at the first of each kind only, and
-the oldest connection that may give way to a new one is found at once. Decides; `gateway.http.client_protocol` acts.
+that waits end in the order in which they began: a sweep looks at the first of each kind only, and the oldest connection
+that may give way to a new one is found at once. Decides; `gateway.http.client_protocol` acts.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from gateway.observability.metrics import GatewayMetrics
 
 SWEEP_S = 0.25
 MALFORMED_LOGGED_EVERY_S = 60.0
-"""Strangers may send as many malformed requests as they like, and must not fill the disk by the log."""
+"""Clients without a key may send any number of malformed requests, which must not fill the log's disk."""
 RETRY_AFTER_S = 1.0
 
 logger = logging.getLogger(__name__)
@@ -39,26 +39,25 @@ class Waiting(enum.Enum):
     BODY = "body"
     """Send the rest of a body that is wanted."""
     UNREAD = "unread"
-    """Send the rest of a body that nobody wants, the answer is out."""
+    """Send the rest of a body after its answer is out."""
     READING = "reading"
-    """Read more of an answer that nothing else watches over."""
+    """Read more of an answer that has no other timeout."""
     IDLE = "idle"
-    """Ask something more."""
+    """Send another request."""
     CLOSING = "closing"
     """Read the end of its last answer."""
 
 
 OWED = frozenset({Waiting.HEAD, Waiting.BODY, Waiting.UNREAD, Waiting.READING})
-"""What a client begins or takes and then does not go on with, in a round trip or two."""
+"""Waits that a live client ends within a round trip or two."""
 LATE_S = 1.0
-"""Who owes something for longer gives way first: connections that only wait must not push out those of clients that
-come back."""
+"""A connection in such a wait for longer gives way first: idle connections of clients that return must outlast it."""
 FEW = 8
-"""Connections of one network. While one has more that may give way, those of smaller networks stay."""
+"""Connections of one network. While a network has more that may give way, smaller networks keep theirs."""
 ORGANIZATION_SHARE = 0.1
-"""Of all connections, which one organization may keep before anything is reserved for its requests."""
+"""Part of all connections that one organization may keep for requests without a reservation."""
 MOST_LINGERING = 32
-"""Connections that are turned away and still read their refusal, beside those that are held."""
+"""Refused connections that still read their refusal, besides the held ones."""
 LINGERING_S = 1.0
 
 
@@ -66,23 +65,23 @@ class Held(Protocol):
     """A connection, as the table sees it."""
 
     network: str
-    """Where it comes from, as `ConnectionTable.network_of` says."""
+    """The result of `ConnectionTable.network_of`."""
     waiting: Waiting | None
-    """What for, as told by `wait`; kept by the table."""
+    """The current wait; set by the table."""
     kept_for: str | None
-    """The organization that is served on it: while there is one, it gives way to nobody. Empty: nothing of the
-    organization's share is taken for it. Kept by the table."""
+    """The organization that is served on it: while set, no new connection replaces it. Empty: served without using an
+    organization's share. Set by the table."""
 
     def overdue(self, waiting: Waiting) -> None:
-        """Its time for that is over: it must end."""
+        """The wait has timed out: the connection must end."""
         ...
 
     def give_way(self, refusal: SlipstreamError) -> None:
-        """A new one takes its place: it must end at once, with this where an answer is due."""
+        """A new connection replaces it: it must end at once, with `refusal` if an answer is due."""
         ...
 
     def cut(self) -> None:
-        """It must be gone at once."""
+        """It must close at once."""
         ...
 
 
@@ -95,19 +94,19 @@ class ConnectionTable:
         """Raises ConfigError when a trusted proxy is no address."""
         self.config = config
         self.draining = False
-        """Each connection ends with its next answer: the client's next request is for another instance."""
+        """Each connection ends with its next answer: the client's next request goes to another instance."""
         self._metrics = metrics
         self._clock = clock
         self._trusted = trusted_networks(config.trusted_proxies)
         self._held: set[Held] = set()
         self._by_network: defaultdict[str, set[Held]] = defaultdict(set)
         self._giving_way: dict[Waiting | None, dict[Held, float]] = {waiting: {} for waiting in (*Waiting, None)}
-        """Since when those wait of whom nobody is known."""
+        """Start of the wait of each connection that may give way."""
         self._kept: dict[Waiting | None, dict[Held, float]] = {waiting: {} for waiting in (*Waiting, None)}
-        """The same of all others."""
+        """Start of the wait of each connection that may not."""
         self._giving_way_by_network: dict[str, int] = {}
         self._unreserved: dict[str, int] = {}
-        """How many are kept for each organization before anything is reserved."""
+        """Connections kept for each organization without a reservation."""
         self._share = max(1, int(config.max_connections * ORGANIZATION_SHARE))
         self._lingering: dict[Held, float] = {}
         self._timeout_s = {
@@ -119,7 +118,7 @@ class ConnectionTable:
             Waiting.CLOSING: config.unread_timeout_s,
         }
         self._malformed = 0
-        """Since the log was told last."""
+        """Malformed requests since the last log line."""
         self._malformed_logged_s = -math.inf
         self.task = BackgroundTask.every(SWEEP_S, self.sweep, "connections")
 
@@ -128,15 +127,15 @@ class ConnectionTable:
 
     @property
     def heads(self) -> int:
-        """Connections whose client has yet to say what it wants, TLS included."""
+        """Connections whose client has not sent a whole head, TLS handshakes included."""
         return len(self._giving_way[Waiting.HEAD])
 
     def network_of(self, host: str) -> str:
-        """What one client's connections have in common; empty for a proxy that is trusted, which has many clients."""
+        """A client's network; empty for a trusted proxy, which has many clients."""
         return "" if is_among(host, self._trusted) else network_of(host)
 
     def admit(self, connection: Held) -> SlipstreamError | None:
-        """Take a new connection in, which then waits for a head; or say why not. Another may have to give way."""
+        """Add a new connection, which then waits for a head; returns its refusal or None. Another may give way."""
         config = self.config
         network, most = connection.network, config.max_connections_per_address
         neighbours = self._by_network.get(network, ()) if network and most else ()
@@ -157,7 +156,7 @@ class ConnectionTable:
         return None
 
     def wait(self, connection: Held, waiting: Waiting | None) -> None:
-        """From now on the connection waits for this; None: for us. To be told of changes only."""
+        """Set the connection's wait; None: it waits for the gateway. Call it for changes only."""
         since_s = self._giving_way if connection.kept_for is None else self._kept
         since_s[connection.waiting].pop(connection, None)
         if connection not in self._held:
@@ -166,8 +165,8 @@ class ConnectionTable:
         since_s[waiting][connection] = self._clock()
 
     def keep(self, connection: Held, organization_id: str) -> None:
-        """The organization's key is good: its request is served on this connection, which gives way to nobody while the
-        organization has no more of them than its share. organization_id: empty for a request that needs none of it."""
+        """The organization's key is good: no new connection replaces this one, as long as the organization has no more
+        such connections than its share. organization_id: empty for a request that needs no share."""
         taken = self._unreserved.get(organization_id, 0)
         if connection.kept_for is None and connection in self._held and taken < self._share:
             if organization_id:
@@ -179,7 +178,7 @@ class ConnectionTable:
                 self._giving_way_by_network[network] -= 1
 
     def reserved(self, connection: Held) -> None:
-        """The request is within the limits of its organization, which no longer needs its share for it."""
+        """The organization's limits count the request, which frees its part of the organization's share."""
         if connection.kept_for is None:
             self.keep(connection, "")
         elif connection.kept_for:
@@ -187,7 +186,7 @@ class ConnectionTable:
             connection.kept_for = ""
 
     def answered(self, connection: Held) -> None:
-        """Nobody is served on it any more."""
+        """Its request is answered."""
         if connection.kept_for is None:
             return
         if connection.kept_for:
@@ -216,7 +215,7 @@ class ConnectionTable:
                 del self._by_network[network], self._giving_way_by_network[network]
 
     def linger(self, connection: Held) -> None:
-        """The connection is none of those held, and its client may read a refusal."""
+        """Keep a refused connection open, outside the held ones, so that its client can read the refusal."""
         self._lingering[connection] = self._clock()
         if len(self._lingering) > MOST_LINGERING:
             oldest = next(iter(self._lingering))
@@ -224,15 +223,15 @@ class ConnectionTable:
             oldest.cut()
 
     def malformed(self, code: str) -> None:
-        """A request was refused before it was read; the log hears of it with a later sweep."""
+        """Count a request that was refused before it was read; a later sweep logs it."""
         self._metrics.request_malformed(code)
         self._malformed += 1
 
     def sweep(self) -> None:
-        """End whatever has waited for too long."""
+        """End connections that have waited too long."""
         now_s = self._clock()
         if self._malformed and now_s - self._malformed_logged_s >= MALFORMED_LOGGED_EVERY_S:
-            logger.warning("malformed HTTP requests refused since the last such line: %d", self._malformed)
+            logger.warning("malformed HTTP requests refused since the last log line like this: %d", self._malformed)
             self._malformed, self._malformed_logged_s = 0, now_s
         for waiting, timeout_s in self._timeout_s.items():
             for since_s in (self._giving_way[waiting], self._kept[waiting]):
@@ -247,14 +246,14 @@ class ConnectionTable:
         self._metrics.connections_held(len(self._held))
 
     def _next_to_go(self) -> Held | None:
-        """Who gives way of all: of the network that has most, where one has more than a few, else the oldest."""
+        """The connection that gives way: one of the network with most if that has more than `FEW`, else the oldest."""
         crowd, count = max(self._giving_way_by_network.items(), key=itemgetter(1), default=("", 0))
         if count > FEW:
             return self._oldest_of(self._by_network[crowd])
         return self._oldest_of(next(iter(since_s)) for since_s in self._giving_way.values() if since_s)
 
     def _oldest_of(self, connections: Iterable[Held]) -> Held | None:
-        """Who gives way among these few hundred: who owes something and is late, then who has waited longest."""
+        """The connection that gives way among these few hundred: a late one, then the one that has waited longest."""
         late_s = self._clock() - LATE_S
 
         def precedence(connection: Held) -> tuple[bool, float]:
@@ -274,11 +273,11 @@ class ConnectionTable:
 
 
 def _begun_before(moment_s: float, since_s: dict[Held, float]) -> list[Held]:
-    """The first of them; they are in order."""
+    """Connections whose wait began by then; `since_s` is in order."""
     return list(itertools.takewhile(lambda connection: since_s[connection] <= moment_s, since_s))
 
 
 def _exhausted() -> ConnectionsExhausted:
     return ConnectionsExhausted(
-        "This instance serves as many connections as it may; try again shortly.", retry_after_s=RETRY_AFTER_S
+        "This instance holds as many connections as it may; try again shortly.", retry_after_s=RETRY_AFTER_S
     )

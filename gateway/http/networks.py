@@ -1,4 +1,4 @@
-"""Where a client comes from: its address, or an IPv6 client's /64; behind a trusted proxy, what that proxy says."""
+"""Determines a client's network: its IPv4 address or IPv6 /64, behind a trusted proxy the forwarded one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 def trusted_networks(entries: tuple[str, ...]) -> tuple[Network, ...]:
-    """The setting's entries. Raises ConfigError."""
+    """Parse the setting's entries. Raises ConfigError."""
     networks = []
     for number, entry in enumerate(entries):
         try:
@@ -31,7 +31,7 @@ def is_among(host: str, networks: tuple[Network, ...]) -> bool:
 
 
 def network_of(host: str) -> str:
-    """What one client's addresses have in common. Empty for what is no address, such as of what is no socket."""
+    """A client's network: an IPv4 address or an IPv6 /64. Empty: the host is not an address, as without a socket."""
     address = _address(host)
     if address is None:
         return ""
@@ -41,11 +41,11 @@ def network_of(host: str) -> str:
     return str(address)
 
 
-def told_address(forwarded_for: str, trusted: tuple[Network, ...]) -> str:
-    """Whose request a trusted proxy passes on, by X-Forwarded-For: the last one that is no proxy of ours; what stands
-    before it anybody may have written. Empty: it does not say."""
-    for told in reversed(forwarded_for.split(",")):
-        address = _without_port(told.strip())
+def forwarded_address(forwarded_for: str, trusted: tuple[Network, ...]) -> str:
+    """The client's address in X-Forwarded-For: the last entry that is no trusted proxy, for clients may write the
+    entries before it. Empty: the header has none."""
+    for entry in reversed(forwarded_for.split(",")):
+        address = _without_port(entry.strip())
         if address and not is_among(address, trusted):
             return address
     return ""

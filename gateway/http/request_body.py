@@ -10,7 +10,7 @@ from contracts.errors import BodyTooLarge, InvalidJson, RequestTimeout
 
 STRANGERS_BYTES = 4_096
 STRANGERS_TIMEOUT_S = 5.0
-"""What a body may hold and how long it may take while nobody knows who sends it, as when somebody signs in."""
+"""Limits of a body whose sender has no good key or session yet, as at the sign-in page."""
 
 Receive = Callable[[], Awaitable[Any]]
 """ASGI's."""
@@ -47,12 +47,12 @@ async def whole_body(
 
 
 async def strangers_body(headers: Mapping[bytes, bytes], receive: Receive, check: Callable[[bytes], None]) -> bytes:
-    """The body of a request that came with no good key. Raises like `whole_body`, and RequestTimeout."""
+    """Read the body of a request without a good key. Raises like `whole_body`, and RequestTimeout."""
     try:
         async with asyncio.timeout(STRANGERS_TIMEOUT_S):
             return await whole_body(headers, receive, STRANGERS_BYTES, check)
     except TimeoutError:
         raise RequestTimeout(
-            f"The request's body took longer than {STRANGERS_TIMEOUT_S:g} s to arrive, the most while nobody is known "
-            "by a key."
+            f"The request's body took longer than {STRANGERS_TIMEOUT_S:g} s to arrive, the limit for requests without "
+            "a key. Send it at once."
         ) from None

@@ -1,4 +1,4 @@
-"""Which request heads are refused, whatever they ask for: too large, or of two meanings. Pure."""
+"""Decides which request heads are refused: too large, or with two meanings. Pure."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Sequence
 from contracts.errors import HeadersTooLarge, RequestError, SlipstreamError, TransferCodingUnsupported
 
 HEADER_OVERHEAD_BYTES = 32
-"""Each header counts so much more, as in HTTP/2 (RFC 7541, 4.1): small ones cost memory too."""
+"""Added for each header, like in HTTP/2 (RFC 7541, 4.1): small headers cost memory too."""
 VERSIONS = ("1.1", "1.0")
 GIVEN_ONCE = frozenset({b"host", b"authorization", b"x-api-key", b"transfer-encoding"})
-"""Of two, what stands before us may have read the other one."""
+"""A proxy may read the first of two such headers, and the gateway the second."""
 
 
 def refusal_of(
     version: str, url: bytes, headers: Sequence[tuple[bytes, bytes]], max_bytes: int
 ) -> SlipstreamError | None:
-    """Why this head is refused; None: it is not. headers: names in lower case."""
+    """The refusal of this head; None: it is accepted. headers: names in lower case."""
     size = len(url) + HEADER_OVERHEAD_BYTES * len(headers)
     seen: list[bytes] = []
     twice = coding = b""
@@ -31,14 +31,14 @@ def refusal_of(
     if size > max_bytes:
         return too_large(max_bytes)
     if version not in VERSIONS:
-        return RequestError(f"HTTP/{version} is not spoken here; use HTTP/1.1.")
+        return RequestError(f"HTTP/{version} is not supported; use HTTP/1.1.")
     if b"host" not in seen and version == "1.1":
-        return RequestError("The header 'host' is missing; a request of HTTP/1.1 has one (RFC 9112, 3.2).")
+        return RequestError("The header 'host' is missing; HTTP/1.1 requires it (RFC 9112, 3.2). Send it once.")
     if twice:
         return RequestError(f"The header '{twice.decode()}' is given {seen.count(twice)} times; send it once.")
     if coding and coding.strip().lower() != b"chunked":
         return TransferCodingUnsupported(
-            "The body's transfer encoding is not taken here; send it as 'chunked' alone, or with its length."
+            "The body's transfer encoding is not supported; send 'chunked' alone, or a content-length."
         )
     return None
 

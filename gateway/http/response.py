@@ -37,7 +37,7 @@ class ResponseWriter:
         self.error_code: str | None = None
         self.error: SlipstreamError | None = None
         self.written = False
-        """A stream's events have been sent; whoever looks sets it back."""
+        """Set when a stream's events are sent; the heartbeat's sweep clears it."""
 
     @property
     def started(self) -> bool:
@@ -60,7 +60,7 @@ class ResponseWriter:
         self._connection.write(data)
 
     def heartbeat(self) -> None:
-        """Send what says nothing, in a stream that has begun."""
+        """Send a comment in a stream that has begun."""
         self._connection.write(self._format.heartbeat)
 
     def end_stream(self, data: bytes) -> None:

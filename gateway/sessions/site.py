@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from contracts.errors import ForeignPage
-from gateway.http.networks import Network, is_among, network_of, told_address, trusted_networks
+from gateway.http.networks import Network, forwarded_address, is_among, network_of, trusted_networks
 from gateway.sessions.config import ConsoleConfig
 
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -77,5 +77,5 @@ class Site:
             said = headers.get("x-forwarded-proto", "").rpartition(",")[2].strip().lower() if proxied else ""
             scheme = said if said in ("http", "https") else "https" if self._tls else "http"
             origin = f"{scheme}://{headers.get('host', '').lower()}"
-        told = told_address(headers.get("x-forwarded-for", ""), self._trusted) if proxied else ""
-        return Visit(method=scope["method"], headers=headers, origin=origin, network=network_of(told or peer))
+        client = forwarded_address(headers.get("x-forwarded-for", ""), self._trusted) if proxied else ""
+        return Visit(method=scope["method"], headers=headers, origin=origin, network=network_of(client or peer))

@@ -18,7 +18,7 @@ from gateway.http.connections import (
     ConnectionTable,
     Waiting,
 )
-from gateway.http.networks import network_of, told_address, trusted_networks
+from gateway.http.networks import forwarded_address, network_of, trusted_networks
 
 
 class Clock:
@@ -239,7 +239,7 @@ def test_a_trusted_proxy_has_no_limit_and_neither_has_anybody_when_it_is_off() -
     ],
 )
 def test_a_trusted_proxy_says_whose_request_it_passes_on(forwarded_for: str, address: str) -> None:
-    assert told_address(forwarded_for, trusted_networks(("10.1.0.0/16",))) == address
+    assert forwarded_address(forwarded_for, trusted_networks(("10.1.0.0/16",))) == address
 
 
 def test_a_trusted_proxy_that_is_no_address_stops_the_start() -> None:
