@@ -62,7 +62,7 @@ async def key(owner: Console, project: str) -> str:
     await expect(dialog.get_by_label("Name")).to_be_focused()
     await dialog.get_by_label("Name").fill("staging")
     await dialog.get_by_role("button", name="Make key").click()
-    shown = owner.page.get_by_text(SECRET)
+    shown = owner.page.locator(".secret code")
     await shown.wait_for()
     secret = await shown.inner_text()
     await owner.page.get_by_role("button", name="I have kept it").click()
@@ -199,7 +199,7 @@ async def test_chat_streams_in_the_playground_and_tells_its_tokens(owner: Consol
     await owner.page.get_by_label("Message", exact=True).fill("it's me")
     await owner.page.get_by_role("button", name="Send").click()
     await owner.page.get_by_text(re.compile("^Ended by")).wait_for()
-    assert re.search(r"of \d+ in", await owner.page.locator("dt:has-text('Tokens') + dd").inner_text())
+    assert re.search(r"out; \d+ in", await owner.page.locator("dt:has-text('Tokens') + dd").inner_text())
     await owner.page.get_by_role("link", name=re.compile("^req_")).wait_for()
     await owner.expect_no_faults("chat after an answer")
 

@@ -8,9 +8,9 @@ import type { Money } from "../../shell/money";
 
 export type Summary = Schemas["RequestSummary"];
 
-/** "…01c3f9a2": the end of an id, which tells requests apart; the whole of it is in the link's title and the CSV. */
+/** The end of an id, which tells requests apart; the whole of it is in the link's name and title and in the CSV. */
 export function shortId(requestId: string): string {
-  return `…${requestId.slice(-8)}`;
+  return requestId.slice(-8);
 }
 
 /** Beside the id, which each list links to its own page. */
