@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import shutil
 from pathlib import Path
@@ -121,6 +122,31 @@ def test_what_was_generated_from_them_reaches_nobody_beside_it(one_broken_id: Pa
     found = finish(engine, wanted[0], bad, wanted[1])
     assert [type(error) for error in errors(found.pop(("bad", 0)))][-1] is EngineFailed
     found |= finish(engine, *wanted[2:])
+    assert {key: text(deltas) for key, deltas in found.items()} == {
+        key: text(deltas) for key, deltas in expected.items()
+    }
+
+
+def test_our_own_kernels_leave_nothing_of_them_either(tmp_path: Path) -> None:
+    folder = tmp_path / "slipstream-chat"
+    shutil.copytree(SHIPPED / "slipstream-chat", folder)
+    weights = load_file(folder / "model.safetensors")
+    weights["lm_head.weight"] = weights["model.embed_tokens.weight"].clone()
+    weights["model.embed_tokens.weight"][BROKEN_ID] = torch.nan
+    save_file(weights, str(folder / "model.safetensors"))
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "tie_word_embeddings": False}))
+    settings: dict[str, Any] = {"dtype": "bfloat16", "page_tokens": 16, "max_batch_tokens": 24, "pages": 40}
+    wanted = [request(f"r{at}", range(5 + at, 18 + 9 * at), max_tokens=30) for at in range(4)]
+    expected = finish(make_engine(folder, **settings), *wanted)
+    engine = make_engine(folder, **settings)
+    assert engine._runner._native is not None
+    # as long as the memory: the others are given its pages
+    bad = request("bad", [*range(100), BROKEN_ID, *range(9, 509)], max_tokens=2)
+    found = finish(engine, bad, wanted[0])
+    assert isinstance(errors(found.pop(("bad", 0)))[-1], EngineFailed)
+    assert engine.store.pages.isfinite().all()
+    found |= finish(engine, *wanted[1:])
     assert {key: text(deltas) for key, deltas in found.items()} == {
         key: text(deltas) for key, deltas in expected.items()
     }
