@@ -28,14 +28,14 @@ MOST_KNOWN, KNOWN_S = 10_000, 300.0
 
 
 class Pace:
-    """One per gateway. trusted_proxies: the setting; X-Forwarded-For distinguishes their clients. clock: seconds, for
-    the loop's time."""
+    """One per gateway. trusted_proxies: the setting; X-Forwarded-For distinguishes their clients. clock: seconds of
+    the loop's CPU time, so that a machine busy with other work makes nobody wait longer."""
 
     def __init__(
         self,
         shares: LoopShares,
         trusted_proxies: tuple[str, ...] = (),
-        clock: Callable[[], float] = time.perf_counter,
+        clock: Callable[[], float] = time.thread_time,
     ) -> None:
         self._shares = shares
         self._clock = clock

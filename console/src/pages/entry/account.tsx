@@ -103,7 +103,10 @@ function Leave() {
   const [asked, setAsked] = useState(false);
   const leave = useAction(leaveOrganization, { quiet: true, then: keep });
   return (
-    <Card title={`Leave ${organization.name}`} about="Your membership ends, and with it your admin keys and sessions there.">
+    <Card
+      title={`Leave ${organization.name}`}
+      about="Your membership ends, and with it your admin keys and sessions there."
+    >
       <div>
         <Button kind="danger" onClick={() => setAsked(true)}>
           Leave the organization
