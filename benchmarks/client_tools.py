@@ -7,7 +7,7 @@ chat and the completions endpoint of a deployment on the two shipped models. The
 of pinned versions (4 GB; build/client-tools), later ones use it. With --url and --key another deployment is asked, for
 its models see --chat-model and --code-model; its ledger is not read. A run is right when no request failed and the
 ledger has the tool's tokens to the last one, those of its warm-up left out. The prompt's tokens are compared where the
-tool takes them from the server; the others count with their own tokenizer, without the chat template. Times are those
+tool takes them from the server; sglang.bench_serving counts what it drew, before it was made text. Times are those
 of this machine and of models this small. The last line is JSON; ends with 1 when a run was not right, with 2 when
 something is missing.
 """

@@ -137,7 +137,7 @@ TOOLS = {
     for tool in (
         Tool("guidellm", _guidellm, read_guidellm, lambda _: OFFLINE, warm_ups=0, prompt_from_server=True),
         Tool("sglang", _sglang, read_sglang, _openai_key, warm_ups=1, prompt_from_server=False),
-        Tool("vllm", _vllm, read_vllm, _openai_key, warm_ups=0, prompt_from_server=False),
+        Tool("vllm", _vllm, read_vllm, _openai_key, warm_ups=0, prompt_from_server=True),
         # offline it takes the path of a folder for the name of a model on the hub
         Tool("aiperf", _aiperf, read_aiperf, lambda _: dict.fromkeys(OFFLINE), warm_ups=0, prompt_from_server=True),
     )

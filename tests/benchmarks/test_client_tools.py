@@ -66,12 +66,12 @@ def test_a_tool_asks_the_endpoint_of_the_model(tool: str, endpoint: Endpoint) ->
 
 
 def test_one_token_is_a_difference() -> None:
-    vllm, guidellm = TOOLS["vllm"], TOOLS["guidellm"]
+    sglang, guidellm = TOOLS["sglang"], TOOLS["guidellm"]
     assert not differences(guidellm, FIGURES, Counted(24, 1536, 384))
     assert differences(guidellm, FIGURES, Counted(24, 1536, 383)) == "output: 384 here, 383 in the ledger"
     assert differences(guidellm, FIGURES, Counted(25, 1536, 384)) == "requests: 24 here, 25 in the ledger"
     assert differences(guidellm, FIGURES, Counted(24, 1537, 384)) == "prompt: 1536 here, 1537 in the ledger"
-    assert not differences(vllm, FIGURES, Counted(24, 1900, 384))  # with the chat template
+    assert not differences(sglang, FIGURES, Counted(24, 1900, 384))  # with the chat template
 
 
 def test_a_failed_request_is_told(capsys: pytest.CaptureFixture[str]) -> None:

@@ -43,6 +43,8 @@ NOT_RUN_HERE = {
     ("backup.md", "it changes the clone"): 1,
     ("backup.md", "needs a PostgreSQL of your own"): 1,
     ("benchmarks.md", "a benchmark, minutes to hours; its rivals are installed by the reader"): 5,
+    ("load-tools.md", "downloads 4 GB"): 1,
+    ("load-tools.md", "needs the tool and a deployment; python -m benchmarks.client_tools runs it"): 4,
     ("benchmarks.md", "a benchmark, minutes; SGLang is installed by the reader"): 1,
     ("console-pages.md", "it is what makes the pictures"): 1,
     ("customers.md", "it ends after a quarter of an hour"): 1,
