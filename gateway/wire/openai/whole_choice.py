@@ -131,6 +131,8 @@ class WholeChoice:
             array = self._logprobs.setdefault(name, None)
             if items is None:
                 continue
+            if not isinstance(items, list):  # its JSON would be cut open and no answer would be JSON
+                raise EngineFailed("The engine sent log probabilities that are no list.")
             if array is None:
                 array = self._logprobs[name] = JsonArray()
             array.extend(items)

@@ -21,3 +21,11 @@ def test_the_last_call_that_fits_is_kept() -> None:
     choice = WholeChoice(0, chat=True)
     choice.add({"delta": {"tool_calls": [{"index": MAX_CALLS - 1, "function": {"name": "f", "arguments": "{}"}}]}})
     assert choice.json()["message"]["tool_calls"][-1]["function"] == {"name": "f", "arguments": "{}"}
+
+
+@pytest.mark.parametrize("items", ["nan", 17, {"token": "a"}, True])
+def test_log_probabilities_that_are_no_list_are_the_engines_fault(items: object) -> None:
+    """Their JSON was cut open, and the whole answer was none."""
+    choice = WholeChoice(0, chat=True)
+    with pytest.raises(EngineFailed, match="no list"):
+        choice.add({"delta": {"content": "a"}, "logprobs": {"content": items}})
