@@ -23,8 +23,9 @@ REQUEST_S = 0.0003
 PROBES = frozenset({"/healthz", "/health", "/readyz"})
 """Paths that load balancers poll. Each network has a share for them alone, so other requests from a balancer's address
 do not delay them."""
-MOST_KNOWN, KNOWN_S = 10_000, 300.0
-"""Keys and sessions that are remembered, and how long."""
+MOST_KNOWN, MOST_OF_ORGANIZATION, KNOWN_S = 10_000, 1_000, 300.0
+"""Keys and sessions that are remembered, those of one organization, and how long. A client makes as many as it likes of
+one key: whatever else is in its cookies counts as another."""
 
 
 class Pace:
@@ -131,6 +132,8 @@ class KnownCredentials:
         self._salt = os.urandom(32)
         self._known: dict[bytes, tuple[str, float]] = {}
         """Organization and time by digest, the least recently used first."""
+        self._of: dict[str, dict[bytes, None]] = {}
+        """The digests of each organization, likewise."""
 
     def digest(self, headers: Mapping[bytes, bytes]) -> bytes:
         """Digest of the request's credentials; empty: it has none."""
@@ -144,10 +147,20 @@ class KnownCredentials:
 
     def learn(self, digest: bytes, organization_id: str) -> None:
         """Remember a good credential."""
-        self._known.pop(digest, None)
-        self._known[digest] = organization_id, self._now()
-        if len(self._known) > MOST_KNOWN:
-            del self._known[next(iter(self._known))]
+        self._forget(digest)
+        own = self._of.setdefault(organization_id, {})
+        self._known[digest], own[digest] = (organization_id, self._now()), None
+        if len(own) > MOST_OF_ORGANIZATION:
+            self._forget(next(iter(own)))
+        elif len(self._known) > MOST_KNOWN:
+            self._forget(next(iter(self._known)))
+
+    def _forget(self, digest: bytes) -> None:
+        if (known := self._known.pop(digest, None)) is not None:
+            own = self._of[known[0]]
+            del own[digest]
+            if not own:
+                del self._of[known[0]]
 
 
 @types.coroutine

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gateway.http.client_connection import SCOPE_KEY
-from gateway.pace import KNOWN_S, MOST_KNOWN, REQUEST_S, KnownCredentials, Pace
+from gateway.pace import KNOWN_S, MOST_KNOWN, MOST_OF_ORGANIZATION, REQUEST_S, KnownCredentials, Pace
 from gateway.serving.loop_shares import (
     NETWORK_BURST_S,
     NETWORK_SHARE,
@@ -268,6 +268,17 @@ def test_credentials_are_forgotten_after_a_while_and_when_there_are_too_many() -
     assert known.find(first) == ""
     known.learn(first, "o")
     for number in range(MOST_KNOWN):
-        known.learn(b"%d" % number, "p")
+        known.learn(b"%d" % number, f"{number // MOST_OF_ORGANIZATION}")
     assert known.find(first) == ""
     assert len(known._known) == MOST_KNOWN
+
+
+def test_an_organization_with_many_cookies_makes_no_other_forgotten() -> None:
+    known = KnownCredentials(lambda: 0.0)
+    known.learn(b"first", "o")
+    for number in range(2 * MOST_KNOWN):
+        known.learn(known.digest({b"authorization": b"Bearer a", b"cookie": b"%d" % number}), "noisy")
+    assert known.find(b"first") == "o"
+    known.learn(b"first", "p")
+    assert known.find(b"first") == "p"
+    assert len(known._known) == MOST_OF_ORGANIZATION + 1
