@@ -77,10 +77,13 @@ class FairQueue(Generic[ItemT]):
         """Count the items of all members of a group."""
         return sum(map(len, self._groups.get(group, {}).values()))
 
-    def newest_of_largest(self, group: str) -> tuple[QueueKey, ItemT] | None:
-        """Find the newest item of the group's member with most items; None for an empty group."""
+    def newest_of_largest(
+        self, group: str, had: Callable[[QueueKey], int] = lambda _: 0
+    ) -> tuple[QueueKey, ItemT] | None:
+        """Find the newest item of the group's member with most items, of several the one that has had most; None for an
+        empty group."""
         members = self._groups.get(group, {})
-        largest = max(members, key=lambda member: len(members[member]), default=None)
+        largest = max(members, key=lambda each: (len(members[each]), had(QueueKey(group, each))), default=None)
         if largest is None:
             return None
         return QueueKey(group, largest), next(reversed(members[largest]))

@@ -98,11 +98,13 @@ class HashQueue:
         return count if self._clock() - last_s < RECENT_S else 0
 
     def _make_room(self, key: QueueKey) -> None:
-        """Refuse the newest attempt of the member with most in a full group. Raises QueueFull if that is this one."""
+        """Refuse the newest attempt of the member with most in a full group, of several the one with most failures.
+        Raises QueueFull if that is this one."""
         if self._queue.size_of_group(key.group) < MOST_QUEUED:
             return
-        newest = self._queue.newest_of_largest(key.group)
-        if newest is None or self._queue.size_of(newest[0]) <= self._queue.size_of(key) + 1:
+        newest = self._queue.newest_of_largest(key.group, self._failures)
+        own = self._queue.size_of(key) + 1, self._failures(key)
+        if newest is None or (self._queue.size_of(newest[0]), self._failures(newest[0])) <= own:
             raise QueueFull
         self._queue.remove(*newest)
         if not newest[1].done():

@@ -153,6 +153,29 @@ async def test_a_full_queue_refuses_the_network_with_most(
     assert isinstance(fourth.exception(), QueueFull)
 
 
+async def test_a_full_queue_of_networks_that_have_failed_takes_a_new_one(
+    hashes: Hashes, monkeypatch: pytest.MonkeyPatch, passwords: Passwords
+) -> None:
+    """One attempt of each of many networks, again and again, left no room for anybody else."""
+    monkeypatch.setattr(hash_queue, "MOST_QUEUED", 4)
+    networks = [f"noisy {number}" for number in range(6)]
+    for network in networks:
+        hashes.ask(network)
+    await settled()
+    await hashes.let_go(len(networks))
+    for network in networks:
+        hashes.ask(network)
+    await settled()
+    honest = hashes.ask("honest")
+    await settled()
+    assert not honest.done()
+    again = hashes.ask("noisy 0")
+    await settled()
+    assert isinstance(again.exception(), QueueFull)
+    await hashes.let_go(3)  # two had begun
+    assert hashes.done[-1] == "honest"
+
+
 async def test_a_cancelled_attempt_keeps_no_thread(hashes: Hashes, passwords: Passwords) -> None:
     running = [hashes.ask("a") for _ in range(THREADS)]
     waiting = [hashes.ask("b") for _ in range(3)]
