@@ -6,6 +6,8 @@ import logging
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from engines.drivers.base import Load
 from router.control.messages import replica
@@ -20,6 +22,7 @@ from router.core.replica import (
     UNHEARD_ANSWERS,
 )
 from router.lost_reports import LostReports
+from tests.examples import examples
 from tests.router.core_driver import Core
 from tests.router.fakes import fleet
 
@@ -210,3 +213,27 @@ def test_what_is_lost_is_logged_once_and_when_it_is_back(caplog: pytest.LogCaptu
         lost.look(engine, failed=True)
     said = [record.message for record in caplog.records]
     assert said == [f"replica r1: {UNCHANGED_REPORT}", f"replica r1: no longer true: {UNCHANGED_REPORT}"]
+
+
+@examples(nightly=200)
+@given(
+    st.lists(st.tuples(st.integers(1, 200), st.integers(1, 200), st.booleans()), max_size=5),
+    st.integers(0, 3_000),
+    st.integers(0, 3_000),
+    st.sampled_from([0.0, 0.5, 1.0]),
+)
+def test_what_the_engine_has_promised_our_leases_is_not_counted_twice(
+    leases: list[tuple[int, int, bool]], used: int, promised: int, reserve: float
+) -> None:
+    core = Core(fleet(replicas=("r1",), max_concurrency=100))
+    core.polled("r1", capacity_tokens=100_000, output_reserve=reserve)
+    ours = 0
+    for number, (prompt, output, began) in enumerate(leases):
+        core.placed(f"l{number}", prompt_tokens=prompt, max_output_tokens=output)
+        if began:  # the report has its prompt among the tokens in use
+            core.began(f"l{number}")
+        ours += output if began else prompt + output
+    core.polled(
+        "r1", capacity_tokens=100_000, used_tokens=used, promised_tokens=promised, output_reserve=reserve, running=5
+    )
+    assert core.core.fleet.replicas["r1"].headroom_tokens == 100_000 - used - max(promised, ours)
