@@ -106,7 +106,7 @@ class RouterClient:
             self._answers.pop(ask.lease_id, None)
 
     def first_token(self, lease_id: str, ttft_s: float, cached_tokens: int) -> None:
-        """Report the engine's first text, as of `router.core.events.FirstToken`. Never raises; without a router the
+        """Report the engine's first text, see `router.core.events.FirstToken`. Never raises; without a router the
         report is dropped."""
         self.book.began(lease_id)
         if self.connected and lease_id in self.book.live:

@@ -96,7 +96,7 @@ class RouterConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     slos: tuple[SloClass, ...] = SLOS
     """Time to first token by tier and prompt length, shortest prompts first. A request is sent to an engine while its
     objective can be met there, else it waits for its turn; without any, engines are filled to `max_concurrency`.
-    Requests are placed by these, and judged by `slo.objectives`. Where this is not set, `up` promises what a
+    The router places requests by these; `slo.objectives` judge them. If this is not set, `up` promises latencies that a
     processor keeps for tiers that it serves on processors (`engine.device = "cpu"`): 5 s for short chats, 30 s else."""
     shed_objective: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.005
     """Part of the requests that may be refused for lack of room, shown beside the measured part in the metrics. It is

@@ -10,7 +10,7 @@ from router.core.split import SplitChoice
 LEGEND = (
     "blocks: parts of the prompt by which prefixes are compared, of 64 tokens, or of 256 bytes where a gateway has no\n"
     "tokenizer; objective: time to first token that router.slos sets for a prompt of this tier and length: requests\n"
-    "are placed by it and not judged by it (that is slo.objectives, `slipstream slo`)\n"
+    "are placed by it; slo.objectives judge them (`slipstream slo`)\n"
     "cached, to compute: prompt tokens the replica was thought to hold, and the rest; ahead: prompt tokens of others\n"
     "it had to compute first; predicted: time to the first token there; cost: of what the policy took the least\n"
     "leases: requests it had of at most so many; where that is learnt, `at most` says why it last moved\n"

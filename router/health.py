@@ -167,7 +167,7 @@ class HealthPoller:
         if reason != self._no_load.get(target, ""):
             self._no_load[target] = reason
             if reason:
-                logger.warning("%s reports no load, placement goes by our own leases: %s", target.url, reason)
+                logger.warning("%s reports no load, the router places by its own leases: %s", target.url, reason)
             else:
                 logger.info("%s reports its load again", target.url)
         return load

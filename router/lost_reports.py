@@ -1,7 +1,7 @@
-"""Logs what an engine no longer tells, once, and that it tells it again.
+"""Logs once when a kind of report of an engine is lost, and once when it comes back.
 
-Of load reports that fail, the poller says why (`health`); here is what only the core can see: reports that come and say
-nothing new, and KV events that do not come.
+The poller (`health`) logs why load reports fail. This module logs losses that only the core detects: reports that do
+not change, and KV events that do not come.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ logger = logging.getLogger(__name__)
 
 
 class LostReports:
-    """Of all replicas."""
+    """The logged losses of all replicas."""
 
     def __init__(self) -> None:
         self._said: dict[str, frozenset[str]] = {}
 
     def look(self, replica: Replica, *, failed: bool) -> None:
-        """After a poll. failed: its load report did, which has been logged."""
+        """Log changes after a poll. failed: its load report failed, which the poller has logged."""
         said, lost = self._said.get(replica.id, frozenset()), frozenset(replica.lost)
         if failed and not said:
             lost -= {replica.load_lost}
-        for what in lost - said:
-            logger.warning("replica %s: %s", replica.id, what)
-        for what in said - lost:
-            logger.info("replica %s: no longer true: %s", replica.id, what)
+        for sentence in lost - said:
+            logger.warning("replica %s: %s", replica.id, sentence)
+        for sentence in said - lost:
+            logger.info("replica %s: no longer true: %s", replica.id, sentence)
         if lost:
             self._said[replica.id] = lost
         else:

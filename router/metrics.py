@@ -41,12 +41,12 @@ OF_REPLICAS: tuple[tuple[str, str, Callable[[Fleet, Replica], float | None]], ..
     ),
     (
         "load_stale",
-        "1 while its load reports are missing, or do not change, and placement goes by our own leases.",
+        "1 while its load reports are missing or do not change, and the router places by its own leases.",
         lambda _, one: one.load_is_stale,
     ),
     (
         "kv_events_silent",
-        "1 while it computes prompts and tells no KV events; of replicas whose events are followed.",
+        "1 while it computes prompts without sending KV events; for replicas whose events the router follows.",
         lambda _, one: one.kv_is_silent if one.tells_kv else None,
     ),
     ("foreign_requests", "Requests the engine reported beyond our leases.", lambda _, one: one.foreign),

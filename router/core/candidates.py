@@ -51,7 +51,7 @@ class Candidate(msgspec.Struct):
     predicted_s: float
     """Time to the first token if granted now."""
     running: int
-    """Streams that decode there."""
+    """Streams that decode on the replica."""
     cost: float = 0.0
     """The policy's own measure, for the record."""
 

@@ -63,7 +63,7 @@ STARTING_RETRY_S = 1.0
 PROBE_PAUSE_S = 1.0
 """Between two generations asked of an engine: requests that fail on purpose must not keep it busy."""
 MOST_UNDERESTIMATED = 8
-"""Times its estimate that a prompt may have turned out to be, where that is beyond the model's context."""
+"""Largest accepted multiple of a prompt's estimate, for prompts beyond the model's context."""
 PROBE_LOST_S = 60.0
 """A generation probe without an outcome for so long is asked for again."""
 
@@ -327,7 +327,7 @@ class Dispatcher:
         self.placer.serve(pool, now, out)
 
     def _believed(self, end: LeaseEnd, live: LiveLease) -> LeaseEnd:
-        """An end with counts that can be: they are the engine's word, and tenants are charged by them."""
+        """The end of a lease with its counts limited to possible values: tenants are charged by the engine's counts."""
         ask, usage = live.ask, end.usage
         model = None if ask is None else self.fleet.model(ask.model)
         most = usage.prompt_tokens

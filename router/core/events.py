@@ -51,10 +51,10 @@ class Cancel(msgspec.Struct, frozen=True):
 
 
 class FirstToken(msgspec.Struct, frozen=True):
-    """The engine began to answer: with text, a call or reasoning, for a role alone is written before a prompt is read.
+    """The engine began to answer with text, a call or reasoning; many engines send a role before they read the prompt.
 
-    ttft_s: from the grant to that, as the gateway saw it; 0: the core takes its own clock. cached_tokens: of
-    the prompt, as the engine says with its first usage; 0 where it has not said yet, the release then tells.
+    ttft_s: from the grant to that moment, by the gateway's clock; 0: the core uses its own clock. cached_tokens: of
+    the prompt, by the engine's first usage; 0 if it is not known yet, and the release then has it.
     """
 
     connection: int
@@ -96,7 +96,7 @@ class ReplicaPolled(msgspec.Struct, frozen=True):
     """It was asked for its load and gave none that can be read. Without a load this is False where it reports none, or
     has nothing new to report."""
     asked: bool = True
-    """False: this router could not ask it, for want of descriptors. That says nothing of its health."""
+    """False: this router had no descriptor to poll it, which says nothing about its health."""
 
 
 class Probe(Enum):

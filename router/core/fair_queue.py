@@ -1,19 +1,19 @@
-"""Who waits for a pool, and in which order: class, fair shares of tenants and projects, of length classes, deadlines.
+"""Orders a pool's waiting asks by class, fair shares of tenants, projects and length classes, and deadlines.
 
     higher priority
-      └─ the step of tenants, and of projects of theirs, that have been given the fewest tokens for their shares
-           └─ those that can still be in time, before those that cannot
-                └─ in the step, the tenant that has been given the fewest, and of its projects likewise
-                     └─ the length class (tier × prompt length) that has been given the fewest
+      └─ the step of tenants, and of their projects, with the fewest tokens for their shares
+           └─ asks that can still start in time, before asks that cannot
+                └─ in the step, the tenant with the fewest tokens, then its project with the fewest
+                     └─ the length class (tier × prompt length) with the fewest tokens
                           └─ the ask that must start first
 
-All three "fewest tokens" are virtual token counters after Sheng et al. 2024 (VTC, arXiv 2401.00588): charged with what
-a grant is expected to use, corrected when it ends, lifted to the least of the waiting when somebody comes back. Between
-two tenants that both wait, tokens given differ by about twice the largest grant at most. A step is as wide: a promise
-orders asks of tenants that were given alike, and no others. Were it before turns, an ask that missed its promise would
-stand behind every new one of a tenant that holds all places.
-Length classes share by how many asks each has: every ask has a right to the same part of a full pool. By deadlines
-alone long prompts, which may wait longest, would in the end use up what short ones need.
+All three "fewest tokens" are virtual token counters after Sheng et al. 2024 (VTC, arXiv 2401.00588): charged with the
+expected tokens of a grant, corrected at its end, and raised to the least of the waiting ones when a tenant returns. The
+counters of two waiting tenants differ by about two of the largest grants at most. A step is as wide: a promise orders
+only asks of tenants with about the same tokens. If promises came before turns, an ask that missed its promise would
+stand after every new ask of a tenant that holds all slots.
+Length classes share by their number of asks: every ask has a right to the same part of a full pool. By deadlines alone
+long prompts, which may wait longest, would take the time that short ones need.
 
 What yields (`contracts.service_class`) has accounts of its own, and a length class: it is in nothing that is divided
 among the others, and takes no turn of its tenant's.
@@ -46,10 +46,10 @@ OVER_SHARE = 1.5
 GIVEN_LATELY_S = 60.0
 """What was given longer ago hardly counts in a tenant's part of what was given lately."""
 STEP_GRANTS = 2.0
-"""So many grants apart tenants that always wait may be anyway. Within a step those in time go first: among many that
-ask alike, turns alone would serve everybody too late."""
+"""Width of a step in grants: waiting tenants differ by as much anyway. Within a step asks in time go first: with many
+equal tenants, turns alone would serve all of them too late."""
 STEP_LEARNT = 0.05
-"""Of each grant, in what grants are worth lately."""
+"""Weight of a new grant in the mean size of grants."""
 FIRST_STEP = 100.0
 IDLE_LIMIT = 4_096
 """Tenants remembered that neither wait nor hold anything."""
@@ -66,7 +66,7 @@ def account_of(ask: LeaseRequest) -> str:
 
 
 class Account(msgspec.Struct, eq=False):
-    """What a tenant, or a project of one, was given."""
+    """Tokens of a tenant, or of one of its projects."""
 
     name: str
     counter: float = 0.0
@@ -74,17 +74,18 @@ class Account(msgspec.Struct, eq=False):
     share: float = 1.0
     waiting: int = 0
     growth_tokens: int = 0
-    """Of its live leases: the answers that its counter was charged with when they were granted."""
+    """Expected answers of its live leases, which its counter was charged with."""
 
     @property
     def settled(self) -> float:
-        """Its counter without answers that may yet come: what somebody who comes back is put beside. Put beside the
-        counter itself, it would stand behind whoever holds everything as soon as one answer ends early."""
+        """Its counter without expected answers, to which the counter of a returning tenant is raised. Raised to the
+        counter itself, the returning tenant would stand after one that holds all slots as soon as an answer ends
+        early."""
         return self.counter - OUTPUT_WEIGHT * self.growth_tokens / self.share
 
     def comes_back(self, others: Iterable[Account], level: float) -> None:
-        """It waits again, and neither owes nor is owed. others: its like that wait. level: where it begins beside
-        nobody."""
+        """Raise the counter of an account that waits again, so that it has neither credit nor debt. others: waiting
+        accounts of its kind. level: the start without others."""
         self.counter = max(self.counter, min((other.settled for other in others), default=level))
 
 
@@ -106,7 +107,7 @@ class Tenant(Account, eq=False):
     projects: dict[str, Project] = {}
     """Those that wait, or were served lately."""
     project_level: float = 0.0
-    """The most any of its projects had been given when it was served."""
+    """The largest `settled` of its projects when they were served."""
 
     @property
     def yields(self) -> bool:
@@ -129,12 +130,12 @@ class Tenant(Account, eq=False):
 
     @property
     def demand(self) -> int:
-        """Leases it has and asks for."""
+        """Its leases and waiting asks."""
         return self.leases + self.waiting
 
 
 class Line(msgspec.Struct, eq=False):
-    """One project's asks of one class: in each length class, those that must start first in front."""
+    """One project's asks of one class; in each length class the ask that must start first is in front."""
 
     tenant: Tenant
     project: Project
@@ -157,7 +158,7 @@ class FairQueue:
         self.tenants: dict[str, Tenant] = {}
         """Those that wait, hold leases, or were here lately."""
         self._lines: dict[int, dict[tuple[str, str], Line]] = {}
-        """By class, by tenant and project."""
+        """Lines by class, then by tenant and project."""
         self._length_classes: dict[int, _LengthClass] = {}
         self._members: dict[tuple[str, str], QueuedRequest] = {}
         # by gateway too: lease ids are unique within one, the router need not trust them to be beyond
@@ -165,7 +166,7 @@ class FairQueue:
         """Those that asked lately, the longest ago first."""
         self._recent_shares = 0.0
         self._busy: dict[str, Tenant] = {}
-        """Those that hold leases or wait, but for those that yield."""
+        """Tenants that hold leases or wait, except yielding ones."""
         self.held_tokens = 0
         """Of all tenants' live leases, but for those that yield."""
         self.waiting_tokens = 0
@@ -173,10 +174,10 @@ class FairQueue:
         self._given_lately = DecayedSum(GIVEN_LATELY_S)
         """To all tenants, but for those that yield."""
         self._level = 0.0
-        """The most any tenant had been given when it was served."""
+        """The largest `settled` of the tenants when they were served."""
         self._arrivals = 0
         self._step_tokens = FIRST_STEP
-        """What `STEP_GRANTS` were worth lately, for the shares of those who had them."""
+        """Recent tokens of `STEP_GRANTS` grants, divided by their tenants' shares."""
 
     def __len__(self) -> int:
         return len(self._members)
@@ -188,7 +189,7 @@ class FairQueue:
 
     @property
     def contended_by_several(self) -> bool:
-        """More than one tenant waits."""
+        """Whether more than one tenant waits."""
         return len(self._waiting_names()) > 1
 
     def __iter__(self) -> Iterator[QueuedRequest]:
@@ -252,11 +253,11 @@ class FairQueue:
         return {name for name in self._waiting_names() if self.over_share(self.tenants[name])}
 
     def entitled(self) -> dict[str, int]:
-        """Of the tenants that wait, how many asks of each would have a place if what runs were divided fairly; those of
-        which none would are left out.
+        """By waiting tenant: the number of its asks that would have a slot if slots were divided fairly. Tenants
+        without such asks are left out.
 
-        A tenant may have one lease more as long as another then still has as many for its share; and all it asks for
-        where everybody would have a place if one other tenant were away.
+        A tenant may have one more lease as long as another then still has as many for its share. It may have all its
+        asks if everyone would have a slot without one other tenant.
         """
         busy = list(self._busy.values())
         leases, demand = sum(one.leases for one in busy), sum(one.demand for one in busy)
@@ -287,7 +288,7 @@ class FairQueue:
         }
 
     def holds(self, name: str, leases: int, tokens: int, growth_tokens: int = 0, project_id: str = "") -> None:
-        """A tenant has so many leases more, of so many tokens; fewer where negative. growth_tokens: of the answers that
+        """Change a tenant's leases and their tokens; negative values reduce them. growth_tokens: expected answers that
         it was charged with."""
         tenant = self.tenant(name)
         project = tenant.project(project_id)
@@ -352,8 +353,8 @@ class FairQueue:
                     del self._lines[ask.priority]
 
     def turns(self, now: float) -> Iterator[Iterator[QueuedRequest]]:
-        """Everyone, whose turn it is first: a project's asks of one class after the other. Valid until the queue or a
-        counter changes."""
+        """All asks in the order of turns, grouped by a project's asks of one class. Valid until the queue or a counter
+        changes."""
         for priority in sorted(self._lines, reverse=True):
             lines = list(self._lines[priority].values())
             if len(lines) == 1:
@@ -366,11 +367,11 @@ class FairQueue:
                 yield from (late for _, late in halves)
 
     def in_order(self, now: float) -> Iterator[QueuedRequest]:
-        """The same, one by one."""
+        """All asks in the order of turns."""
         return itertools.chain.from_iterable(self.turns(now))
 
     def _asks(self, line: Line, now: float) -> tuple[Iterator[QueuedRequest], Iterator[QueuedRequest]]:
-        """Those that can still be in time, and those that cannot."""
+        """A line's asks that can still start in time, and those that cannot."""
         by_length = [line.asks[key] for key in sorted(line.asks, key=self._length_turn)]
         cuts = [bisect.bisect_left(asks, (now,)) for asks in by_length]
         in_time = (one[2] for asks, cut in zip(by_length, cuts, strict=True) for one in asks[cut:])
@@ -378,19 +379,19 @@ class FairQueue:
         return in_time, late
 
     def _step(self, line: Line) -> tuple[int, int]:
-        """Where its tenant and its project stand, in steps of some grants."""
+        """The steps of its tenant and its project."""
         return int(line.tenant.counter / self._step_tokens), int(line.project.counter / self._step_tokens)
 
     def _turn(self, line: Line) -> tuple[tuple[int, int], float, str, float, str]:
-        """Among the lines of its class, the smallest goes first."""
+        """Sort key of the lines of a class; the smallest goes first."""
         return self._step(line), line.tenant.counter, line.tenant.name, line.project.counter, line.project.name
 
     def _length_turn(self, length_class: int) -> tuple[float, int]:
         return self._length_classes[length_class].counter, length_class
 
     def last(self) -> QueuedRequest | None:
-        """Who is shed first: of the lowest class, of the tenant that has most waiting for its share, the one that can
-        start latest."""
+        """The ask to shed first: in the lowest class, of the tenant with most waiting asks for its share, the one that
+        may start latest."""
         if not self._lines:
             return None
         line = max(self._lines[min(self._lines)].values(), key=_excess)
@@ -421,7 +422,7 @@ class FairQueue:
         now: float,
         project_id: str = "",
     ) -> float:
-        """Tokens given, or taken back when negative. Returns what that is for the tenant's share."""
+        """Charge tokens; negative ones are a refund. Returns the change of the tenant's counter."""
         tokens = prompt_tokens + OUTPUT_WEIGHT * output_tokens
         if not tenant.yields:
             tenant.given_lately.add(tokens, now)
@@ -434,7 +435,7 @@ class FairQueue:
         return tokens / tenant.share
 
     def served(self, tenant: Tenant, project_id: str = "", worth: float = 0.0) -> None:
-        """It was this tenant's turn, and this project's. worth: what its counter was charged with."""
+        """Note the turn of this tenant and project. worth: the change of its counter."""
         tenant.project_level = max(tenant.project_level, tenant.project(project_id).settled)
         if not tenant.yields:
             self._level = max(self._level, tenant.settled)
@@ -466,6 +467,6 @@ class FairQueue:
 
 
 def _excess(line: Line) -> tuple[float, float, str, float, str]:
-    """Among the lines of its class, the largest loses an ask first."""
+    """Sort key of the lines of a class; the largest loses an ask first."""
     tenant, project = line.tenant, line.project
     return tenant.waiting / tenant.share, tenant.counter, tenant.name, project.waiting / project.share, project.name

@@ -73,8 +73,8 @@ def given_up(
 
     backlog_s: prefill before any of them. rate: seconds of prefill the pool does per second. over_share: tenants that
     hold more than their share already. parts: what tenants were given lately, as of `FairQueue.parts`; 1 where it says
-    nothing. spared: asks that are not to go, whatever the others miss. Who is late already is left alone, for its
-    tenant's turn comes all the same; it counts where its tenant may have more than its part of the queue.
+    nothing. spared: asks that stay in any case. Asks that are late already stay too, for their tenant's turn comes
+    anyway; they count for their tenant's part of the queue.
     """
     waiting = list(asks)
     line = sorted((one for one in waiting if one.start_by >= now), key=lambda one: (begin_by(one), one.number))

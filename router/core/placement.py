@@ -42,7 +42,7 @@ OVER_SHARE = "Your organization asks for more than its share; without that there
 TRIES = 24
 """Asks tried in one go before it is taken that nothing fits anyone: bounds the work of one event."""
 TRIES_OF_ONE = 8
-"""Of one tenant where others wait: what fits nowhere of one must not hide what fits of another."""
+"""Limit for one tenant while others wait: one tenant's asks that fit nowhere must not hide another's that fit."""
 
 
 class Placer:
@@ -136,8 +136,8 @@ class Placer:
             pool.wait_estimator.served(now)
 
     def _serve_one(self, pool: PoolState, tried: dict[QueuedRequest, str], now: float, out: list[Decision]) -> bool:
-        """Grant a place to the first in turn that can have one. Counters have moved then: whose turn is next must be
-        asked for once more. tried: in vain by this event, with the names of their accounts."""
+        """Grant a slot to the first ask in turn that fits. The grant changes counters, so the caller asks for the turns
+        again. tried: asks of this event that fit nowhere, with the names of their accounts."""
         most = TRIES_OF_ONE if pool.queue.contended_by_several else TRIES
         tries = Counter(tried.values())
         for asks in pool.queue.turns(now):
@@ -375,8 +375,8 @@ class Placer:
             self.refuse_overloaded(pool, one, Reason.GIVEN_UP, now, out)
 
     def _spared(self, pool: PoolState, in_order: Iterable[QueuedRequest]) -> set[QueuedRequest]:
-        """Those that wait for a place or for memory, not for prompts to be computed, and would have it if what runs
-        were divided fairly: giving them up would help nobody."""
+        """Asks that wait for a slot or memory, not for the computing of prompts, and would have it if slots were
+        divided fairly: giving them up would not help the others."""
         left, spared = pool.queue.entitled(), set[QueuedRequest]()
         for waiting in in_order:
             name = account_of(waiting.ask)

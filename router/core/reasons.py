@@ -48,4 +48,4 @@ class Reason(Enum):
 
 
 FOR_PROMPTS = frozenset({Reason.PACE_UNKNOWN, Reason.YIELDS, Reason.OVER_SHARE, Reason.TTFT, Reason.TPOT})
-"""What kept an ask from a replica for the sake of computing prompts, not for lack of a place or of memory."""
+"""Reasons that concern the computing of prompts, not a lack of slots or memory."""

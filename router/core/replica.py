@@ -32,14 +32,14 @@ _IN_SERVICE = (Health.HEALTHY, Health.SUSPECT)
 STALE_MISSES = 3
 """Polls without a load report after which the last one counts no more."""
 UNCHANGED_S = 60.0
-"""A report that has been the same for so long, while requests run, is one that nobody writes any more."""
-NO_LOAD_REPORT = "it reports no load any more; placement goes by our own leases"
-UNCHANGED_REPORT = f"its load report has not changed for {UNCHANGED_S:.0f} s while requests run; placement goes by ours"
-NO_KV_EVENTS = "it tells no KV events any more; what it holds is learnt from its answers"
+"""A report that does not change for this long while requests run is no longer written."""
+NO_LOAD_REPORT = "it reports no load; the router places by its own leases"
+UNCHANGED_REPORT = f"its load report has not changed for {UNCHANGED_S:.0f} s; the router places by its own leases"
+NO_KV_EVENTS = "it sends no KV events; the router learns from its answers what it holds"
 UNHEARD_ANSWERS = 16
-"""Answers to prompts that had to be computed, without a KV event, after which an engine is taken to tell none."""
+"""Answers to computed prompts without a KV event, after which the events count as lost."""
 TELLING_TOKENS = 256
-"""Prompts of which less had to be computed may fill no page."""
+"""Computed tokens of a prompt that counts for this: fewer may fill no page."""
 
 
 class Replica(msgspec.Struct, eq=False):
@@ -105,19 +105,19 @@ class Replica(msgspec.Struct, eq=False):
     """When it last began to answer a request."""
     load: Load = Load()
     load_misses: int = 0
-    """Polls in a row without a load report that counts, of an engine that had given one."""
+    """Polls in a row without a valid load report, for an engine that gave one before."""
     quiet_polls: int = 0
-    """Polls in a row in which it had nothing new to report, and none of our requests ran."""
+    """Polls in a row with nothing new to report while none of our requests ran."""
     told: tuple[int, int, int] | None = None
-    """Of its last report: running, waiting, tokens in use. None: there was none."""
+    """Running and waiting requests and tokens in use in its last report; None: it gave none."""
     told_at: float = 0.0
-    """When that last changed, or nothing ran."""
+    """Time at which that last changed, or nothing ran."""
     unchanged: bool = False
-    """It was given up because it did not change."""
+    """The router ignores its load report because the report did not change."""
     tells_kv: bool = False
-    """Its KV events are followed."""
+    """The router follows its KV events."""
     kv_unheard: int = 0
-    """Answers to prompts that it had to compute since its last KV event."""
+    """Answers to computed prompts since its last KV event."""
     foreign: int = 0
     """Requests the engine reported beyond our own leases at the last poll: someone else's, or leases forgotten."""
     leases: int = 0
@@ -197,7 +197,7 @@ class Replica(msgspec.Struct, eq=False):
         return self.limit_and_why()[1]
 
     def limit_and_why(self) -> tuple[int, str]:
-        """`max_concurrency` and `limited_by`, for what is asked for both of many."""
+        """`max_concurrency` and `limited_by`, for callers that need both for many replicas."""
         learnt = self.learnt
         if learnt is not None:
             return learnt.places, f"learnt: {learnt.move.sentence}"
@@ -238,24 +238,24 @@ class Replica(msgspec.Struct, eq=False):
 
     @property
     def load_is_stale(self) -> bool:
-        """Its load reports are missing, or do not change: placement goes by our own leases."""
+        """Whether its load reports are missing or do not change: the router then places by its own leases."""
         return self.load_misses >= STALE_MISSES
 
     @property
     def load_lost(self) -> str:
-        """In words, what is wrong with its load reports; empty: nothing."""
+        """A sentence on the loss of its load reports; empty: they come."""
         if not self.load_is_stale:
             return ""
         return UNCHANGED_REPORT if self.unchanged else NO_LOAD_REPORT
 
     @property
     def lost(self) -> tuple[str, ...]:
-        """In words, what it no longer tells."""
+        """A sentence for each kind of lost report."""
         return tuple(what for what in (self.load_lost, NO_KV_EVENTS if self.kv_is_silent else "") if what)
 
     @property
     def kv_is_silent(self) -> bool:
-        """It computes prompts and tells no KV events: its cached tokens alone correct what it is thought to hold."""
+        """Whether it computes prompts without sending KV events: only cached tokens then correct the router's index."""
         return self.tells_kv and self.kv_unheard >= UNHEARD_ANSWERS
 
     @property
@@ -278,8 +278,8 @@ class Replica(msgspec.Struct, eq=False):
         return self._kv_free - self._kv_growth - self._kv_since
 
     def answer_tokens(self, expected_tokens: int, max_output_tokens: int) -> int:
-        """Memory that an answer is counted with here: what is expected, or what the engine promises it, if that is
-        more. A request for which the engine finds less is not started."""
+        """Tokens counted for an answer: the expected ones, or those that the engine reserves if they are more. The
+        engine does not start a request for which it finds less."""
         return max(expected_tokens, int(self.load.output_reserve * max_output_tokens))
 
     @property
@@ -375,18 +375,18 @@ class Replica(msgspec.Struct, eq=False):
 
     @property
     def _answering(self) -> bool:
-        """One of our requests runs there, past its prompt."""
+        """Whether one of our requests runs past its prompt."""
         return self.leases > len(self.prefilling)
 
     def _is_news(self, load: Load, now: float) -> bool:
-        """A report is of now, as far as can be told: tokens in use change with every step."""
+        """Whether a report is current: tokens in use change with every step."""
         told = load.running, load.waiting, load.used_tokens
         if told != self.told or not (load.running or load.waiting or self._answering):
             self.told, self.told_at = told, now
         return not load.capacity_tokens or now - self.told_at < UNCHANGED_S
 
     def missed_report(self) -> None:
-        """Count a poll without a load report. After some of them the last report says nothing about now."""
+        """Count a poll without a load report. After some of them the last report is out of date."""
         if self.load == Load():
             return  # it never reported any
         self.load_misses += 1
@@ -395,14 +395,14 @@ class Replica(msgspec.Struct, eq=False):
             self._forget_report()
 
     def _was_quiet(self) -> None:
-        """It had nothing new to report, and none of our requests ran: after some such polls nobody's does."""
+        """Count a poll with nothing new to report while none of our requests ran: after some, no request runs."""
         self.load_misses = 0
         self.quiet_polls += 1
         if self.quiet_polls == STALE_MISSES and self.load != Load():
             self._forget_report()
 
     def _forget_report(self) -> None:
-        """Take the engine to run our leases and nothing else, in the memory and with the slots that it reported."""
+        """Assume that the engine runs our leases and nothing else, with the memory and the slots that it reported."""
         known = self.load
         self.load = Load(
             capacity_tokens=known.capacity_tokens,
@@ -419,7 +419,7 @@ class Replica(msgspec.Struct, eq=False):
             self._kv_since += live.prompt_tokens + live.answer_tokens
 
     def forget_told(self) -> None:
-        """What it told is of an engine that is gone."""
+        """Forget the reports of an engine that is gone."""
         self.load, self.foreign, self.load_misses, self.quiet_polls = Load(), 0, 0, 0
         self.told, self.told_at, self.unchanged, self.kv_unheard = None, 0.0, False, 0
 
@@ -435,7 +435,7 @@ class Replica(msgspec.Struct, eq=False):
                 self._kv_growth += live.answer_left
             else:
                 self._kv_since += live.prompt_tokens + live.answer_tokens
-        # promised to requests of others; what ours were promised they are counted with
+        # reserved for other requests; reservations for ours are counted with their leases
         self._kv_free -= max(load.promised_tokens - self._kv_growth - self._kv_since, 0)
 
     def retracted(self, total: int) -> int:

@@ -34,7 +34,7 @@ class LiveLease(msgspec.Struct):
     growth_tokens: int = 0
     """How long the answer is expected to get: the p90 of its kind."""
     answer_tokens: int = 0
-    """Memory that is counted for its answer; see `Replica.answer_tokens`."""
+    """Tokens counted for its answer; see `Replica.answer_tokens`."""
     answer_left: int = 0
     """Of it, what was still to come at the last poll."""
     polled: bool = False

@@ -7,22 +7,22 @@ from collections.abc import Sequence
 from router.simulator.sweep import Row
 
 LEGEND = (
-    "load, goodput: requests/s per replica, not of the fleet; goodput those with both promises kept\n"
-    "kept: their part of all that came; hit rate: cached part of the prompt tokens served\n"
+    "load, goodput: requests/s per replica, not of the fleet; goodput: requests with both promises kept\n"
+    "kept: their part of all requests; hit rate: cached part of the prompt tokens served\n"
     "TTFT: time to the first token, TPOT: per further token, in ms"
 )
 WIDE_LEGEND = (
     "±: goodput's 95 % interval over the seeds; shed: refused; late: served with a promise broken\n"
     "imbalance: the busiest replica's computing time over the mean; input, output: the kept requests' part of all\n"
-    "prompt tokens and of all tokens to be generated; then kept by length of the prompt: a long one refused is one\n"
-    "request and many tokens"
+    "prompt tokens and of all output tokens; last columns: kept by length of the prompt, for a refused long prompt is\n"
+    "one request and many tokens"
 )
 ALIKE = 0.01
-"""Policies whose goodput differs by less than this part keep equally many requests."""
+"""Relative difference in goodput below which policies count as equal."""
 
 
 def conclusion(rows: Sequence[Row]) -> str:
-    """The policies at the highest load, the best first: most requests with both promises kept, then the shortest p99 of
+    """Rank the policies at the highest load, the best first: by requests with both promises kept, then by the p99 of
     the first token."""
     load = max(row.load for row in rows)
     most = max(row.kept for row in rows if row.load == load)
