@@ -1,7 +1,7 @@
 """The admin API and the console beside the requests that a gateway serves.
 
-They are as much code as all the rest, and nothing that serves inference needs them: they are loaded in a thread, once
-the gateway takes connections, and their first request waits for that. Where that fails it is tried again after pauses.
+They are as much code as all the rest, and inference does not need them: a thread loads them once the gateway takes
+connections, and their first request waits for it. A failed load is tried again after pauses.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gateway.wire.errors import body_of, headers_of, status_of
 
 FIRST_STEPS = frozenset({"admin", "console"})
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
-"""Between two attempts to load it."""
+"""Pauses between two attempts to load it."""
 logger = logging.getLogger(__name__)
 
 
@@ -47,18 +47,18 @@ class ControlPlane:
     """The ASGI application of the control plane, which it loads itself."""
 
     def __init__(self, load: Callable[[], Control], on_loaded: Callable[[], object] = lambda: None) -> None:
-        """load: called once, in a thread; again after it failed. on_loaded: called when all of it is there."""
+        """load: called in a thread, again after it failed. on_loaded: called when all of it is loaded."""
         self._load = load
         self._on_loaded = on_loaded
         self._loading: asyncio.Task[None] | None = None
         self._attempt: asyncio.Future[None] | None = None
-        """Done when the attempt under way has gone well or failed; None in a pause."""
+        """Done when the current attempt has succeeded or failed; None in a pause."""
         self._next_attempt_s = 0.0
         self._control: Control | None = None
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Serve one request, which waits for an attempt at loading that is under way. After one that failed, it is
-        answered 503 until the next."""
+        """Serve one request after the current attempt at loading. Between a failed attempt and the next one the answer
+        is 503."""
         if self._control is None:
             self.start()
             if self._attempt is not None:
@@ -84,7 +84,7 @@ class ControlPlane:
             await control.stop()
 
     async def _loaded(self) -> None:
-        """Return once it is."""
+        """Load the control plane, trying again until it is loaded."""
         clock, backoff = asyncio.get_running_loop().time, Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S)
         while self._control is None:
             attempt = self._attempt = self._attempt or asyncio.get_running_loop().create_future()
@@ -113,8 +113,8 @@ class ControlPlane:
     async def _refuse(self, send: Any) -> None:
         left_s = self._next_attempt_s - asyncio.get_running_loop().time()
         error = ServiceError(
-            "The admin API and the console cannot be loaded at the moment; the gateway's log says why, and it is tried "
-            "again. Inference is not concerned.",
+            "The admin API and the console cannot be loaded; the gateway's log has the reason, and the gateway tries "
+            "again. Inference is served.",
             retry_after_s=max(1.0, left_s),
         )
         body = body_of(error)

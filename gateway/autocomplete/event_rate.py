@@ -1,5 +1,5 @@
-"""How many events a project may report, and all projects of an organization together: what is metered is in the
-database, this only bounds work.
+"""Limits the events that a project, and all projects of an organization together, may report. It only bounds work:
+metered figures come from the database.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from contracts.generation import Caller
 from gateway.limits.rate_buckets import RateBuckets
 
 BURST_S = 10.0
-"""So many seconds' worth at once, after silence."""
+"""Seconds' worth of events at once, after silence."""
 ORGANIZATION = 2
 """The organization's rate in rates of one project: it may have many projects."""
 
@@ -29,7 +29,7 @@ class EventRate:
         self._of_organization = buckets(events_per_second * ORGANIZATION)
 
     def take(self, caller: Caller) -> None:
-        """One event. Raises RateLimited when there have been too many; that event costs nothing."""
+        """Count one event. Raises RateLimited if there were too many, without counting it."""
         project_s = self._of_project.wait_s(caller.project_id)
         wait_s = max(project_s, self._of_organization.wait_s(caller.organization_id))
         if wait_s:

@@ -1,8 +1,8 @@
-"""Keeps what editors report, in batches and a little later: nothing of it is on the way of a token.
+"""Stores editors' reports in batches and with a delay, so that they never delay a token.
 
-Only reports that join a completion of their project are stored, and a limited number for each completion: inventing an
-id costs nothing, and a view may have any name. A completion's trace is written after it has ended, so a report waits
-before its completion is looked up, and is looked up once more before it is dropped.
+Only reports that join a completion of their project are stored, and a limited number for each completion: a client can
+invent ids, and a view may have any name. A completion's trace is written after its end, so the store waits before it
+looks up a report's completion, and looks once more before it drops the report.
 
 Best effort, like the traces (gateway/serving/trace.py): while the database is away the oldest reports are dropped and
 counted.
@@ -29,13 +29,13 @@ logger = logging.getLogger(__name__)
 
 MAX_WAITING = 20_000
 MOST_OF_COMPLETION = 100
-"""Rows of one completion. An editor's own are a few for each choice and view."""
+"""Limit of rows for one completion. An editor reports a few for each choice and view."""
 BATCH = 1_000
 FIRST_LOOK_S, LAST_LOOK_S = 2.0, 10.0
-"""So long after a report its completion is looked up. Traces are written every `gateway.trace_flush_s`."""
+"""Delays between a report and the two lookups of its completion. Traces are written every `gateway.trace_flush_s`."""
 WRITE_TIMEOUT_S = 5.0
 """A database that hangs must not hold up the process's stop."""
-# Each is looked up by itself (LIMIT), as in rollup.py.
+# LIMIT makes each lookup separate, like in rollup.py.
 KNOWN = f"""
 SELECT number, (SELECT count(*) FROM (SELECT FROM gateway.completion_events AS event
                                        WHERE event.request_id = told.request_id COLLATE "C"
@@ -61,7 +61,7 @@ INSERT = """
 
 
 class Waiting(NamedTuple):
-    """A report that is not stored yet. due_s: when it is looked up next; last: for the last time."""
+    """A report that is not stored yet. due_s: time of its next lookup; last: whether that is the last one."""
 
     event: Event
     due_s: float
@@ -82,9 +82,9 @@ class EventStore:
         self._metrics = metrics
         self._clock = clock
         self._waiting: dict[str, dict[EventKey, Waiting]] = {}
-        """By organization, in order of arrival; each stays until it is written."""
+        """By organization, in order of arrival; a report stays until it is written or dropped."""
         self._behind = False
-        """The last batch was not taken, and that was said."""
+        """The last batch failed, and the failure was logged."""
         self._task = BackgroundTask.every(flush_s, self.flush, "completion events")
 
     def __len__(self) -> int:
@@ -95,7 +95,7 @@ class EventStore:
         self._task.start()
 
     async def stop(self) -> None:
-        """Write what is left and end. The traces are written before."""
+        """Write the remaining reports and end. Call it after the traces are written."""
         await self._task.stop()
         for of_organization in self._waiting.values():
             for key, waiting in of_organization.items():
@@ -103,7 +103,7 @@ class EventStore:
         await self.flush()
 
     def add(self, key: EventKey, event: Event) -> None:
-        """Remember a report; one that was made before is made once."""
+        """Remember a report; a repeated one is merged."""
         of_organization = self._waiting.setdefault(event.organization_id, {})
         known = of_organization.get(key)
         if known is None:
@@ -115,7 +115,7 @@ class EventStore:
         self._metrics.autocomplete_event(key.type)
 
     async def flush(self) -> None:
-        """Write what waits and is due. Raises nothing of the database's: it is tried again with the next batch."""
+        """Write the due reports. A failure of the database raises nothing: the next flush tries again."""
         while batch := self._due():
             try:
                 async with asyncio.timeout(WRITE_TIMEOUT_S), borrow(self._pool) as connection:
@@ -140,7 +140,7 @@ class EventStore:
     async def _joined(
         self, connection: asyncpg.Connection, batch: list[tuple[EventKey, Waiting]]
     ) -> list[tuple[EventKey, Waiting]]:
-        """Those whose completion has a trace, and room."""
+        """Reports whose completion has a trace and fewer rows than the limit."""
         ids = [key.request_id for key, _ in batch], [key.project_id for key, _ in batch]
         organizations = [waiting.event.organization_id for _, waiting in batch]
         joined: list[tuple[EventKey, Waiting]] = []
@@ -153,7 +153,7 @@ class EventStore:
         return sorted(joined)
 
     def _done(self, batch: list[tuple[EventKey, Waiting]], joined: list[tuple[EventKey, Waiting]]) -> None:
-        """What was stored, or looked up for the last time, waits no longer."""
+        """Forget reports that were stored or looked up for the last time."""
         stored = {key for key, _ in joined}
         for key, waiting in batch:
             of_organization = self._waiting.get(waiting.event.organization_id, {})
@@ -170,7 +170,7 @@ class EventStore:
                 del self._waiting[waiting.event.organization_id]
 
     def _drop_one(self) -> None:
-        """The oldest of the organization with most gives way."""
+        """Drop the oldest report of the organization with most."""
         most = max(self._waiting.values(), key=len)
         del most[next(iter(most))]
         self._metrics.autocomplete_events_dropped.inc()

@@ -26,13 +26,13 @@ REFUSALS = (
     asyncpg.InvalidCatalogNameError,
     asyncpg.exceptions.ClientConfigurationError,
 )
-"""A URL that is wrong (the role, the password, the database), as the server that it leads to says. No wait helps."""
+"""The server refuses the URL's role, password or database. Waiting does not help."""
 AWAY = (
     *(OSError, TimeoutError, asyncpg.InterfaceError, asyncpg.InternalClientError),
     *(asyncpg.PostgresConnectionError, asyncpg.OperatorInterventionError, asyncpg.InsufficientResourcesError),
     *(asyncpg.PostgresSystemError, asyncpg.TransactionRollbackError, asyncpg.ReadOnlySQLTransactionError),
 )
-"""What may be otherwise in a moment, `REFUSALS` excepted: no server, one that starts, stops, is full or stands by."""
+"""Errors that may pass by themselves, except `REFUSALS`: no server, or one that starts, stops, is full or stands by."""
 
 
 def checked(url: str, setting: str = "database url") -> str:

@@ -85,9 +85,9 @@ class NotificationListener:
             if self.proven_at_s > proven_before_s:
                 backoff.reset()
                 said = ""
-            if problem != said:  # once while it lasts, not once a second
+            if problem != said:  # one line for each problem
                 url = redacted(self._url)
-                _log.warning("%s: no database at %s (%s), tried again until there is", self._name, url, problem)
+                _log.warning("%s: the database at %s cannot be reached, trying again: %s", self._name, url, problem)
             said = problem
             await asyncio.sleep(backoff.next_s())
 

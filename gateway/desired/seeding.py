@@ -1,4 +1,4 @@
-"""Puts the settings' models and pools in force at a start: at once, or as soon as the database can be reached."""
+"""Puts the settings' models and pools in force at a start, or as soon as the database can be reached."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ class Seeding:
     """One per gateway process."""
 
     def __init__(self, store: DesiredStateStore, models: tuple[Model, ...], pools: tuple[Pool, ...]) -> None:
-        """models: none, and whatever the database holds is in force."""
+        """models: empty: the database's state stays in force."""
         self._store = store
         self._models = models
         self._pools = pools
-        self._task = BackgroundTask("seeding", self._again_and_again)
+        self._task = BackgroundTask("seeding", self._retry)
         self.done = not models
-        """The settings have been compared with what is in force, and written where they are new."""
+        """Whether the settings have been compared with the state in force, and written if they are new."""
 
     async def start(self) -> None:
-        """Try once, and go on behind where the database cannot be reached.
+        """Try once, and go on in the background if the database cannot be reached.
 
-        Raises ConfigError for settings that the database that is there does not go with, unless a fleet is in force.
+        Raises ConfigError if the database refuses the settings and no fleet is in force.
         """
         if self.done:
             return
         try:
             await self._seed()
         except DatabaseAway as error:
-            _log.warning("waiting for the database, /readyz says so until it is there: %s", error.message)
+            _log.warning("waiting for the database, /readyz reports it: %s", error.message)
             self._task.start()
         except ConfigError as error:
             if self._store.current.version == 0:
@@ -48,14 +48,14 @@ class Seeding:
             self.done = True
 
     async def stop(self) -> None:
-        """Try no more. Idempotent."""
+        """Stop trying. Idempotent."""
         await self._task.stop()
 
     async def _seed(self) -> None:
         await self._store.seed(self._models, self._pools)
         self.done = True
 
-    async def _again_and_again(self) -> None:
+    async def _retry(self) -> None:
         said, backoff = "", Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S)
         while not self.done:
             await asyncio.sleep(backoff.next_s())
@@ -63,8 +63,8 @@ class Seeding:
                 await self._seed()
             except DatabaseAway as error:
                 _log.debug("the database is still away: %s", error.message)
-            except ConfigError as error:  # it is there, and refuses: somebody may mend that
+            except ConfigError as error:  # an operator may mend what the database refuses
                 if error.message != said:
-                    _log.error("the settings' models are not in force, tried again: %s", error.message)
+                    _log.error("the settings' models are not in force, trying again: %s", error.message)
                 said = error.message
-        _log.info("the database is there, the settings' models are in force")
+        _log.info("the database can be reached, the settings' models are in force")

@@ -36,13 +36,13 @@ ResultT = TypeVar("ResultT")
 
 
 class DatabaseAway(ConfigError):
-    """The database cannot be reached, or not now: it may come."""
+    """The database cannot be reached now; trying again may help."""
 
 
 async def last_pools(pool: asyncpg.Pool[Any], url: str, timeout_s: float) -> tuple[Pool, ...]:
-    """The pools of the newest row; none when there is no row, or none that can be read now. url: the pool's.
+    """The pools of the newest row; empty if there is none or the database is away. url: of the pool's database.
 
-    Raises ConfigError when the database answers that it was never migrated, or that it does not take the URL.
+    Raises ConfigError if the database was never migrated or refuses the URL.
     """
     try:
         async with asyncio.timeout(timeout_s), borrow(pool) as connection:
@@ -51,7 +51,7 @@ async def last_pools(pool: asyncpg.Pool[Any], url: str, timeout_s: float) -> tup
         raise ConfigError("the database has no tables yet; run `slipstream migrate up`", param="database") from None
     except REFUSALS as error:
         raise ConfigError(
-            f"database {redacted(url)}: {error}; correct the URL, or make there what it names", param="database"
+            f"database {redacted(url)}: {error}; correct the URL, or create the role or database", param="database"
         ) from None
     except FAILURES:
         return ()

@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 class _Reached(NamedTuple):
-    """A share of a budget, as reserve.lua reports it. told: the highest share that was passed on before."""
+    """A reached share of a budget, as reserve.lua reports it. told: the highest share that was recorded before."""
 
     rule: int
     percent: int
@@ -47,7 +47,7 @@ class BudgetThresholds:
         """Budgets, each with its month and limit, of which a refusal was passed on by this process."""
 
     def reported(self, reply: Sequence[int], plan: Plan) -> None:
-        """The reply to a settle: 1, then the fields of a `_Reached` for each budget."""
+        """Record the shares in the reply to a settle: 1, then the fields of a `_Reached` for each budget."""
         for at in range(1, len(reply), 6):
             reached = _Reached(*reply[at : at + 6])
             rule = plan.rules[reached.rule - 1]

@@ -36,7 +36,8 @@ class LimitsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ] = "slipstream"
     """Begins every key in Valkey, so that deployments can share one."""
     budget_percents: tuple[Percent, ...] = (50, 80, 100)
-    """Shares of a month's money that are reported when they are reached, once for each limit of a month; ascending."""
+    """Percentages of a month's money that send an alert when spending reaches them, once for each limit of a month;
+    ascending."""
     seed_poll_s: Annotated[float, msgspec.Meta(ge=0.01, le=10)] = 0.25
     """How often a gateway looks whether another one counts a budget's spending anew and waits for it."""
     seed_wait_s: Annotated[float, msgspec.Meta(ge=0, le=30)] = 2.0

@@ -46,7 +46,7 @@ class Held(msgspec.Struct):
 
 class Account(msgspec.Struct):
     """What a rule remembers. used: units of the four counters per minute, at `stamp_ms`. days, months: what was spent
-    of others, the present of a moment ago at the end. limits: of the newest reserve; empty: not known."""
+    in others, the previous one last. limits: of the newest reserve; empty: not known."""
 
     stamp_ms: int
     day: int

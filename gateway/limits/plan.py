@@ -97,8 +97,8 @@ class Decision(msgspec.Struct, frozen=True):
 
 
 def used_of(position: int, limit: int, left: int) -> int:
-    """How much of a limit is used or held by what runs, in its own unit: more than the limit where it was passed or
-    lowered. left: as a Decision has it."""
+    """The part of a limit that is used or held by running requests, in its own unit: more than the limit if it was
+    passed or lowered. left: as in `Decision`."""
     if position < CONCURRENCY:
         return limit - left // MINUTE_MS
     return left if position == CONCURRENCY else limit - left

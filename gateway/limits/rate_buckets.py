@@ -1,4 +1,4 @@
-"""Rates in one process's memory, for what is only bounded and not metered. Pure but for the clock it is given."""
+"""Rates in one process's memory, for events that are limited but not metered. Pure except for the given clock."""
 
 from __future__ import annotations
 
@@ -6,30 +6,30 @@ import time
 from collections.abc import Callable, Hashable
 
 MOST_KEPT = 10_000
-"""Buckets remembered; beyond them those that are full again are forgotten, which changes nothing for them."""
+"""Limit of remembered buckets; beyond it full ones are forgotten, which changes no result."""
 
 
 class RateBuckets:
-    """A bucket for each name: so many a second over time, and `burst` at once after silence."""
+    """A bucket for each name: `per_second` over time, and `burst` at once after silence."""
 
     def __init__(self, per_second: float, burst: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._each_s = 1 / per_second
         self._burst_s = max(1.0, burst) * self._each_s
         self._clock = clock
         self._full_at_s: dict[Hashable, float] = {}
-        """When the bucket is full again, if nothing comes."""
+        """By name: the time at which the bucket is full again if no event comes."""
 
     def __len__(self) -> int:
         return len(self._full_at_s)
 
     def wait_s(self, name: Hashable) -> float:
-        """Until one more fits; 0: it does now."""
+        """Seconds until one more event fits; 0: it fits now."""
         now_s = self._clock()
         wait_s = max(self._full_at_s.get(name, now_s), now_s) + self._each_s - now_s - self._burst_s
         return wait_s if wait_s > 1e-9 else 0.0
 
     def take(self, name: Hashable) -> None:
-        """Count one, whether or not it fits."""
+        """Count one event, whether or not it fits."""
         now_s = self._clock()
         if name not in self._full_at_s and len(self._full_at_s) >= MOST_KEPT:
             self._full_at_s = {known: at_s for known, at_s in self._full_at_s.items() if at_s > now_s}

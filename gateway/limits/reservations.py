@@ -26,7 +26,7 @@ from gateway.limits.script import Calls, Script
 from gateway.limits.valkey import ConnectionLost, Valkey, forgotten
 
 FRESH_S = 5.0
-"""How long a request may still come under limits that do not know a budget: as long as a change takes to be known."""
+"""How long requests may still arrive under limits that lack a new budget: a change takes this long to spread."""
 
 logger = logging.getLogger(__name__)
 
@@ -67,9 +67,9 @@ class OpenReservations:
         """Organization to reservation id to itself, oldest first."""
         self._monotonic = monotonic
         self.unlimited: dict[str, Reservation] = {}
-        """By id: what nothing limits and Valkey does not know, unless a budget is made while it runs."""
+        """By id: reservations without limits, which Valkey does not know unless a budget is created while they run."""
         self.fresh: dict[str, list[tuple[float, Round]]] = {}
-        """By organization: budgets that were counted a moment ago, and until when that was."""
+        """By organization: budgets that were just counted, each with the end of its `FRESH_S`."""
         self._noted: set[str] = set()
         """Organizations that Valkey knows this run may have something open in."""
 
@@ -87,9 +87,9 @@ class OpenReservations:
             self.catch_up(reservation)
 
     def catch_up(self, reservation: Reservation) -> None:
-        """A request that came under limits from before a budget is counted in it all the same."""
+        """Count a request in a new budget that its limits lack."""
         fresh = self._fresh_in(reservation.caller.organization_id)
-        with contextlib.suppress(ConnectionLost):  # then it is counted anew
+        with contextlib.suppress(ConnectionLost):  # the budget is then counted again
             for _, each in fresh:
                 if self._lacks(reservation, each):
                     self._join(reservation, each)
@@ -127,8 +127,8 @@ class OpenReservations:
                 self._announce_all(organization_id)
 
     def join(self, rounds: Sequence[Round]) -> None:
-        """Everything open that a round concerns is counted in its budget, and what comes in the next moments under
-        limits from before it. Raises ConnectionLost."""
+        """Count all open reservations of a round in its budget, and later ones whose limits lack it, for `FRESH_S`.
+        Raises ConnectionLost."""
         for each in rounds:
             fresh = self._fresh_in(each.organization_id)
             self.fresh[each.organization_id] = [*fresh, (self._monotonic() + FRESH_S, each)]
@@ -155,7 +155,7 @@ class OpenReservations:
         return not known and budget.concerns(reservation.caller, reservation.tier)
 
     def _join(self, reservation: Reservation, budget: Round) -> None:
-        """A budget that may be newer than the reservation counts it, too."""
+        """Count the reservation in a budget that may be newer."""
         organization_id = budget.organization_id
         if self._lacks(reservation, budget):
             plan = Plan(organization_id, prefix_of(self._key_prefix, organization_id), ())

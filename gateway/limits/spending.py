@@ -91,7 +91,7 @@ class Spending(Protocol):
         ...
 
     async def crossed(self, crossing: Crossing) -> None:
-        """Record, once for each limit of a month, that a threshold was crossed; a refusal is only passed on."""
+        """Record a crossed threshold, once for each limit of a month; a refusal only sends its event."""
         ...
 
 

@@ -76,7 +76,7 @@ class Attempt:
         self._trace = None if request.trace is None else request.trace.attempt()
         generation = self.prepared.generation
         self.price = price = request.prices.get(generation.model)
-        """What it is counted by in budgets, and billed; None: not known."""
+        """The price for budgets and the bill; None: not known."""
         self.opened = Opened(
             request.request_id,
             number,
@@ -100,7 +100,7 @@ class Attempt:
         self.bootstrap: Bootstrap | None = None
         """Where the two meet."""
         self.start_within_s: float | None = None
-        """How long it may wait in the engine's own queue; None: as long as it takes."""
+        """Longest wait in the engine's own queue; None: no limit."""
         self.no_drafts = False
         """The engine is told to guess no tokens ahead."""
         self.prefill_request: PrefillRequest | None = None

@@ -1,8 +1,8 @@
-"""How many bytes of bodies one organization may have in a gateway's memory before anything is reserved for them.
+"""Limits the bytes of bodies that one organization may have in a gateway's memory before their requests are reserved.
 
-A body whose length is known has room for all of it before any of it is read, so that nobody holds half of one while
-waiting for the rest. One without a length takes room as it comes. The oldest body always goes on, so that several that
-grow never wait for each other.
+A body of known length gets room for all of it before any of it is read, so that no half-read body waits for the rest. A
+body without a length takes room as it arrives. The oldest body always goes on, so that growing bodies never wait for
+each other.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator
 
 
 class Body:
-    """One body, and the room it has."""
+    """One body and its room."""
 
     __slots__ = ("_room", "organization_id", "size_bytes")
 
@@ -23,25 +23,25 @@ class Body:
         self.size_bytes = 0
 
     async def hold(self, size_bytes: int) -> None:
-        """Return when there is room for so many bytes of it."""
+        """Return when there is room for its first `size_bytes`."""
         if size_bytes > self.size_bytes:
             await self._room.take(self, size_bytes - self.size_bytes)
 
 
 class BodyRoom:
-    """The room of every organization. limit_bytes: of each; one body is always let in, however large."""
+    """The room of every organization. limit_bytes: for each organization; a single body gets in whatever its size."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
         self._inside: dict[str, dict[Body, None]] = {}
-        """Those with room, oldest first."""
+        """Bodies with room by organization, oldest first."""
         self._taken_bytes: dict[str, int] = {}
         self._waiting: dict[str, dict[asyncio.Future[None], tuple[Body, int]]] = {}
 
     @contextlib.asynccontextmanager
     async def of(self, organization_id: str, size_bytes: int = 0) -> AsyncIterator[Body]:
-        """A body that has so much room at first: waits for it, first come first served within the organization. All of
-        its room is free again at the end of the block."""
+        """Create a body with room for `size_bytes`, after its turn within the organization, first come first served.
+        The end of the block frees all of its room."""
         body = Body(self, organization_id)
         try:
             await body.hold(size_bytes)
@@ -50,7 +50,7 @@ class BodyRoom:
             self._leave(body)
 
     async def take(self, body: Body, size_bytes: int) -> None:
-        """As `Body.hold`. size_bytes: beyond what it has."""
+        """See `Body.hold`. size_bytes: additional bytes."""
         line = self._waiting.get(body.organization_id)
         if (not line and self._fits(body, size_bytes)) or self._is_oldest(body):
             self._let_in(body, size_bytes)

@@ -237,7 +237,7 @@ class InferenceEndpoint(Generic[AskedT]):
     def _room_for(
         self, headers: Mapping[bytes, bytes], organization_id: str
     ) -> contextlib.AbstractAsyncContextManager[Body | None]:
-        """Small bodies need none; one whose length is not known takes it as it comes."""
+        """Room for a body. A small one needs none; one of unknown length takes room as it arrives."""
         length = headers.get(b"content-length", b"")
         if not length.isdigit():
             return self._room.of(organization_id)
@@ -259,7 +259,7 @@ class InferenceEndpoint(Generic[AskedT]):
         organization_id: str,
         room: Body | None,
     ) -> bytes:
-        """The body's bytes, their structure within bounds. room: for what comes of it."""
+        """Read the body and check its structure. room: grows with the body; None: not needed."""
         feed, turn = BodyShape(self._config).feed, self._shares.turn
         size_bytes = 0
 

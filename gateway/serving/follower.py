@@ -29,7 +29,7 @@ class Follower:
         self._stall_timeout_s = client_stall_timeout_s
         self._text_seen = False
         self._sent = False
-        """Something of the text; the head may have left before."""
+        """Whether text was sent; the head may have left earlier."""
 
     async def run(self) -> bytes | None:
         """Return what ends the answer; None: the recording ended early, or left nothing that is worth an answer, and
@@ -99,7 +99,7 @@ class Follower:
             self._attempt.request.clock.end(Phase.FIRST_TOKEN)
 
     def _begin_stream(self) -> None:
-        """Our headers leave with the first events, unless they have left; those of a whole answer with the answer."""
+        """Add the headers of a followed answer and begin its stream, unless it has begun."""
         request, response = self._attempt.request, self._client.response
         if request.served_from is None:
             request.served_from = self._reading.recording.request_id

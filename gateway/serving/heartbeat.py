@@ -1,12 +1,12 @@
-"""Keeps the connection of a streamed answer alive while nothing comes for its client.
+"""Keeps the connection of a streamed answer alive while its client gets no events.
 
-From its reservation on a streamed request is silent for as long as it waits in a queue, its prompt is computed, or the
-model writes what the client does not see. Proxies take a silent connection for a dead one. So after HEARTBEAT_S without
-a byte the head leaves, unless it has left, and a comment, which clients of event streams pass over.
+After its reservation a streamed request is silent while it waits in a queue, while its prompt is computed, and while
+the model writes text that the client does not see. Proxies take a silent connection for a dead one. So after
+HEARTBEAT_S without a byte the gateway sends the head, unless it has left, and a comment, which clients skip.
 
-Until then the head waits for the first event: a failure before it is a status, which clients repeat by themselves.
-Behind the head it is an error event, and they do not. Engines that fail do so at once, as a rule; other engines are
-tried in either case.
+Until then the head waits for the first event: a failure before the head is a status, and clients retry it by
+themselves. After the head it is an error event, and they do not. Most engines that fail do so at once. The gateway
+tries other engines in either case.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ HEARTBEAT_S = 10.0
 
 
 class Heartbeat:
-    """Of one streamed answer. Counts from the moment it is made."""
+    """The heartbeat of one streamed answer. Its time begins when it is created."""
 
     __slots__ = ("_clock", "_quiet_since_s", "_response", "headers")
 
     def __init__(self, response: ResponseWriter, clock: PhaseClock, now_s: float) -> None:
-        """clock: the request's. now_s: a reading of `time.monotonic`, as of `sweep`."""
+        """clock: the request's. now_s: a reading of `time.monotonic`, like in `sweep`."""
         self._response = response
         self._clock = clock
         self._quiet_since_s = now_s
         self.headers: Headers = []
-        """Of an answer whose head leaves before the first event; may grow until then."""
+        """Headers for a head that leaves before the first event; may grow until then."""
 
     def sweep(self, now_s: float) -> None:
-        """Send a comment where nothing was sent for too long."""
+        """Send a comment if nothing was sent for HEARTBEAT_S."""
         response = self._response
         if response.written:
             response.written = False

@@ -1,4 +1,4 @@
-"""Finds waits that have lasted too long, for all requests at once, and clients to whom nothing was sent for too long.
+"""Finds waits that have lasted too long, and clients that got no byte for too long, for all requests at once.
 
 A timer per event would cost more than the event. Each stream notes when it began to wait and for whom; one sweep a
 second looks for the ones that waited too long.
@@ -23,7 +23,7 @@ class Wait:
         self.limit_s = 0.0
         self.on_stall: Callable[[], None] | None = None
         self.heartbeat: Heartbeat | None = None
-        """Of the client, whoever is waited for; None: it is sent nothing while nothing comes."""
+        """Heartbeat for the client during any wait; None: no heartbeat."""
 
     def begin(self, limit_s: float, on_stall: Callable[[], None]) -> None:
         """The stream now waits; `on_stall` is called once if that lasts longer than `limit_s`."""

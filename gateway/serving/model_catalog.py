@@ -62,7 +62,7 @@ class ModelCatalog:
         self._cascade_metrics = cascade_metrics
         self.models: tuple[Model, ...] = ()
         self.known_since: dict[str, int] = {}
-        """When each was first loaded here, Unix time in seconds."""
+        """Unix time in seconds at which this gateway first loaded each model."""
         self.adapted_models: frozenset[str] = frozenset()
         """Those that some of their engines take LoRA adapters of."""
         self.version = 0

@@ -274,7 +274,7 @@ class RequestPipeline:
         """One entry in the journal, one lease; none where another request's generation is the answer."""
         request, config = attempt.request, self._config
         deadline_s = config.queue_deadline_s[request.generation.tier]
-        # what waits in an engine's own queue is refused there before it looks like an engine that says nothing
+        # an engine refuses requests in its own queue before the gateway takes it for a silent one
         attempt.start_within_s = min(deadline_s, config.first_event_timeout_s / 2)
         self._journal.opened(attempt.opened)
         request.clock.end(Phase.LIMIT)
@@ -459,7 +459,7 @@ class RequestPipeline:
         self._metrics.superseded(stage)
 
     def _first_event(self, attempt: Attempt) -> None:
-        """The engine has begun: our headers may go, unless they have, with what is known of the phases by now."""
+        """The engine has begun: send our headers, unless they have left, with the phases so far."""
         request, response, transcoder = attempt.request, attempt.client.response, attempt.transcoder
         if transcoder.error is not None and not transcoder.events:
             raise transcoder.error
@@ -476,8 +476,8 @@ class RequestPipeline:
             attempt.status = response.status
 
     def _first_text(self, attempt: Attempt) -> None:
-        """The model has written something: its router learns the time from that, as the request's measurement has it.
-        Many engines say that they begin before they have read the prompt."""
+        """The model has written text: the router learns its time to the first token, like the request's measurement.
+        Many engines send their first event before they have read the prompt."""
         attempt.first_text()
         usage = attempt.tracker.total
         ttft_s = attempt.request.clock.age_s - attempt.granted_s

@@ -134,7 +134,7 @@ class InferenceRequest:
         self.ran = False
         """Some engine took it: the request counts, whatever came of it."""
         self.prices: dict[str, Price] = {}
-        """By model: what was known when it arrived, by which it is reserved, settled and billed."""
+        """By model: the price known at arrival, for the reservation, the settlement and the bill."""
         self.used = Cost()
         """What is settled: that of the last attempt an engine took. Only it can be billed."""
         self.reading: Reading | None = None

@@ -15,7 +15,7 @@ from gateway.wire.prepared import Prepared
 
 
 class RequestCosts:
-    """Over the price book: the price that was known when the request arrived, by which the ledger bills it too."""
+    """Computes costs with the price that was known when the request arrived; the ledger bills by the same price."""
 
     def __init__(self, prices: PriceBook) -> None:
         self._prices = prices
@@ -40,7 +40,7 @@ class RequestCosts:
         output_tokens = generation.choices * generation.sampling.max_tokens
         if not self._prices.loaded:
             if request.key.levels.has_money:
-                raise BudgetUnavailable("Prices are not known at the moment. Try again shortly.", retry_after_s=1.0)
+                raise BudgetUnavailable("The gateway has not read prices yet. Try again shortly.", retry_after_s=1.0)
             return Cost(prepared.prompt_tokens, output_tokens)
         price = self._prices.price(generation.model, arrived_at_s(request.request_id) or time.time())
         request.prices[generation.model] = price
@@ -50,6 +50,6 @@ class RequestCosts:
 
 
 def used(usage: Usage, price: Price | None) -> Cost:
-    """What an attempt that an engine took comes to: tokens whether billed or not, money as in the ledger. price: of the
-    attempt; None: it is not billed, or no price is known yet and no budget counts it."""
+    """The cost of an attempt that an engine took: tokens whether billed or not, money as in the ledger. price: of the
+    attempt; None: the attempt is not billed, or no price is known yet and no budget counts it."""
     return Cost(usage.prompt_tokens, usage.completion_tokens, 0 if price is None else price.amount_micro(usage))

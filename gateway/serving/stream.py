@@ -21,8 +21,8 @@ from gateway.wire.chunk import UnreadableEvent
 class StreamForwarder:
     """One attempt's way from the engine to the client.
 
-    on_begun: called with the engine's first event, before it is sent; may raise, which ends the way. on_text: with the
-    first text, call or reasoning.
+    on_begun: called with the engine's first event, before it is sent; an error that it raises ends the forwarding.
+    on_text: called with the first text, call or reasoning.
     """
 
     def __init__(

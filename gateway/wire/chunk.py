@@ -24,11 +24,11 @@ ABORT = "abort"
 """The finish_reason of what was stopped before its end: by us, who have ended the answer by then, or by the engine
 itself, which has then failed."""
 BROKEN_OFF = frozenset({ABORT, "error"})
-"""Reasons that end no answer."""
+"""Finish reasons of incomplete answers."""
 
 
 class UnreadableEvent(EngineFailed):
-    """An event cannot be read. before: the events of the same read that came before it, as the client may have them."""
+    """An event cannot be read. before: client bytes of the earlier events of the same read."""
 
     def __init__(self, failure: EngineFailed, before: bytes) -> None:
         super().__init__(failure.message, retry_after_s=failure.retry_after_s, detail=failure.detail)
@@ -96,7 +96,7 @@ def error_in(chunk: dict[str, Any], read: ReadError) -> SlipstreamError | None:
 
 
 def finish_of(choice: dict[str, Any]) -> str | None:
-    """Why a choice has ended; None: it has not, or was broken off, which makes no text complete."""
+    """The reason why a choice has ended; None: it has not ended, or is incomplete."""
     reason: str | None = choice.get("finish_reason")
     return None if reason in BROKEN_OFF else reason or None
 

@@ -27,9 +27,9 @@ _ALIKE = 0.85
 """Below it two names are as often two things: `min_tokens`, `max_tokens`."""
 _ANY_KEY = "[...]"
 _MOST_KEYS = 1_000
-"""Keys of a map that are looked at for the one at fault."""
+"""Keys of a map that are searched for the invalid one."""
 _NO_NAME = re.compile(r"[`.\[\]\s]")
-"""What would end the path that a key stands in."""
+"""Characters that would end a key within a path."""
 _NO_ADVICE: Mapping[str, str] = MappingProxyType({})
 NULL_IS_ABSENCE: Mapping[str, Collection[bytes]] = MappingProxyType({})
 """For `decode`: no other value than null asks for nothing."""
@@ -106,17 +106,17 @@ def _names(kind: type) -> frozenset[str]:
 
 
 def _without_nulls(messages: msgspec.Raw) -> msgspec.Raw:
-    """One pass over all of them: many small ones hold the loop for as long as it takes."""
+    """Remove fields that are null, in one pass: a body may have thousands of small messages."""
     try:
         given = _decode_messages(messages)
     except msgspec.ValidationError:
-        return messages  # one of them is no object, which the body's own decoder says by its number
+        return messages  # one is not an object: the body's own decoder names its number
     kept = [{name: value for name, value in one.items() if value != _NULL or name == "content"} for one in given]
     return msgspec.Raw(msgspec.json.encode(kept))
 
 
 def _with_key(text: str, body: bytes, kind: type) -> str:
-    """What msgspec says, with the key of a map at the body's top, which it leaves out: `metadata.a`."""
+    """msgspec's message, with the key of a map at the top of the body, which msgspec omits: `metadata.a`."""
     if not text.endswith(f"{_ANY_KEY}`"):
         return text
     field = sentence_and_path(text)[1].removesuffix(_ANY_KEY)

@@ -18,7 +18,7 @@ from gateway.wire.rate_state import RateLimitStatus
 from gateway.wire.usage_tracker import UsageTracker
 
 COMMENT = b": waiting\n\n"
-"""Of an event stream; clients pass it over. Some take `: ping` for the stream's end."""
+"""A comment of an event stream, which clients skip. Some take `: ping` for the stream's end."""
 EVENT_STREAM: Headers = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
@@ -115,8 +115,8 @@ class WireFormat(Protocol[AskedT]):
 
     @property
     def heartbeat(self) -> bytes:
-        """What clients pass over in a stream, sent while nothing comes; b"": there is no such thing, and the headers
-        wait for the first event."""
+        """Bytes that clients skip, sent in a silent stream; b"": the format has none, and the headers wait for the
+        first event."""
         ...
 
     def authorization(self, headers: Mapping[bytes, bytes]) -> bytes:

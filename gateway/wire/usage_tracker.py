@@ -96,7 +96,7 @@ class UsageTracker:
 
     @property
     def aborted(self) -> bool:
-        """A choice was broken off, by us or by the engine itself."""
+        """Whether a choice is incomplete: the gateway or the engine stopped it."""
         return not BROKEN_OFF.isdisjoint(self.finish_reasons.values())
 
     @property

@@ -78,13 +78,13 @@ async def test_a_gateway_waits_for_its_database_and_puts_its_settings_in_force_w
     async with gateway(late.url, data_folder, models=MODELS, pools=POOLS) as services:
         parts = services.readiness()
         assert (parts["database"], parts["keys"], parts["journal"]) == (False, False, True)
-        assert "waiting for the database, /readyz says so" in caplog.text
+        assert "waiting for the database, /readyz reports it" in caplog.text
         late.comes()
         await eventually(lambda: services.readiness()["database"])
         await eventually(lambda: services.catalog.version == 1)
         parts = services.readiness()
         assert (parts["keys"], parts["models"]) == (True, True)
-        assert "the database is there" in caplog.text
+        assert "the database can be reached" in caplog.text
         late.goes()
     connection = await asyncpg.connect(fresh_postgres_url)
     assert await connection.fetchval("SELECT count(*) FROM gateway.desired_states") == 1
@@ -103,7 +103,7 @@ async def test_a_database_that_the_server_does_not_have_stops_the_start(
     fresh_postgres_url: str, data_folder: Path, models: tuple[Model, ...]
 ) -> None:
     head, _, tail = fresh_postgres_url.partition("?")
-    with pytest.raises(ConfigError, match='database "nothing" does not exist; correct the URL, or make there'):
+    with pytest.raises(ConfigError, match='database "nothing" does not exist; correct the URL, or create the'):
         async with gateway(f"{head.rpartition('/')[0]}/nothing?{tail}", data_folder, models=models, pools=POOLS):
             raise AssertionError("it started")
 
@@ -136,11 +136,11 @@ async def test_what_refuses_the_settings_once_it_has_come_is_said_and_tried_agai
     owner = await asyncpg.connect(fresh_postgres_url.replace("slipstream_app", "slipstream"))
     await owner.execute("ALTER TABLE gateway.desired_states RENAME TO elsewhere")
     late.comes()
-    await eventually(lambda: "are not in force, tried again" in caplog.text)
+    await eventually(lambda: "are not in force, trying again" in caplog.text)
     assert not seeding.done
     await owner.execute("ALTER TABLE gateway.elsewhere RENAME TO desired_states")
     await eventually(lambda: seeding.done)
-    assert caplog.text.count("are not in force, tried again") == 1
+    assert caplog.text.count("are not in force, trying again") == 1
     await owner.close()
     await seeding.stop()
     await store.stop()

@@ -332,7 +332,7 @@ async def test_a_gateway_does_not_start_on_a_database_that_is_not_there(
     url = empty_postgres_url.replace("?", "_misspelt?")
     ended = await _gateway_on(url, WITHOUT_ENGINES, data_folder, tmp_path)
     said = ended.stderr.splitlines()[-1]
-    assert (ended.returncode, said.endswith("correct the URL, or make there what it names")) == (2, True)
+    assert (ended.returncode, said.endswith("correct the URL, or create the role or database")) == (2, True)
     assert "does not exist" in said
 
 

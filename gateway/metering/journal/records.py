@@ -40,8 +40,8 @@ class Opened(msgspec.Struct, frozen=True, array_like=True, gc=False):
     adapter: str | None = None
     """The tenant's own change of the model, by their name for it; None: the model alone."""
     known_price: int | None = None
-    """The version of the price that limits counted by, and that the ledger bills; 0: the model had none. None: not
-    known, and the ledger takes the one that was valid when the request arrived."""
+    """The version of the price that limits used and the ledger bills; 0: the model had none. None: not known, and the
+    ledger takes the price that was valid when the request arrived."""
 
     @property
     def key(self) -> AttemptKey:

@@ -1,8 +1,8 @@
 """The ledger: one row per attempt in `gateway.usage_events`, written once and never changed.
 
 Inserting a row that is there already does nothing, which is what lets the shipper try again after any doubt. A row gets
-its amount here, by the database: at the price that its gateway knew when the request arrived, by which limits in money
-counted it. Where the gateway knew of none yet, or an earlier release wrote the journal, the one valid at that moment.
+its amount here, by the database: at the price that its gateway knew when the request arrived, and that limits in money
+used. If the gateway knew no price yet, or an earlier release wrote the journal, it is the price valid at that moment.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ RACES = 3
 ARRIVED = "requested_at"
 """The column that is known by the request's id."""
 KNOWN_PRICE = "known_price"
-"""What no column is for, and the statement needs."""
+"""A parameter of the statement that has no column."""
 _EPOCH = date(1970, 1, 1)
 _encode_json = msgspec.json.Encoder().encode
 

@@ -53,4 +53,4 @@ class Price(msgspec.Struct, frozen=True):
 
 
 NO_PRICE = Price(0, "", 0.0, None, 0, 0, 0, 0)
-"""Of a model without one. No row of the table has its version."""
+"""The price of a model without one. No row of the table has its version."""

@@ -1,8 +1,8 @@
-"""The prices as this gateway knows them. A request is counted in limits and billed in the ledger by the price that was
-known when it arrived, so the two agree whatever this gateway knew.
+"""Keeps the prices that this gateway knows. Limits and the ledger both use the price that was known when a request
+arrived, so they agree even if this gateway's prices are old.
 
-They are read again when a change is announced, and every second for the announcement that was lost. What was read last
-stays in force while the database is away.
+The prices are read when a change is announced, and every second in case an announcement was lost. The last known prices
+stay in force while the database is away.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ SELECT version, model, extract(epoch FROM valid_from)::float8, extract(epoch FRO
        input_micro, cached_input_micro, cache_write_micro, output_micro
   FROM gateway.prices WHERE valid_until IS NULL OR valid_until > now() - interval '31 days' ORDER BY model, valid_from
 """
-"""What no request that comes now can be billed by stays unread."""
+"""Leaves out prices that ended too long ago for any new request."""
 POLL_S = 1.0
-"""Between two looks when nothing was announced."""
+"""Longest time between two reads."""
 
 
 class PriceBook:
@@ -68,7 +68,7 @@ class PriceBook:
         self.loaded = True
 
     def announced(self) -> None:
-        """Some price has changed, or may have: read them at once."""
+        """Read the prices at once: one may have changed."""
         self._announced.set()
 
     def price(self, model: str, at: float) -> Price:
@@ -88,7 +88,7 @@ class PriceBook:
             await self._refresh()
 
     async def _refresh(self) -> None:
-        # Cleared before reading: what is announced while the answer is on its way is read again.
+        # cleared before reading: a change that is announced meanwhile is read again
         self._announced.clear()
         if self._pool is None:
             return
@@ -97,8 +97,8 @@ class PriceBook:
                 rows = await connection.fetch(SELECT)
         except FAILURES as error:
             before, self._problem = self._problem, in_words(error, self._timeout_s)
-            if self._problem != before:  # once while it lasts
-                logger.warning("prices: not read, the last known stay in force: %s", self._problem)
+            if self._problem != before:  # one line for each problem
+                logger.warning("prices cannot be read, the last known stay in force: %s", self._problem)
             return
         self._problem = ""
         self.replace(Price(*row) for row in rows)

@@ -154,5 +154,5 @@ REFUSED = (
     "return_tokens",
     "system_prompt",
 )
-"""They say what the answer shall be or hold, or what it is about; refused unless they are empty or off."""
+"""Fields that would change the answer's content; refused unless they are empty or off."""
 IGNORED = tuple(field.encode_name for field in msgspec.structs.fields(Ignored))

@@ -55,11 +55,11 @@ are refused by name."""
 
 REFUSALS = {
     **EVERY_OPERATION,
-    400: "The request cannot be served as it is written: `error.param` names the field (the model, of another tier).",
+    400: "The request is invalid: `error.param` names the field, or `model` for a model of another tier.",
     401: "No key, or one that opens nothing.",
     403: "The key lacks the scope, its project lacks access to the model, or the tenant is disabled.",
     404: "No such model.",
-    413: "The body, or what one of its lists holds, is too large.",
+    413: "The body, or one of its lists, is too large.",
     429: "A limit of yours, or of connections: `error.code` says which, `Retry-After` when it frees.",
     502: "The engine broke off before it began to answer.",
     503: "Our load, not your limit: try again after `Retry-After`.",

@@ -32,7 +32,7 @@ from gateway.wire.chunk import (
     texts_of,
     with_one_thought,
 )
-from gateway.wire.openai.tool_calls import NO_ARGUMENTS, Calls, told_reason
+from gateway.wire.openai.tool_calls import NO_ARGUMENTS, Calls, openai_reason
 from gateway.wire.usage_json import usage_json
 from gateway.wire.usage_tracker import UsageTracker
 
@@ -71,8 +71,8 @@ class _Choice(msgspec.Struct, gc=False):
 
 
 class _Event(msgspec.Struct, gc=False):
-    """What has to be known of an event that is passed on: for a third of the price of all that it holds, and what is
-    no JSON is found as well."""
+    """The fields that the relay needs of a forwarded event. Decoding them costs a third of decoding all fields, and
+    finds invalid JSON too."""
 
     choices: list[_Choice]
 
@@ -144,9 +144,9 @@ class Relay:
         self._models = (b"", b'"model":' + msgspec.json.encode(model))
         self._choices = choices
         self._calls: dict[int, Calls] = {}
-        """Of each choice that has made some, or has ended."""
+        """Tool calls by choice, for choices that have made some or have ended."""
         self._compact = False
-        """Events may be rewritten in place: their layout is the expected one, and the answer goes on."""
+        """Whether events may be rewritten in place: their layout is the expected one, and the answer goes on."""
         self._finished_choices: set[int] = set()
         self._include_usage = include_usage
         self._running_usage = running_usage
@@ -236,8 +236,8 @@ class Relay:
         return b"".join((b"data: ", rewritten, b"\n\n"))
 
     def _rewrite(self, payload: bytes) -> bytes | None:
-        """In place: our id, our model, no running usage. None when the layout is not the expected one, the choice
-        finishes, or decoding will say what is wrong."""
+        """Rewrite in place: our id, our model, no running usage. None if the layout is not the expected one, the choice
+        finishes, or the event is invalid: decoding then reports the error."""
         try:
             choices = _decode_event(payload).choices
             if not payload.isascii():
@@ -290,7 +290,7 @@ class Relay:
         return replaced
 
     def _in_order(self, pieces: list[_Piece]) -> bool:
-        """Take the only piece of a call, if it is numbered as we number it."""
+        """Count the only chunk of a call if its number is ours; False: the event has to be rewritten."""
         piece, calls = pieces[0], self._calls_of(0)
         function = piece.function or _Function()
         if len(pieces) > 1 or piece.index != calls.number(piece.index, piece.id, function.name):
@@ -317,7 +317,7 @@ class Relay:
         self.events += 1
         self._usage.chunk(chunk)
         choices, ended = chunk.get("choices") or [], self._finished_choices
-        if ended:  # behind its end nothing is of a choice
+        if ended:  # entries after a choice's end are dropped
             choices = chunk["choices"] = [one for one in choices if int(one.get("index") or 0) not in ended]
         self.text_seen = self.text_seen or has_text(chunk)
         if self.characters is not None:
@@ -327,8 +327,8 @@ class Relay:
             reason = one.get("finish_reason")
             broken_off = broken_off or reason in BROKEN_OFF
             if reason or (one.get("delta") or one).get("tool_calls"):
-                choices[place] = self._in_our_words(one)
-        # the usage event: ours is made in `finish`; or the last of a choice that was broken off: an error follows
+                choices[place] = self._normalized(one)
+        # a usage event, for ours is made in `finish`; or the last event of an incomplete choice, which an error follows
         if not choices or broken_off:
             return b""
         event = self._rewritten(chunk)
@@ -338,24 +338,24 @@ class Relay:
             return b""
         return event
 
-    def _in_our_words(self, choice: dict[str, Any]) -> dict[str, Any]:
-        """An event's choice with calls as we number them and, where it ends, a reason that clients know and arguments
-        for every call."""
+    def _normalized(self, choice: dict[str, Any]) -> dict[str, Any]:
+        """The choice of an event with our numbers of calls and, at its end, OpenAI's finish reason and arguments for
+        every call."""
         index, delta, reason = int(choice.get("index") or 0), choice.get("delta") or {}, finish_of(choice)
         calls = self._calls_of(index)
-        told = []
+        pieces = []
         for piece in delta.get("tool_calls") or ():
             function = piece.get("function") or {}
             number = calls.add(piece.get("index"), piece.get("id"), function.get("name"), function.get("arguments"))
-            told.append({**piece, "index": number})
+            pieces.append({**piece, "index": number})
         if reason is not None:
             self._finished_choices.add(index)
-            reason = told_reason(reason, calls=bool(calls.begun))
+            reason = openai_reason(reason, calls=bool(calls.begun))
             choice = {**choice, "finish_reason": reason}
-            told += [
+            pieces += [
                 {"index": number, "function": {"arguments": NO_ARGUMENTS}} for number in calls.without_arguments(reason)
             ]
-        return {**choice, "delta": {**delta, "tool_calls": told}} if told else choice
+        return {**choice, "delta": {**delta, "tool_calls": pieces}} if pieces else choice
 
     def _rewritten(self, chunk: dict[str, Any]) -> bytes:
         if self._service_tier is not None:

@@ -48,8 +48,8 @@ TokenId = Annotated[int, Meta(ge=0, lt=2**31)]
 Tag = Annotated[str, Meta(max_length=512)]
 Metadata = Annotated[dict[str, Tag], Meta(max_length=16)]
 CacheControl = Annotated[dict[str, Any], Meta(max_length=16)]
-"""Anthropic's mark of what is to be kept of a prompt, which clients of several APIs send to all: without effect, for
-engines here keep what they can of every prompt."""
+"""Anthropic's mark for a prompt to be cached, which clients of several APIs send to all of them. It has no effect:
+engines cache every prompt."""
 
 
 class TextPart(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, tag_field="type", tag="text"):
@@ -277,7 +277,7 @@ class EngineCompletionRequest(CompletionRequest, forbid_unknown_fields=True, kw_
     """POST /v1/engines/{model}/completions, as OpenAI's first clients and Copilot's old plugin send it."""
 
     model: Annotated[str, Meta(max_length=MAX_MODEL_NAME, extra_json_schema={"const": ""})] = ""
-    """The path's is meant, which may stand here too; another one is refused."""
+    """The path names the model. This field may repeat it; another name is refused."""
     nwo: Tag | None = None
     """Of Copilot's plugin, a repository's name: taken, without effect."""
     extra: dict[str, Any] | None = None

@@ -11,7 +11,7 @@ import msgspec
 
 from contracts.errors import EngineFailed
 from gateway.wire.chunk import TEXTS, finish_of, with_one_thought
-from gateway.wire.openai.tool_calls import NO_ARGUMENTS, Calls, told_reason
+from gateway.wire.openai.tool_calls import NO_ARGUMENTS, Calls, openai_reason
 
 
 class JsonArray:
@@ -43,10 +43,10 @@ class WholeChoice:
         self._texts: dict[str, bytearray] = {}
         self._calls = Calls()
         self._arguments: list[bytearray] = []
-        """Of each call."""
+        """The arguments of each call, in UTF-8."""
         self._logprobs: dict[str, JsonArray | None] | None = None
         self.finish_reason: str | None = None
-        """In the engine's words."""
+        """The engine's own finish reason."""
 
     @property
     def has_logprobs(self) -> bool:
@@ -64,7 +64,7 @@ class WholeChoice:
         return self._texts.get("content" if self._chat else "text", b"").decode()
 
     def add(self, part: dict[str, Any]) -> None:
-        """An event's entry for this choice. Behind its end nothing is of it."""
+        """Add an event's entry for this choice. Entries after its end are dropped."""
         if self.finish_reason:
             return
         if self._chat:
@@ -87,7 +87,7 @@ class WholeChoice:
     def json(self) -> dict[str, Any]:
         """The choice as OpenAI's object; long arrays in it are `msgspec.Raw`."""
         texts: dict[str, Any] = {name: text.decode() for name, text in self._texts.items()}
-        reason = self.finish_reason and told_reason(self.finish_reason, calls=bool(self._calls.begun))
+        reason = self.finish_reason and openai_reason(self.finish_reason, calls=bool(self._calls.begun))
         if self._chat:
             calls = self._made(reason)
             if calls and not texts.get("content"):
@@ -106,7 +106,7 @@ class WholeChoice:
         self._texts.setdefault(name, bytearray()).extend(more.encode())
 
     def _add_call(self, part: dict[str, Any]) -> None:
-        """A piece of a call."""
+        """Add a chunk of a call."""
         function = part.get("function") or {}
         arguments = function.get("arguments") or ""
         number = self._calls.add(part.get("index"), part.get("id"), function.get("name"), arguments)
@@ -115,7 +115,7 @@ class WholeChoice:
         self._arguments[number] += arguments.encode()
 
     def _made(self, reason: str | None) -> dict[str, Any]:
-        """The message's `tool_calls`, if there are any."""
+        """The message's `tool_calls`; empty if there are none."""
         for number in self._calls.without_arguments(reason):
             self._arguments[number] += NO_ARGUMENTS.encode()
         made = [
