@@ -93,7 +93,7 @@ async def test_what_a_key_used_shows_on_the_open_page(
     status, _ = await asked(http, owner.url, key)
     assert status == 200
     await owner.page.get_by_role("cell", name="staging").wait_for()
-    assert await owner.page.locator("dt:has-text('Requests') + dd").inner_text() == "1"
+    await expect(owner.page.locator("dt:has-text('Requests') + dd")).to_have_text("1")
 
 
 async def test_a_limit_refuses_and_the_request_tells_why(

@@ -56,7 +56,6 @@ export function Requests() {
           params={{ organizationId, requestId: row.request_id }}
           className="mono"
           title={row.request_id}
-          aria-label={row.request_id}
         >
           {shortId(row.request_id)}
         </Link>

@@ -65,7 +65,6 @@ export function DeploymentRequests() {
           params={{ requestId: row.request_id }}
           className="mono"
           title={row.request_id}
-          aria-label={row.request_id}
         >
           {shortId(row.request_id)}
         </Link>
