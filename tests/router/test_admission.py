@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import msgspec
 import pytest
@@ -51,7 +52,7 @@ def test_an_answer_is_counted_with_what_its_engine_promises_it() -> None:
     core = Core(ONE, slos=(), kv_reserve=0.0)
     for _ in range(40):
         core.served(10, 0.01, completion=20)
-    report = {"capacity_tokens": 10_000, "output_reserve": 0.5}
+    report: dict[str, Any] = {"capacity_tokens": 10_000, "output_reserve": 0.5}
     core.polled(**report)
     replica = core.core.fleet.replicas["r1"]
     for number in range(4):
