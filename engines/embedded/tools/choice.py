@@ -76,8 +76,8 @@ def read_tools(
         return None
     if style is None:
         raise UnsupportedField(
-            "tools: this model's chat template has no form for tool calls that this engine knows. Leave `tools` out, or "
-            "ask a model that was made for them.",
+            "tools: this model's chat template has no form for tool calls that this engine knows. Leave `tools` out, "
+            "or ask a model that was made for them.",
             param="tools",
         )
     functions = _functions(tools, config)
