@@ -148,6 +148,10 @@ class InferenceEndpoint(Generic[AskedT]):
         connection.reserved()  # which the pipeline does first, or refuses
         response = _response(arrival, connection)
         await services.pipeline.run(request, connection, response)
+        refused = response.status >= 400 and not request.ran
+        if refused is not arrival.paid:
+            cost_s = REFUSAL_S if refused else -REFUSAL_S
+            self._shares.unserved.spend(request.caller.organization_id, cost_s)
         return Ended(response.status or 499, response.error_code, request)
 
     async def _begin(
@@ -164,6 +168,11 @@ class InferenceEndpoint(Generic[AskedT]):
             except SlipstreamError:
                 await self._shares.turn(organization_id)  # which all others wait for before their body is read
                 raise
+            unserved = self._shares.unserved
+            if not unserved.free(organization_id):
+                async with unserved.first(organization_id):
+                    unserved.spend(organization_id, REFUSAL_S)  # now, or all that wait would begin at once
+                arrival.paid = True
             async with self._room_for(arrival.headers, organization_id) as room:
                 body = await self._body(arrival.headers, receive, connection, organization_id, room)
                 async with self._deadline():

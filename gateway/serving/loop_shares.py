@@ -21,6 +21,8 @@ BURST_S = 0.02
 OUTSIDE_SHARE, OUTSIDE_BURST_S = 0.25, 0.5
 """The same for one organization's requests outside inference. A page of the console with all its requests takes a tenth
 of the burst."""
+UNSERVED_SHARE, UNSERVED_BURST_S = 0.25, 0.5
+"""The same for one organization's requests that limits or a full pool refuse: 250 a second, and 500 at once."""
 NETWORK_SHARE, NETWORK_BURST_S = 0.05, 0.1
 """The same for one network of clients without a key."""
 STRANGERS_SHARE, STRANGERS_BURST_S = 0.2, 0.4
@@ -110,6 +112,8 @@ class LoopShares(Shares):
         super().__init__(SHARE, BURST_S, now)
         self.outside = Shares(OUTSIDE_SHARE, OUTSIDE_BURST_S, now)
         """Shares of organizations outside inference, by id."""
+        self.unserved = Shares(UNSERVED_SHARE, UNSERVED_BURST_S, now)
+        """Shares of organizations in requests that are refused although they are well made, by id."""
         self.strangers = StrangerShares(now)
 
     async def refused(self, network: str) -> None:

@@ -28,7 +28,7 @@ from gateway.wire.prepared import Prepared, Target
 class Arrival:
     """A request that has come, before it is known whose it is and what it asks."""
 
-    __slots__ = ("clock", "headers", "model", "network", "pool", "request_id", "trace", "wire_format")
+    __slots__ = ("clock", "headers", "model", "network", "paid", "pool", "request_id", "trace", "wire_format")
 
     tier = None
     """Not known before the model is."""
@@ -44,6 +44,8 @@ class Arrival:
         """The name the client used, as soon as it is known."""
         self.pool = ""
         """The pool it is to run on, for the deployment's own requests; empty: the model's."""
+        self.paid = False
+        """It waited because much is refused of its organization, which has paid for one refusal more."""
         self.trace: RequestTrace | None = None
         """Its place in a trace; None: tracing is off."""
 

@@ -10,7 +10,10 @@ import aiohttp
 import msgspec
 import pytest
 
-from gateway.serving.loop_shares import LoopShares
+from contracts.errors import RateLimited
+from gateway.http.response import ResponseWriter
+from gateway.serving.loop_shares import REFUSAL_S, UNSERVED_BURST_S, UNSERVED_SHARE, LoopShares
+from gateway.serving.request import InferenceRequest
 from gateway.wire.config import RequestConfig
 from gateway.wire.openai.format import ChatFormat
 from gateway.wire.openai.schema import ChatRequest
@@ -107,6 +110,58 @@ async def test_refusals_of_a_scope_are_paced_by_organization() -> None:
         await eventually(lambda: doors.answered("client_gone") == len(refused))
     shares.spend(KEY.caller.organization_id, -3_600)
     assert shares.free(KEY.caller.organization_id), "nobody heard of the refusals, and nobody is charged"
+
+
+class Refusing:
+    """A pipeline that refuses every request, or serves all."""
+
+    def __init__(self) -> None:
+        self.refuses = True
+        self.asked = 0
+
+    async def run(self, request: InferenceRequest, connection: object, response: ResponseWriter) -> None:
+        self.asked += 1
+        request.ran = not self.refuses
+        if self.refuses:
+            response.fail(RateLimited("Limit reached."))
+        else:
+            response.whole(200, b"{}")
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+async def test_requests_that_limits_refuse_are_paced_by_organization() -> None:
+    """Refusals cost half a millisecond of the loop each, and one organization asked for as many as it liked."""
+    doors, clock = Doors(), Clock()
+    doors.pipeline = pipeline = Refusing()
+    shares, organization_id = LoopShares(clock), KEY.caller.organization_id
+    body = msgspec.json.encode({"model": "m", "max_tokens": 1, "messages": [{"role": "user", "content": "x"}]})
+    async with (
+        serving(ChatFormat(RequestConfig()), doors, 3_600, shares) as port,
+        aiohttp.ClientSession() as session,
+    ):
+
+        async def ask() -> int:
+            headers = {"authorization": "Bearer k"}
+            async with session.post(f"http://127.0.0.1:{port}/", data=body, headers=headers) as response:
+                await response.read()
+                return response.status
+
+        shares.unserved.spend(organization_id, UNSERVED_BURST_S - 1.5 * REFUSAL_S)
+        assert [await ask() for _ in range(2)] == [429, 429]
+        waiting = [asyncio.create_task(ask()) for _ in range(8)]
+        await eventually(lambda: doors.asked == 10)
+        assert pipeline.asked == 2
+        pipeline.refuses = False
+        clock.now_s += 3 * REFUSAL_S / UNSERVED_SHARE  # for one refusal after another, and those that run cost none
+        assert await asyncio.gather(*waiting) == [200] * 8
+        assert [await ask() for _ in range(50)] == [200] * 50
 
 
 async def test_slow_uploads_without_a_length_leave_their_organization_its_room() -> None:

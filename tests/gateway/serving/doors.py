@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator
+from typing import Any
 
 import msgspec
 from prometheus_client import CollectorRegistry
@@ -42,6 +43,7 @@ class Doors:
         self.metrics = GatewayMetrics(self.registry)
         self.refusals: list[SlipstreamError] = []
         self.key = KEY
+        self.pipeline: Any = None
         self.asked = 0
         """How often the key was looked up."""
 
