@@ -32,7 +32,7 @@ def pattern_in_words(kind: Any, path: str) -> str:
 
 
 def value_type(kind: Any, field: str) -> Any:
-    """What the values of the map in a field must be; None: there is no map. kind: a struct."""
+    """The type of the values of a field's map; None: the field is not a map. kind: a struct."""
     maps = [each for annotation in _at(kind, field) for each in _alternatives(annotation) if get_origin(each) is dict]
     return get_args(maps[0])[1] if maps else None
 

@@ -63,10 +63,10 @@ class Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     aliases: tuple[str, ...] = ()
     """Other names clients may use."""
     description: Annotated[str, msgspec.Meta(max_length=500)] = ""
-    """What it is and what it is good for; `/v1/models` and the playground show it."""
+    """A sentence on the model and its use; `/v1/models` and the playground show it."""
     tokenizer: str | None = None
     """Folder with tokenizer.json (and a chat template), or a GGUF file, so that prompts are counted and encoded
-    exactly. Without it counts are estimates, fill-in-the-middle goes as text, and both are said in `docs`."""
+    exactly. Without it counts are estimates, and fill-in-the-middle is sent as text."""
     engine_model: str | None = None
     """The name the engines serve it under, when it differs from `name`."""
     default_max_tokens: Annotated[int, msgspec.Meta(ge=1)] = 512

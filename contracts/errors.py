@@ -160,7 +160,7 @@ class RequestTimeout(RequestError):
 
 
 class TransferCodingUnsupported(RequestError):
-    """The body is encoded on its way by something else than `chunked`."""
+    """The body has a transfer encoding other than `chunked`."""
 
     code = "transfer_coding_unsupported"
 

@@ -117,7 +117,7 @@ class Generation(msgspec.Struct, frozen=True):
     bootstrap: Bootstrap | None = None
     """For both engines of a pair; None: one engine does it all."""
     start_within_s: float | None = None
-    """Longest wait in the engine's own queue, where its dialect can say so; None: as long as it takes."""
+    """Longest wait in the engine's own queue, for engines whose API has such a field; None: no limit."""
     no_drafts: bool = False
     """The engine is to guess no tokens ahead for it, where its dialect can say so. The text is the same either way."""
 

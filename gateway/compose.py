@@ -1,8 +1,8 @@
 """Puts one gateway instance together: every part started in order, stopped in reverse.
 
 The order matters: the journal is recovered before anything is admitted, and closes after everything that writes to it.
-A database, a Valkey or a router that is away does not stop the start: /readyz says which part is missing. A database
-that is there and was never migrated, or does not take the URL, does.
+A database, a Valkey or a router that is away does not stop the start: /readyz names the missing part. A database that
+was never migrated, or refuses the URL, stops it.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ async def running_services(
 
         completion_events = EventStore(pool, metrics, config.autocomplete.flush_s)
         completion_events.start()
-        stack.push_async_callback(completion_events.stop)  # behind the traces, which its reports join
+        stack.push_async_callback(completion_events.stop)  # after the traces, which its reports join
         traces = Traces(pool, metrics, config.trace_flush_s)
         traces.start()
         stack.push_async_callback(traces.stop)

@@ -38,7 +38,7 @@ def render(
         if model.description and model.tier is Tier.CHAT:
             lines += _wrapped(model.description)
             if lack is not None:
-                lines += _wrapped(f"It stands in for {NAME}, which is not served: {lack}. The next `up` tries again.")
+                lines += _wrapped(f"It replaces {NAME}, which is not served: {lack}. The next `up` tries again.")
             lines += _wrapped(BETTER)
     if key is not None:
         lines.append(_line("your key", key, 'organization "demo"; shown once, stored hashed'))
@@ -58,7 +58,7 @@ def render(
 
 
 def _wrapped(text: str) -> list[str]:
-    """What belongs to the line above it."""
+    """Continuation lines of the line above."""
     return [_line("", line, "") for line in textwrap.wrap(text, TEXT_COLUMNS, break_on_hyphens=False)]
 
 

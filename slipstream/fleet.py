@@ -19,11 +19,11 @@ from slipstream.settings import Settings
 from speculative.config import SpeculationConfig
 
 ABOUT = {
-    "slipstream-chat": "3.7 million parameters, made for trials and tests: it knows the few kinds of tasks that it was "
-    "drilled on (facts, lists, sums, JSON, short functions), and answers everything else with nonsense.",
-    "slipstream-code": "5.2 million parameters: Python of a plausible shape at the cursor, seldom the right one.",
+    "slipstream-chat": "3.7 million parameters, for trials and tests: it knows the few kinds of tasks of its training "
+    "(facts, lists, sums, JSON, short functions), and answers everything else with nonsense.",
+    "slipstream-code": "5.2 million parameters: it completes Python of a plausible shape, seldom the right one.",
 }
-"""The models that come with Slipstream."""
+"""Descriptions of the models that come with Slipstream."""
 Method = Literal["off", "ngram", "eagle"]
 """By which drafts are made; `auto` has become one of these."""
 
@@ -73,7 +73,7 @@ def with_models(settings: Settings) -> Settings:
 
 
 def _about(folder: ModelFolder) -> str:
-    """What is known of a model that nobody has described; empty for a user's own."""
+    """The default description of a model; empty for a user's own."""
     if folder.path.parent == model_folder.SHIPPED:
         return ABOUT.get(folder.name, "")
     return fetched_model.ABOUT if folder.name == fetched_model.NAME else ""

@@ -1,4 +1,4 @@
-"""Reads what `up` must know of a model's folder or GGUF file, and says in one line why one will not do."""
+"""Reads a model's folder or GGUF file for `up`, and refuses one that it cannot serve with a one-line reason."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ModelFolder(msgspec.Struct, frozen=True):
 
 
 def read(folder: str | None, shipped: str, setting: str, *, needs_chat_template: bool) -> ModelFolder:
-    """The folder or file named by the setting, or the `shipped` one when none is named. Raises ConfigError."""
+    """The folder or file of the setting, or the `shipped` one if it is not set. Raises ConfigError."""
     return read_path(SHIPPED / shipped if folder is None else find(folder), setting, needs_chat_template)
 
 
@@ -84,7 +84,7 @@ def read_path(folder: Path, setting: str, needs_chat_template: bool) -> ModelFol
 
 
 def _read_file(path: Path, setting: str, needs_chat_template: bool) -> ModelFolder:
-    # no other process that checks its settings reads one
+    # imported here: other processes that check settings read no model file
     from engines.gguf.text_files import text_of
 
     try:

@@ -101,7 +101,7 @@ def _replicas_by_error(plan: Plan, error: Bounds | None) -> tuple[int, int] | No
 
 
 def text_of(plan: Plan, with_errors: bool = False) -> str:
-    """One kind of replica, all of it; its answer first. with_errors: also how far off each figure was when measured."""
+    """The report on one kind of replica, its answer first. with_errors: with the measured error of each figure."""
     return "\n".join(_whole(reported(plan), with_errors))
 
 
@@ -135,12 +135,12 @@ def _whole(told: ReportedPlan, with_errors: bool) -> Iterator[str]:
     yield from _split(plan)
     yield ""
     published = plan.hardware.card_per_hour == PUBLISHED.get(plan.node.gpu.name)
-    notes = _legend(told.errors) if with_errors else "How far off each figure was when it was measured: --errors."
+    notes = _legend(told.errors) if with_errors else "The measured accuracy of each figure: --errors."
     yield from textwrap.wrap(notes + (f" Price: {SOURCE}." if published else ""), COLUMNS)
 
 
 def _figures(head: Sequence[str], rows: Iterable[Sequence[str]], with_errors: bool) -> Iterator[str]:
-    """The table as it is, or without its last column and the lines that say only how far off a figure may be."""
+    """The table, with or without its column of errors and the lines that hold only errors."""
     if not with_errors:
         head, rows = head[:-1], [row[:-1] for row in rows if not row[0].startswith("- by ")]
     yield from table(head, rows)

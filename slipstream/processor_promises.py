@@ -1,7 +1,7 @@
-"""Promises that a processor keeps, for tiers that `up` serves with engines of its own on processors.
+"""Sets promises that a processor keeps, for tiers that `up` serves with its own engines on processors.
 
-The defaults are promises for GPUs. By them a laptop shows every objective as missed, and its router refuses a second
-file at once.
+The defaults are promises for GPUs. With them a laptop misses every objective, and its router refuses a second file that
+comes at once.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from router.config import SLOS, SloClass
 from slipstream.settings import Settings
 
 SHORT_S, LONGER_S, TOKEN_S, TARGET = 5.0, 30.0, 0.25, 0.95
-"""First token of a short prompt and of a longer one, each further token, and the part of the requests that keep them:
-with room, for a processor computes a file of some thousand tokens in seconds."""
+"""Time to the first token of a short and of a longer prompt, time per token, and the part of requests that keep them.
+They leave room, for a processor computes a file of some thousand tokens in seconds."""
 PROCESSOR_OBJECTIVES = tuple(
     Objective(tier, length, ttft_s * 1e3, TOKEN_S * 1e3, target=TARGET)
     for tier in (Tier.CHAT, Tier.AUTOCOMPLETE)
@@ -40,9 +40,9 @@ PromiseT = TypeVar("PromiseT", bound=_OfTier)
 
 
 def with_promises_of_this_machine(settings: Settings) -> Settings:
-    """The settings with what processors keep in place of each default; what an operator set stays.
+    """Replace each default promise of a tier on processors; an operator's promises stay.
 
-    settings: with models, and with the engines to be started of their pools.
+    settings: with models, and with the engines that their pools will start.
     """
     on_processors = {pool.name for pool in settings.pools if pool.engine is not None and pool.engine.device == "cpu"}
     tiers = {model.tier for model in settings.models if model.pool in on_processors}
@@ -55,7 +55,7 @@ def with_promises_of_this_machine(settings: Settings) -> Settings:
 
 
 def _of(tiers: set[Tier], on_processors: tuple[PromiseT, ...], else_: tuple[PromiseT, ...]) -> tuple[PromiseT, ...]:
-    """Those of a tier on processors where it is served there."""
+    """The promises for processors of the given tiers, and the others of all other tiers."""
     return (
         *(each for each in on_processors if each.tier in tiers),
         *(each for each in else_ if each.tier not in tiers),

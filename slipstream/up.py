@@ -80,8 +80,8 @@ async def up(settings: Settings, *, probe: bool = False, quiet: bool = False) ->
 async def _with_chat_model(
     settings: Settings, data: DataFolder, progress: Progress
 ) -> tuple[Settings, FetchedModel | None, str | None]:
-    """The same settings with a chat model where they name none; the model that was fetched for it; and why it could
-    not be, where another stands in."""
+    """Returns the settings with a chat model, the fetched model, and the reason why there is none. They stay as they
+    are if they name a model."""
     local = settings.local
     if settings.models or local.chat_model is not None or not local.fetch_chat_model:
         return settings, None, None
@@ -110,7 +110,7 @@ class Up:
         model: FetchedModel | None = None,
         lack: str | None = None,
     ) -> None:
-        """model: what is served for chat, kept on the disk as long as this runs. lack: why it is not."""
+        """model: the fetched chat model, kept on the disk as long as this runs. lack: the reason why there is none."""
         self._model = model
         self._lack = lack
         ports = Ports(data.ports_file)
@@ -265,7 +265,7 @@ class Up:
             self._progress.say(f"warning: {warning}")
 
     def _kept(self, spec: ChildSpec) -> ChildSpec:
-        """The same process, started with the model's file where it was."""
+        """The process with a start hook that writes a removed model file again."""
         if self._model is None:
             return spec
         return msgspec.structs.replace(spec, before_start=self._model.restoring(spec.before_start))

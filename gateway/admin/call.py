@@ -90,8 +90,8 @@ class AdminCall:
         """The handler was asked to change nothing, so the log is told nothing."""
         self.fleet_version: int | None = None
         """Of the fleet that the answer is about."""
-        self.to_narrow = "ask for a shorter stretch of time, or try again later"
-        """What to do about it if what is read now takes too long."""
+        self.to_narrow = "choose a shorter period, or try again later"
+        """Advice in the refusal of a read that takes too long."""
 
     def audit(
         self,

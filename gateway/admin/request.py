@@ -73,7 +73,7 @@ def _decoder(kind: type) -> msgspec.json.Decoder[Any]:
 
 
 async def require_permission(connection: AnyConnection, handler: BaseRouteHandler) -> None:
-    """The first guard: whose key it is and whether the role may. Nobody else's body is waited for, or looked at."""
+    """The first guard checks the key and the role, before the body is read."""
     operation = handler.opt.get("operation")
     if operation is None:
         return  # the answer to OPTIONS, which names the methods there are

@@ -61,7 +61,7 @@ class Resource(Generic[ItemT]):
     only: ColumnElement[bool] = field(default_factory=true)
     """Which rows of the table."""
     bound: Bound | None = None
-    """None: how many there are is bounded by nothing here."""
+    """None: there is no limit."""
 
     async def find(self, call: AdminCall, item_id: UUID, *, for_update: bool = False) -> ItemT:
         """The one with this id. Raises NotFound, for another organization's too."""
@@ -75,7 +75,7 @@ class Resource(Generic[ItemT]):
         return await page_of(call.connection, self.shown, statement, query, self.table.c.created_at, self.table.c.id)
 
     async def require_room(self, call: AdminCall, organization_id: UUID) -> None:
-        """Raises Conflict for an organization that has as many as it may. It holds until the end of the transaction."""
+        """Raises Conflict for an organization at its limit. The check holds until the end of the transaction."""
         assert self.bound is not None
         most: int = getattr(call.most, self.bound.setting)
         await call.lock_organization(organization_id)

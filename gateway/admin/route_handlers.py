@@ -29,7 +29,7 @@ REFUSALS = {
     401: "No admin key and no session, or one that opens nothing.",
     403: "The role does not allow it, the tenant is disabled, or a session's request was not sent by our own page.",
     404: "There is no such thing, or it is another organization's.",
-    409: "It contradicts what there is, there are as many as may be, or the Idempotency-Key was used otherwise.",
+    409: "It contradicts existing objects, a limit of objects is reached, or the Idempotency-Key was used otherwise.",
     413: "The body is too large.",
     429: (
         "The organization makes too many changes, has too many requests or reports under way, or this address has too "

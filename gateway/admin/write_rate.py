@@ -11,8 +11,8 @@ from gateway.admin.principal import Principal
 from gateway.limits.rate_buckets import RateBuckets
 
 BURST_S = 10.0
-"""So many seconds' worth at once, after silence: a program such as Terraform makes everything at once, and then
-nothing."""
+"""Seconds' worth of changes at once, after silence: a program such as Terraform makes all changes at once, and then
+none."""
 DAY_S = 86_400.0
 
 
@@ -26,13 +26,12 @@ class WriteRate:
         self._of_day = RateBuckets(per_day / DAY_S, per_day, clock)
 
     def take(self, principal: Principal) -> None:
-        """One change. Raises RateLimited when there have been too many; that one costs nothing. Operators are not
-        counted."""
+        """Count one change. Raises RateLimited if there were too many, without counting it. Operators have no limit."""
         self._take(principal, principal.organization_id, "Your organization has")
 
     def take_of_member(self, principal: Principal) -> None:
-        """The same for what members do to their own accounts, signing in among it: each has a rate of their own, and
-        can sign in while programs of their organization use up its rate."""
+        """The same for changes of members to their own accounts, sign-ins included. Each member has a separate rate,
+        and can sign in while programs of the organization use up its rate."""
         self._take(principal, principal.id, "You have")
 
     def _take(self, principal: Principal, name: UUID, who_has: str) -> None:
@@ -41,7 +40,7 @@ class WriteRate:
         wait_s, of_day_s = self._of_second.wait_s(name), self._of_day.wait_s(name)
         if of_day_s:
             raise RateLimited(
-                f"{who_has} made {self._per_day} changes within a day, which is all that one gateway takes "
+                f"{who_has} made {self._per_day} changes within a day, the limit of one gateway "
                 f"(gateway.admin.organization_writes_per_day). Try again in {of_day_s:.2g} s, or ask the "
                 "deployment's operator for more.",
                 retry_after_s=of_day_s,

@@ -52,7 +52,7 @@ class Keyring:
     """Identifies callers. One per gateway process.
 
     url: a direct connection to PostgreSQL; a pooler that shares sessions cannot LISTEN. pepper: the deployment's. also:
-    what to call for other channels, when something is announced there or an announcement may have been missed.
+    callbacks for other channels, called for each announcement and whenever one may have been missed.
     Raises ConfigError for settings that contradict each other.
     """
 

@@ -19,7 +19,7 @@ REFUSALS = {
     401: "Nobody is signed in, or nobody can be by this; `error.code` says which.",
     403: "A page of another site asks, the CSRF token is not this session's, or the tenant is disabled.",
     404: "There is no such thing, or no console here.",
-    409: "It contradicts what there is.",
+    409: "It contradicts existing objects.",
     413: "The body is too large.",
     429: "Too many attempts failed, or this address has too many connections open; wait for `Retry-After`.",
     503: "The database cannot be reached, or too many people sign in at once; try again.",

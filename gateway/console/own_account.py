@@ -155,7 +155,7 @@ async def renew_recovery_codes(call: ConsoleCall, body: PasswordConfirmed) -> Re
 
 
 async def leave_organization(call: ConsoleCall) -> ConsoleSession:
-    """Stop being a member of the organization one is signed in to, with one's admin keys and sessions there.
+    """Remove the signed-in member from the organization, with the member's admin keys and sessions.
 
     The last owner stays. It needs no permission: an organization can add any address to its members.
     """

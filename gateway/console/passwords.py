@@ -73,7 +73,7 @@ class Passwords:
             self.queue.close()
 
     async def hash(self, password: str, key: QueueKey) -> str:
-        """What is stored. key: in the queue. Raises QueueFull, or ServiceError at the process's end."""
+        """Hash a password to store it. key: in the queue. Raises QueueFull, or ServiceError at the process's end."""
         return await self._on_thread(lambda: self._hasher.hash(self._keyed(password)), key)
 
     async def fits(self, stored: str | None, password: str, key: QueueKey) -> bool:

@@ -73,7 +73,7 @@ class ConsoleOrganization(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OrganizationChoices(msgspec.Struct, frozen=True, kw_only=True):
-    """Organizations that somebody of the provider may sign in to."""
+    """Organizations that a person of the provider may sign in to."""
 
     data: list[ConsoleOrganization]
 

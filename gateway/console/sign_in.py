@@ -60,7 +60,7 @@ async def sign_in(call: ConsoleCall, body: SignIn) -> ConsoleSession:
     try:
         account, alone = await _account(call, body)
         await call.work(lambda connection: enter(connection, account, alone=alone))
-    except QueueFull:  # the network has its part in that
+    except QueueFull:  # this network helped to fill the queue: its attempt stays counted
         await _forgive(call, address)
         raise
     except (Conflict, RateLimited, ServiceError):  # the password is right, of more than one; or nobody looked at it

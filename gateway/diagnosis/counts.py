@@ -30,7 +30,7 @@ ASKED = f"""
 """
 _REFUSED = f"coalesce({LIMITED} OR over_share, false)"
 _TOLD = f"error_code IS NOT NULL AND ({FAILED} OR {LIMITED})"
-# One scan for all of it: hours that nobody has added up yet may hold millions.
+# One scan for all counts: hours without totals may hold millions of rows.
 OUTCOMES = f"""
 SELECT organization_id, {_REFUSED} AS is_refused, CASE WHEN {_REFUSED} THEN key_id END AS key_id,
        CASE WHEN {_TOLD} THEN error_code END AS error_code, CASE WHEN {_TOLD} THEN {RULE} END AS rule,

@@ -149,7 +149,7 @@ class GatewayMetrics:
         )
         self.autocomplete_events_unmatched = counter(
             "slipstream_autocomplete_events_unmatched",
-            "Such reports not stored because they name no completion of their project, or one that has many already.",
+            "Reports not stored because they name no completion of their project, or one with 100 rows.",
         )
         self.completion_texts_dropped = counter(
             "slipstream_completion_texts_dropped",

@@ -39,13 +39,13 @@ async def in_force(connection: asyncpg.Connection[Any]) -> tuple[int, tuple[Obje
 
 
 async def promised_since(connection: asyncpg.Connection[Any]) -> dict[tuple[Tier, LengthClass], datetime]:
-    """The minute from which on requests of a class are judged by the figures now in force; only of classes that were
-    judged by others before."""
+    """By class: the minute since which its requests are judged by the figures in force; only classes whose figures
+    changed."""
     return unchanged_since(await connection.fetch(HISTORY))
 
 
 def unchanged_since(rows: Sequence[Mapping[str, Any]]) -> dict[tuple[Tier, LengthClass], datetime]:
-    """The same from rows of `HISTORY`, the newest version first. A target is no figure: it changes no verdict."""
+    """The same from rows of `HISTORY`, the newest version first. A target is not a figure: it changes no verdict."""
     versions: dict[int, tuple[datetime, dict[tuple[str, str], tuple[Any, ...]]]] = {}
     for row in rows:
         _, figures = versions.setdefault(row["version"], (row["valid_from"], {}))

@@ -25,8 +25,8 @@ from contracts.service_class import ServiceClass
 CLIENT_GONE = "client_gone"
 SUPERSEDED = "superseded"
 REFUSED = (EngineRefused.code, ContextTooLong.code, InvalidField.code, UnsupportedField.code)
-"""By an engine, or a driver for its sake, of the request itself. A stream's may come behind its status, as when a
-grammar that a client sent grows beyond its limits, or when the request had waited."""
+"""Codes of refusals of the request itself, by an engine or its driver. In a stream they may come after the status, as
+when a client's grammar grows beyond its limits, or when the request had waited."""
 
 
 class TraceRow(msgspec.Struct, frozen=True, kw_only=True):

@@ -28,7 +28,7 @@ LAST_RUN = select(func.max(slo_roll_up_runs.c.started_at))
 def window_counts(end: datetime, since: Mapping[Class, datetime], **of: object) -> Select[Any]:
     """Rows of tier, length, and `_NUMBERS` for each window before `end`, a whole minute.
 
-    since: a class's requests from before this minute are in no window: they were judged by other figures.
+    since: by class, the start of all windows: earlier requests were judged by other figures.
     of: columns of `gateway.slo_minutes` and the value that each has, or None: any.
     """
     wanted = {name: value for name, value in of.items() if value is not None}

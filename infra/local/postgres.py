@@ -32,7 +32,7 @@ from infra.local.spawn import Launch
 
 NAME = "postgres"
 NICE = 3
-"""Gateways win the processor from a long report, and lookups of keys win it from engines (`local.engine_nice`)."""
+"""Lets gateways preempt a long report, and key lookups preempt engines (`local.engine_nice`)."""
 MAJOR = "18"
 ENSURE_ROLE = f"""
 do $$ begin create role {APPLICATION_ROLE} login; exception when duplicate_object then null; end $$

@@ -1,4 +1,4 @@
-"""Gateways hear of a new price at once; a budget's thresholds are recorded for each limit it has in a month."""
+"""Announce changed prices to gateways; record a budget's thresholds for each limit that it has in a month."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ALTER TABLE gateway.budget_crossings
     ADD CONSTRAINT budget_crossings_pkey PRIMARY KEY (level, subject_id, tier, month, percent, limit_micro);
 """
 
-# Of several limits of a month the first that reached the threshold stays.
+# Of several limits in a month, the first one to reach the threshold stays.
 DOWN = """
 DELETE FROM gateway.budget_crossings AS later
  USING gateway.budget_crossings AS earlier

@@ -30,7 +30,7 @@ LONGEST_IDLE_S = 3_600.0
     type=click.FloatRange(0, LONGEST_IDLE_S),
     default=0.0,
     metavar="SECONDS",
-    help="Also see whether a connection outlives so long a silence. A stream is silent for 15 at most.",
+    help="Also test whether a connection survives a silence of this length. A stream is silent for 15 s at most.",
 )
 @click.option(
     "--ca-file",
@@ -44,10 +44,10 @@ def audit_stream(
 ) -> None:
     """Find proxies that delay or change streams from here to a URL.
 
-    Measured are name look-up, TLS and reuse of connections; found are proxies that buffer, compress or join a stream's
-    events, and headers that are lost. A stream of numbered events at a known pace is asked for and timed. Costs six
-    requests of the key's limits and no tokens, and takes some four seconds. Ends with 0 when nothing is found, 1 when
-    something is, 2 when it could not be measured or judged.
+    The command measures name lookup, TLS and reuse of connections. It finds proxies that buffer, compress or join a
+    stream's events, and lost headers, by a stream of numbered events at a known pace. It costs six requests of the
+    key's limits and no tokens, and takes about four seconds. Exit code 0: nothing found; 1: something found; 2: not
+    measured or not judged.
 
     \b
     Example:

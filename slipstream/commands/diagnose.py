@@ -94,9 +94,9 @@ def diagnose(
 ) -> None:
     """Find the phase that makes requests slow, and what would mend it.
 
-    The answer names its evidence and what would not help. What was measured of the requests is compared with the time
-    before and with their objectives. Ends with 0 when nothing is found, 4 when something is, 3 when there is not enough
-    evidence; 2 for a wrong option, a wrong setting or a database that cannot be reached, 1 for any other error.
+    The answer names its evidence, and changes that would not help. The command compares the requests with the period
+    before and with their objectives. Exit code 0: nothing found; 4: a cause found; 3: not enough evidence; 2: a wrong
+    option, a wrong setting or a database that cannot be reached; 1: any other error.
 
     \b
     Examples:

@@ -33,12 +33,12 @@ VERDICTS = ("slice", "decision", "difference", "between", "margin", "items", "wh
 LOOK_S = 0.5
 FoundT = TypeVar("FoundT", "RunInFull", "Comparison")
 
-model_option = click.option("--model", help="As customers name it. Default: the deployment's first one for chat.")
+model_option = click.option("--model", help="Name of the model. Default: the deployment's first chat model.")
 slices_option = click.option(
     "--slices",
     default="",
     metavar="NAMES",
-    help=f"With commas. Default: all; for {fetched_model.NAME} those that tell something of it.",
+    help=f"Separated by commas. Default: all; for {fetched_model.NAME}: {', '.join(fetched_model.SLICES)}.",
 )
 seed_option = click.option(
     "--first-seed", type=click.IntRange(min=0), help="Items of this seed and the next ones. Default: the day's."
@@ -342,7 +342,7 @@ def _chat_model(deployment: Deployment) -> str:
 
 
 def _slices(deployment: Deployment, given: str, model: str) -> list[str]:
-    """What is asked where nothing is named: of a model that fails most slices whole those that could go either way."""
+    """The slices to ask; by default all, except for a model that fails most of them completely."""
     if not given and model == fetched_model.NAME:
         return list(fetched_model.SLICES)
     return slice_names(deployment, given.split(","), "--slices") or all_slice_names(deployment)

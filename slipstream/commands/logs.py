@@ -21,7 +21,7 @@ FOLLOW_INTERVAL_S = 0.2
 def logs(name: str | None, deployment: Deployment, follow: bool, lines: int) -> None:
     """Print the logs of process NAME, or of all processes.
 
-    Where several are printed, each line begins with the name. A NAME without a number means every process of that kind:
+    With several logs each line begins with the name. A NAME without a number means every process of that kind:
     `slipstream logs gateway`.
     """
     from contracts.errors import ConfigError

@@ -95,7 +95,7 @@ TOKENS = Finite(min=1, max=100_000_000)
     show_default=True,
     help="Between machines, for keys and values of split pools; 50 is a 400 Gbit/s card.",
 )
-@click.option("--errors", "with_errors", is_flag=True, help="Show how far off each figure was when it was measured.")
+@click.option("--errors", "with_errors", is_flag=True, help="Show the measured error of each figure.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def plan(
     model: str,
@@ -179,7 +179,7 @@ def _shape(model: str) -> ModelShape:
     if model in SHAPES:
         return SHAPES[model]
     if not Path(model).is_dir() and not is_gguf(Path(model)):
-        raise ConfigError(f"--model {model}: no folder, no GGUF file and none of {', '.join(SHAPES)}")
+        raise ConfigError(f"--model {model}: not a folder, not a GGUF file and not one of {', '.join(SHAPES)}")
     return read_shape(Path(model))
 
 

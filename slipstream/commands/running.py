@@ -31,8 +31,9 @@ DOWN_TIMEOUT_S = 120.0
 def status(deployment: Deployment, address: str | None, as_json: bool) -> None:
     """Show the processes of `up`, and every engine as the router sees it.
 
-    Engines elsewhere are shown too. Exit code 0: every process is ready and every engine usable; 1: something is not,
-    or nothing runs. Where `up` is not used, the engines alone are shown, by the router of the settings or of --address.
+    The list includes engines on other machines. Exit code 0: every process is ready and every engine usable; 1:
+    something is not, or nothing runs. Without `up` it lists only the engines, from the router of the settings or of
+    --address.
     """
     from infra.local.child import State
     from infra.local.control import ask

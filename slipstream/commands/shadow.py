@@ -45,8 +45,8 @@ RATIOS = {
 def shadow(deployment: Deployment, release: str | None, model: str | None, as_json: bool) -> None:
     """Compare candidates' answers with those that customers got.
 
-    Shown by release and model, of requests that were copied (`shadow_share` of a model's canary). Intervals are 95 %,
-    and count sessions.
+    The table is by release and model, for copied requests (`shadow_share` of a model's canary). Intervals are 95 %, and
+    count sessions.
     """
     from gateway.admin.resources.shadow import ShadowQuery, get_shadow
     from slipstream.administration import administer

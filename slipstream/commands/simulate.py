@@ -217,5 +217,5 @@ def _numbers(text: str) -> list[float]:
 
 
 def _say(text: str) -> None:
-    """Progress, beside the table rather than in it."""
+    """Print progress to stderr, apart from the table."""
     print(f"  {text}", file=sys.stderr, flush=True)

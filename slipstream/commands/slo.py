@@ -138,7 +138,7 @@ def _print(told: Told) -> None:
         if each.promised_since is not None and each.promised_since > told.since:
             print(
                 f"{each.tier.value} {each.length.value}: counted since {each.promised_since:%Y-%m-%d %H:%M} UTC, when "
-                "these figures were promised; earlier requests were judged by others"
+                "these figures are in force; earlier requests were judged by others"
             )
     for of in told.totals:
         if of.over_share:
@@ -182,7 +182,7 @@ def _cells(each: ObjectiveStanding, of: GoodputTotals | None) -> list[str]:
 
 
 def _budget(each: ObjectiveStanding) -> str:
-    """What is left of it, or how many times it is spent; of so few requests that none of them may be bad: nothing."""
+    """The rest of an error budget, or how many times it is spent; "-" for so few requests that none may be bad."""
     counted = each.windows[-1].counted
     if each.budget_left is None or counted * (1 - each.target) < 1:
         return "-"

@@ -27,7 +27,7 @@ from slipstream.commands.options import Deployment, control_address_option, depl
 def top(deployment: Deployment, address: str | None, window_s: int, every_s: float, once: bool, as_json: bool) -> None:
     """Watch tiers and pools live, until Ctrl-C.
 
-    Shown are goodput, time to first token, time per token, queues, requests shed, cache hits and cost.
+    It shows goodput, time to first token, time per token, queues, shed requests, cache hits and cost.
 
     \b
     Examples:

@@ -62,7 +62,7 @@ def workload(
 ) -> None:
     """Show lengths, turns, sharing and burstiness of past requests.
 
-    Shown by organization and tier.
+    The table is by organization and tier.
 
     \b
     Examples:

@@ -145,8 +145,8 @@ def test_a_finding_ends_with_a_code_that_no_error_has() -> None:
     assert set(DIAGNOSIS_EXIT) == set(Outcome)
     assert {DIAGNOSIS_EXIT[Outcome.FOUND], DIAGNOSIS_EXIT[Outcome.NOT_ENOUGH_EVIDENCE]}.isdisjoint((0, 1, 2))
     told = " ".join((cli.commands["diagnose"].help or "").split())
-    assert f"{DIAGNOSIS_EXIT[Outcome.FOUND]} when something is" in told
-    assert f"{DIAGNOSIS_EXIT[Outcome.NOT_ENOUGH_EVIDENCE]} when there is not enough evidence" in told
+    assert f"{DIAGNOSIS_EXIT[Outcome.FOUND]}: a cause found" in told
+    assert f"{DIAGNOSIS_EXIT[Outcome.NOT_ENOUGH_EVIDENCE]}: not enough evidence" in told
 
 
 async def test_the_ledger_is_printed_with_what_was_measured(

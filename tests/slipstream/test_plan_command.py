@@ -266,7 +266,7 @@ def test_a_trace_says_what_is_asked(trace: Path) -> None:
 def test_what_is_missing_or_impossible_is_said() -> None:
     with pytest.raises(ConfigError, match="give --prompt-tokens, --output-tokens, or --trace FILE"):
         run("--requests-per-s", "5")
-    with pytest.raises(ConfigError, match="--model llama-9000: no folder, no GGUF file and none of llama-70b"):
+    with pytest.raises(ConfigError, match="--model llama-9000: not a folder, not a GGUF file and not one of llama-70b"):
         run(*CHAT, "--model", "llama-9000")
 
 

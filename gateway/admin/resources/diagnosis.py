@@ -182,14 +182,14 @@ async def diagnosed(
 
 
 def _to_narrow(start_name: str, end_name: str, span: timedelta, added_up: datetime | None) -> str:
-    """What to do where reading this window takes too long. added_up: until when the worker has counted by the hour."""
+    """Advice for a window that takes too long to read. added_up: end of the hours that the worker has totals for."""
     known = (
-        f"what is before {added_up.astimezone(UTC):%Y-%m-%dT%H:00:00Z} is added up by the hour, and takes little"
+        f"hours before {added_up.astimezone(UTC):%Y-%m-%dT%H:00:00Z} have totals, which are read quickly"
         if added_up is not None
-        else "no worker has added up any hour yet, and whole hours take little when one has"
+        else "no worker has totals of any hour yet; whole hours are read quickly once one has"
     )
     return (
-        f"ask for a shorter window by '{start_name}' and '{end_name}', which are {span / HOUR:.3g} hours apart, or for "
+        f"choose a shorter window with '{start_name}' and '{end_name}', which are {span / HOUR:.3g} hours apart, or "
         f"one tier or organization: {known}"
     )
 

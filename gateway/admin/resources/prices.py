@@ -20,7 +20,7 @@ from gateway.metering.pricing.price import MAX_MICRO
 from gateway.metering.tables import prices
 
 NOTICE = timedelta(seconds=60)
-"""A change of price, an end too, comes no sooner: every gateway knows it by then, so all bill the same from then on."""
+"""Shortest time until a changed price or an end takes effect: by then every gateway knows it, and all bill alike."""
 ON_ITS_WAY = timedelta(seconds=5)
 """By how much a request may be late that asked for the earliest moment."""
 Rate = Annotated[int, msgspec.Meta(ge=0, le=MAX_MICRO)]
@@ -220,7 +220,7 @@ def _not_served(model: str, served: list[str]) -> str:
 
 
 def _too_soon(at: datetime) -> bool:
-    """Gateways bill by the prices they know, and may not hear of a change by then."""
+    """Gateways bill by the prices that they know, and may not know the change in time."""
     return at < datetime.now(UTC) + NOTICE - ON_ITS_WAY
 
 

@@ -41,9 +41,9 @@ class Decision(StrEnum):
     REFUSED = "refused"
     """A 4xx: a limit, the key, access, or the request itself; `rule` and `reason` say which."""
     FAILED = "failed"
-    """A 5xx, or a stream that ended in an error: ours."""
+    """A 5xx, or a stream that ended in an error of ours."""
     ABANDONED = "abandoned"
-    """The client left, before it had any text."""
+    """The client left before it had any text."""
 
 
 _CODE, _STREAMED = func.coalesce(request_traces.c.error_code, ""), request_traces.c.status < 400
@@ -66,7 +66,7 @@ AMOUNT_MICRO = (
 
 
 class RequestSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """A request in a list. request_id: what `x-request-id` said. ttft_ms: from its arrival to its first text.
+    """A request in a list. request_id: its `x-request-id`. ttft_ms: from its arrival to its first text.
     prompt_tokens, completion_tokens: null where no engine counted. amount_micro: billed, in millionths of the currency.
     """
 
@@ -196,8 +196,8 @@ class RequestDetail(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RequestQuery(PageQuery, frozen=True, kw_only=True):
-    """Filters. They look through the organization's requests from the newest on. start, end: that arrived from then on,
-    and before then."""
+    """Filters of the organization's requests, the newest first. start, end: requests that arrived at `start` or later,
+    and before `end`."""
 
     project_id: UUID | None = None
     key_id: UUID | None = None
@@ -217,7 +217,8 @@ async def list_requests(call: AdminCall, organization_id: UUID, query: RequestQu
 
 
 class DeploymentRequestQuery(RequestQuery, frozen=True, kw_only=True):
-    """Filters. start: they look back as far as this, to 24 hours ago unless given; end: before then."""
+    """Filters. start, end: requests that arrived at `start` or later, and before `end`. start defaults to 24 hours
+    ago."""
 
     organization_id: UUID | None = None
     pool: Name | None = None

@@ -140,8 +140,8 @@ class ObjectiveStanding(Struct, frozen=True, kw_only=True):
     target: float
     """Part of the requests that shall be good."""
     promised_since: datetime | None
-    """Since when these figures are promised: earlier requests were judged by others, and are in no window. Null: they
-    were always the same."""
+    """Start of these figures: earlier requests were judged by others and are in no window. Null: the figures never
+    changed."""
     windows: list[SloWindow]
     """The shortest first."""
     budget_left: float | None

@@ -1,4 +1,4 @@
-"""Who somebody of the provider is here: by group where the settings say so, by subject, or by a verified address."""
+"""Maps a provider's identity to a member: by group if the settings map groups, by subject, or by a verified address."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ LONGEST_NAME = 200
 ORGANIZATION = """
 SELECT id FROM gateway.organizations WHERE CASE WHEN $1 = 'operator' THEN operator ELSE id::text = lower($1) END
 """
-# Those of this very person, and those with the address that nobody of the provider has taken yet. The first is the one
-# that it is without being asked: where groups say the organization, there is one at most.
+# Members of this identity, and members with its address that no identity has taken yet. The first is the default: where
+# groups name the organization, there is one at most.
 OF_PERSON = """
 SELECT member.id, organizations.id AS organization_id, organizations.name,
        (account.oidc_issuer = $1 AND account.oidc_subject = $2) IS TRUE AS is_theirs,
@@ -61,20 +61,20 @@ class NoEntrance(SignInRefused):
 
 
 class SeveralOrganizations(SignInRefused):
-    """The person is a member of several, and has to say which."""
+    """The person is a member of several organizations and has to choose one."""
 
     def __init__(self) -> None:
-        super().__init__("You are a member of several organizations: choose one.")
+        super().__init__("You are a member of several organizations; choose one.")
 
 
 async def organizations_of(connection: asyncpg.Connection[Any], identity: Identity) -> list[ConsoleOrganization]:
-    """Those that somebody may sign in to."""
+    """The organizations that an identity may sign in to."""
     rows = await connection.fetch(OF_PERSON, identity.issuer, identity.subject, identity.email, None)
     return [ConsoleOrganization(id=row["organization_id"], name=row["name"]) for row in _open_to(rows)]
 
 
 async def enter(call: ConsoleCall, identity: Identity, organization_id: UUID | None = None) -> Account:
-    """Begin a session of whoever this is. organization_id: that they chose. Raises NoEntrance, TenantDisabled,
+    """Begin a session of the identity's member. organization_id: the chosen one. Raises NoEntrance, TenantDisabled,
     SeveralOrganizations."""
 
     async def find(connection: asyncpg.Connection[Any]) -> Account:
@@ -113,9 +113,8 @@ async def _account(call: ConsoleCall, admin: AdminCall, identity: Identity, orga
             raise NoEntrance("oidc_no_organization")
     rows = await connection.fetch(OF_PERSON, identity.issuer, identity.subject, identity.email, organization_id)
     open_to = _open_to(rows)
-    if (
-        organization_id is None and len(open_to) > 1
-    ):  # adding a person's address to its members brings an organization nobody
+    if organization_id is None and len(open_to) > 1:
+        # an organization that adds a person's address must not capture that person's sign-ins
         raise SeveralOrganizations
     if open_to:
         member_id: UUID = open_to[0]["id"]
@@ -142,7 +141,7 @@ async def _account(call: ConsoleCall, admin: AdminCall, identity: Identity, orga
 
 
 def _open_to(rows: list[asyncpg.Record]) -> list[asyncpg.Record]:
-    """Those that are no other person's; disabled ones only where there is no other."""
+    """Rows that belong to no other identity; a disabled one only if there is no other."""
     theirs = [row for row in rows if row["is_theirs"] or row["is_free"]]
     return [row for row in theirs if not row["is_disabled"]] or theirs[:1]
 

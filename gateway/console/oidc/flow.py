@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 COOKIE = "slipstream-oidc"
 PROVED = "slipstream-oidc-proved"
-"""Cookie of a person whose identity is proved, and who has to choose an organization."""
+"""Cookie of a person with a proved identity who has to choose an organization."""
 CALLBACK = "/console/api/oidc/callback"
 SIGN_IN = "/console/#/sign-in?error="
 CHOOSE = "/console/#/sign-in?choose=organization&next="
@@ -58,7 +58,7 @@ class Pending(msgspec.Struct, frozen=True):
 
 
 class Proved(msgspec.Struct, frozen=True):
-    """Who came back from the provider, and has to say which organization they want."""
+    """A proved identity that has to choose an organization."""
 
     issuer: str
     subject: str
@@ -68,7 +68,7 @@ class Proved(msgspec.Struct, frozen=True):
 
     @property
     def identity(self) -> Identity:
-        """As the provider proved it; where one chooses, groups say nothing."""
+        """The identity, without groups: they are not used when a person chooses."""
         return Identity(issuer=self.issuer, subject=self.subject, email=self.email, name=None, groups=())
 
 
@@ -146,7 +146,7 @@ async def finish_oidc(call: ConsoleCall, query: Returning) -> str:
 
 
 async def get_choices(call: ConsoleCall) -> OrganizationChoices:
-    """The organizations among which somebody has to choose, who came back from the provider."""
+    """List the organizations to choose from, after the provider has proved the identity."""
     proved = _proved(call)
 
     async def find(connection: asyncpg.Connection[Any]) -> list[ConsoleOrganization]:
@@ -156,7 +156,7 @@ async def get_choices(call: ConsoleCall) -> OrganizationChoices:
 
 
 async def choose_organization(call: ConsoleCall, body: OrganizationChoice) -> ConsoleSession:
-    """Sign in to one of them, by what the provider proved."""
+    """Sign in to one of them with the proved identity."""
     account = await enter(call, _proved(call).identity, body.organization_id)
     call.cookies.append(call.console.browsers.kept_aside(call.visit, PROVED, "", 0))
     return await show(call, account)
@@ -179,17 +179,17 @@ def _pending(call: ConsoleCall) -> Pending | None:
 
 
 def _proved(call: ConsoleCall) -> Proved:
-    """Who came back with this browser. Raises SessionEnded."""
+    """The proved identity of this browser. Raises SessionEnded."""
     proved = _opened(call, PROVED, Proved)
     if proved is None or proved.until_s <= time.time():
-        raise SessionEnded("Nobody came back from the provider of identities, or long ago; sign in again.")
+        raise SessionEnded("This browser has no recent sign-in by the identity provider; sign in again.")
     return proved
 
 
 def _sealed(call: ConsoleCall, what: Pending | Proved) -> str:
     plain = msgspec.json.encode(what)
     sealed = base64.urlsafe_b64encode(seal(call.console.pepper, f"{USE} {type(what).__name__}", plain))
-    return sealed.decode().rstrip("=")  # which a cookie would have to quote
+    return sealed.decode().rstrip("=")  # a cookie would have to quote it
 
 
 def _opened(call: ConsoleCall, cookie: str, kind: type[KeptT]) -> KeptT | None:

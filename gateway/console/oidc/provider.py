@@ -26,7 +26,7 @@ DISCOVERY = "/.well-known/openid-configuration"
 KNOWN_FOR_S = 3_600.0
 """How long the provider's description and keys are believed; an unknown key is asked about at once."""
 FAILED_FOR_S = 5.0
-"""How long a provider that did not answer is not asked again."""
+"""Pause after a provider did not answer."""
 ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
 """Asymmetric ones: with the others the secret that both have would sign."""
 LEEWAY_S = 60
@@ -159,7 +159,7 @@ class Provider:
         return told if isinstance(told, dict) else {}
 
     async def _described(self) -> Description:
-        """As it is known, or asked once for all who wait. Raises ProviderUnavailable."""
+        """The provider's description, read once for all sign-ins that wait for it. Raises ProviderUnavailable."""
         if self._description is not None and self._clock() - self._read_at < KNOWN_FOR_S:
             return self._description
         async with self._asking:

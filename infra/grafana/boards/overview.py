@@ -49,7 +49,7 @@ BOARD = Board(
         Panel(
             title="Server errors",
             description="Part of the answers that are a 5xx, or a stream that ends in an error of ours, by tier,"
-            " without what organizations asked for beyond their share.",
+            " without requests beyond their organization's share.",
             unit="percentunit",
             queries=(
                 share(

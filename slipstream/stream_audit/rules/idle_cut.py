@@ -8,8 +8,8 @@ from slipstream.stream_audit.verdict import Verdict, clear, finding, not_enough
 CHECK = "silence"
 EVENTS = 2
 FIX = (
-    "Let a silent answer live: a stream is silent for 15 s at most, an answer that is not streamed for as long as it "
-    "takes. nginx `proxy_read_timeout` (its default is 60 s), AWS ALB idle timeout, HAProxy `timeout server`, Envoy "
+    "Raise the read timeout: a stream is silent for 15 s at most, and an answer that is not streamed until it is "
+    "whole. nginx `proxy_read_timeout` (its default is 60 s), AWS ALB idle timeout, HAProxy `timeout server`, Envoy "
     "route `timeout` and `stream_idle_timeout`. NAT and firewalls: TCP keep-alive probes on the sockets."
 )
 
@@ -18,7 +18,7 @@ def judge(measured: Measured) -> Verdict:
     """By a stream of two events with the silence between."""
     idle = measured.idle
     if idle is None:
-        return not_enough(CHECK, "not asked for: --idle-s 15 measures the longest silence of a stream")
+        return not_enough(CHECK, "not requested: --idle-s 15 measures the longest silence of a stream")
     asked_s = idle.interval_ms / 1e3
     if idle.complete and len(idle.received) == EVENTS:
         return clear(CHECK, f"the connection outlived {asked_s:g} s of silence")

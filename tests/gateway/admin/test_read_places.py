@@ -107,7 +107,7 @@ async def test_postgresql_stops_a_report_that_takes_too_long(people: People, adm
     viewer, ours = await people.as_(Role.VIEWER), people.organizations["ours"]
     async with gateway(admin_postgres_url, people, AdminConfig(connections=1, timeout_s=2.0)) as asked:
         async with locked(admin_postgres_url, "prefix_shares"):
-            with pytest.raises(ServiceError, match=r"longer than 1\.6 s; ask for a shorter stretch"):
+            with pytest.raises(ServiceError, match=r"longer than 1\.6 s; choose a shorter period"):
                 await asked.ask("list_prefix_shares", viewer, organization_id=ours)
         assert (await asked.ask("list_prefix_shares", viewer, organization_id=ours)).status == 200
 
@@ -129,7 +129,7 @@ async def test_a_diagnosis_that_takes_too_long_says_which_window_to_narrow(
     monkeypatch.setattr(diagnosis, "read_window", slow)
     viewer, ours = await people.as_(Role.VIEWER), people.organizations["ours"]
     async with gateway(admin_postgres_url, people, AdminConfig(connections=1, timeout_s=2.0)) as asked:
-        with pytest.raises(ServiceError, match=rf"longer than 1\.6 s; ask for a shorter window by '{late}'.*1 hours"):
+        with pytest.raises(ServiceError, match=rf"longer than 1\.6 s; choose a shorter window with '{late}'.*1 hours"):
             await asked.ask("get_diagnosis", viewer, organization_id=ours)
         assert (await asked.ask("get_me", viewer)).status == 200  # the connection is whole
 
