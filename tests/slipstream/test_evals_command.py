@@ -14,6 +14,7 @@ import pytest
 
 from evals.slices.catalogue import Catalogue
 from gateway.evals import store
+from slipstream import fetched_model
 from slipstream.eval_progress import Telling
 from tests.slipstream.shell import Shell
 from tests.waiting import eventually
@@ -39,6 +40,16 @@ VERDICT = {
 @pytest.fixture
 def shell(fresh_postgres_url: str, data_folder: Path) -> Shell:
     return Shell(fresh_postgres_url, data_folder)
+
+
+async def test_the_fetched_model_is_asked_what_it_could_pass_or_fail(shell: Shell) -> None:
+    made: dict[str, Any] = msgspec.json.decode(
+        await shell.must("evals", "run", "--model", fetched_model.NAME, "--items", "2", "--no-wait", "--json")
+    )
+    assert made["items"] == 2 * len(fetched_model.SLICES)
+    assert set(fetched_model.SLICES) <= set(Catalogue().names)
+    made = msgspec.json.decode(await shell.must("evals", "run", "--items", "2", "--no-wait", "--json"))
+    assert (made["model"], made["items"] > 2 * len(fetched_model.SLICES)) == ("slipstream-chat", True)
 
 
 async def test_a_run_is_shown_slice_by_slice_with_intervals(shell: Shell, fresh_postgres_url: str) -> None:
