@@ -184,7 +184,9 @@ class AdminApi:
     def _admitted(self, operation: Operation, principal: Principal, secret_hash: bytes) -> Principal:
         self.callers.learn(secret_hash, principal)
         principal.require(operation.permission, operator_only=operation.operator_only)
-        if operation.method != "GET":
+        if operation.removes:  # else who uses up the rate with a stolen key could not be stopped
+            self.writes.take_of_member(principal)
+        elif operation.method != "GET":
             self.writes.take(principal)
         return principal
 

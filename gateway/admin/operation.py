@@ -68,6 +68,11 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     description: str
 
     @property
+    def removes(self) -> bool:
+        """Whether it ends what was made before: a key, a member, a limit."""
+        return self.method == "DELETE" or self.name.startswith("revoke_")
+
+    @property
     def parameters(self) -> dict[str, type]:
         """Path parameters and their types, in order."""
         return dict(zip(PARAMETER.findall(self.path), self.positional, strict=False))

@@ -107,6 +107,12 @@ async def test_changes_are_counted_where_the_key_is_and_reads_are_not(people: Pe
             await asked.api.admit(change, owner.secret)
         assert refused.value.retry_after_s
         await asked.api.admit(BY_NAME["list_projects"], viewer.secret)
+        other = await people.as_(Role.OWNER)
+        for removal in ("revoke_admin_key", "revoke_key", "delete_member", "delete_service_account"):
+            await asked.api.admit(BY_NAME[removal], other.secret)
+        await asked.api.admit(BY_NAME["revoke_admin_key"], other.secret)
+        with pytest.raises(RateLimited, match="You have made"):
+            await asked.api.admit(BY_NAME["revoke_admin_key"], other.secret)
         await asked.api.admit(change, (await people.as_(Role.OWNER, "theirs")).secret)
         await asked.api.admit(change, (await people.operator()).secret)
 
