@@ -30,8 +30,8 @@ class WriteRate:
         self._take(principal, principal.organization_id, "Your organization has")
 
     def take_of_member(self, principal: Principal) -> None:
-        """The same for changes of members to their own accounts, sign-ins included, and for removals. Each principal has
-        a separate rate, and can sign in and revoke keys while programs of the organization use up its rate."""
+        """The same for changes of members to their own accounts, sign-ins included, and for removals. Each has a
+        separate rate, and can sign in and revoke keys while programs of the organization use up its rate."""
         self._take(principal, principal.id, "You have")
 
     def _take(self, principal: Principal, name: UUID, who_has: str) -> None:
