@@ -1,7 +1,7 @@
 """Shares the admin API's database connections among organizations. One queue per gateway process.
 
 An organization has half of the connections at most, and the last one is for the operating organization, so that no
-tenant delays another tenant or an operator.
+tenant delays another tenant or an operator. Its members and service accounts take turns for them.
 """
 
 from __future__ import annotations
@@ -28,6 +28,10 @@ class Caller(Protocol):
     """A member or a service account."""
 
     @property
+    def id(self) -> UUID:
+        """The caller's own id."""
+
+    @property
     def organization_id(self) -> UUID:
         """The caller's organization."""
 
@@ -37,8 +41,10 @@ class Caller(Protocol):
 
 
 def key_of(caller: Caller) -> QueueKey:
-    """The queue key of an identified caller."""
-    return OPERATORS if caller.operator else QueueKey(str(caller.organization_id))
+    """The queue key of an identified caller. The callers of an organization take turns, so that a program with one of
+    its keys does not keep its owner from revoking that key."""
+    group = OPERATORS.group if caller.operator else str(caller.organization_id)
+    return QueueKey(group, str(caller.id))
 
 
 def stranger(network: str) -> QueueKey:

@@ -77,6 +77,21 @@ async def test_half_each_and_one_for_operators(asking: list[asyncio.Task[None]])
         assert held.served[-1] == following
 
 
+async def test_a_program_delays_the_others_of_its_organization_by_a_turn(asking: list[asyncio.Task[None]]) -> None:
+    """Its owner could not revoke its key: all of an organization's requests stood in one line."""
+    for operator in (False, True):
+        program, owner = (key_of(principal(id=str(UUID(int=number)), operator=operator)) for number in (1, 2))
+        held = Held(4)
+        asking += [asyncio.create_task(held.ask(program)) for _ in range(100)]
+        await settled()
+        asking.append(asyncio.create_task(held.ask(owner)))
+        await settled()
+        await held.end(program)
+        await held.end(program)
+        assert held.served[2:] == [program, owner]
+        assert held.under_way == Counter({program: 1, owner: 1})
+
+
 async def test_strangers_of_all_networks_are_one_group(asking: list[asyncio.Task[None]]) -> None:
     held = Held(2)
     asking += [asyncio.create_task(held.ask(stranger(f"192.0.2.{number}"))) for number in range(60) for _ in range(3)]
