@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import functools
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
@@ -19,6 +22,10 @@ from engines.embedded.quantization.linears import dtype_of, linears_of
 from engines.tokenizer.tokenizer import Tokenizer
 from speculative.eagle.checkpoint import token_bytes
 
+M_MMAP_THRESHOLD = -3
+"""glibc's number for the size from which a block is mapped alone."""
+LOADING_BYTES, SERVING_BYTES = 1 << 20, 32 << 20
+
 
 def build_engine(config: EngineConfig, context_tokens: int, tokenizer: Tokenizer) -> Engine:
     """Load the model and reserve its key and value memory. Call it in the thread that will run the engine.
@@ -28,7 +35,9 @@ def build_engine(config: EngineConfig, context_tokens: int, tokenizer: Tokenizer
     torch.set_num_threads(config.threads)
     config = decided(config)
     device = device_of(config)
-    model = load_model(Path(config.model), dtype_of(config), lambda dtype: linears_of(config, dtype, device), device)
+    with _releasing_freed_memory():
+        linears = functools.partial(linears_of, config, device=device)
+        model = load_model(Path(config.model), dtype_of(config), linears, device)
     if model.native is not None:
         # our kernels have threads of their own; OpenMP's would spin next to them
         torch.set_num_threads(1)
@@ -37,17 +46,26 @@ def build_engine(config: EngineConfig, context_tokens: int, tokenizer: Tokenizer
             f"{config.model}: the tokenizer has {tokenizer.vocabulary_size} tokens, and the model's vocab_size is "
             f"{model.config.vocab_size}; give the tokenizer that belongs to the model"
         )
-    _release_freed_memory()
     head = head_folder(config.speculation, Path(config.model))
     beside_bytes = 0 if head is None else token_bytes(head, model.dtype)
     store = KVStore(model.config, config.kv, model.dtype, context_tokens, device, beside_bytes)
     return Engine(model, store, config, tokenizer.text_stream, events=_events(config))
 
 
-def _release_freed_memory() -> None:
-    """Return freed memory to the system after loading: the C library would keep a third of a model's size."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # in glibc only
-    if trim is not None:
+@contextlib.contextmanager
+def _releasing_freed_memory() -> Iterator[None]:
+    """Return what loading frees to the system at once: glibc would keep a third of a model's size in pieces."""
+    library = ctypes.CDLL(None)
+    tune, trim = getattr(library, "mallopt", None), getattr(library, "malloc_trim", None)
+    if tune is None or trim is None:
+        yield
+        return
+    tune(M_MMAP_THRESHOLD, LOADING_BYTES)
+    try:
+        yield
+    finally:
+        # glibc's own choice once it has freed a block of that size: serving reuses its blocks
+        tune(M_MMAP_THRESHOLD, SERVING_BYTES)
         trim(0)
 
 

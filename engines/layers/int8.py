@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from engines.layers.native.team import Team
 
 MAX = 127
+ROWS = 4_096
 MULTIPLE = 16
 """PyTorch's kernel reads beyond the end of rows that have any other number of inputs."""
 MOST_INPUTS = 2**16
@@ -32,13 +33,18 @@ class Int8Linear:
     def __init__(
         self, weight: Tensor, bias: Tensor | None = None, *, native: bool = False, team: Team | None = None
     ) -> None:
-        """weight: (out, in) float32; bias: (out,); native: have `panels`; needs numba; team: threads that multiply by
+        """weight: (out, in); bias: (out,); native: have `panels`; needs numba; team: threads that multiply by
         them; None: one."""
         self.shape = tuple(weight.shape)
         self.has_bias = bias is not None
         """Whether something is added to the product."""
-        scales = (weight.abs().amax(1) / MAX).clamp_min(torch.finfo(torch.float32).tiny)
-        rounded = (weight / scales[:, None]).round_().clamp_(-MAX, MAX).to(torch.int8)
+        rounded, scales = torch.empty(weight.shape, dtype=torch.int8), torch.empty(weight.shape[0])
+        # a few rows at a time: a head of 49,152 words would be four times in memory in float32
+        for start in range(0, weight.shape[0], ROWS):
+            rows = slice(start, start + ROWS)
+            exact = weight[rows].float()
+            scales[rows] = (exact.abs().amax(1) / MAX).clamp_min(torch.finfo(torch.float32).tiny)
+            rounded[rows] = (exact / scales[rows, None]).round_().clamp_(-MAX, MAX)
         self._bias = None if bias is None else bias.bfloat16()
         self._weight: Tensor | None = None
         self._scales = scales.bfloat16()

@@ -100,4 +100,5 @@ def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device | No
     """On a CPU the system provides each page at its first write; `torch.zeros` would take all memory at once."""
     if device is not None and device.type != "cpu":
         return torch.zeros(shape, dtype=dtype, device=device)
-    return torch.frombuffer(mmap.mmap(-1, math.prod(shape) * dtype.itemsize), dtype=dtype).view(shape)
+    memory = mmap.mmap(-1, math.prod(shape) * dtype.itemsize, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    return torch.frombuffer(memory, dtype=dtype).view(shape)

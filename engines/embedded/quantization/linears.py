@@ -29,7 +29,7 @@ class Int8Linears:
         self._team = team_of(threads) if self.wide else None
 
     def make(self, name: str, weight: Tensor, bias: Tensor | None) -> Projection:
-        return Int8Linear(weight.float(), bias, native=self.wide, team=self._team)
+        return Int8Linear(weight, bias, native=self.wide, team=self._team)
 
 
 class Fp8Linears:
