@@ -72,6 +72,8 @@ class EngineRequest(msgspec.Struct, frozen=True):
 
 MOST_COUNTED = 2**53
 """No engine counts further; up to here integers and floating-point numbers are the same."""
+MOST_REQUESTS = 100_000
+"""No engine has more at a time."""
 
 
 class Load(msgspec.Struct, frozen=True):
@@ -110,7 +112,12 @@ class Load(msgspec.Struct, frozen=True):
             self.retracted_since, self.step_tokens, self.draft_tokens, self.accepted_draft_tokens, self.promised_tokens,
         )  # fmt: skip
         shares = self.share_behind, self.output_reserve
-        if not all(0 <= count <= MOST_COUNTED for count in counts) or not all(0 <= share <= 1 for share in shares):
+        requests = self.running, self.waiting, self.max_running
+        if (
+            not all(0 <= count <= MOST_COUNTED for count in counts)
+            or not all(count <= MOST_REQUESTS for count in requests)
+            or not all(0 <= share <= 1 for share in shares)
+        ):
             raise EngineFailed("The engine's load report has a number that cannot be.")
 
 

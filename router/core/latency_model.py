@@ -29,6 +29,9 @@ JUMP = math.log(4.0)
 SHORTEST_S = 0.002
 TELLING_TOKENS = 8
 """Shorter answers come in one read, however slow the engine."""
+MOST_RUNNING = 4_096
+"""An answer beside more teaches nothing: how many run is the engine's word, and one that is far too high would outweigh
+tens of thousands of later answers."""
 LEAST_SHARE = 0.1
 """An answer that stood still for more of its time than the rest says nothing about the pace of its tokens."""
 
@@ -90,6 +93,8 @@ class LatencyModel:
 
     def saw_first_token(self, observed_s: float, tokens: float, pairs: float, running: int) -> None:
         """A request with this much work, its own and ahead of it, began to answer after `observed_s`."""
+        if running > MOST_RUNNING:
+            return
         # not divided by the replica's ratio: formula and ratio would then drive each other away from 1
         features = (1.0, tokens / KILO, pairs / TEN_MILLION, tokens * running / HUNDRED_KILO)
         self.first_token.learn(features, observed_s)
@@ -99,7 +104,7 @@ class LatencyModel:
 
         paused_s: of the time, what the engine spent on prompts.
         """
-        if tokens < TELLING_TOKENS or seconds <= 0:
+        if tokens < TELLING_TOKENS or seconds <= 0 or running > MOST_RUNNING:
             return
         share = 1.0 - paused_s / seconds
         if share > LEAST_SHARE:

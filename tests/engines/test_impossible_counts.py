@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 from unittest.mock import patch
 
+import msgspec
 import pytest
 
 from contracts.desired_state import Pool, Replica
@@ -34,6 +35,18 @@ def test_a_load_report_with_an_impossible_number_is_none(driver: str, field: str
     rank = ",".join(f'"{name}":{number}' for name, number in told.items())
     with pytest.raises(EngineFailed):
         drivers.get(driver).parse_load(f'{{"loads":[{{{rank}}}]}}'.encode())
+
+
+@pytest.mark.parametrize("field", ["num_running_reqs", "num_waiting_reqs", "max_running_requests"])
+@pytest.mark.parametrize(("value", "can_be"), [(100_000, True), (100_001, False), (2**53, False)])
+def test_no_engine_has_so_many_requests(field: str, value: int, can_be: bool) -> None:
+    told = {"num_running_reqs": 0, "num_waiting_reqs": 0, field: value}
+    report = msgspec.json.encode({"loads": [told]})
+    if can_be:
+        drivers.get("sglang").parse_load(report)
+    else:
+        with pytest.raises(EngineFailed, match="number that cannot be"):
+            drivers.get("sglang").parse_load(report)
 
 
 @pytest.mark.parametrize("field", ["promised_tokens", "output_reserve", "step_tokens", "share_behind"])
