@@ -1,15 +1,14 @@
-"""What four load tools that self-hosters use print through the gateway, beside the gateway's own count.
+"""Compares the figures of four load tools, run through the gateway, with the gateway's ledger.
 
     python -m benchmarks.client_tools [--tool guidellm ...] [--venv FOLDER] [--url URL --key KEY]
 
-guidellm, sglang.bench_serving, `vllm bench serve` and aiperf run as each documents itself, one after the other, on the
-chat and the completions endpoint of a deployment on the two shipped models. The first run makes a virtual environment
-of pinned versions (4 GB; build/client-tools), later ones use it. With --url and --key another deployment is asked, for
-its models see --chat-model and --code-model; its ledger is not read. A run is right when no request failed and the
-ledger has the tool's tokens to the last one, those of its warm-up left out. The prompt's tokens are compared where the
-tool takes them from the server; sglang.bench_serving counts what it drew, before it was made text. Times are those
-of this machine and of models this small. The last line is JSON; ends with 1 when a run was not right, with 2 when
-something is missing.
+guidellm, sglang.bench_serving, `vllm bench serve` and aiperf run with their documented options, one after the other, on
+the chat and the completions endpoint of a deployment with the two shipped models. The first run makes a virtual
+environment of pinned versions (4 GB; build/client-tools), and later ones use it. --url and --key choose another
+deployment, --chat-model and --code-model its models; its ledger is not read. A run is right if no request failed and
+the ledger has exactly the tool's tokens, without its warm-up. Prompt tokens are compared if the tool takes them from
+the server; sglang.bench_serving counts the ids that it drew before they became text. Times are those of this machine
+and of models this small. The last line is JSON. Exit code 1: a run was not right; 2: something is missing.
 """
 
 from __future__ import annotations
@@ -35,14 +34,14 @@ VENV = ROOT / "build" / "client-tools"
 MODELS = ROOT / "models"
 CHAT, CODE = "slipstream-chat", "slipstream-code"
 LONGEST_S = 600.0
-"""Of a tool's run: aiperf takes half a minute to start, several on a busy machine."""
+"""Limit for a tool's run: aiperf takes half a minute to start, several on a busy machine."""
 BOOKED_S = 30.0
-"""Until the ledger has every request; it takes a second or two."""
+"""Limit until the ledger has every request; it takes a second or two."""
 SHOWN_LINES = 15
 
 
 class Counted(msgspec.Struct, frozen=True):
-    """What the ledger has of the requests that a tool counts."""
+    """The ledger's figures for the requests that a tool counts."""
 
     requests: int
     prompt_tokens: int
@@ -50,7 +49,7 @@ class Counted(msgspec.Struct, frozen=True):
 
 
 class Run(msgspec.Struct, frozen=True):
-    """One tool on one endpoint. figures: None where it left none; counted: None where no ledger is read."""
+    """One tool on one endpoint. figures: None if it left none; counted: None if no ledger is read."""
 
     tool: Tool
     endpoint: Endpoint
@@ -59,12 +58,12 @@ class Run(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """For tables."""
+        """Name in the table."""
         return f"{self.tool.name} {self.endpoint.name.lower()}"
 
     @property
     def wrong(self) -> str:
-        """What is not as it must be, or nothing."""
+        """The fault of the run; empty: it is right."""
         if self.figures is None:
             return "no figures"
         if self.figures.failed or not self.figures.completed:
@@ -73,7 +72,7 @@ class Run(msgspec.Struct, frozen=True):
 
 
 def differences(tool: Tool, figures: Figures, counted: Counted) -> str:
-    """Between a tool's count and the ledger's, or nothing."""
+    """Differences between a tool's count and the ledger's; empty: there are none."""
     pairs = {
         "requests": (figures.completed, counted.requests),
         "output": (figures.output_tokens, counted.output_tokens),
@@ -86,12 +85,12 @@ def differences(tool: Tool, figures: Figures, counted: Counted) -> str:
 
 
 async def run(tool: Tool, target: Target, venv: Path) -> Figures | None:
-    """One run. Prints the command, and the end of what the tool said where it left no figures."""
+    """Run one tool. Prints its command, and the end of its output if it left no figures."""
     program, *arguments = tool.arguments(target)
     shown = shlex.join((program, *arguments)).replace(target.key, "KEY")
     print(f"\n$ {shown}", flush=True)
     ours = {name: value for name, value in os.environ.items() if not name.startswith(("SLIPSTREAM_", "PYTHON"))}
-    # nothing of a run is told to anybody, and tokenizers warn of forks otherwise
+    # the tools must not send telemetry, and tokenizers warn of forks
     ours |= {"DO_NOT_TRACK": "1", "TOKENIZERS_PARALLELISM": "false", "PATH": f"{venv / 'bin'}:{ours.get('PATH', '')}"}
     for name, value in tool.environment(target).items():
         ours.pop(name, None)
@@ -123,7 +122,7 @@ async def run(tool: Tool, target: Target, venv: Path) -> Figures | None:
 
 
 async def counted(platform: Deployment, key_name: str, tool: Tool, figures: Figures) -> Counted:
-    """The ledger's part of a run, its warm-up left out; what there is after a while where requests are missing."""
+    """The ledger's figures for a run without its warm-up; waits a limited time for missing requests."""
     wanted = figures.completed + figures.failed + tool.warm_ups
     async with platform.database() as connection, asyncio.timeout(BOOKED_S * 2):
         for _ in range(int(BOOKED_S)):
@@ -141,7 +140,7 @@ async def counted(platform: Deployment, key_name: str, tool: Tool, figures: Figu
 
 
 async def on_shipped_models(tools: Sequence[Tool], venv: Path) -> list[Run]:
-    """All runs, each with a key of its own."""
+    """Make all runs on a deployment with the shipped models, each with a key of its own."""
     runs = []
     environment = {"SLIPSTREAM_LOCAL__CHAT_MODEL": str(MODELS / CHAT)}
     async with deployment(environment=environment, on_disk=True) as platform:
@@ -157,7 +156,7 @@ async def on_shipped_models(tools: Sequence[Tool], venv: Path) -> list[Run]:
 
 
 async def on_another(tools: Sequence[Tool], venv: Path, arguments: argparse.Namespace) -> list[Run]:
-    """All runs on a deployment that runs already."""
+    """Make all runs on a running deployment."""
     models = {
         Endpoint.CHAT: (arguments.chat_model, arguments.chat_tokenizer),
         Endpoint.COMPLETIONS: (arguments.code_model, arguments.code_tokenizer),
@@ -171,7 +170,7 @@ async def on_another(tools: Sequence[Tool], venv: Path, arguments: argparse.Name
 
 
 def report(runs: Sequence[Run]) -> bool:
-    """The table and the last line. Returns whether all was right."""
+    """Print the table and the last line. Returns whether all runs were right."""
     print(
         f"\n{'tool':<21} {'ok':>4} {'failed':>6} {'TTFT p50':>9} {'ITL p50':>8} {'tokens/s':>8}"
         f" {'prompt':>7} {'ledger':>7} {'output':>7} {'ledger':>7}"
@@ -204,13 +203,13 @@ def report(runs: Sequence[Run]) -> bool:
 def main() -> None:
     """Parse, prepare, run, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tool", action="append", choices=TOOLS, help="may be given again; all without")
-    parser.add_argument("--venv", type=Path, default=VENV, help="where the tools are, or are installed to")
-    parser.add_argument("--url", help="of a deployment that runs, without /v1")
+    parser.add_argument("--tool", action="append", choices=TOOLS, help="repeatable; default: all")
+    parser.add_argument("--venv", type=Path, default=VENV, help="folder of the tools' environment")
+    parser.add_argument("--url", help="of a running deployment, without /v1")
     parser.add_argument("--key", help="one of its keys")
     parser.add_argument("--chat-model", default=CHAT, help="with --url")
     parser.add_argument("--chat-tokenizer", type=Path, default=MODELS / CHAT, help="a folder with its tokenizer")
-    parser.add_argument("--code-model", default=CODE, help="with --url: what completions ask")
+    parser.add_argument("--code-model", default=CODE, help="with --url: model for completions")
     parser.add_argument("--code-tokenizer", type=Path, default=MODELS / CODE, help="a folder with its tokenizer")
     arguments = parser.parse_args()
     if (arguments.url is None) != (arguments.key is None):

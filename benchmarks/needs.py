@@ -1,4 +1,4 @@
-"""What a benchmark needs and a machine may lack: it says so in a line, before it starts anything."""
+"""Reports in one line what a benchmark needs and this machine lacks, before the benchmark starts."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import sys
 from typing import NoReturn
 
 SYSTEM_FOLDERS = "/usr/sbin:/usr/local/sbin:/opt/homebrew/bin"
-"""Where servers are installed, beside those of PATH."""
+"""Folders of servers in addition to PATH."""
 
 
 def missing(what: str) -> NoReturn:
-    """Ends with 2, as after a wrong option. what: the thing and how to get it."""
+    """Exit with code 2, like after a wrong option. what: the missing thing and how to get it."""
     print(f"missing: {what}", file=sys.stderr)
     sys.exit(2)
 
 
 def program(name: str) -> str:
-    """The path of a program that a system's package of the same name installs."""
+    """The path of a program from a system package of the same name."""
     found = shutil.which(name) or shutil.which(name, path=SYSTEM_FOLDERS)
     return found or missing(f"{name} (apt-get install {name})")

@@ -47,7 +47,7 @@ OF_REPLICAS: tuple[tuple[str, str, Callable[[Fleet, Replica], float | None]], ..
     (
         "kv_events_silent",
         "1 while it computes prompts without sending KV events; for replicas whose events the router follows.",
-        lambda _, one: one.kv_is_silent if one.tells_kv else None,
+        lambda _, one: one.kv_is_silent if one.follows_kv else None,
     ),
     ("foreign_requests", "Requests the engine reported beyond our leases.", lambda _, one: one.foreign),
     ("prefill_tokens", "Prompt tokens granted whose first token has not come.", lambda _, one: one.prefill_tokens),

@@ -1,4 +1,4 @@
-"""The virtual environment of the tools: made once, of the versions that `requirements/client-tools.txt` names."""
+"""Makes the virtual environment of the tools once, with the versions of `requirements/client-tools.txt`."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ REQUIREMENTS = ROOT / "requirements" / "client-tools.txt"
 BESIDE = Path(__file__).parent / "beside_cpu_torch.py"
 MARK = "client-tools.sha256"
 TORCH = "torch==2.13.0"
-"""Installed first and with what it depends on: a CUDA build, where an index gives one, needs its libraries."""
+"""Installed first and with its dependencies: a CUDA build, if the index has one, needs its libraries."""
 
 
 def is_ready(venv: Path) -> bool:
-    """Whether `prepare` has made it, of the versions that are wanted now."""
+    """Whether `prepare` has made it with the current versions."""
     mark = venv / MARK
     return mark.is_file() and mark.read_text() == _wanted()
 
 
 def prepare(venv: Path) -> None:
-    """Make it where it is not. Says what it does; ends the program with a line when something cannot be installed."""
+    """Make it if it is not ready. Prints each step; exits with an error line if a package cannot be installed."""
     if is_ready(venv):
         return
     shutil.rmtree(venv, ignore_errors=True)
@@ -33,7 +33,7 @@ def prepare(venv: Path) -> None:
     steps = {
         f"making {venv}": (sys.executable, "-m", "venv", str(venv)),
         f"installing {TORCH}": (*pip, TORCH),
-        # without their dependencies: the tools' packages pin versions that contradict each other, and CUDA libraries
+        # without dependencies: the tools' packages pin contradictory versions, and CUDA libraries
         f"installing {_count()} packages of {REQUIREMENTS.name}": (*pip, "--no-deps", "-r", str(REQUIREMENTS)),
     }
     for number, (step, command) in enumerate(steps.items(), 1):
@@ -54,8 +54,8 @@ def _run(step: str, command: tuple[str, ...]) -> None:
 
 
 def _reason(output: str) -> str:
-    """The last line that says ERROR, or the last one."""
-    lines = [line.strip() for line in output.splitlines() if line.strip()] or ["it ended without a word"]
+    """The last line that begins with ERROR, or the last one."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()] or ["no output"]
     return next((line for line in reversed(lines) if line.startswith("ERROR")), lines[-1])
 
 

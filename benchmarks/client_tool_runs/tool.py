@@ -1,4 +1,4 @@
-"""What the tools have in common: whom they ask, how they are called, and what they say."""
+"""The interface of a load tool: its target, its command and its figures."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ REQUESTS, STREAMS, INPUT_TOKENS, OUTPUT_TOKENS = 24, 4, 64, 16
 
 
 class Endpoint(enum.Enum):
-    """Of the public API, by its path."""
+    """An endpoint of the public API, with its path."""
 
     CHAT = "/v1/chat/completions"
     COMPLETIONS = "/v1/completions"
 
 
 class Target(msgspec.Struct, frozen=True):
-    """What a run asks. tokenizer: a folder with the model's."""
+    """The target of a run. tokenizer: a folder with the model's tokenizer."""
 
     url: str
     key: str
@@ -29,7 +29,7 @@ class Target(msgspec.Struct, frozen=True):
 
 
 class Figures(msgspec.Struct, frozen=True):
-    """What a tool says at its end. Tokens are of the requests that it counts as completed."""
+    """The figures that a tool prints at its end. Tokens are of its completed requests."""
 
     completed: int
     failed: int
@@ -43,9 +43,9 @@ class Figures(msgspec.Struct, frozen=True):
 class Tool(msgspec.Struct, frozen=True):
     """One tool.
 
-    arguments: its command behind the environment's `bin/`, run in an empty folder. read: what it left in that folder.
-    environment: over ours; None unsets. warm_ups: requests that it sends before those that it counts.
-    prompt_from_server: it takes the prompt's tokens from the server's usage, and so counts the chat template's too.
+    arguments: its command in the environment's `bin/`, run in an empty folder. read: reads its result in that folder.
+    environment: changes of ours; None unsets. warm_ups: requests that it sends before the counted ones.
+    prompt_from_server: it takes the prompt's tokens from the server's usage, which includes the chat template.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""The four tools: their command lines, as each documents itself, and their results."""
+"""The four tools with their documented command lines and the readers of their results."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from benchmarks.client_tool_runs.tool import (
 )
 
 OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
-"""No tokenizer is looked for on a hub."""
+"""Keeps the tools from looking for a tokenizer on a hub."""
 
 
 def _json(text: str) -> Any:
-    return json.loads(text)  # SGLang writes Infinity, which is no JSON: this reads it
+    return json.loads(text)  # SGLang writes Infinity, which is not JSON: this parser reads it
 
 
 def _openai_key(target: Target) -> Mapping[str, str | None]:

@@ -206,5 +206,5 @@ class SGLangDriver(Driver):
             raise EngineFailed(UNREADABLE_LOAD) from None
         if all(rank.get("num_used_tokens") is not None for rank in ranks):
             return load
-        # memory of which nobody says how full it is would be taken for empty
+        # memory without a figure for its use would count as empty
         return msgspec.structs.replace(load, capacity_tokens=0)

@@ -106,7 +106,7 @@ class TensorRTLLMDriver(Driver):
                 return None
             last = iterations[-1]
             kv: JsonObject = last.get("kvCacheStats") or {}
-            # memory of which nobody says how full it is would be taken for empty
+            # memory without a figure for its use would count as empty
             block = int(kv.get("tokensPerBlock") or 0) if kv.get("usedNumBlocks") is not None else 0
             batches: list[JsonObject] = [one.get("inflightBatchingStats") or {} for one in iterations]
             drafting: list[JsonObject] = [one.get("specDecodingStats") or {} for one in iterations]

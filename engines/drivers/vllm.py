@@ -135,7 +135,7 @@ class VLLMDriver(Driver):
             raise EngineFailed(self.no_counters)
         sizes = [_cache_tokens(line) for line in body.splitlines() if line.startswith(_CACHE + b"{")]
         # each engine tells which part of its own memory is used, and all have as much
-        if _USED_SHARE not in sums:  # memory of which nobody says how full it is would be taken for empty
+        if _USED_SHARE not in sums:  # memory without a figure for its use would count as empty
             sizes = []
         used_tokens = round(sums[_USED_SHARE] * sum(sizes) / len(sizes)) if sizes else 0
         return Load(

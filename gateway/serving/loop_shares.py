@@ -15,7 +15,7 @@ import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
 
 SHARE = 0.05
-"""Part of the loop's time for one organization's large bodies and refused requests."""
+"""Part of the loop's time for one organization's large bodies, and requests refused for their form or scope."""
 BURST_S = 0.02
 """Time of the loop that it may take at once."""
 OUTSIDE_SHARE, OUTSIDE_BURST_S = 0.25, 0.5
@@ -30,7 +30,7 @@ STRANGERS_SHARE, STRANGERS_BURST_S = 0.2, 0.4
 LARGE_BYTES = 16_384
 """A smaller body takes less than half a millisecond and is not charged."""
 REFUSAL_S = 0.001
-"""What a refused request costs around its body, its connection included."""
+"""Cost of a refused request besides its body, its connection included."""
 USUAL_S, USUAL_WEIGHT = 0.002, 0.3
 """Assumed time of a request outside inference until one of the same name is measured, and the newest one's weight in
 the mean."""
@@ -93,7 +93,7 @@ class Shares:
 
     @contextlib.contextmanager
     def charged(self, name: str) -> Iterator[None]:
-        """It takes the loop within this block."""
+        """Charge the time of the block to the name."""
         began_s = time.perf_counter()
         try:
             yield
@@ -113,15 +113,14 @@ class LoopShares(Shares):
         self.outside = Shares(OUTSIDE_SHARE, OUTSIDE_BURST_S, now)
         """Shares of organizations outside inference, by id."""
         self.unserved = Shares(UNSERVED_SHARE, UNSERVED_BURST_S, now)
-        """Shares of organizations in requests that are refused although they are well made, by id."""
+        """Shares of organizations for well-formed requests that are refused, by id."""
         self.strangers = StrangerShares(now)
 
     async def refused(self, network: str) -> None:
-        """Who comes from there has no key: the refusal may be said when this returns, at the pace of that network; so
-        many refusals from one would take the loop from everybody. network: empty where it is not known, which waits
-        for nothing."""
+        """Return when a refusal of a client without a key may be sent, at the pace of its network: refusals of one
+        network could take all of the loop's time. network: empty: unknown, which never waits."""
         await self.strangers.turn(network)
-        # only now: who asks and leaves would make everybody behind it wait for refusals that nobody was told
+        # charged after the wait: a client that left would make those after it wait for refusals that were never sent
         self.strangers.spend(network, REFUSAL_S)
 
 

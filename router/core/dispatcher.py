@@ -53,7 +53,7 @@ from router.core.placement import Placer
 from router.core.pool import PoolState
 from router.core.reasons import Reason
 from router.core.record import RecordBook
-from router.core.replica import TELLING_TOKENS, Health, Replica
+from router.core.replica import LEAST_COMPUTED_TOKENS, Health, Replica
 from router.core.split_costs import saw_pair
 from router.core.state import LiveLease, QueuedRequest, Session
 from router.policies.base import Policy
@@ -246,7 +246,7 @@ class Dispatcher:
         live.waits_for_first_token = False
         live.first_token_at = now
         replica = self.fleet.held(live.replica_id)
-        replica.kv_unheard += live.uncached_tokens >= TELLING_TOKENS
+        replica.answers_without_kv += live.uncached_tokens >= LEAST_COMPUTED_TOKENS
         replica.began((session.gateway_id, live.lease_id), now)
         replica.adapters.began(live.adapter)
         unread.began(replica, live)
@@ -491,7 +491,7 @@ class Dispatcher:
             changes, first = mirror.take(event.number, event.payload, event.repeated, replica.adapters.used)
         except UNREADABLE:
             return  # another format, or a torn message: the index goes on without
-        replica.kv_unheard = 0
+        replica.answers_without_kv = 0
         kv_changes.apply(changes, pool.index, replica.slot, mirror.taken_bytes - before_bytes)
         if first is not None:
             out.append(ReplayKvEvents(replica.id, first))

@@ -148,7 +148,7 @@ class Fleet:
             replica.health, replica.failures, replica.detail = Health.UNKNOWN, 0, "not polled yet"
             replica.breaker, replica.ratio, replica.fill = Breaker(), Slowness(wanted.speed), 1.0
             replica.accusers.clear()
-            replica.forget_told()
+            replica.forget_reports()
             replica.probing, replica.retractions = False, None
             replica.slow_probes = 0
             replica.limit = None
@@ -163,7 +163,7 @@ class Fleet:
         replica.context_tokens = wanted.context_tokens
         replica.bootstrap_port = wanted.bootstrap_port
         replica.hardware = pool.hardware_of(wanted)
-        replica.tells_kv = bool(wanted.kv_events)
+        replica.follows_kv = bool(wanted.kv_events)
         replica.adapters.most, replica.adapters.recent_s = pool.max_adapters, self._adapter_recent_s
         self._bound(replica, pool.max_concurrency)
         return replica

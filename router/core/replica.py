@@ -36,9 +36,9 @@ UNCHANGED_S = 60.0
 NO_LOAD_REPORT = "it reports no load; the router places by its own leases"
 UNCHANGED_REPORT = f"its load report has not changed for {UNCHANGED_S:.0f} s; the router places by its own leases"
 NO_KV_EVENTS = "it sends no KV events; the router learns from its answers what it holds"
-UNHEARD_ANSWERS = 16
+MOST_ANSWERS_WITHOUT_KV = 16
 """Answers to computed prompts without a KV event, after which the events count as lost."""
-TELLING_TOKENS = 256
+LEAST_COMPUTED_TOKENS = 256
 """Computed tokens of a prompt that counts for this: fewer may fill no page."""
 
 
@@ -108,15 +108,15 @@ class Replica(msgspec.Struct, eq=False):
     """Polls in a row without a valid load report, for an engine that gave one before."""
     quiet_polls: int = 0
     """Polls in a row with nothing new to report while none of our requests ran."""
-    told: tuple[int, int, int] | None = None
+    reported: tuple[int, int, int] | None = None
     """Running and waiting requests and tokens in use in its last report; None: it gave none."""
-    told_at: float = 0.0
+    reported_at: float = 0.0
     """Time at which that last changed, or nothing ran."""
     unchanged: bool = False
     """The router ignores its load report because the report did not change."""
-    tells_kv: bool = False
+    follows_kv: bool = False
     """The router follows its KV events."""
-    kv_unheard: int = 0
+    answers_without_kv: int = 0
     """Answers to computed prompts since its last KV event."""
     foreign: int = 0
     """Requests the engine reported beyond our own leases at the last poll: someone else's, or leases forgotten."""
@@ -256,7 +256,7 @@ class Replica(msgspec.Struct, eq=False):
     @property
     def kv_is_silent(self) -> bool:
         """Whether it computes prompts without sending KV events: only cached tokens then correct the router's index."""
-        return self.tells_kv and self.kv_unheard >= UNHEARD_ANSWERS
+        return self.follows_kv and self.answers_without_kv >= MOST_ANSWERS_WITHOUT_KV
 
     @property
     def decoding(self) -> int:
@@ -371,7 +371,7 @@ class Replica(msgspec.Struct, eq=False):
         self.detail = detail
         if self.health is not Health.HEALTHY or self.failures >= failure_threshold:
             self.health = Health.UNHEALTHY
-            self.forget_told()
+            self.forget_reports()
 
     @property
     def _answering(self) -> bool:
@@ -380,10 +380,10 @@ class Replica(msgspec.Struct, eq=False):
 
     def _is_news(self, load: Load, now: float) -> bool:
         """Whether a report is current: tokens in use change with every step."""
-        told = load.running, load.waiting, load.used_tokens
-        if told != self.told or not (load.running or load.waiting or self._answering):
-            self.told, self.told_at = told, now
-        return not load.capacity_tokens or now - self.told_at < UNCHANGED_S
+        figures = load.running, load.waiting, load.used_tokens
+        if figures != self.reported or not (load.running or load.waiting or self._answering):
+            self.reported, self.reported_at = figures, now
+        return not load.capacity_tokens or now - self.reported_at < UNCHANGED_S
 
     def missed_report(self) -> None:
         """Count a poll without a load report. After some of them the last report is out of date."""
@@ -418,10 +418,10 @@ class Replica(msgspec.Struct, eq=False):
             live.polled = False
             self._kv_since += live.prompt_tokens + live.answer_tokens
 
-    def forget_told(self) -> None:
+    def forget_reports(self) -> None:
         """Forget the reports of an engine that is gone."""
         self.load, self.foreign, self.load_misses, self.quiet_polls = Load(), 0, 0, 0
-        self.told, self.told_at, self.unchanged, self.kv_unheard = None, 0.0, False, 0
+        self.reported, self.reported_at, self.unchanged, self.answers_without_kv = None, 0.0, False, 0
 
     def _polled_memory(self, load: Load, now: float, token_s: float) -> None:
         """The leases past their first token are in the report; of the others nothing is taken for granted."""

@@ -14,12 +14,12 @@ from router.control.messages import replica
 from router.core.decisions import Granted
 from router.core.events import KvBatch, ReplicaPolled
 from router.core.replica import (
+    MOST_ANSWERS_WITHOUT_KV,
     NO_KV_EVENTS,
     NO_LOAD_REPORT,
     STALE_MISSES,
     UNCHANGED_REPORT,
     UNCHANGED_S,
-    UNHEARD_ANSWERS,
 )
 from router.lost_reports import LostReports
 from tests.examples import examples
@@ -187,9 +187,9 @@ def test_kv_events_that_stop_are_told_of() -> None:
     telling = msgspec.structs.replace(pool.replicas[0], kv_events="tcp://127.0.0.1:1")
     core = Core(msgspec.structs.replace(state, pools=(msgspec.structs.replace(pool, replicas=(telling,)),)))
     engine = core.core.fleet.replicas["r1"]
-    for number in range(2 * UNHEARD_ANSWERS):
+    for number in range(2 * MOST_ANSWERS_WITHOUT_KV):
         core.served(20 + number, 0.1)  # fills no page: nothing to tell of
-    for number in range(UNHEARD_ANSWERS):
+    for number in range(MOST_ANSWERS_WITHOUT_KV):
         assert not engine.lost
         core.served(500 + number, 0.1)
     assert replica(core.core, engine).detail == NO_KV_EVENTS
