@@ -11,6 +11,7 @@ import os
 import time
 import types
 from collections.abc import Callable, Coroutine, Generator, Mapping
+from http import HTTPStatus
 from typing import Any
 
 from gateway.http.client_connection import SCOPE_KEY, ClientConnection
@@ -61,11 +62,23 @@ class Pace:
 
         bill = Bill(self._shares, connection, network, expected)
         try:
-            await _metered(app(scope, receive, send), bill.charge, self._clock)
+            await _metered(
+                app(scope, receive, self._heard(send, credential) if expected else send), bill.charge, self._clock
+            )
         finally:
             bill.close()
             if credential and connection.organization_id:
                 self._known.learn(credential, connection.organization_id)
+
+    def _heard(self, send: Any, credential: bytes) -> Any:
+        """Forget a credential that is refused: who still has a revoked key must not use up its organization's share."""
+
+        async def heard(message: Any) -> None:
+            if message["type"] == "http.response.start" and message["status"] == HTTPStatus.UNAUTHORIZED:
+                self._known.forget(credential)
+            await send(message)
+
+        return heard
 
     def _network(self, scope: Mapping[str, Any], headers: Mapping[bytes, bytes], connection: ClientConnection) -> str:
         network = connection.network
@@ -147,15 +160,16 @@ class KnownCredentials:
 
     def learn(self, digest: bytes, organization_id: str) -> None:
         """Remember a good credential."""
-        self._forget(digest)
+        self.forget(digest)
         own = self._of.setdefault(organization_id, {})
         self._known[digest], own[digest] = (organization_id, self._now()), None
         if len(own) > MOST_OF_ORGANIZATION:
-            self._forget(next(iter(own)))
+            self.forget(next(iter(own)))
         elif len(self._known) > MOST_KNOWN:
-            self._forget(next(iter(self._known)))
+            self.forget(next(iter(self._known)))
 
-    def _forget(self, digest: bytes) -> None:
+    def forget(self, digest: bytes) -> None:
+        """It is good no more."""
         if (known := self._known.pop(digest, None)) is not None:
             own = self._of[known[0]]
             del own[digest]

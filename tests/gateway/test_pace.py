@@ -46,6 +46,7 @@ class Gateway:
         self.worked_s = 0.0
         self.served: list[str] = []
         """Networks, in the order in which they were served."""
+        self.sent: list[Any] = []
         self._keys = keys
         self._pace = Pace(LoopShares(now_s), (PROXY,), lambda: self.worked_s)
 
@@ -54,6 +55,8 @@ class Gateway:
         key = dict(scope["headers"]).get(b"authorization", b"").decode()
         if key in self._keys:
             connection.organization_id = self._keys[key]
+        elif key:
+            await send({"type": "http.response.start", "status": 401, "headers": []})
         self.worked_s += WORK_S
         self.served.append(connection.network)
 
@@ -66,7 +69,13 @@ class Gateway:
         return now_s() - began_s
 
     async def serve(self, scope: Any) -> None:
-        await self._pace.serve(self, scope, None, None)
+        await self._pace.serve(self, scope, None, self._send)
+
+    async def _send(self, message: Any) -> None:
+        self.sent.append(message)
+
+    def revoke(self, key: str) -> None:
+        del self._keys[key]
 
     async def flood(self, count: int, network: str, key: str = "") -> list[asyncio.Task[float]]:
         """So many requests at once."""
@@ -100,6 +109,22 @@ async def test_whose_key_is_known_is_paced_by_its_organization_wherever_it_asks_
     assert abs((101 * COST_S - OUTSIDE_BURST_S) / OUTSIDE_SHARE - (now_s() - began_s)) < 2 * COST_S / OUTSIDE_SHARE
     assert not all(each.done() for each in strangers)
     await asyncio.gather(*strangers)
+
+
+@in_virtual_time
+async def test_a_key_that_was_revoked_is_charged_to_its_network() -> None:
+    """Fault: for five minutes who still had it used up the share of its organization."""
+    gateway = Gateway(old="A", new="A")
+    for key in ("old", "new"):
+        await gateway.ask("office", key)
+    gateway.revoke("old")
+    await gateway.ask("elsewhere", "old")
+    assert [message["status"] for message in gateway.sent] == [401]
+    flood = await gateway.flood(500, "elsewhere", "old")
+    assert await gateway.ask("office", "new") == 0
+    for each in flood:
+        each.cancel()
+    await asyncio.gather(*flood, return_exceptions=True)
 
 
 @in_virtual_time
