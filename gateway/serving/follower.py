@@ -104,7 +104,7 @@ class Follower:
         if request.served_from is None:
             request.served_from = self._reading.recording.request_id
             response.headers.append((SERVED_FROM, request.served_from.encode()))
-        if request.generation.stream:
+        if request.generation.stream and not response.started:
             response.headers.append(server_timing(request.clock))
             response.start_stream()
 

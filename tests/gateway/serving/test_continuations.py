@@ -14,6 +14,7 @@ from contracts.errors import RouterUnavailable
 from contracts.fill_in_the_middle import FillInTheMiddle
 from contracts.usage import Finish, Outcome, Usage
 from gateway.limits.cost import Cost
+from gateway.serving import follower
 from gateway.serving.continuations import ENTRY_BYTES, KEPT_S
 from gateway.wire.config import RequestConfig
 from gateway.wire.digest import digest_of
@@ -121,6 +122,26 @@ async def test_a_gap_that_is_being_filled_is_filled_once(stream: bool, hangs: di
         assert [fim_text(client) for client in (leader, *followers)] == [REST] * 3
         assert platform.requests == 1
         assert platform.reused("shared") == 2
+
+
+async def test_who_shares_a_stream_says_once_where_its_time_went(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fault: each event of it was a header more that nobody was sent."""
+    told: list[object] = []
+
+    def timing(clock: object) -> tuple[bytes, bytes]:
+        told.append(clock)
+        return b"server-timing", b"x"
+
+    monkeypatch.setattr(follower, "server_timing", timing)
+    async with asking(hang_after_tokens=2) as asked:
+        asked.ask(fim())
+        await asked.at_the_engine()
+        other = asked.ask(fim())
+        await asked.reading(1)
+        asked.go_on()
+        await asked.ended()
+        assert len(other.answer.events) > 3
+        assert len(told) == 1
 
 
 async def test_who_shares_has_books_of_its_own_with_nothing_used() -> None:
