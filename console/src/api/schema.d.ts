@@ -2681,8 +2681,8 @@ export interface components {
         };
         /**
          * CounterSnapshot
-         * @description One counter of one rule, of money in millionths. remaining: what was left of the limit. used: what was used or
-         *         held by what runs; more than the limit where it was passed or lowered.
+         * @description One counter of one rule; money in millionths. remaining: left of the limit. used: used, or held by running
+         *         requests; more than the limit if the limit was passed or lowered.
          */
         CounterSnapshot: {
             counter: string;
@@ -4804,7 +4804,7 @@ export interface components {
         };
         /**
          * RequestSummary
-         * @description A request in a list. request_id: what `x-request-id` said. ttft_ms: from its arrival to its first text.
+         * @description A request in a list. request_id: its `x-request-id`. ttft_ms: from its arrival to its first text.
          *         prompt_tokens, completion_tokens: null where no engine counted. amount_micro: billed, in millionths of the currency.
          */
         RequestSummary: {

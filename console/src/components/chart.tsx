@@ -206,7 +206,7 @@ function tell(
 const LEAST_AXIS = 56;
 const CHARACTER = 7;
 
-/** Of the y axis, in pixels: room for its longest label. */
+/** Width of the y axis in pixels, with room for its longest label. */
 export function axisWidth(labels: string[] | null): number {
   return Math.max(LEAST_AXIS, 18 + CHARACTER * Math.max(0, ...(labels ?? []).map((each) => each.length)));
 }

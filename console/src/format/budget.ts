@@ -1,8 +1,8 @@
-/** How an error budget stands, in a word. */
+/** The state of an error budget in a word. */
 import type { Schemas } from "../api/client";
 import { percent } from "./number";
 
-/** "42.0 %", "spent 3.8 times"; "–" where so few requests came that not one of them may be bad. */
+/** "42.0 %", "spent 3.8 times"; "–" for so few requests that none of them may be bad. */
 export function budgetLeft(objective: Schemas["ObjectiveStanding"]): string {
   const counted = objective.windows.at(-1)?.counted ?? 0;
   const left = objective.budget_left;

@@ -130,7 +130,7 @@ function Navigation({ organizationId }: { organizationId: string }) {
   );
 }
 
-/** How many troubles there are on a destination's page. */
+/** The number of problems on a destination's page. */
 function Warned({ trouble }: { trouble: ReturnType<typeof badgeOf> }) {
   if (!trouble) return null;
   return (

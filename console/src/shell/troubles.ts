@@ -1,4 +1,4 @@
-/** What is wrong with the deployment now, worst first: dead engines, budgets that burn, requests that fail. */
+/** Lists the deployment's current problems, worst first: dead engines, budgets that burn, requests that fail. */
 import type { Schemas } from "../api/client";
 import { count, percent } from "../format/number";
 
@@ -8,11 +8,11 @@ export interface Trouble {
   tone: "bad" | "warn";
   /** One sentence. */
   text: string;
-  /** The page that says more. */
+  /** The page with details. */
   place: Place;
 }
 
-/** Of the requests of the last minutes, so many and such a part must fail before it is said. */
+/** Failed requests of the last minutes below this number or share are not listed. */
 const LEAST_FAILED = 5;
 const LEAST_FAILED_SHARE = 0.01;
 
@@ -59,7 +59,7 @@ function poolTrouble(pool: Schemas["LivePool"]): Trouble[] {
 function budgetTrouble(objective: Schemas["ObjectiveStanding"]): Trouble[] {
   const [fastest] = objective.burning;
   if (!fastest) return [];
-  const text = `The error budget of ${objective.tier}, ${objective.length} prompts burns more than ${fastest.threshold} times too fast, over ${fastest.long} and still over ${fastest.short}.`;
+  const text = `The error budget of ${objective.tier}, ${objective.length} prompts burns more than ${fastest.threshold} times too fast, over the last ${fastest.long} and the last ${fastest.short}.`;
   return [{ tone: "bad", text, place: "/operations/slo" }];
 }
 
@@ -76,7 +76,7 @@ function failureTrouble(recent: Schemas["ServingFigures"] | undefined): Trouble[
   ];
 }
 
-/** The worst of a page and how many there are; undefined: none. */
+/** The tone of a page's worst problem and the number of its problems; undefined: none. */
 export function badgeOf(
   troubles: Trouble[],
   place: string,

@@ -1,4 +1,4 @@
-/** Asks for what `troublesOf` looks at, for those who run the deployment. */
+/** Fetches the data for `troublesOf`, for operators of the deployment. */
 import { useQuery } from "@tanstack/react-query";
 import { api, read } from "../api/client";
 import { useMyself } from "./session";
@@ -7,7 +7,7 @@ import { type Trouble, troublesOf } from "./troubles";
 const EVERY_MS = 15_000;
 const MINUTE_MS = 60_000;
 
-/** Empty for everybody else, and as long as nothing is known. */
+/** Empty for other members, and until the data is there. */
 export function useTroubles(): Trouble[] {
   const { canOperate } = useMyself();
   const fleet = useQuery({

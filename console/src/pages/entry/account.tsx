@@ -121,7 +121,8 @@ function Leave() {
           onConfirm={() => leave.mutate(undefined)}
           onClose={() => setAsked(false)}
         >
-          Your admin keys and sessions there end at once. Somebody of the organization has to add you again.
+          Your admin keys and sessions there end at once. To return, a member of the organization has to add
+          you.
         </Confirm>
       )}
     </Card>

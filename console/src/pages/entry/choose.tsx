@@ -6,7 +6,7 @@ import { ErrorNotice, Loading, Refused } from "../../components/notice";
 import { useKeepSession } from "../../shell/session";
 import { EntryFrame } from "./frame";
 
-/** For who came back from the provider of identities, and is a member of several organizations. */
+/** The page after a sign-in by the identity provider, for a member of several organizations. */
 export function ChooseOrganization() {
   const choices = useQuery({ queryKey: ["choices"], queryFn: readChoices, retry: false });
   const keep = useKeepSession();
@@ -15,14 +15,16 @@ export function ChooseOrganization() {
   return (
     <EntryFrame title="Choose an organization">
       {choices.error && <ErrorNotice error={choices.error} />}
-      {choices.data && <p>You are a member of several. You can leave one on its Account page.</p>}
+      {choices.data && (
+        <p>You are a member of several organizations. You can leave one on its Account page.</p>
+      )}
       {choices.data?.data.map(({ id, name }) => (
         <Button key={id} busy={choose.isPending && choose.variables === id} onClick={() => choose.mutate(id)}>
           {name}
         </Button>
       ))}
       {choose.error && <Refused error={choose.error} />}
-      <a href="/console/sign-in">Sign in as somebody else</a>
+      <a href="/console/sign-in">Sign in as another user</a>
     </EntryFrame>
   );
 }

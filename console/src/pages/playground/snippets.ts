@@ -53,7 +53,7 @@ export function python(origin: string, kind: "chat" | "completions", body: Recor
   ].join("\n");
 }
 
-/** A request to try a new key with, ready to paste: the secret stands in it, for it is shown this once. */
+/** A first request with a new key, ready to paste; it holds the secret, which is shown only once. */
 export function firstRequest(origin: string, secret: string, model: { id: string; tier: string }): string {
   const [path, body] =
     model.tier === "chat"

@@ -35,7 +35,7 @@ export function EndsField({ value, onChange }: { value: Ends; onChange: (value: 
 
 const FIRST_LIMITS: Counter[] = ["requests_per_minute", "tokens_per_minute", "money_micro_per_month"];
 
-/** A key, with limits of its own where they are wanted. */
+/** The form of a key, with optional limits. */
 export function NewKey({
   organizationId,
   projectId,
@@ -119,7 +119,7 @@ export function NewKey({
   );
 }
 
-/** The base URL for SDKs, and a request to try with a model that the key opens. */
+/** The base URL for SDKs, and a first request to a model of the key. */
 function TryKey({ secret }: { secret: string }) {
   const models = useServed(secret);
   const served = models.data?.find((each) => each.tier === "chat") ?? models.data?.[0];

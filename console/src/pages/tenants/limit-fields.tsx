@@ -1,4 +1,4 @@
-/** Fields for the counters of a limit, and what they say together. */
+/** Fields for the counters of a limit, and their values. */
 import { useState } from "react";
 import { TextField } from "../../components/field";
 import { amount, microOf } from "../../format/money";
@@ -11,7 +11,7 @@ type Texts = Partial<Record<Counter, string>>;
 export interface LimitInput {
   texts: Texts;
   set: (name: Counter, text: string) => void;
-  /** What is typed, as the API takes it; a counter that is empty is not in it. */
+  /** The values for the API, without empty counters. */
   limits: Limits;
   problems: Texts;
 }

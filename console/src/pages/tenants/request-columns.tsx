@@ -13,7 +13,7 @@ export function shortId(requestId: string): string {
   return requestId.slice(-8);
 }
 
-/** Beside the id, which each list links to its own page. */
+/** The columns after the id, which each list links to its own page. */
 export function requestColumns(money: Money): Column<Summary>[] {
   return [
     {

@@ -92,7 +92,7 @@ export function DeploymentOverview() {
   );
 }
 
-/** What is wrong now, before any chart. */
+/** The current problems, above the charts. */
 function Troubles() {
   const troubles = useTroubles();
   if (troubles.length === 0) return null;

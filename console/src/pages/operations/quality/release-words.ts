@@ -117,8 +117,8 @@ export function strongest(tests: Test[], kind: Test["kind"], looks: number) {
   });
 }
 
-/** Those with any value; the harm nearest to its limit first, and the proof furthest from it: what a chart of few lines
- * must not leave out. */
+/** Lines with any value, the most important first, for a chart of few lines: the harm nearest to its limit, or the proof
+ * furthest from it. */
 export function nearest(lines: ReturnType<typeof strongest>, kind: Test["kind"]) {
   const most = (line: (typeof lines)[number]) => line.values.findLast((value) => value !== null) ?? 0;
   const sign = kind === "harm" ? -1 : 1;

@@ -1,4 +1,4 @@
-/** Adds a model with an engine that serves it, and replicas to a pool: a new version of the fleet each. */
+/** Adds a model with its engine, and replicas to a pool; each makes a new version of the fleet. */
 import { useState } from "react";
 import { api, read, type Schemas } from "../../../api/client";
 import { useAction } from "../../../components/action";
@@ -74,7 +74,7 @@ export function AddModel({ pools, onClose }: { pools: string[]; onClose: () => v
       <div className="grid-2">
         <TextField
           label="Name"
-          hint="What clients write as “model”."
+          hint="Clients send it as “model”."
           required
           pattern={NAME}
           autoFocus
@@ -102,7 +102,7 @@ export function AddModel({ pools, onClose }: { pools: string[]; onClose: () => v
         />
         <TextField
           label="The engine’s name for it"
-          hint="Where it is another than the name above."
+          hint="If it differs from the name above."
           value={engineModel}
           onChange={(event) => setEngineModel(event.currentTarget.value)}
         />
