@@ -6,6 +6,7 @@ requests of an organization or network ahead of its share wait.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import os
 import time
@@ -21,6 +22,8 @@ from gateway.serving.loop_shares import LoopShares, Shares, StrangerShares
 
 REQUEST_S = 0.0003
 """Cost of a request besides its handler: its head, its task, its part of the connection's work."""
+STREAM_S = 10.0
+"""A request that lasts longer is a stream of events, and its time says nothing of what the next request takes."""
 PROBES = frozenset({"/healthz", "/health", "/readyz"})
 """Paths that load balancers poll. Each network has a share for them alone, so other requests from a balancer's address
 do not delay them."""
@@ -99,6 +102,8 @@ class Bill:
         self._network = network
         self._expected = expected
         self._taken_s = 0.0
+        self._loop = asyncio.get_running_loop()
+        self._began_s = self._loop.time()
         self._payer = self._current_payer()
         payer, name = self._payer
         self._advance_s = payer.usual_s(name)
@@ -123,7 +128,8 @@ class Bill:
         """The request is answered: refund the rest of the advance and learn the usual time."""
         self._refund()
         shares, name = self._payer
-        shares.note(name, self._taken_s)
+        if self._loop.time() - self._began_s < STREAM_S:
+            shares.note(name, self._taken_s)
 
     def _current_payer(self) -> tuple[Shares | StrangerShares, str]:
         if organization_id := self._connection.organization_id or self._expected:

@@ -47,6 +47,7 @@ class Gateway:
         self.served: list[str] = []
         """Networks, in the order in which they were served."""
         self.sent: list[Any] = []
+        self.app: Any = self
         self._keys = keys
         self._pace = Pace(LoopShares(now_s), (PROXY,), lambda: self.worked_s)
 
@@ -69,7 +70,7 @@ class Gateway:
         return now_s() - began_s
 
     async def serve(self, scope: Any) -> None:
-        await self._pace.serve(self, scope, None, self._send)
+        await self._pace.serve(self.app, scope, None, self._send)
 
     async def _send(self, message: Any) -> None:
         self.sent.append(message)
@@ -109,6 +110,26 @@ async def test_whose_key_is_known_is_paced_by_its_organization_wherever_it_asks_
     assert abs((101 * COST_S - OUTSIDE_BURST_S) / OUTSIDE_SHARE - (now_s() - began_s)) < 2 * COST_S / OUTSIDE_SHARE
     assert not all(each.done() for each in strangers)
     await asyncio.gather(*strangers)
+
+
+@in_virtual_time
+async def test_streams_of_events_that_have_ended_delay_no_page() -> None:
+    """Fault: the next requests were taken to take as much of the loop as all of a stream."""
+    gateway = Gateway(a="A")
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        scope[SCOPE_KEY].organization_id = "A"
+        for _ in range(180 if scope["path"] == "/admin/v1/events" else 1):
+            gateway.worked_s += 0.003
+            await asyncio.sleep(5.0 if scope["path"] == "/admin/v1/events" else 0.05)
+
+    gateway.app = app
+    await gateway.ask("office", "a")
+    await asyncio.gather(*(gateway.ask("office", "a", "/admin/v1/events") for _ in range(4)))
+    await asyncio.sleep(5)
+    began_s = now_s()
+    await asyncio.gather(*(gateway.ask("office", "a") for _ in range(20)))
+    assert now_s() - began_s == pytest.approx(0.05)
 
 
 @in_virtual_time
