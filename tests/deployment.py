@@ -51,7 +51,7 @@ def worker_number() -> int:
 
 
 NOTHING_FETCHED = {"SLIPSTREAM_LOCAL__FETCH_CHAT_MODEL": "false"}
-"""Of every `up` that a test starts: where none names a chat model, it serves the one that comes with Slipstream."""
+"""Settings of every `up` that a test starts: by default it serves the chat model that comes with Slipstream."""
 
 
 def plain_environment() -> dict[str, str]:

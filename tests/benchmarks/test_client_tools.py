@@ -1,4 +1,4 @@
-"""The benchmark of load tools reads what each of them leaves, and sees a request or a token too few."""
+"""The benchmark of load tools reads each tool's result, and detects a missing request or token."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from benchmarks.client_tools import VENV, Counted, Run, differences, report
 from tests.deployment import ROOT
 
 RECORDED = Path(__file__).parent / "client_tools"
-"""What the tools left of real runs on the shipped models, without the lists of single requests."""
+"""Results of the tools from real runs on the shipped models, without the lists of single requests."""
 FILES = {
     "guidellm": ("guidellm.json", "result.json"),
     "sglang": ("sglang.jsonl", "result.jsonl"),

@@ -1,4 +1,4 @@
-"""A benchmark says in a line what the machine lacks, before it starts anything."""
+"""A benchmark names the missing program in one line before it starts."""
 
 from __future__ import annotations
 

@@ -144,7 +144,7 @@ async def test_health_needs_no_key_and_no_part(platform: SlowPlatform) -> None:
 
 
 async def ready(platform: SlowPlatform, *, missing: set[str]) -> Answered:
-    """The answer of /readyz once `missing` is what it misses."""
+    """The answer of /readyz once it names `missing`."""
 
     async def so() -> Answered | None:
         answer = await send(platform, "GET", "/readyz")

@@ -1,4 +1,4 @@
-"""A gateway that starts before its database waits and says so; one that is given a wrong database does not start."""
+"""A gateway that starts before its database waits and reports it; one with a wrong database does not start."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ async def test_refusals_without_a_key_are_paced_by_network_and_customers_are_not
 
 
 async def test_refusals_of_a_scope_are_paced_by_organization() -> None:
-    """They came before a turn was waited for, and each made those wait who have a key with the scope."""
+    """Fault: the refusals waited for no turn, and delayed keys with the scope."""
     doors, shares = Doors(), LoopShares()
     doors.key = msgspec.structs.replace(KEY, scopes=frozenset())
     shares.spend(KEY.caller.organization_id, 3_600)
@@ -137,7 +137,7 @@ class Clock:
 
 
 async def test_requests_that_limits_refuse_are_paced_by_organization() -> None:
-    """Refusals cost half a millisecond of the loop each, and one organization asked for as many as it liked."""
+    """Fault: each refusal costs half a millisecond of the loop, and one organization had no limit."""
     doors, clock = Doors(), Clock()
     doors.pipeline = pipeline = Refusing()
     shares, organization_id = LoopShares(clock), KEY.caller.organization_id
@@ -165,7 +165,7 @@ async def test_requests_that_limits_refuse_are_paced_by_organization() -> None:
 
 
 async def test_slow_uploads_without_a_length_leave_their_organization_its_room() -> None:
-    """Each counted for the largest body there is: eight kept all of the organization's large bodies waiting."""
+    """Fault: each counted as the largest possible body, and eight delayed all large bodies of the organization."""
     doors = Doors()
     async with serving(Endless(), doors, 0.05) as port, aiohttp.ClientSession() as session:
         go_on, begun = asyncio.Event(), asyncio.Semaphore(0)

@@ -28,7 +28,7 @@ async def test_postgres_is_18_and_not_on_the_network(postgres_url: str, postgres
 
 
 async def test_postgres_yields_to_gateways_and_not_to_engines(postgres_url: str) -> None:
-    """Fault: two long reports were two cores of PostgreSQL at the gateways' own priority."""
+    """Fault: two long reports kept two cores of PostgreSQL busy at the gateways' priority."""
     connection = await asyncpg.connect(postgres_url)
     try:
         backend = await connection.fetchval("select pg_backend_pid()")

@@ -1,4 +1,4 @@
-"""Tenants that ask again whenever they were answered, before one engine of few places, on a clock of its own."""
+"""A closed loop in virtual time: tenants ask again after each answer, of one engine with few slots."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Asker(NamedTuple):
 
 
 class Answered(msgspec.Struct):
-    """What became of its asks."""
+    """Results of a lane's asks."""
 
     waits_s: list[float] = []
     passed_over: list[int] = []
@@ -85,7 +85,7 @@ class ClosedLoop:
                 self._after(asker.begins_s, "ask", name, lane)
 
     def run(self, seconds: float) -> dict[str, Answered]:
-        """What became of all asks until then."""
+        """Results of all asks up to a time."""
         steps: dict[str, Callable[..., None]] = {
             "ask": self._ask,
             "began": self._began,

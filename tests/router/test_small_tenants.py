@@ -1,4 +1,4 @@
-"""Whoever was given least is next, in promise or out of it, however many requests others keep in line."""
+"""The tenant with the fewest tokens is next, on time or late, however many requests of others wait."""
 
 from __future__ import annotations
 

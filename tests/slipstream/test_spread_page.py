@@ -1,4 +1,4 @@
-"""The page that says how soon a change holds everywhere says what the code does, and names tests that there are."""
+"""The page on the spread of changes agrees with the code and names existing tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who starts and who leaves, from lists alone: what the scheduler is compared with."""
+"""The rule of who starts and who leaves in plain lists: the reference for the scheduler."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class Job:
     due_s: float
     order: int
     most_pages: int
-    """It was promised so many, or will be when it starts."""
+    """Pages reserved for it, or to be reserved at its start."""
     again_pages: int
-    """It is promised so many when it starts again."""
+    """Pages to be reserved when it starts again."""
     pages: int = 0
-    """It has taken so many."""
+    """Pages that it owns."""
 
     @property
     def held(self) -> int:
@@ -27,7 +27,7 @@ class Job:
 
 
 class NaiveShares:
-    """All that runs and waits, at one moment."""
+    """The running and the waiting sequences at one moment."""
 
     def __init__(self, running: list[Job], waiting: list[Job], pages: int, places: int, ageing_s: float) -> None:
         self.running, self.waiting = running, waiting
@@ -36,29 +36,29 @@ class NaiveShares:
         self._pages, self._places, self._ageing_s = pages, places, ageing_s
 
     def parts(self, organization: str, more_pages: int = 0, more_places: int = 0) -> float:
-        """1: its organization holds exactly its part of what there is more of."""
+        """An organization's holding in multiples of its share: pages or slots, the larger of the two."""
         own = [job for job in self.running if job.organization == organization]
         sharing = len({job.organization for job in (*self.running, *self.waiting)})
         pages = (sum(job.held for job in own) + more_pages) * sharing / self._pages
         return max(pages, (len(own) + more_places) * sharing / self._places)
 
     def room(self) -> int:
-        """Pages that are promised to nobody."""
+        """Unreserved pages."""
         return self._pages - sum(job.held for job in self.running)
 
     def last(self, jobs: list[Job]) -> Job:
-        """The one of them who leaves first."""
+        """The sequence that is preempted first."""
         return max(jobs, key=lambda job: (-job.priority, self.parts(job.organization), job.due_s, job.order))
 
     def leave(self, job: Job) -> None:
-        """Back to the queue."""
+        """Preempt a sequence: it returns to the queue."""
         self.running.remove(job)
         self.waiting.append(job)
         self.left.append(job)
         job.pages, job.most_pages = 0, job.again_pages
 
     def start_all(self) -> None:
-        """Until nobody more can."""
+        """Start sequences until no further one can."""
         while (job := self._next()) is not None:
             self.waiting.remove(job)
             self.running.append(job)
@@ -73,7 +73,7 @@ class NaiveShares:
             key=lambda line: (line[0].due_s + self._ageing_s * self.parts(line[0].organization), line[0].order),
         )
         stopped: list[Job] = []
-        """Whom everybody waits for who is due `ageing_s` later."""
+        """Sequences for which all sequences due `ageing_s` later wait."""
         for line in in_turn:
             own: list[Job] = []
             for job in line[:8]:

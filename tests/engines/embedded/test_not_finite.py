@@ -1,4 +1,4 @@
-"""Numbers that are not finite end a request as the engine's failure, and nothing of them reaches another."""
+"""NaN and infinity end a request as the engine's failure, and never reach another request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory and places are shared among organizations: what one promised its own answers keeps no other waiting."""
+"""Organizations share memory and slots: one organization's reservations delay no other."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ STEP_S = 0.01
 
 
 class Bare:
-    """A scheduler without a model: what it schedules is computed, and every answer is as long as it may be."""
+    """A scheduler without a model: scheduled tokens count as computed, and every answer has its full length."""
 
     def __init__(self, output_reserve: float) -> None:
         self.now = 0.0
@@ -83,7 +83,7 @@ class Bare:
         return Job(asked.rid, asked.organization, asked.priority, *place, most, again, len(sequence.pages))
 
     def happened(self) -> tuple[list[str], list[str]]:
-        """Take the step; who started and who left, in order."""
+        """Take one step; returns the sequences that started and left, in order."""
         before = list(self.scheduler.running)
         preemptions = {one: one.preemptions for one in [*before, *self.scheduler.waiting]}
         left: list[str] = []

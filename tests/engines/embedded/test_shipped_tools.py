@@ -1,4 +1,4 @@
-"""The shipped chat model takes tools: calls are held to their schemas, whatever such a small model would say."""
+"""The shipped chat model takes tools: calls fit their schemas although the model is small."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes llama_cpp.json: what llama.cpp makes of the files of `tiny_gguf`. Needs the wheel xllamacpp, 2026.10 or newer.
+"""Writes llama_cpp.json: llama.cpp's results for the files of `tiny_gguf`. Needs the wheel xllamacpp, 2026.10 or newer.
 
 python -m tests.engines.gguf.expect
 """

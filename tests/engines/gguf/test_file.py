@@ -1,4 +1,4 @@
-"""What a GGUF file must be to be served; what it is not is named in one line."""
+"""A GGUF file that cannot be served is refused with its fault in one line."""
 
 from __future__ import annotations
 

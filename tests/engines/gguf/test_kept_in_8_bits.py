@@ -1,4 +1,4 @@
-"""How an engine keeps a GGUF file's weights where the settings do not say."""
+"""The default format in which an engine keeps a GGUF file's weights."""
 
 from __future__ import annotations
 

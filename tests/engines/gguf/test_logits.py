@@ -1,4 +1,4 @@
-"""Logits of GGUF files are llama.cpp's of the same files (`llama_cpp.json`, by `expect.py`)."""
+"""Logits of GGUF files equal llama.cpp's for the same files (`llama_cpp.json`, by `expect.py`)."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from tests.engines.gguf.tiny_gguf import LLAMA, QWEN2, weights_of, write_gguf
 
 CASES = {name: (config, kind) for name, config, kind in cases()}
 CLOSE = {"F32": 5e-5, "F16": 0.005, "BF16": 0.05}
-"""Log probabilities may differ by so much: llama.cpp rounds what it multiplies with a matrix as the matrix is."""
+"""Tolerance of log probabilities: llama.cpp rounds activations to the format of the matrix."""
 ROUNDED = 0.25
-"""The same where that is 8 bits."""
+"""The same for matrices in 8 bits."""
 
 
 def difference(path: Path, name: str, linears: Int8Linears | None = None) -> float:
@@ -46,7 +46,7 @@ def test_8_bits_are_hardly_further_off(tmp_path: Path) -> None:
 
 
 def test_rows_left_as_they_are_stored_are_another_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What these tolerances can tell apart."""
+    """The tolerance finds a wrong order of rows."""
     monkeypatch.setattr(gguf_checkpoint, "INTERLEAVED", "none")
     assert difference(write_gguf(tmp_path / "model.gguf", kind="Q8_0"), "llama Q8_0") > 4 * ROUNDED
 

@@ -78,7 +78,7 @@ async def test_half_each_and_one_for_operators(asking: list[asyncio.Task[None]])
 
 
 async def test_a_program_delays_the_others_of_its_organization_by_a_turn(asking: list[asyncio.Task[None]]) -> None:
-    """Its owner could not revoke its key: all of an organization's requests stood in one line."""
+    """Fault: an owner could not revoke a key, because all requests of the organization were in one line."""
     for operator in (False, True):
         program, owner = (key_of(principal(id=str(UUID(int=number)), operator=operator)) for number in (1, 2))
         held = Held(4)

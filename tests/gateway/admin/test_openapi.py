@@ -185,7 +185,7 @@ async def test_schemathesis_finds_nothing_in_the_inference_api(examples: int, pl
 
 
 async def test_parameters_with_a_form_of_their_own_have_a_pattern(people: People) -> None:
-    """What the decoder takes for text and the endpoint then refuses, clients could not know."""
+    """Fault: the document allowed texts that the endpoint refuses."""
     document = await fetch_admin(people)
     found: dict[str, set[str]] = {}
     for operations in document["paths"].values():

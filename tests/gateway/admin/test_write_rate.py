@@ -1,4 +1,4 @@
-"""What one organization may change and have: so often, so many, and long texts only once."""
+"""An organization's changes have a rate, its objects a limit, and the log keeps long texts as digests."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Clock:
 
 
 def changes(rate: WriteRate, whose: Principal, asked: int) -> int:
-    """How many of so many are taken."""
+    """The number of changes that are taken."""
     for number in range(asked):
         try:
             rate.take(whose)

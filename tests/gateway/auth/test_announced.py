@@ -1,4 +1,4 @@
-"""All that a gateway remembers with a key is announced when it changes: no part of it outlives the change."""
+"""Every change of a key's state is announced, so a gateway keeps no outdated part of it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CHANGES: dict[str, str] = {
     Reason.PROJECT_DISABLED: "UPDATE gateway.projects SET disabled_at = now()" + OF_PROJECT,
     Reason.ORGANIZATION_DISABLED: "UPDATE gateway.organizations SET disabled_at = now()" + OF_ORGANIZATION,
 }
-"""By what a record holds, or why there is none. $1: the project."""
+"""Statements by the changed field of the record, or by the reason why there is no record. $1: the project."""
 NEVER = {"internal", Reason.UNKNOWN}
 """Said when its organization is made, before it has a key; a key that is made is another test's."""
 

@@ -14,7 +14,7 @@ def caller(project: str, organization: str = "o") -> Caller:
 
 
 def taken(rate: EventRate, *callers: Caller) -> int:
-    """How many are, of 1,000 by each in turn."""
+    """The number of accepted events of 1,000 by each project in turn."""
     count = 0
     for _ in range(1_000):
         for each in callers:

@@ -60,7 +60,7 @@ def store_on(
 
 
 async def trace(pool: asyncpg.Pool[Any], *request_ids: str, project: str = PROJECT) -> None:
-    """That these were asked."""
+    """Write traces of these completions."""
     await pool.executemany(
         "INSERT INTO gateway.request_traces (request_id, organization_id, project_id, status, total_ms, phases_ms)"
         " VALUES ($1, $2, $3, 200, 1, '{}') ON CONFLICT DO NOTHING",

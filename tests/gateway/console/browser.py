@@ -31,7 +31,7 @@ from tests.gateway.console.quick_passwords import QuickPasswords
 
 PASSWORD = "four words in a row"
 ANYWHERE = QueueKey("tests")
-"""In the line for a hash."""
+"""Attempts in the queue for a hash."""
 PEPPER = b"9f86d081884c7d659a2feaa0c55ad015"
 COUNTER = itertools.count(1)
 

@@ -31,7 +31,7 @@ ISSUER = "https://id.example"
 
 
 class Known:
-    """A provider that has proved already who comes."""
+    """A provider that has already proved the identity."""
 
     def __init__(self) -> None:
         self.identity_of: Identity | None = None
@@ -68,7 +68,7 @@ class Person:
         return answer
 
     async def returns(self) -> str:
-        """Where the browser is sent once the provider has let it in."""
+        """The address after the provider's sign-in."""
         await self.does(flow.start_oidc, Beginning(next="/console/usage"))
         return await self.comes_back()
 
@@ -80,7 +80,7 @@ class Person:
         return {each.id for each in (await self.does(get_choices)).data}
 
     async def chooses(self, organization_id: UUID) -> str:
-        """The organization's name that they are in then."""
+        """The name of the organization of the session."""
         session: ConsoleSession = await self.does(
             choose_organization, OrganizationChoice(organization_id=organization_id)
         )
@@ -196,7 +196,7 @@ async def test_a_choice_needs_a_fresh_proof_of_the_provider(
 
 
 async def test_a_member_leaves_by_itself_and_the_last_owner_stays(town: Town) -> None:
-    """Fault: nobody but an administrator of it let somebody out of an organization."""
+    """Fault: only an administrator could remove a member from an organization."""
     async with town.signed_in(Role.VIEWER) as browser:
         member_id = (await browser.ask("GET", "/admin/v1/me")).body["id"]
         left = await browser.ask("DELETE", "/console/api/membership")

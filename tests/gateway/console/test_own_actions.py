@@ -84,7 +84,7 @@ async def test_every_change_of_ones_own_account_is_in_the_log(town: Town, other_
 
 
 def _proved(town: Town, email: str) -> str:
-    """The cookie of somebody who came back from a provider."""
+    """The cookie of a sign-in that has returned from a provider."""
     proved = Proved("https://id.example", email, email, time.time() + 60)
     sealed = seal(town.pepper, f"{USE} Proved", msgspec.json.encode(proved))
     return base64.urlsafe_b64encode(sealed).decode().rstrip("=")

@@ -39,7 +39,7 @@ def passwords() -> Iterator[Passwords]:
 
 
 class Hashes:
-    """Those that wait, and who had one; each takes until the next is let go."""
+    """Waiting attempts, and those with a hash; each hash takes until the next is released."""
 
     def __init__(self, passwords: Passwords) -> None:
         self._passwords = passwords

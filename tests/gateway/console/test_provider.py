@@ -1,4 +1,4 @@
-"""What a provider of identities is asked, and how often: anybody may begin to sign in."""
+"""Requests to an identity provider are few, although any client may begin a sign-in."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DESCRIPTION = {
 
 
 class Asked:
-    """A provider, and what it is asked."""
+    """A provider that records its requests."""
 
     def __init__(self) -> None:
         self.status = 200

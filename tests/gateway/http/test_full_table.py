@@ -1,4 +1,4 @@
-"""Strangers from twenty networks hold every connection, in each state there is; who has a key gets through."""
+"""Clients without a key from twenty networks hold every connection in every state; one with a key gets through."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ENTER: dict[Waiting | None, bytes] = {
     Waiting.CLOSING: b"GET /closing HTTP/1.0\r\n\r\n",
     None: GET.replace(b"GET /", b"GET /waits"),
 }
-"""What a stranger sends to get there."""
+"""Bytes that bring a stranger's connection into this state."""
 
 
 class App:

@@ -1,4 +1,4 @@
-"""What the body of somebody who is not known may hold, and how long it may take."""
+"""Limits of size and time for the body of a request without a good key."""
 
 from __future__ import annotations
 

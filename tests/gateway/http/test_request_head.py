@@ -1,4 +1,4 @@
-"""Heads that two readers may understand differently are refused before anybody looks at what they ask for."""
+"""Heads that two readers may understand differently are refused before their request is read."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ class FakeRouter:
         self.ends: list[LeaseEnd] = []
         self.first_tokens: list[str] = []
         self.told_at_s: list[float] = []
-        """When they were told of, by the loop's clock."""
+        """Times of the reports, by the loop's clock."""
 
     async def acquire(self, ask: LeaseRequest) -> Lease:
         self.asks.append(ask)

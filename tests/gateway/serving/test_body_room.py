@@ -14,7 +14,7 @@ LIMIT = 100
 
 
 async def turned() -> None:
-    """Others have done what they could."""
+    """Let the other tasks run."""
     for _ in range(5):
         await asyncio.sleep(0)
 

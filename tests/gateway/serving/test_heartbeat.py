@@ -34,7 +34,7 @@ STREAM = body(stream=True)
 
 
 class Queue:
-    """Where requests wait for a place. Use `queue`."""
+    """A router that lets requests wait for a slot. Use `queue`."""
 
     def __init__(self, platform: Harness, passed: int) -> None:
         self._platform = platform

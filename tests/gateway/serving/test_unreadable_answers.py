@@ -1,4 +1,4 @@
-"""What an engine writes that is no JSON ends an answer as its failure, streamed and whole, and so in the books."""
+"""An engine's event that is not JSON ends an answer as its failure, streamed and whole, and in the ledger."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def event_of(text: str, more: bytes = b"") -> bytes:
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("broken", BROKEN)
 async def test_a_broken_event_is_the_engines_failure(broken: bytes, stream: bool) -> None:
-    """And what came before it, in the same read, is the client's."""
+    """The client gets the earlier events of the same read."""
     client, event = Client(), event_of("c", broken + b",")
     async with stepped_engine() as (engine, place), harness(engines=0) as platform:
         platform.router.engines = (place,)
