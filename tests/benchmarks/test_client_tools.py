@@ -50,7 +50,7 @@ def read(tool: str, folder: Path) -> Figures:
         ("aiperf", Figures(24, 0, 1608, 384, 106.9, 16.3, 68.3)),
     ],
 )
-def test_what_a_tool_leaves_is_read(tool: str, figures: Figures, tmp_path: Path) -> None:
+def test_the_result_of_each_tool_is_read(tool: str, figures: Figures, tmp_path: Path) -> None:
     assert read(tool, tmp_path) == figures
 
 
@@ -74,7 +74,7 @@ def test_one_token_is_a_difference() -> None:
     assert not differences(sglang, FIGURES, Counted(24, 1900, 384))  # with the chat template
 
 
-def test_a_failed_request_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failed_request_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     tool, counted = TOOLS["vllm"], Counted(24, 1536, 384)
     assert report([Run(tool, Endpoint.CHAT, FIGURES, counted)])
     assert not report([Run(tool, Endpoint.CHAT, replace(FIGURES, completed=23, failed=1), counted)])
@@ -87,7 +87,7 @@ def test_a_failed_request_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     ]
 
 
-def test_what_cannot_be_installed_is_named_in_a_line(
+def test_a_package_that_cannot_be_installed_is_named_in_a_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     said = "WARNING: no\nERROR: No matching distribution found for torch==2.13.0\n"

@@ -21,7 +21,7 @@ LACKING = {
 
 
 @pytest.mark.parametrize("command", LACKING, ids=lambda command: command[0])
-def test_a_benchmark_says_what_it_lacks(
+def test_a_benchmark_names_the_missing_program(
     command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     module, *arguments = command

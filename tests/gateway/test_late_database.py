@@ -126,7 +126,7 @@ async def test_a_server_that_begins_is_waited_for(tmp_path: Path) -> None:
         pool.terminate()
 
 
-async def test_what_refuses_the_settings_once_it_has_come_is_said_and_tried_again(
+async def test_a_database_that_refuses_the_settings_is_reported_and_tried_again(
     late: LateDatabase, fresh_postgres_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = DesiredStateStore(late.url)

@@ -185,7 +185,7 @@ async def test_probes_of_a_balancer_wait_for_nothing_else_that_comes_from_its_ad
 
 
 @in_virtual_time
-async def test_behind_a_trusted_proxy_clients_are_told_apart_and_the_proxy_itself_waits_for_nothing() -> None:
+async def test_behind_a_trusted_proxy_clients_are_distinguished_and_the_proxy_never_waits() -> None:
     gateway = Gateway()
     for _ in range(20):
         await gateway.ask("", forwarded_for="192.0.2.1, 203.0.113.9")

@@ -152,7 +152,7 @@ def test_our_own_kernels_leave_nothing_of_them_either(tmp_path: Path) -> None:
     }
 
 
-def test_scores_that_are_not_finite_are_never_told(tiny_model: Path) -> None:
+def test_scores_that_are_not_finite_are_never_reported(tiny_model: Path) -> None:
     engine = make_engine(tiny_model)
     whole = engine.model.logits
     # more rows than one are the prompt's
@@ -168,7 +168,7 @@ def break_later(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("sampling", [{}, {"temperature": 1.0}])
-def test_what_was_generated_before_is_told_and_counted(tiny_model: Path, sampling: dict[str, Any]) -> None:
+def test_text_before_the_failure_is_sent_and_counted(tiny_model: Path, sampling: dict[str, Any]) -> None:
     engine = make_engine(tiny_model)
     engine.submit(request("r", range(5, 20), **sampling))
     before = [delta for _ in range(4) for delta in engine.step()]

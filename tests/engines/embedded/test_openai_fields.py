@@ -280,7 +280,7 @@ async def test_joined_tokens_are_the_text_of_a_completion(client: openai.AsyncOp
     assert [token for tokens in told for token in tokens] == whole.logprobs.tokens
 
 
-async def test_the_chosen_token_is_told_beside_the_likeliest(client: openai.AsyncOpenAI) -> None:
+async def test_the_chosen_token_is_reported_with_the_likeliest(client: openai.AsyncOpenAI) -> None:
     asked: dict[str, Any] = {"prompt": "zq", "temperature": 1, "max_tokens": 40, "seed": 5}
     (choice,) = (await continued(client, logprobs=2, **asked)).choices
     sizes = {len(top) for top in choice.logprobs.top_logprobs}

@@ -118,7 +118,7 @@ ARRIVALS = st.tuples(
     st.lists(st.tuples(st.lists(ARRIVALS, max_size=5), st.integers(1, 30)), max_size=8),
     st.sampled_from((1.0, 0.4, 0.0)),
 )
-def test_who_starts_and_who_leaves_is_as_the_plain_rule_says(
+def test_sequences_start_and_leave_by_the_plain_rule(
     rounds: list[tuple[list[tuple[str, int, int, int]], int]], output_reserve: float
 ) -> None:
     bare = Bare(output_reserve)
@@ -178,7 +178,7 @@ def test_choices_of_one_leave_another_a_place_at_once(tiny_model: Path) -> None:
     assert len(engine.scheduler.running) <= 4
 
 
-def test_each_of_two_who_ask_for_everything_holds_half(tiny_model: Path) -> None:
+def test_each_of_two_organizations_that_want_everything_holds_half(tiny_model: Path) -> None:
     engine = flood(tiny_model, 1.0, 5)
     for number in range(40):
         engine.submit(request(f"a{number}", [number, 5, 6], max_tokens=509, cache_salt="acme"))
@@ -187,7 +187,7 @@ def test_each_of_two_who_ask_for_everything_holds_half(tiny_model: Path) -> None
     assert sorted(held) == ["acme", "mallory"]
 
 
-def test_who_left_for_another_goes_on_with_the_same_text(tiny_model: Path) -> None:
+def test_a_sequence_preempted_for_another_goes_on_with_the_same_text(tiny_model: Path) -> None:
     alone = text(drain(loaded := long_answer(tiny_model))["second", 0])
     assert loaded.scheduler.yielded == 0
     engine = long_answer(tiny_model)
@@ -230,7 +230,7 @@ def test_a_small_one_passes_a_large_one_of_its_own_for_a_while(tiny_model: Path)
     assert sorted(ends) == ["first", "large", "later"]
 
 
-def test_what_waits_too_long_to_start_is_refused_and_the_rest_goes_on(tiny_model: Path) -> None:
+def test_a_request_that_waits_too_long_is_refused_and_the_rest_goes_on(tiny_model: Path) -> None:
     engine = make_engine(tiny_model, max_running=1)
     now = [0.0]
     engine._clock = engine.scheduler._clock = lambda: now[0]
@@ -251,7 +251,7 @@ def test_what_waits_too_long_to_start_is_refused_and_the_rest_goes_on(tiny_model
     assert {rid for rid, _ in drain(engine)} == {"runs", "patient"}
 
 
-def test_what_was_sent_back_to_the_queue_says_that_it_goes_on(tiny_model: Path) -> None:
+def test_a_preempted_stream_sends_heartbeats(tiny_model: Path) -> None:
     engine = long_answer(tiny_model)
     now = [0.0]
     engine._clock = engine.scheduler._clock = lambda: now[0]

@@ -40,7 +40,7 @@ def test_the_library_reads_the_same(tmp_path: Path) -> None:
         assert ours.entries(name, kind) == theirs.fields[name].contents()
 
 
-def test_a_model_is_told_as_config_json_tells_it(tmp_path: Path) -> None:
+def test_a_model_has_the_fields_of_config_json(tmp_path: Path) -> None:
     path = write_gguf(tmp_path / "model.gguf", QWEN3, "Q8_0")
     config = ModelConfig.read(path)
     assert (config.qk_norm, config.head_dim, config.rms_norm_eps, config.rope_theta) == (True, 16, 1e-5, 100_000.0)

@@ -245,7 +245,7 @@ async def test_a_served_request_shows_engine_tokens_phases_and_cost(platform: Sl
         (503, "overloaded", None, "failed"),
     ],
 )
-async def test_what_became_of_a_stream_is_told_by_its_error_behind_its_status(
+async def test_the_outcome_of_a_stream_is_its_error_after_its_status(
     people: People, status: int, code: str | None, ttft_ms: float | None, decision: str
 ) -> None:
     viewer, request_id = await people.as_(Role.VIEWER), mint()

@@ -155,7 +155,7 @@ def principal(**values: object) -> Principal:
     return msgspec.convert({**defaults, "email": None, "role": "owner", "operator": False, **values}, Principal)
 
 
-async def test_two_hundred_lists_of_one_tenant_hold_up_nobody_else(people: People, admin_postgres_url: str) -> None:
+async def test_two_hundred_lists_of_one_tenant_delay_no_other(people: People, admin_postgres_url: str) -> None:
     """Fault: one queue for all connections, first come first served."""
     mallory, acme = await people.as_(Role.OWNER), await people.as_(Role.OWNER, "theirs")
     operator, ours = await people.operator(), people.organizations["ours"]

@@ -34,7 +34,7 @@ async def test_idle_and_half_sent_connections_do_not_lock_an_honest_client_out(o
 
 
 @pytest.mark.parametrize("sent", STRANGERS.values(), ids=STRANGERS)
-async def test_who_is_known_gets_through_and_keeps_what_is_served(
+async def test_a_client_with_a_key_gets_through_and_keeps_its_connection(
     sent: bytes, people: People, other_gateway: LoneGateway
 ) -> None:
     """Strangers come from twenty networks, and a page of the console listens meanwhile."""

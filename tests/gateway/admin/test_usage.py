@@ -385,9 +385,7 @@ async def test_a_price_that_is_taken_back_leaves_those_around_it_as_if_it_had_ne
     assert await ends() == {first["version"]: "2095-01-01"}, "and it was no price that ended it"
 
 
-async def test_listed_requests_tell_their_tokens_and_what_the_ledger_billed(
-    people: People, books: AttemptRecord
-) -> None:
+async def test_listed_requests_have_their_tokens_and_billed_amount(people: People, books: AttemptRecord) -> None:
     source, per_request = random.Random(8), Counter[str]()
     for event in await books.pages(f"/usage/events?{SPAN}&limit=100"):
         per_request[event["request_id"]] += event["amount_micro"] if event["billed"] else 0

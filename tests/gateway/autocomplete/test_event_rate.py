@@ -48,7 +48,7 @@ def test_projects_add_nothing_to_what_their_organization_may_report() -> None:
     assert taken(rate, caller("p", "another")) == 20
 
 
-def test_what_is_refused_to_a_project_costs_its_organization_nothing() -> None:
+def test_an_event_refused_to_a_project_is_not_counted_for_its_organization() -> None:
     rate = EventRate(2.0, lambda: 0.0)
     assert taken(rate, caller("p")) == 20
     assert taken(rate, caller("q")) == 20

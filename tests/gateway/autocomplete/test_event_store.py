@@ -191,7 +191,7 @@ async def test_a_flood_of_one_organization_pushes_out_its_own_reports(
     assert set(await stored(pool)) == {tuple(key)}
 
 
-async def test_what_joins_no_completion_of_its_project_is_not_stored(pool: asyncpg.Pool[Any]) -> None:
+async def test_a_report_that_joins_no_completion_of_its_project_is_not_stored(pool: asyncpg.Pool[Any]) -> None:
     """Fault: every invented id was a row until traces are forgotten."""
     registry, clock = CollectorRegistry(), Clock()
     store = store_on(pool, registry, clock)
@@ -234,7 +234,7 @@ async def test_a_completion_has_so_many_reports(pool: asyncpg.Pool[Any]) -> None
     assert len(await stored(pool)) == MOST_OF_COMPLETION
 
 
-async def test_a_stop_stores_what_was_reported_a_moment_ago(pool: asyncpg.Pool[Any]) -> None:
+async def test_a_stop_stores_the_newest_reports(pool: asyncpg.Pool[Any]) -> None:
     store, key = store_on(pool, clock=Clock()), key_of(mint(), CALLER, 0, "", EventType.VIEW)
     store.add(key, Event(ORGANIZATION))
     await trace(pool, key.request_id)

@@ -130,7 +130,7 @@ async def test_a_member_of_one_organization_is_not_asked(place: Place, town: Tow
     assert await place.person(email.upper()).returns() == "/console/usage"
 
 
-async def test_an_organization_that_adds_an_address_first_gets_nobody(place: Place, town: Town) -> None:
+async def test_adding_an_address_first_captures_no_sign_in(place: Place, town: Town) -> None:
     """Fault: the oldest member with the address it was, bound to the person from then on."""
     _, email = await town.member(Role.VIEWER, "theirs")
     await town.member(Role.OWNER, "ours", email)

@@ -190,7 +190,7 @@ async def test_a_cancelled_attempt_keeps_no_thread(hashes: Hashes, passwords: Pa
     assert await passwords._on_thread(lambda: 1, ANYWHERE) == 1
 
 
-async def test_a_stop_refuses_what_is_queued(hashes: Hashes, passwords: Passwords) -> None:
+async def test_a_stop_refuses_queued_attempts(hashes: Hashes, passwords: Passwords) -> None:
     waiting = [hashes.ask("a") for _ in range(THREADS + 2)]
     await settled()
     passwords.stop()

@@ -74,7 +74,7 @@ async def test_one_that_fails_is_left_alone_for_some_seconds(asked: Asked) -> No
     assert asked.count == 2
 
 
-async def test_who_leaves_while_it_is_asked_leaves_the_others_their_answer(asked: Asked) -> None:
+async def test_a_sign_in_that_leaves_does_not_end_the_shared_request(asked: Asked) -> None:
     first = asyncio.create_task(asked.start())
     await asyncio.sleep(0)
     second = asyncio.create_task(asked.start())

@@ -99,7 +99,7 @@ def test_a_full_table_has_room_for_one_more_whatever_its_strangers_wait_for(wait
     assert counts.ended == {"gave_way_limit": 54}
 
 
-def test_nobody_gives_way_on_whom_somebody_known_is_served() -> None:
+def test_a_connection_that_serves_a_good_key_never_gives_way() -> None:
     counts = Counts()
     of = table(counts=counts, max_connections=3)
     served = [admitted(of, waiting=waiting, served_for="o") for waiting in (None, Waiting.BODY, Waiting.READING)]

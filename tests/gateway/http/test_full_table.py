@@ -94,7 +94,7 @@ async def test_one_honest_request_gets_through_a_full_table(state: Waiting | Non
 
 @pytest.mark.parametrize("state", [Waiting.HEAD, Waiting.BODY, None])
 @on_uvloop
-async def test_who_gives_way_before_its_answer_is_told_why(state: Waiting | None) -> None:
+async def test_a_client_that_gives_way_before_its_answer_gets_the_reason(state: Waiting | None) -> None:
     async with served(App(), max_connections=1) as server:
         reader, _ = await server.connect(ENTER[state])
         await server.waits_for(state)
@@ -116,7 +116,7 @@ async def test_an_idle_connection_that_gives_way_ends_without_a_word() -> None:
 
 
 @on_uvloop
-async def test_what_is_served_for_a_stranger_ends_when_its_connection_gives_way() -> None:
+async def test_a_strangers_request_ends_when_its_connection_gives_way() -> None:
     left = asyncio.Event()
 
     async def waits(scope: Any, receive: Any, send: Any) -> None:

@@ -255,7 +255,7 @@ def test_without_files_there_is_no_tls() -> None:
 
 
 @on_uvloop
-async def test_over_tls_who_gives_way_is_told_why_and_garbage_is_refused_behind_what_is_served(
+async def test_over_tls_a_replaced_client_gets_the_reason_and_garbage_is_refused_after_the_answer(
     config: TlsConfig,
 ) -> None:
     go_on = asyncio.Event()

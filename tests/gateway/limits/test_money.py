@@ -108,7 +108,7 @@ async def test_requests_that_run_when_a_budget_is_made_count_in_it(store: AnySto
     assert await platform.left_micro(gateways[0], after) == 0
 
 
-async def test_what_nothing_limited_counts_in_a_budget_that_is_made_meanwhile(
+async def test_an_unlimited_request_counts_in_a_budget_that_is_made_meanwhile(
     store: AnyStore, make_limiter: MakeLimiter
 ) -> None:
     platform = Platform(make_limiter, store.url)
@@ -125,7 +125,7 @@ async def test_what_nothing_limited_counts_in_a_budget_that_is_made_meanwhile(
 
 
 @pytest.mark.parametrize("before", [Limits(), Limits(max_concurrency=10)], ids=["unlimited", "limited"])
-async def test_what_comes_to_a_gateway_that_does_not_know_a_budget_yet_counts_in_it(
+async def test_a_request_at_a_gateway_without_the_new_budget_counts_in_it(
     store: AnyStore, make_limiter: MakeLimiter, before: Limits
 ) -> None:
     platform = Platform(make_limiter, store.url)

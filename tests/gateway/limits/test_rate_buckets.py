@@ -33,7 +33,7 @@ def test_no_name_gets_more_than_its_burst_and_its_rate(
             level[name] += 1
 
 
-def test_many_names_are_not_remembered_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_names_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rate_buckets, "MOST_KEPT", 10)
     now_s = 0.0
     buckets = RateBuckets(1.0, 10.0, lambda: now_s)

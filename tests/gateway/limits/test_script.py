@@ -123,7 +123,7 @@ def test_a_lowered_rate_frees_within_a_minute_however_much_of_the_larger_one_was
     assert timed.reserve(NOW_MS + 60_000, narrow, "e", "next", Cost(0, 1_000)).status is Status.ADMITTED
 
 
-def test_what_is_owed_beyond_a_limit_stays_owed_while_it_is_the_same(timed: TimedStore) -> None:
+def test_use_beyond_an_unchanged_limit_stays_owed(timed: TimedStore) -> None:
     plan = fresh(Limits(tokens_per_minute=600))
     timed.reserve(NOW_MS, plan, "e", "a", Cost(0, 100))
     timed.settle(NOW_MS, plan, "a", 1, Cost(0, 1_800))
@@ -191,7 +191,7 @@ def test_a_lowered_budget_reports_the_shares_that_it_is_now_spent_to(timed: Time
     assert budget.spend(600, 99) == [(100, 600, 80)]
 
 
-def test_what_began_under_the_smaller_budget_reports_nothing_of_it(timed: TimedStore) -> None:
+def test_a_request_begun_under_the_smaller_budget_reports_nothing_of_it(timed: TimedStore) -> None:
     budget = Budget(timed)
     assert budget.spend(200, 100) == [(50, 200, 0)]
     running = budget.began(200, 100)

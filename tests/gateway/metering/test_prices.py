@@ -172,7 +172,7 @@ async def test_a_price_is_known_once_it_is_announced(fresh_postgres_url: str) ->
         await book.stop()
 
 
-async def test_a_book_reads_again_what_may_have_been_announced_in_vain(fresh_postgres_url: str) -> None:
+async def test_a_book_reads_prices_again_after_a_lost_announcement(fresh_postgres_url: str) -> None:
     async with lazy_pool(fresh_postgres_url, size=2, connect_timeout_s=5) as pool:
         book = PriceBook(pool, poll_s=3_600)
         await book.start()

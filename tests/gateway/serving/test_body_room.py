@@ -29,7 +29,7 @@ async def test_one_that_is_too_large_for_the_limit_comes_alone() -> None:
     await second
 
 
-async def test_a_body_without_a_length_counts_for_what_has_come_of_it() -> None:
+async def test_a_body_without_a_length_counts_for_its_received_bytes() -> None:
     """Eight slow ones took all the room of their organization with their first bytes."""
     room = BodyRoom(LIMIT)
     async with contextlib.AsyncExitStack() as stack:
@@ -40,7 +40,7 @@ async def test_a_body_without_a_length_counts_for_what_has_come_of_it() -> None:
             pass
 
 
-async def test_of_several_that_grow_the_oldest_goes_on_and_nobody_waits_for_ever() -> None:
+async def test_of_several_growing_bodies_the_oldest_goes_on_and_none_waits_forever() -> None:
     room = BodyRoom(LIMIT)
     order: list[int] = []
 

@@ -28,9 +28,7 @@ def test_one_line_for_each_pool_and_minute_counts_what_it_left_out(caplog: pytes
 
 
 @pytest.mark.parametrize(("first_event_s", "within_s"), [(120.0, 30.0), (10.0, 5.0)])
-async def test_an_engine_is_told_how_long_a_request_may_wait_in_its_queue(
-    first_event_s: float, within_s: float
-) -> None:
+async def test_an_engine_gets_the_longest_wait_in_its_queue(first_event_s: float, within_s: float) -> None:
     async with harness(engines=1, driver="embedded", first_event_timeout_s=first_event_s) as platform:
         await platform.serve(Client(), body(stream=True))
         (record,) = platform.engines[0].records.values()

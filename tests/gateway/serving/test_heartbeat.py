@@ -103,7 +103,7 @@ def read_by_openais_client(body: bytes) -> str:
         return "".join(chunk.choices[0].delta.content or "" for chunk in stream)
 
 
-async def test_who_waits_in_the_queue_gets_headers_and_comments_and_then_the_answer() -> None:
+async def test_a_request_in_the_queue_gets_headers_and_comments_and_then_the_answer() -> None:
     client = Client()
     async with queued(client) as (platform, queue, clock, task):
         clock.pass_by(HEARTBEAT_S - 1)
@@ -265,7 +265,7 @@ async def test_a_kept_answer_of_the_small_model_follows_behind_comments() -> Non
         assert without_comments(client).endswith(b"data: [DONE]\n\n")
 
 
-async def test_who_reads_another_requests_generation_hears_as_well_and_is_answered_when_that_ends_early() -> None:
+async def test_a_follower_gets_comments_and_its_answer_when_the_generation_ends_early() -> None:
     leader, client = Client(), Client()
     fields = {"model": "m", "prompt": "a", "suffix": "b", "temperature": 0, "stream": True}
     asked = msgspec.json.encode(fields)

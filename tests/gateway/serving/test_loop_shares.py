@@ -98,7 +98,7 @@ async def test_a_network_of_strangers_waits_for_its_share_and_another_does_not()
     await shares.turn("idle")
 
 
-async def test_who_asks_without_a_key_and_leaves_makes_nobody_wait_afterwards() -> None:
+async def test_a_client_without_a_key_that_leaves_delays_no_later_request() -> None:
     clock = Clock()
     shares = LoopShares(clock)
     for _ in range(2_000):

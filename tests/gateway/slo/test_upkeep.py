@@ -204,7 +204,7 @@ def versions(*each: dict[str, tuple[float, float]]) -> list[dict[str, Any]]:
         ([{"long": (700, 0.9)}, {"short": (800, 0.9)}], None),
     ],
 )
-def test_requests_are_told_apart_by_the_figures_that_judged_them(
+def test_requests_are_separated_by_the_figures_that_judged_them(
     each: list[dict[str, tuple[float, float]]], days: int | None
 ) -> None:
     wanted = {} if days is None else {(Tier.CHAT, LengthClass.SHORT): DAY + timedelta(days=days)}
