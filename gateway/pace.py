@@ -23,18 +23,18 @@ from gateway.serving.loop_shares import LoopShares, Shares, StrangerShares
 REQUEST_S = 0.0003
 """Cost of a request besides its handler: its head, its task, its part of the connection's work."""
 STREAM_S = 10.0
-"""A request that lasts longer is a stream of events, and its time says nothing of what the next request takes."""
+"""A longer request is a stream of events: its time predicts nothing about the next request."""
 PROBES = frozenset({"/healthz", "/health", "/readyz"})
 """Paths that load balancers poll. Each network has a share for them alone, so other requests from a balancer's address
 do not delay them."""
 MOST_KNOWN, MOST_OF_ORGANIZATION, KNOWN_S = 10_000, 1_000, 300.0
-"""Keys and sessions that are remembered, those of one organization, and how long. A client makes as many as it likes of
-one key: whatever else is in its cookies counts as another."""
+"""Limits of remembered credentials in all and of one organization, and how long they are remembered. A client can make
+any number from one key: other cookies make another credential."""
 
 
 class Pace:
     """One per gateway. trusted_proxies: the setting; X-Forwarded-For distinguishes their clients. clock: seconds of
-    the loop's CPU time, so that a machine busy with other work makes nobody wait longer."""
+    the loop's CPU time, so that other work on the machine makes no request wait longer."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class Pace:
                 self._known.learn(credential, connection.organization_id)
 
     def _heard(self, send: Any, credential: bytes) -> Any:
-        """Forget a credential that is refused: who still has a revoked key must not use up its organization's share."""
+        """Forget a refused credential: a client with a revoked key must not use up the organization's share."""
 
         async def heard(message: Any) -> None:
             if message["type"] == "http.response.start" and message["status"] == HTTPStatus.UNAUTHORIZED:

@@ -114,7 +114,7 @@ def _adapted(models: list[Model], key: KeyRecord, known_since: Mapping[str, int]
 
 
 def _model(model: Model, known_since: Mapping[str, int], adapter: Adapter | None = None) -> dict[str, Any]:
-    """OpenAI's model object; what it lacks and IDEs ask for has its own key. known_since: as of `ModelCatalog`."""
+    """OpenAI's model object, with further keys for IDEs. known_since: see `ModelCatalog`."""
     if adapter is not None:
         return {**_model(model, known_since), "id": adapter.public_name, "aliases": [], "parent": model.name}
     return {

@@ -19,7 +19,7 @@ from gateway.metering.journal.request_id import mint
 from gateway.wire.errors import body_of, headers_of, status_of
 
 UNMENTIONED = ("", "OPTIONS", "HEAD")
-"""Methods that nobody who used a wrong one has meant."""
+"""Methods to leave out of the advice after a wrong method."""
 
 logger = logging.getLogger(__name__)
 

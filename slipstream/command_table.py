@@ -58,7 +58,7 @@ GROUPS: Mapping[str, Mapping[str, Entry]] = MappingProxyType({
         "workload": Entry("workload", "Show lengths, turns, sharing and burstiness of past requests."),
         "prefix": Entry("prefix", "Show how much of an organization's prompts repeats, and what breaks the rest."),
         "autocomplete": Entry("autocomplete", "Show how often completions are accepted, and their latency."),
-        "changes": Entry("changes", "Keep what changes were expected to do to latency, beside what they did."),
+        "changes": Entry("changes", "Compare the expected and the measured effect of changes on latency."),
         "audit": Entry("audit", "Read and verify the log of administrative changes."),
         "audit-stream": Entry("audit_stream", "Find proxies that delay or change streams from here to a URL."),
     },

@@ -172,8 +172,8 @@ class AdminApi:
     async def admit_session(
         self, operation: Operation, token: SessionToken, network: str = "", *, used: bool
     ) -> Principal:
-        """The same for who is signed in to the console. used: somebody is there, so that the session's idle time begins
-        anew. Raises like `admit`."""
+        """The same for a session of the console. used: a person is active, which restarts the session's idle time.
+        Raises like `admit`."""
 
         async def ask(connection: asyncpg.Connection[Any]) -> Principal:
             return await signed_in(connection, token.hash, timedelta(seconds=self._console.session_idle_s), used=used)
@@ -184,7 +184,7 @@ class AdminApi:
     def _admitted(self, operation: Operation, principal: Principal, secret_hash: bytes) -> Principal:
         self.callers.learn(secret_hash, principal)
         principal.require(operation.permission, operator_only=operation.operator_only)
-        if operation.removes:  # else who uses up the rate with a stolen key could not be stopped
+        if operation.removes:  # a stolen key must not use up the rate of its own revocation
             self.writes.take_of_member(principal)
         elif operation.method != "GET":
             self.writes.take(principal)

@@ -69,7 +69,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def removes(self) -> bool:
-        """Whether it ends what was made before: a key, a member, a limit."""
+        """Whether it removes an object, such as a key, a member or a limit."""
         return self.method == "DELETE" or self.name.startswith("revoke_")
 
     @property

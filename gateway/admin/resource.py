@@ -39,7 +39,7 @@ class Bound:
     things: str
     """The plural for people."""
     make_room: str
-    """The verb: what to do with one before another is made."""
+    """The verb for the advice: `revoke` one first."""
     counted: ColumnElement[bool] = field(default_factory=true)
     """The rows that count."""
 

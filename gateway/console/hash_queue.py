@@ -1,4 +1,4 @@
-"""Orders the hashing of passwords, so that strangers who try passwords keep nobody from signing in. One per gateway.
+"""Orders the hashing of passwords, so that clients who guess passwords delay no user's sign-in. One per gateway.
 
 Two groups take turns: returning browsers, and strangers. In each, the network or session with the fewest hashes without
 success is next. A hash costs a core for a tenth of a second, so there is always a queue while strangers try.

@@ -196,8 +196,8 @@ def ended(admin: AdminCall, account: Account, session_id: UUID | None) -> None:
 
 @contextlib.asynccontextmanager
 async def acting(call: ConsoleCall, connection: asyncpg.Connection[Any], account: Account) -> AsyncIterator[AdminCall]:
-    """A transaction in which the account's member acts, with its rows of the audit log. Raises RateLimited for a member
-    who does so too often."""
+    """A transaction of the account's member, with its rows of the audit log. Raises RateLimited for a member with too
+    many changes."""
     principal = account.principal()
     call.console.admin.writes.take_of_member(principal)
     admin = call.console.admin.call(connection, principal, call.request_id)

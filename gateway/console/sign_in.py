@@ -63,7 +63,7 @@ async def sign_in(call: ConsoleCall, body: SignIn) -> ConsoleSession:
     except QueueFull:  # this network helped to fill the queue: its attempt stays counted
         await _forgive(call, address)
         raise
-    except (Conflict, RateLimited, ServiceError):  # the password is right, of more than one; or nobody looked at it
+    except (Conflict, RateLimited, ServiceError):  # the password fits several accounts, or was not checked
         await _forgive(call, address, network)
         raise
     except (SignInRefused, TotpRequired):
@@ -145,7 +145,7 @@ async def _still_opens(call: ConsoleCall, now: Account, verified: Account, passw
     resets the account meanwhile ends what the old one opens. Raises SignInRefused."""
     if now.password_hash == verified.password_hash:
         return
-    # else it was hashed anew, by newer rules
+    # a newer hash of the same password is accepted
     if not await call.console.passwords.fits(now.password_hash, password, call.queue_key):
         raise SignInRefused(REFUSED)
 

@@ -1,4 +1,4 @@
-"""`slipstream changes`: what each change was expected to do to latency, beside what it did."""
+"""`slipstream changes`: the expected and the measured effect of each change on latency."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ HEAD = ("made at (UTC)", "change", "number", "expected", "expected so far", "bef
 
 @click.group()
 def changes() -> None:
-    """Keep what changes were expected to do to latency, beside what they did.
+    """Compare the expected and the measured effect of changes on latency.
 
     \b
     Examples:

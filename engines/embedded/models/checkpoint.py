@@ -28,7 +28,7 @@ class Weights(Protocol):
         ...
 
     def require_all_taken(self) -> None:
-        """Raise ConfigError naming tensors that nobody asked for."""
+        """Raise ConfigError naming tensors that were not taken."""
         ...
 
 
