@@ -57,6 +57,7 @@ class Ignored(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     dynatemp_range: Any = None
     id_slot: Any = None
     """The router chooses the replica that holds most of the prompt."""
+    lora: Any = None
     min_keep: Any = None
     min_p: Any = None
     mirostat: Any = None
@@ -118,7 +119,6 @@ class Common(Ignored, forbid_unknown_fields=True, kw_only=True):
     image_data: Empty = None
     json_schema: Empty = None
     logit_bias: Empty = None
-    lora: Empty = None
     n_probs: Empty = None
     return_tokens: Empty = None
     system_prompt: Empty = None
@@ -149,7 +149,6 @@ REFUSED = (
     "image_data",
     "json_schema",
     "logit_bias",
-    "lora",
     "n_probs",
     "return_tokens",
     "system_prompt",

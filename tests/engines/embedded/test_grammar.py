@@ -250,7 +250,7 @@ async def test_a_forbidden_token_and_a_resource_limit_end_the_sequence_with_a_se
     assert reason(results["poor", 0]) == "error"
     last = results["poor", 0][-1].finish
     assert last is not None
-    assert "form cannot be kept" in str(last.error)
+    assert "can no longer follow its format" in str(last.error)
     require_schema(text(results["rich", 0]))
     assert not engine.busy
 
