@@ -85,9 +85,11 @@ def test_runbooks_have_a_section_for_each_alert_and_say_what_does_not_help(file:
         assert said == ["It means", "Look", "Do", "Does not help"], name
 
 
-def test_errors_of_ours_are_told_by_the_same_codes_as_kept_objectives() -> None:
-    """A stream that fails behind its head has the status 200."""
+def test_errors_of_ours_have_the_same_codes_in_the_rule_the_board_the_runbook_and_objectives() -> None:
+    """A stream that fails after its head has the status 200."""
     rules = [rule for file in RULES for rule in rules_in(file)]
     [rule] = [rule for rule in rules if rule.get("record") == "tier:slipstream_server_errors:ratio_rate5m"]
     [codes] = re.findall(r'code!~"([^"]*)"', rule["expr"])
     assert set(codes.split("|")) == {"none", CLIENT_GONE, SUPERSEDED, *REFUSED}
+    for page in ("infra/grafana/boards/overview.py", "docs/runbooks/requests.md"):
+        assert f'code!~"{codes}"' in (ROOT / page).read_text(), page
