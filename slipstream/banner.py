@@ -26,11 +26,13 @@ def render(
     key_held: bool,
     admin_key: str | None = None,
     console_link: str | None = None,
+    console: bool = False,
     make_key: str = "slipstream keys create",
     lack: str | None = None,
 ) -> str:
     """The block. key, admin_key: secrets that were just made. key_held: there is a key from an earlier start.
-    console_link: just made, or its path. make_key: the command that makes a key."""
+    console_link: just made, or its path. console: there is a
+    console. make_key: the command that makes a key."""
     by_name = {pool.name: pool for pool in pools}
     lines = [f"{'Slipstream is up':<{LABEL_COLUMNS + VALUE_COLUMNS}}{url}      (Ctrl-C stops it)"]
     for model in (model for tier in TIER_ORDER for model in models if model.tier is tier):
@@ -51,6 +53,8 @@ def render(
     if console_link is not None:
         link = console_link if "://" in console_link else f"{url}{console_link}"
         lines.append(_line("console", link, "opens once; make yourself an account"))
+    elif console:
+        lines.append(_line("console", f"{url}/console/", "sign in there"))
     attempt = _try(url, models, key)
     if attempt:
         lines.append(_line("try", attempt, ""))

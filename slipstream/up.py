@@ -180,6 +180,7 @@ class Up:
             key_held=key.held,
             admin_key=key.admin_secret,
             console_link=key.console_link,
+            console=self._settings.gateway.console.enabled,
             make_key=command("keys create"),
             lack=self._lack,
         )

@@ -48,6 +48,16 @@ def test_later_starts_do_not_know_the_key_and_say_how_to_make_one() -> None:
     assert "  your key       as shown at the first start  make another: slipstream keys create" in text
 
 
+def test_later_starts_say_where_the_console_is() -> None:
+    text = banner.render(URL, MODELS, POOLS, None, key_held=True, console=True)
+    assert "  console        http://127.0.0.1:8000/console/  sign in there" in text
+    assert "console" not in banner.render(URL, MODELS, POOLS, None, key_held=True)
+    first = banner.render(
+        URL, MODELS, POOLS, None, key_held=True, console=True, console_link="/console/#/welcome?token=x"
+    )
+    assert [line.split()[1] for line in first.splitlines() if "console" in line] == [f"{URL}/console/#/welcome?token=x"]
+
+
 def test_the_variable_that_a_later_start_names_may_be_exported(tmp_path: Path) -> None:
     """As a setting it would be unknown, and stop every command of the shell."""
     (name,) = set(re.findall(r"\$(\w+)", banner.render(URL, MODELS, POOLS, None, key_held=True)))
