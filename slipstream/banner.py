@@ -31,8 +31,7 @@ def render(
     lack: str | None = None,
 ) -> str:
     """The block. key, admin_key: secrets that were just made. key_held: there is a key from an earlier start.
-    console_link: just made, or its path. console: there is a
-    console. make_key: the command that makes a key."""
+    console_link: just made, or its path. console: whether there is one. make_key: the command that makes a key."""
     by_name = {pool.name: pool for pool in pools}
     lines = [f"{'Slipstream is up':<{LABEL_COLUMNS + VALUE_COLUMNS}}{url}      (Ctrl-C stops it)"]
     for model in (model for tier in TIER_ORDER for model in models if model.tier is tier):

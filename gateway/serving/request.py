@@ -45,7 +45,7 @@ class Arrival:
         self.pool = ""
         """The pool it is to run on, for the deployment's own requests; empty: the model's."""
         self.paid = False
-        """It waited because much is refused of its organization, which has paid for one refusal more."""
+        """It waited for the pace of its organization's refusals, and one more refusal was charged in advance."""
         self.trace: RequestTrace | None = None
         """Its place in a trace; None: tracing is off."""
 
