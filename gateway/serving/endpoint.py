@@ -171,7 +171,7 @@ class InferenceEndpoint(Generic[AskedT]):
             unserved = self._shares.unserved
             if not unserved.free(organization_id):
                 async with unserved.first(organization_id):
-                    unserved.spend(organization_id, REFUSAL_S)  # charged now, or all waiting requests would begin at once
+                    unserved.spend(organization_id, REFUSAL_S)  # at once, or all waiting requests would begin together
                 arrival.paid = True
             async with self._room_for(arrival.headers, organization_id) as room:
                 body = await self._body(arrival.headers, receive, connection, organization_id, room)
