@@ -47,10 +47,13 @@ class MostObjects(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     keys: Count = 10_000
     """API keys of all its projects that are neither revoked nor expired."""
     members: Count = 1_000
+    """Members, disabled ones included."""
     service_accounts: Count = 200
+    """Service accounts, disabled ones included."""
     admin_keys: Count = 1_000
     """Admin keys of all its members and service accounts that are neither revoked nor expired."""
     webhooks: Count = 20
+    """Webhooks."""
 
 
 class AdminConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
