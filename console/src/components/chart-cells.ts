@@ -4,6 +4,8 @@ export interface Series {
   /** Aligned to `times`; null: nothing known. */
   values: (number | null)[];
   dashed?: boolean;
+  /** Drawn in the colour of what is wrong. */
+  bad?: boolean;
 }
 
 /** "2026-11-24 18:05", with seconds where it has some. */

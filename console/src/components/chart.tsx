@@ -63,7 +63,7 @@ export function Chart({
     const style = getComputedStyle(document.documentElement);
     const colour = (name: string) => style.getPropertyValue(name).trim();
     const drawn = series.map((each, place): uPlot.Series => {
-      const stroke = colour(`--series-${(place % SERIES_COLOURS) + 1}`);
+      const stroke = colour(each.bad ? "--bad" : `--series-${(place % SERIES_COLOURS) + 1}`);
       return {
         label: each.label,
         stroke,
@@ -140,7 +140,11 @@ export function Chart({
         <ul className="legend">
           {series.map((each, place) => (
             <li key={each.label}>
-              <span className="swatch" data-series={(place % SERIES_COLOURS) + 1} />
+              <span
+                className="swatch"
+                data-series={(place % SERIES_COLOURS) + 1}
+                data-tone={each.bad ? "bad" : undefined}
+              />
               {each.label}
             </li>
           ))}

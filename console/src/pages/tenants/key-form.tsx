@@ -109,7 +109,7 @@ export function NewKey({
       <ChoiceField legend="Scopes" all="everything" options={SCOPES} chosen={scopes} onChange={setScopes} />
       <EndsField value={ends} onChange={setEnds} />
       {can("limits.write", organizationId) && (
-        <fieldset className="field">
+        <fieldset className="plain stack-tight">
           <legend className="field-label">Limits of this key</legend>
           <p className="quiet small">An empty field sets no limit; those of the levels above apply.</p>
           <LimitFields input={input} only={FIRST_LIMITS} />

@@ -159,7 +159,7 @@ function Objectives({ report, diagnosis }: { report: Schemas["SloReport"]; diagn
             {percent(all?.attainment, 2)}
             <br />
             <small className="quiet">
-              {count(all?.counted)} requests
+              {count(all?.counted)} request{all?.counted === 1 ? "" : "s"}
               {row.promised_since !== null && (
                 <>
                   {" "}

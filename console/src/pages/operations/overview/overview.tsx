@@ -246,7 +246,7 @@ function Charts({ span, which }: { span: OverviewSpan; which: Which }) {
               { label: "answered or left", values: zeroed((row) => row.requests - row.failed - row.limited) },
               { label: "limited", values: zeroed((row) => row.limited) },
               { label: "shed", values: zeroed((row) => row.shed) },
-              { label: "failed otherwise", values: zeroed((row) => row.failed - row.shed) },
+              { label: "failed otherwise", values: zeroed((row) => row.failed - row.shed), bad: true },
             ]}
           />
         </Card>
