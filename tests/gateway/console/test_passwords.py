@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import math
 import threading
+from collections import deque
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
@@ -26,6 +27,7 @@ from gateway.console.passwords import THREADS, Passwords
 from gateway.sessions.token import mint
 from tests.gateway.console.browser import ANYWHERE
 from tests.gateway.console.quick_passwords import QuickPasswords
+from tests.waiting import eventually
 
 WORDS = "four words in a row"
 
@@ -39,11 +41,12 @@ def passwords() -> Iterator[Passwords]:
 
 
 class Hashes:
-    """Waiting attempts, and those with a hash; each hash takes until the next is released."""
+    """Waiting attempts, and those with a hash; each hash takes until it is released, the one that began first."""
 
     def __init__(self, passwords: Passwords) -> None:
         self._passwords = passwords
-        self._going = threading.Semaphore(0)
+        self._begun: deque[threading.Event] = deque()
+        self._over = False
         self.tasks: list[asyncio.Task[None]] = []
         self.done: list[str] = []
 
@@ -53,16 +56,29 @@ class Hashes:
         return self.tasks[-1]
 
     async def _ask(self, network: str, key: QueueKey) -> None:
-        await self._passwords._on_thread(self._going.acquire, key)
+        await self._passwords._on_thread(self._hash, key)
         self.done.append(network)
+
+    def _hash(self) -> None:
+        released = threading.Event()
+        self._begun.append(released)
+        if not self._over:
+            released.wait()
 
     async def let_go(self, count: int = 1) -> None:
         """So many hashes, one after the other."""
         for _ in range(count):
             before = len(self.done)
-            self._going.release()
+            await eventually(lambda: self._begun)
+            self._begun.popleft().set()
             while len(self.done) == before:
                 await asyncio.wait([task for task in self.tasks if not task.done()], return_when="FIRST_COMPLETED")
+
+    def end(self) -> None:
+        """Release every hash, or the threads would wait for ever."""
+        self._over = True
+        while self._begun:
+            self._begun.popleft().set()
 
 
 @pytest.fixture
@@ -72,7 +88,7 @@ async def hashes(passwords: Passwords) -> AsyncIterator[Hashes]:
     for task in asked.tasks:
         task.cancel()
     await asyncio.gather(*asked.tasks, return_exceptions=True)
-    asked._going.release(len(asked.tasks))  # or the threads would wait for ever
+    asked.end()
 
 
 async def settled() -> None:
@@ -184,7 +200,7 @@ async def test_a_cancelled_attempt_keeps_no_thread(hashes: Hashes, passwords: Pa
         task.cancel()
     await asyncio.gather(*running, waiting[0], return_exceptions=True)
     assert hashes.done == []
-    hashes._going.release(THREADS)  # the threads go on to their hashes' ends
+    hashes.end()  # the threads go on to their hashes' ends
     await hashes.let_go(2)
     assert hashes.done == ["b", "b"]
     assert await passwords._on_thread(lambda: 1, ANYWHERE) == 1
@@ -194,7 +210,7 @@ async def test_a_stop_refuses_queued_attempts(hashes: Hashes, passwords: Passwor
     waiting = [hashes.ask("a") for _ in range(THREADS + 2)]
     await settled()
     passwords.stop()
-    hashes._going.release(THREADS)
+    hashes.end()
     await asyncio.wait(waiting)
     with contextlib.suppress(ServiceError):
         assert await passwords.hash(WORDS, ANYWHERE) is None
