@@ -45,7 +45,7 @@ class Hashes:
 
     def __init__(self, passwords: Passwords) -> None:
         self._passwords = passwords
-        self._begun: deque[threading.Event] = deque()
+        self.begun: deque[threading.Event] = deque()
         self._over = False
         self.tasks: list[asyncio.Task[None]] = []
         self.done: list[str] = []
@@ -61,7 +61,7 @@ class Hashes:
 
     def _hash(self) -> None:
         released = threading.Event()
-        self._begun.append(released)
+        self.begun.append(released)
         if not self._over:
             released.wait()
 
@@ -69,16 +69,20 @@ class Hashes:
         """So many hashes, one after the other."""
         for _ in range(count):
             before = len(self.done)
-            await eventually(lambda: self._begun)
-            self._begun.popleft().set()
+            await eventually(lambda: self.begun)
+            self.begun.popleft().set()
             while len(self.done) == before:
                 await asyncio.wait([task for task in self.tasks if not task.done()], return_when="FIRST_COMPLETED")
 
     def end(self) -> None:
         """Release every hash, or the threads would wait for ever."""
         self._over = True
-        while self._begun:
-            self._begun.popleft().set()
+        self.let_begun_go()
+
+    def let_begun_go(self) -> None:
+        """Release the hashes that have begun."""
+        while self.begun:
+            self.begun.popleft().set()
 
 
 @pytest.fixture
@@ -200,7 +204,8 @@ async def test_a_cancelled_attempt_keeps_no_thread(hashes: Hashes, passwords: Pa
         task.cancel()
     await asyncio.gather(*running, waiting[0], return_exceptions=True)
     assert hashes.done == []
-    hashes.end()  # the threads go on to their hashes' ends
+    await eventually(lambda: len(hashes.begun) == THREADS)
+    hashes.let_begun_go()  # the threads go on to their hashes' ends
     await hashes.let_go(2)
     assert hashes.done == ["b", "b"]
     assert await passwords._on_thread(lambda: 1, ANYWHERE) == 1
