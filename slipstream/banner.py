@@ -13,7 +13,7 @@ from slipstream.fetched_model import NAME
 LABEL_COLUMNS = 17
 VALUE_COLUMNS = 21
 TEXT_COLUMNS = 96
-BETTER = "A better one: slipstream up --chat-model FOLDER or FILE.gguf, of the Llama family (Llama, Mistral, Qwen)."
+BETTER = "A better one: {program} up --chat-model FOLDER or FILE.gguf, of the Llama family (Llama, Mistral, Qwen)."
 TIER_ORDER = (Tier.CHAT, Tier.AUTOCOMPLETE)
 
 
@@ -28,10 +28,12 @@ def render(
     console_link: str | None = None,
     console: bool = False,
     make_key: str = "slipstream keys create",
+    program: str = "slipstream",
     lack: str | None = None,
 ) -> str:
     """The block. key, admin_key: secrets that were just made. key_held: there is a key from an earlier start.
-    console_link: just made, or its path. console: whether there is one. make_key: the command that makes a key."""
+    console_link: just made, or its path. console: whether there is one. make_key: the command that makes a key.
+    program: the name under which a shell finds this one."""
     by_name = {pool.name: pool for pool in pools}
     lines = [f"{'Slipstream is up':<{LABEL_COLUMNS + VALUE_COLUMNS}}{url}      (Ctrl-C stops it)"]
     for model in (model for tier in TIER_ORDER for model in models if model.tier is tier):
@@ -40,7 +42,7 @@ def render(
             lines += _wrapped(model.description)
             if lack is not None:
                 lines += _wrapped(f"It replaces {NAME}, which is not served: {lack}. The next `up` tries again.")
-            lines += _wrapped(BETTER)
+            lines += _wrapped(BETTER.format(program=program))
     if key is not None:
         lines.append(_line("your key", key, 'organization "demo"; shown once, stored hashed'))
     elif key_held:
@@ -55,6 +57,8 @@ def render(
     elif console:
         lines.append(_line("console", f"{url}/console/", "sign in there"))
     attempt = _try(url, models, key)
+    if attempt and key is None:
+        attempt = f"KEY=$({make_key}); {attempt}"
     if attempt:
         lines.append(_line("try", attempt, ""))
     return "\n".join(lines)
@@ -87,7 +91,9 @@ def _try(url: str, models: Sequence[Model], key: str | None) -> str:
     for model in models:
         if model.tier is Tier.CHAT:
             messages = [{"role": "user", "content": "What is the capital of France?"}]
-            return _curl(f"{url}/v1/chat/completions", secret, {"model": model.name, "messages": messages})
+            return _curl(
+                f"{url}/v1/chat/completions", secret, {"model": model.name, "messages": messages, "temperature": 0}
+            )
     for model in models:
         return _curl(f"{url}/v1/completions", secret, {"model": model.name, "prompt": "def main(", "max_tokens": 16})
     return ""

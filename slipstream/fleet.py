@@ -76,7 +76,7 @@ def _about(folder: ModelFolder) -> str:
     """The default description of a model; empty for a user's own."""
     if folder.path.parent == model_folder.SHIPPED:
         return ABOUT.get(folder.name, "")
-    return fetched_model.ABOUT if folder.name == fetched_model.NAME else ""
+    return fetched_model.ABOUT if _is_fetched(folder) else ""
 
 
 def pool_drafting(speculation: SpeculationConfig, models: Sequence[Model]) -> SpeculationConfig:
@@ -106,4 +106,15 @@ def _engine(of_all: EngineConfig, folder: ModelFolder, own_limit: int, drafts: M
     """A tier's. own_limit: of its context, 0: none. drafts: their method, unless one for all is named."""
     limit = min(given for given in (own_limit, of_all.context_tokens, folder.context_tokens) if given)
     speculation = drafting(of_all.speculation, drafts)
-    return msgspec.structs.replace(of_all, model=str(folder.path), context_tokens=limit, speculation=speculation)
+    own = msgspec.structs.replace(of_all, model=str(folder.path), context_tokens=limit, speculation=speculation)
+    if not _is_fetched(folder):
+        return own
+    temperature = fetched_model.TEMPERATURE if own.temperature is None else own.temperature
+    return msgspec.structs.replace(
+        own, temperature=temperature, top_p=fetched_model.TOP_P if own.top_p is None else own.top_p
+    )
+
+
+def _is_fetched(folder: ModelFolder) -> bool:
+    """Whether it is the model that `up` fetches."""
+    return folder.name == fetched_model.NAME and folder.path.parent != model_folder.SHIPPED

@@ -34,7 +34,7 @@ from slipstream import banner, engine_probe, fetched_model, local_engines, start
 from slipstream.database import fleet_warning, ownership_warning
 from slipstream.fetched_model import FetchedModel, NotFetched
 from slipstream.first_key import make_first_key
-from slipstream.hints import command
+from slipstream.hints import command, program
 from slipstream.metrics_targets import listed, targets_of
 from slipstream.processes import STOP_STAGES, Processes, gateway_name, names_of, public_probe, public_url
 from slipstream.processor_promises import with_promises_of_this_machine
@@ -182,6 +182,7 @@ class Up:
             console_link=key.console_link,
             console=self._settings.gateway.console.enabled,
             make_key=command("keys create"),
+            program=program(),
             lack=self._lack,
         )
 
@@ -197,10 +198,12 @@ class Up:
                     await asyncio.sleep(0.05)
 
     async def _warn_of_engines(self) -> None:
-        """Say which engines could serve nothing now, and why, once each has been asked."""
+        """Say which engines could serve nothing now, and why, once each has been asked; ours, which have just started,
+        until the router has heard that they serve."""
+        ours = {engine.name for engine in self._engines}
         deadline = time.monotonic() + ENGINES_WAIT_S
         while (found := await asyncio.to_thread(replicas_of, self._settings)) is None or not all(
-            replica.known for replica in found
+            replica.known and (replica.usable or replica.id not in ours) for replica in found
         ):
             if time.monotonic() > deadline:
                 break

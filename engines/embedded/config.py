@@ -189,6 +189,12 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     with our own kernels a fifth to a half faster for one stream and as fast for many; with PyTorch's slower. fp8:
     simulated, slow, for measuring quality only."""
 
+    temperature: Annotated[float, Meta(ge=0, le=100)] | None = None
+    """Sampling temperature of requests that give none. Unset: the model's own (`generation_config.json`), else 1."""
+
+    top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
+    """Nucleus sampling of requests that give no `top_p`. Unset: the model's own (`generation_config.json`), else 1."""
+
     context_tokens: Annotated[int, Meta(ge=0)] = 0
     """Longest prompt and output together; 0: what the model was made for."""
 

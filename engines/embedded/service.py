@@ -21,6 +21,7 @@ from engines.embedded.models.config import ModelConfig
 from engines.embedded.output import Delta
 from engines.embedded.preparation import Preparation
 from engines.embedded.request import Request
+from engines.embedded.sampling_defaults import sampling_defaults
 from engines.embedded.worker import EngineWorker
 from engines.gguf.file import SUFFIX
 from engines.tokenizer.tokenizer import Tokenizer
@@ -40,6 +41,7 @@ class Service:
         self.context_tokens = min(
             config.context_tokens or self.model.max_position_embeddings, self.model.max_position_embeddings
         )
+        self.sampling_defaults = sampling_defaults(config)
         self.tokenizer = Tokenizer.load(folder)
         self.history = UsageHistory(config.usage_history)
         self.preparation = Preparation(self.history)

@@ -70,3 +70,11 @@ def test_other_engines_are_named_for_what_they_are() -> None:
     pools = (Pool("chat", "sglang", (Replica("a", "http://x"), Replica("b", "http://y"))), POOLS[1])
     text = banner.render(URL, MODELS, pools, None, key_held=False)
     assert "slipstream-chat      sglang engine, 2 replicas, 2,048 tokens" in text
+
+
+def test_a_later_start_makes_the_key_that_its_line_needs() -> None:
+    last = banner.render(URL, MODELS, POOLS, None, key_held=True, make_key="bin/slipstream keys create").splitlines()[
+        -1
+    ]
+    assert last.split(maxsplit=1)[1].startswith("KEY=$(bin/slipstream keys create); curl -N ")
+    assert '"temperature":0' in last

@@ -46,3 +46,21 @@ def test_a_group_knows_too() -> None:
 
 def test_without_a_command_the_words_stand_alone() -> None:
     assert command("status") == "slipstream status"
+
+
+@pytest.mark.parametrize(
+    ("called", "found", "name"),
+    [
+        (".venv/bin/slipstream", None, ".venv/bin/slipstream"),
+        ("/srv/my venv/bin/slipstream", None, "'/srv/my venv/bin/slipstream'"),
+        ("/srv/venv/bin/slipstream", "/srv/venv/bin/slipstream", "slipstream"),
+        ("slipstream", None, "slipstream"),
+        ("/srv/slipstream/__main__.py", None, "slipstream"),
+    ],
+)
+def test_a_shell_that_does_not_find_the_program_is_given_its_path(
+    called: str, found: str | None, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", [called])
+    monkeypatch.setattr("shutil.which", lambda _: found)
+    assert command("keys list") == f"{name} keys list"

@@ -192,10 +192,11 @@ class Decoder:
 
     def _sampling(self, body: SamplingFields, asked: _Asked, room: int) -> Sampling:
         end_ids = frozenset() if body.ignore_eos else self._service.tokenizer.end_ids
+        defaults = self._service.sampling_defaults
         return Sampling(
             max_tokens=room if asked.max_tokens is None else asked.max_tokens,
-            temperature=1.0 if body.temperature is None else body.temperature,
-            top_p=1.0 if body.top_p is None else body.top_p,
+            temperature=defaults.temperature if body.temperature is None else body.temperature,
+            top_p=defaults.top_p if body.top_p is None else body.top_p,
             top_k=max(body.top_k or 0, 0),
             min_p=body.min_p or 0.0,
             seed=body.seed,

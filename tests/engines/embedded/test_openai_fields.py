@@ -492,3 +492,17 @@ async def test_completions_refuse_by_name_too(engine: Served, change: dict[str, 
         session.post(f"{engine.url}/v1/completions", json=body) as answer,
     ):
         assert (answer.status, (await answer.json())["param"]) == (400, param)
+
+
+async def test_requests_without_a_temperature_are_sampled_as_the_settings_say(tiny_model: Path) -> None:
+    async with (
+        served(model=str(tiny_model), name="tiny", temperature=0.0) as engine,
+        openai.AsyncOpenAI(base_url=f"{engine.url}/v1", api_key=TOKEN, max_retries=0) as client,
+    ):
+
+        async def text(**given: Any) -> str:
+            made = await client.completions.create(model="tiny", prompt="a", max_tokens=12, **given)
+            return str(made.choices[0].text)
+
+        assert len({await text(), await text(), await text(temperature=0)}) == 1
+        assert len({await text(temperature=1.5, seed=seed) for seed in range(6)}) > 1, "a request's own comes first"

@@ -1,5 +1,6 @@
 /** The key that the playground sends: pasted, or made for an hour. It stays in memory and goes with the page. */
 import { useQuery, useQueryClient } from "@tanstack/react-query";
+import { Link } from "@tanstack/react-router";
 import { useState } from "react";
 import { api, read } from "../../api/client";
 import { useAction } from "../../components/action";
@@ -102,7 +103,15 @@ export function KeyCard() {
                 Make a key
               </Button>
             </div>
-            {projects.data?.length === 0 && <Notice>Make a project first: keys belong to one.</Notice>}
+            {projects.data?.length === 0 && (
+              <Notice>
+                Keys belong to a project, and this organization has none.{" "}
+                <Link to="/org/$organizationId/projects" params={{ organizationId }}>
+                  Make one
+                </Link>
+                , or choose another organization at the top left.
+              </Notice>
+            )}
           </form>
         )}
         <form

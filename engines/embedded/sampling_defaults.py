@@ -1,0 +1,49 @@
+"""How a request is sampled that gives no temperature or top_p: as the settings say, else as the model's own
+`generation_config.json` does, as in vLLM and SGLang, else plainly."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+from contracts.errors import ConfigError
+from engines.embedded.config import EngineConfig
+
+FILE = "generation_config.json"
+
+
+class SamplingDefaults(msgspec.Struct, frozen=True):
+    """temperature: 0 takes the likeliest token each time. top_p: 1 cuts nothing off."""
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+
+
+class _Own(msgspec.Struct):
+    """The part of the model's file that is read here."""
+
+    temperature: Annotated[float, msgspec.Meta(ge=0, le=100)] | None = None
+    top_p: Annotated[float, msgspec.Meta(gt=0, le=1)] | None = None
+
+
+def sampling_defaults(config: EngineConfig) -> SamplingDefaults:
+    """Raises ConfigError for a `generation_config.json` that cannot be read."""
+    own = _own(Path(config.model) / FILE)
+    temperature = own.temperature if config.temperature is None else config.temperature
+    top_p = own.top_p if config.top_p is None else config.top_p
+    return SamplingDefaults(1.0 if temperature is None else temperature, 1.0 if top_p is None else top_p)
+
+
+def _own(file: Path) -> _Own:
+    try:
+        text = file.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return _Own()
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be read: {error.strerror}") from None
+    try:
+        return msgspec.json.decode(text, type=_Own)
+    except msgspec.MsgspecError as error:
+        raise ConfigError(f"{file}: {error}; correct it, or set engine.temperature and engine.top_p") from None
