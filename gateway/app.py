@@ -12,9 +12,11 @@ from gateway.autocomplete.openapi import with_autocomplete
 from gateway.autocomplete.routes import CompletionEventsController, TabbyController
 from gateway.config import GatewayConfig
 from gateway.control_plane import is_controlled
+from gateway.cross_origin import CrossOrigin
 from gateway.front_door import FrontDoor
 from gateway.http.document import document_route
 from gateway.http.front_page import front_page
+from gateway.http.page_origins import checked_origins
 from gateway.pace import Pace
 from gateway.routes import (
     ModelsController,
@@ -59,7 +61,7 @@ SERVED = {**{path: "POST" for path in INFERENCE if path != LLAMA_COMPLETION_PATH
 """What clients of models ask for, and how. Not `/completion`: who asks for nearly that has misspelt OpenAI's."""
 
 
-def create_app(services: Services, config: GatewayConfig) -> FrontDoor:
+def create_app(services: Services, config: GatewayConfig) -> FrontDoor | CrossOrigin:
     """The ASGI application."""
     max_body_bytes, requests = config.max_body_bytes, config.requests
     shares, room = LoopShares(), BodyRoom(requests.organization_body_bytes)
@@ -102,7 +104,8 @@ def create_app(services: Services, config: GatewayConfig) -> FrontDoor:
 
     before, _, behind = ENGINE_PATH.partition("{model}")
     pace = Pace(shares, config.connections.trusted_proxies)
-    return FrontDoor(endpoints, led, pace, {(before, behind): engine_endpoint})
+    door = FrontDoor(endpoints, led, pace, {(before, behind): engine_endpoint})
+    return CrossOrigin(door, checked_origins(config.cors_origins), pace) if config.cors_origins else door
 
 
 def _document(config: GatewayConfig) -> bytes:

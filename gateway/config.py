@@ -51,6 +51,9 @@ class GatewayConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Largest request body taken."""
     metrics: MetricsConfig = MetricsConfig()
     """Prometheus metrics of one instance."""
+    cors_origins: tuple[str, ...] = ()
+    """Origins of web pages that may call the API from a browser, such as `https://app.example.com`; `*`: all. The admin
+    API and the console are left out. A page that holds a key shows it to its visitors: give it short-lived ones."""
     connections: ConnectionsConfig = ConnectionsConfig()
     """What clients' connections may hold, and for how long."""
     tls: TlsConfig = TlsConfig()

@@ -17,6 +17,7 @@ from gateway.db.engine import checked
 from gateway.desired.servable import check_pool, check_served, check_tokenizer
 from gateway.http.certificate import certificate_of
 from gateway.http.networks import trusted_networks
+from gateway.http.page_origins import checked_origins
 from gateway.limits import valkey
 from router.policies import registry as policies
 from router.protocol.address import Address
@@ -139,3 +140,4 @@ def _check_addresses(settings: Settings) -> None:
     valkey.Address(settings.valkey_url)
     Address.parse(settings.gateway.router.address, "gateway.router.address")
     trusted_networks(settings.gateway.connections.trusted_proxies)
+    checked_origins(settings.gateway.cors_origins)

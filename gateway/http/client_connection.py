@@ -26,6 +26,8 @@ STATUS_LINES = {
     for status in range(200, 600)
 }
 
+_NONE: Headers = []
+
 
 class ClientConnection:
     """Where one answer goes. Used either for the whole answer or not at all."""
@@ -37,6 +39,7 @@ class ClientConnection:
         "_head_only",
         "_held",
         "_table",
+        "added",
         "counted",
         "ended",
         "network",
@@ -57,6 +60,8 @@ class ClientConnection:
         self._cycle = cycle
         self._held = held
         self._table = table
+        self.added: Headers = _NONE
+        """Headers of each answer here, after its own."""
         self.organization_id = ""
         """The organization of the request's key; empty: the key has not been checked."""
         self.counted = False
@@ -112,7 +117,7 @@ class ClientConnection:
         cycle = self._cycle
         head = [STATUS_LINES[status]]
         self._chunked = status >= 200
-        for name, value in headers:
+        for name, value in [*headers, *self.added] if self.added else headers:
             if b"\n" in value or b"\r" in value:
                 raise ValueError(f"header {name!r}: a line break in its value")
             if name == b"content-length":
