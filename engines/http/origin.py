@@ -10,12 +10,14 @@ import msgspec
 from contracts.addresses import carried
 from contracts.errors import ConfigError
 
+CLIENTS_END = "/v1"
 _PRIVATE_DOMAINS = (".internal", ".local", ".localhost", ".lan", ".home.arpa", ".svc", ".test")
 """Names that the public DNS does not have (RFC 6761, 6762, 8375, ICANN's `internal`), or that Kubernetes gives."""
 
 
 class Origin(msgspec.Struct, frozen=True):
-    """Where a replica listens. prefix: path before every request's path, without a trailing slash."""
+    """Where a replica listens. prefix: path before every request's path, without a trailing slash and without the `/v1`
+    that requests' paths begin with: people paste the base URL of an SDK."""
 
     secure: bool
     host: str
@@ -35,7 +37,8 @@ class Origin(msgspec.Struct, frozen=True):
         if any(character <= " " or character > "~" for character in url):
             raise ConfigError(f"replica url {url!r}: must be printable ASCII without spaces")
         secure = parts.scheme == "https"
-        return cls(secure, parts.hostname, port or (443 if secure else 80), parts.path.rstrip("/"))
+        prefix = parts.path.rstrip("/").removesuffix(CLIENTS_END).rstrip("/")
+        return cls(secure, parts.hostname, port or (443 if secure else 80), prefix)
 
     @property
     def private(self) -> bool | None:

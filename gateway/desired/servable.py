@@ -20,7 +20,7 @@ from engines.drivers.tensorrt_llm import TensorRTLLMDriver
 from engines.drivers.vllm import VLLMDriver
 from engines.http.origin import Origin
 
-ADDED_PATHS = ("/v1/chat/completions", "/v1/completions", "/v1/models", "/v1", "/health")
+ADDED_PATHS = ("/v1/chat/completions", "/v1/completions", "/v1/models", "/health")
 """Ends of URLs as people copy them: what drivers add to a replica's URL, the longest first."""
 
 

@@ -488,3 +488,19 @@ async def test_where_an_engine_is_stands_in_the_log_line_only(server: Server) ->
         assert url.removeprefix("http://") in str(error.value)
     closed.close()
     await connections.close()
+
+
+@pytest.mark.parametrize(
+    ("url", "prefix"),
+    [
+        ("http://engine:8000", ""),
+        ("http://engine:8000/v1", ""),
+        ("http://engine:8000/v1/", ""),
+        ("https://host/openai/v1", "/openai"),
+        ("https://host/openai", "/openai"),
+        ("https://host/v1/openai", "/v1/openai"),
+        ("https://host/dev1", "/dev1"),
+    ],
+)
+def test_the_base_url_of_an_sdk_names_the_same_engine(url: str, prefix: str) -> None:
+    assert Origin.parse(url).prefix == prefix

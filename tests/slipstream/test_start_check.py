@@ -97,11 +97,6 @@ BROKEN: dict[str, tuple[Callable[[Path], str], str]] = {
         "pools.elsewhere.replicas.elsewhere-1.url: '127.0.0.1:8620': must look like http://host:port; "
         "did you mean http://127.0.0.1:8620 ?",
     ),
-    "the base URL that clients use": (
-        lambda at: _pool("", "http://127.0.0.1:8620/v1/"),
-        "pools.elsewhere.replicas.elsewhere-1.url: http://127.0.0.1:8620/v1/ ends with /v1, which is added to it; "
-        "write http://127.0.0.1:8620",
-    ),
     "the URL of a request": (
         lambda at: _pool("", "http://127.0.0.1:8620/llama/v1/chat/completions"),
         "pools.elsewhere.replicas.elsewhere-1.url: http://127.0.0.1:8620/llama/v1/chat/completions ends with "
@@ -118,7 +113,7 @@ BROKEN: dict[str, tuple[Callable[[Path], str], str]] = {
     ),
     "one engine twice": (
         lambda at: WITHOUT_ENGINES.replace(
-            "replicas = [", 'replicas = [{ id = "again", url = "http://127.0.0.1:9/" }, '
+            "replicas = [", 'replicas = [{ id = "again", url = "http://127.0.0.1:9/v1/" }, '
         ),
         "pools.elsewhere.replicas.elsewhere-1.url: http://127.0.0.1:9 is that of replica 'again' too",
     ),

@@ -11,11 +11,6 @@ type Driver = (typeof DRIVERS)[number];
 const NEW_ENGINE = "";
 const NAME = "[A-Za-z0-9][A-Za-z0-9._\\-]*";
 
-/** "http://host:port", without the /v1 that clients add. */
-export function engineUrl(text: string): string {
-  return text.trim().replace(/\/+$/, "").replace(/\/v1$/, "");
-}
-
 export function AddModel({ pools, onClose }: { pools: string[]; onClose: () => void }) {
   const [name, setName] = useState("");
   const [tier, setTier] = useState<Schemas["Tier"]>("chat");
@@ -37,7 +32,7 @@ export function AddModel({ pools, onClose }: { pools: string[]; onClose: () => v
               name: model,
               driver,
               api_key_file: keyFile.trim(),
-              replicas: [{ id: `${model}-1`, url: engineUrl(url) }],
+              replicas: [{ id: `${model}-1`, url: url.trim() }],
             },
           }),
         );
@@ -149,7 +144,7 @@ export function AddReplica({ pool, onClose }: { pool: Schemas["Pool"]; onClose: 
       read(
         api.PUT("/admin/v1/pools/{pool_name}/replicas/{replica_id}", {
           params: { path: { pool_name: pool.name, replica_id: id.trim() } },
-          body: { id: id.trim(), url: engineUrl(url) },
+          body: { id: id.trim(), url: url.trim() },
         }),
       ),
     { quiet: true, done: `${id.trim()} is given requests once it is healthy.`, then: onClose },
