@@ -193,7 +193,10 @@ def _workload(trace: Path | None, given: dict[str, float]) -> Workload:
     needed = ("requests_per_s", "prompt_tokens", "output_tokens")
     missing = [f"--{name.replace('_', '-')}" for name in needed if name not in given]
     if missing:
-        raise ConfigError(f"nothing says what is asked: give {', '.join(missing)}, or --trace FILE")
+        raise ConfigError(
+            f"the workload is not known: give {', '.join(missing)}, or --trace FILE, as in `slipstream plan "
+            "--requests-per-s 5 --prompt-tokens 2000 --output-tokens 300`"
+        )
     return Workload(**given)  # type: ignore[arg-type]  # by name, of numbers
 
 
