@@ -48,12 +48,16 @@ def replicas_of(settings: Settings, address: str | None = None) -> list[ReplicaS
 
 def state(replica: pb.Replica) -> str:
     """In a few words, with the reason where it is not usable."""
+    word, reason = state_and_reason(replica)
+    return f"{word}{', but ' if word == 'healthy' else ': '}{reason}" if reason else word
+
+
+def state_and_reason(replica: pb.Replica) -> tuple[str, str]:
+    """A word or two, and the reason; empty: the word says it."""
     if replica.draining:
-        return f"draining, {replica.leases} left" if replica.leases else "drained"
+        return (f"draining, {replica.leases} left" if replica.leases else "drained"), ""
     if replica.breaker != "closed":
-        return f"breaker {replica.breaker}: {replica.breaker_reason}"
-    if replica.health != "healthy":
-        return f"{replica.health}: {replica.detail}" if replica.detail else replica.health
-    if replica.detail:
-        return f"healthy, but {replica.detail}"
-    return "healthy" if replica.weight else "weight 0"
+        return f"breaker {replica.breaker}", replica.breaker_reason
+    if replica.health != "healthy" or replica.detail:
+        return replica.health, replica.detail
+    return ("healthy" if replica.weight else "weight 0"), ""

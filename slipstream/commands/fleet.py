@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import textwrap
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,19 +12,21 @@ from typing import TYPE_CHECKING
 import click
 from google.protobuf.json_format import MessageToJson
 
+from contracts.printable import printable
 from slipstream.commands.fleet_versions import diff, rollback, versions
 from slipstream.commands.options import config_option, control_address_option, data_option, running_settings
 from slipstream.hints import command
-from slipstream.replicas import state
+from slipstream.replicas import state, state_and_reason
 from slipstream.table import table
 
 if TYPE_CHECKING:
     from contracts.proto import control_pb2 as pb
     from router.control.client import ControlClient
 
-HEAD = ("replica", "state", "leases", "at most, because", "engine", "prefill", "headroom", "speed", "hardware", "url")
+HEAD = ("replica", "state", "leases", "engine", "prefill", "headroom", "speed", "hardware")
+COLUMNS = 100
 LEGEND = (
-    "leases: requests given of at most so many, and who says so, or why what is learnt last moved\n"
+    "leases: requests given of at most so many; below, by whose limit, or why the learnt limit last moved\n"
     "engine: running + waiting requests, as it reports\n"
     "prefill: prompt tokens given that are still to be computed\n"
     "headroom: KV tokens that may still be given: free at its last report, without what its answers will grow by and\n"
@@ -36,10 +39,17 @@ LEGEND = (
 @data_option
 @control_address_option
 @click.option("--watch", is_flag=True, help="Again every second, until Ctrl-C.")
+@click.option("--explain", is_flag=True, help="Also each engine's address, whose limit holds, and what columns mean.")
 @click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
 @click.pass_context
 def fleet(
-    context: click.Context, config_file: Path | None, data: str | None, address: str | None, watch: bool, as_json: bool
+    context: click.Context,
+    config_file: Path | None,
+    data: str | None,
+    address: str | None,
+    watch: bool,
+    explain: bool,
+    as_json: bool,
 ) -> None:
     """Show every pool and replica: health, leases, queues and breakers.
 
@@ -53,8 +63,10 @@ def fleet(
             seen = control.fleet()
             if watch:
                 click.clear()
-            click.echo(MessageToJson(seen, preserving_proto_field_name=True) if as_json else "\n".join(told(seen)))
-            if not as_json:
+            click.echo(
+                MessageToJson(seen, preserving_proto_field_name=True) if as_json else "\n".join(told(seen, explain))
+            )
+            if explain and not as_json:
                 click.echo(LEGEND, err=True)
             if not watch:
                 break
@@ -106,30 +118,43 @@ def left_without(seen: pb.Fleet, replica_id: str) -> str | None:
     return None
 
 
-def told(fleet: pb.Fleet) -> Iterator[str]:
-    """The picture as lines of text."""
+def told(fleet: pb.Fleet, explain: bool = False) -> Iterator[str]:
+    """The picture as lines of text, of 100 columns as a rule. explain: also each replica's address and the reason for
+    its limit."""
     gateways = f"{fleet.gateways} gateway{'' if fleet.gateways == 1 else 's'}"
     yield f"fleet version {fleet.desired_state_version}, {gateways} connected"
     for pool in fleet.pools:
         yield ""
-        yield f"{pool.name}: {pool.queued} waiting; drafts {pool.speculation}"
+        yield f"{pool.name}: {pool.queued} waiting" + (f"; drafts {pool.speculation}" if explain else "")
         for line in table(HEAD, map(_row, pool.replicas)):
             yield f"  {line}"
+        for replica in pool.replicas:
+            yield from _notes(replica, explain)
 
 
 def _row(replica: pb.Replica) -> tuple[str, ...]:
     return (
         replica.id,
-        state(replica),
+        state_and_reason(replica)[0],
         f"{replica.leases}/{replica.max_concurrency}",
-        replica.limited_by,
         f"{replica.running}+{replica.waiting}",
         f"{replica.prefill_tokens:,}",
         f"{replica.headroom_tokens:,}" if replica.HasField("headroom_tokens") else "-",
         f"{replica.prefill_tokens_per_s:,.0f}" if replica.prefill_tokens_per_s else "-",
         replica.hardware or "-",
-        replica.url,
     )
+
+
+def _notes(replica: pb.Replica, explain: bool) -> Iterator[str]:
+    """What does not fit into a row: why it is not usable, and on demand its address and the reason for its limit."""
+    notes = [reason] if (reason := state_and_reason(replica)[1]) else []
+    if explain:
+        notes += [f"at most {replica.max_concurrency} leases, by {replica.limited_by}", replica.url]
+    for note in notes:
+        yield from textwrap.wrap(
+            printable(note), COLUMNS, initial_indent=f"    {replica.id}: ", subsequent_indent=" " * 6,
+            break_long_words=False, break_on_hyphens=False,
+        )  # fmt: skip
 
 
 def _control(

@@ -63,8 +63,10 @@ async def test_nobody_waits_before_an_upstream_that_has_nothing_to_do(
         await eventually(answers)
         await engine.control(hang_after_tokens=1)
         streams = await asyncio.gather(*(begin(f"Hello {number}") for number in range(STREAMS)))
-        told = await platform.command("fleet")
-        row = re.search(r"hosted-1 +healthy +(\d+)/(\d+) +learnt: (.+?)  ", told)
+        told = await platform.command("fleet", "--explain")
+        row = re.search(
+            r"hosted-1 +healthy +(\d+)/(\d+) (?:.*\n)+? +hosted-1: at most \d+ leases, by learnt: (.+)\n", told
+        )
         assert row is not None, told
         leases, places, why = row.groups()
         assert int(leases) == STREAMS

@@ -86,8 +86,13 @@ async def test_what_the_commands_print_is_explained_where_it_is_printed(
     assert "regret" in explanation.stdout
     for word in ("regret: by how much", "blocks: parts of the prompt", "objective: time to first token"):
         assert word in explanation.stderr
-    table = await asyncio.to_thread(run, fleet_commands.fleet, [])
-    assert "headroom" in table.stdout
+    plain = await asyncio.to_thread(run, fleet_commands.fleet, [])
+    assert "headroom" in plain.stdout
+    assert max(map(len, plain.stdout.splitlines())) <= 100
+    assert not plain.stderr
+    table = await asyncio.to_thread(run, fleet_commands.fleet, ["--explain"])
+    assert f"{lease.engine.replica_id}: {lease.engine.url}" in table.stdout
+    assert " leases, by " in table.stdout
     for column in ("headroom: KV tokens", "speed: prompt tokens it computes a second"):
         assert column in table.stderr
     for command, arguments in ((router_commands.router, ["explain", "req_l1"]), (fleet_commands.fleet, [])):
