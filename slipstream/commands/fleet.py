@@ -63,11 +63,12 @@ def fleet(
             seen = control.fleet()
             if watch:
                 click.clear()
-            click.echo(
-                MessageToJson(seen, preserving_proto_field_name=True) if as_json else "\n".join(told(seen, explain))
-            )
-            if explain and not as_json:
-                click.echo(LEGEND, err=True)
+            if as_json:
+                click.echo(MessageToJson(seen, preserving_proto_field_name=True))
+            else:
+                click.echo("\n".join(told(seen, explain)))
+                if explain:
+                    click.echo(LEGEND, err=True)
             if not watch:
                 break
             time.sleep(1)
