@@ -33,6 +33,8 @@ PROJECTS, KEYS, MEMBERS = Needs("projects.write"), Needs("keys.write"), Needs("m
 ADMIN_KEYS, WEBHOOKS, LIMITS = Needs("admin_keys.write"), Needs("webhooks.write"), Needs("limits.write")
 FLEET, EVALS = Needs("fleet.write", of_deployment=True), Needs("evals.write", of_deployment=True)
 RELEASES, VOTES = Needs("releases.write", of_deployment=True), Needs("reviews.vote", of_deployment=True)
+ANYBODY = Needs("organization.read")
+"""Every role has it."""
 CHANGES, PRICES = Needs("changes.write", of_deployment=True), Needs("prices.write", of_deployment=True)
 ORGANIZATIONS = Needs("organization.write", of_deployment=True)
 OF_KEYS = {"Rotate…": KEYS, "Revoke…": KEYS}
@@ -74,6 +76,7 @@ OFFERED: dict[str, dict[str, Needs]] = {
         "Skip 5": VOTES,
     },
     "/operations/changes": {"Note a change": CHANGES, "Forget…": CHANGES, "Measure and keep": CHANGES},
+    "/account": {"Leave the organization": ANYBODY},
     "/operations/fleet": {"Drain": FLEET, "Add a model": FLEET},
     "/operations/fleet/pools/$pool": {"Drain": FLEET, "Add a replica": FLEET},
     "/operations/fleet/versions/$version": {"Go back to it": FLEET},

@@ -40,6 +40,8 @@ OF_THE_ROUTER = {
     "/operations/fleet", "/operations/fleet/pools/$pool", "/operations/requests/$requestId",
 }  # fmt: skip
 """Pages that ask the router: they need a whole deployment."""
+LIVE_FLEET = "/admin/v1/fleet/live"
+"""Requested by the menu of an operator on every page; answered 503 where no router runs."""
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +70,7 @@ async def walked(console: Console, places: dict[str, str], role: Role, *, operat
     def heard(response: Response) -> None:
         if response.status == 403:
             refused.add(route)
-        elif response.status >= 400:
+        elif response.status >= 400 and not (route not in OF_THE_ROUTER and response.url.endswith(LIVE_FLEET)):
             failed.append(f"{route}: {response.status} {response.url}")
 
     console.page.on("response", heard)
