@@ -96,7 +96,7 @@ async def test_a_model_is_added_with_its_engines_url_and_another_replica_then(
     await page.get_by_role("button", name="Add a replica").click()
     await dialog.get_by_label("Engine’s URL").fill("http://127.0.0.1:9")
     await dialog.get_by_role("button", name="Add", exact=True).click()
-    await page.get_by_role("region", name="Replicas of added").get_by_role("row", name="added-2").wait_for()
+    await page.get_by_role("row", name="added-2").first.wait_for()
     await live.go("/operations")
     await expect(page.get_by_text("Pool added: 1 of 2 replicas are usable (added-2:")).to_be_visible()
     await expect(page.get_by_role("link", name="Fleet 1 problem")).to_be_visible()
