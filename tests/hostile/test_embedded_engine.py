@@ -29,6 +29,7 @@ from engines.embedded.http.app import App
 from engines.embedded.http.bodies import ChatBody, CompletionBody, decode_body
 from engines.embedded.http.decode import Decoder
 from engines.embedded.http.errors import error_answer
+from engines.embedded.sampling_defaults import SamplingDefaults
 from engines.tokenizer.tokenizer import Tokenizer
 from tests.engines.embedded.tiny import SHIPPED
 from tests.hostile.corpus import deep
@@ -78,6 +79,7 @@ class _Service:
     """As much of a service as the routes need to be made."""
 
     config = EngineConfig(model=str(CHAT))
+    sampling_defaults = SamplingDefaults()
     tokenizer = Tokenizer.load(CHAT)
     name = "chat"
     context_tokens = 2_048

@@ -103,7 +103,7 @@ async def test_an_alias_moves_between_models_in_one_version(operator: Client) ->
         (
             "PUT",
             "/pools/blue/replicas/b1",
-            {"id": "b1", "url": "http://h:1/v1"},
+            {"id": "b1", "url": "http://h:1/health"},
             (400, "invalid_value"),
             "write http://h:1",
         ),

@@ -20,17 +20,20 @@ class Wire:
         self.flowing.set()
         self.asked = asyncio.Event()
         """Set when the client has sent something while the wire was held."""
+        self._is_cut = False
         self._server: asyncio.Server | None = None
         self._writers: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def connect(self) -> None:
         """Accept connections."""
+        self._is_cut = False
         self._server = await asyncio.start_unix_server(self._accept, self._path)
 
     async def cut(self) -> None:
         """Refuse new connections and close the present ones."""
         assert self._server is not None
+        self._is_cut = True
         self._server.close()
         self._path.unlink(missing_ok=True)
         for writer in list(self._writers):
@@ -46,6 +49,10 @@ class Wire:
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         there_reader, there_writer = await asyncio.open_unix_connection(self._target)
+        if self._is_cut:  # while this one was being made: nobody else would close it
+            writer.transport.abort()
+            there_writer.transport.abort()
+            return
         self._writers |= {writer, there_writer}
         for source, sink, from_server in ((reader, there_writer, False), (there_reader, writer, True)):
             task = asyncio.create_task(self._pump(source, sink, from_server))
