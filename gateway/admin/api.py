@@ -34,24 +34,12 @@ from gateway.admin.transaction import recorded
 from gateway.admin.unknown_keys import UnknownKeys
 from gateway.admin.write_rate import WriteRate
 from gateway.auth import keys
-from gateway.db.engine import FAILURES, borrow, close, lazy_pool
+from gateway.db.engine import AWAY, FAILURES, borrow, close, lazy_pool
 from gateway.evals.startable import NoSlices, SliceCheck
 from gateway.router_view.live_fleet import FleetReader, NoFleetReader
 from gateway.sessions.config import ConsoleConfig
 from gateway.sessions.token import SessionToken
 from gateway.wire.errors import body_of, status_of
-
-AWAY = (
-    OSError,
-    TimeoutError,
-    asyncpg.InterfaceError,
-    asyncpg.InternalClientError,
-    asyncpg.PostgresConnectionError,
-    asyncpg.OperatorInterventionError,
-    asyncpg.InsufficientResourcesError,
-    asyncpg.TransactionRollbackError,
-)
-"""The database is away, restarting, full, or asks to try again; any other error of it is a defect of ours."""
 
 REPORT_SHARE = 0.8
 """An expensive read may take this part of a request's time; the refusal then says what to narrow. PostgreSQL stops a
@@ -248,7 +236,7 @@ class AdminApi:
                         return await work(connection)
                     except SlipstreamError as error:
                         failure = error  # raised below: `borrow` would throw a healthy connection away
-        except AWAY as error:
+        except AWAY as error:  # any other error of the database is a defect of ours
             if isinstance(error, TimeoutError) and granted_s - began_s > self._config.timeout_s / 2:
                 _log.warning("admin request %s: no connection came free in time", what)
                 raise self._queue.refusal(key) from None

@@ -30,9 +30,11 @@ REFUSALS = (
 AWAY = (
     *(OSError, TimeoutError, asyncpg.InterfaceError, asyncpg.InternalClientError),
     *(asyncpg.PostgresConnectionError, asyncpg.OperatorInterventionError, asyncpg.InsufficientResourcesError),
-    *(asyncpg.PostgresSystemError, asyncpg.TransactionRollbackError, asyncpg.ReadOnlySQLTransactionError),
+    asyncpg.TransactionRollbackError,
 )
-"""Errors that may pass by themselves, except `REFUSALS`: no server, or one that starts, stops, is full or stands by."""
+"""The server is away, restarting, full, or asks to try again."""
+MAY_PASS = (*AWAY, asyncpg.PostgresSystemError, asyncpg.ReadOnlySQLTransactionError)
+"""Errors that may pass by themselves, except `REFUSALS`: the same, a failing disk, or a server that stands by."""
 
 
 def checked(url: str, setting: str = "database url") -> str:

@@ -19,7 +19,7 @@ from contracts.desired_state import DesiredState, Model, Pool
 from contracts.errors import ConfigError, in_words
 from gateway.audit.log import Actor, record
 from gateway.db.channels import DESIRED_CHANNEL
-from gateway.db.engine import AWAY, FAILURES, REFUSALS, borrow, close, lazy_pool, redacted
+from gateway.db.engine import FAILURES, MAY_PASS, REFUSALS, borrow, close, lazy_pool, redacted
 from gateway.db.notification_listener import NotificationListener
 from gateway.desired import document
 from gateway.desired.config import DesiredConfig
@@ -161,7 +161,7 @@ class DesiredStateStore:
             ):
                 return await work(connection)
         except FAILURES as error:
-            away = isinstance(error, AWAY) and not isinstance(error, REFUSALS)
+            away = isinstance(error, MAY_PASS) and not isinstance(error, REFUSALS)
             raise (DatabaseAway if away else ConfigError)(
                 f"database {redacted(self._url)}: the desired state could not be written: "
                 + in_words(error, self._config.timeout_s),

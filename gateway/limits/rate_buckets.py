@@ -1,4 +1,6 @@
-"""Rates in one process's memory, for events that are limited but not metered. Pure except for the given clock."""
+"""Rates in one process's memory, for what is limited but not metered: a generic cell rate algorithm. Pure except for
+the given clock.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +12,12 @@ MOST_KEPT = 10_000
 
 
 class RateBuckets:
-    """A bucket for each name: `per_second` over time, and `burst` at once after silence."""
+    """A bucket for each name: `per_second` over time, and `burst` at once after silence. A full bucket has room for any
+    amount."""
 
     def __init__(self, per_second: float, burst: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._each_s = 1 / per_second
-        self._burst_s = max(1.0, burst) * self._each_s
+        self._burst = burst
         self._clock = clock
         self._full_at_s: dict[Hashable, float] = {}
         """By name: the time at which the bucket is full again if no event comes."""
@@ -22,15 +25,17 @@ class RateBuckets:
     def __len__(self) -> int:
         return len(self._full_at_s)
 
-    def wait_s(self, name: Hashable) -> float:
-        """Seconds until one more event fits; 0: it fits now."""
-        now_s = self._clock()
-        wait_s = max(self._full_at_s.get(name, now_s), now_s) + self._each_s - now_s - self._burst_s
+    def wait_s(self, name: Hashable, amount: float = 1.0) -> float:
+        """Seconds until this amount more fits; 0: it fits now."""
+        full_at_s = self._full_at_s.get(name)
+        if full_at_s is None:
+            return 0.0
+        wait_s = max(full_at_s - self._clock(), 0.0) + (amount - max(self._burst, amount)) * self._each_s
         return wait_s if wait_s > 1e-9 else 0.0
 
-    def take(self, name: Hashable) -> None:
-        """Count one event, whether or not it fits."""
+    def take(self, name: Hashable, amount: float = 1.0) -> None:
+        """Count an amount, whether or not it fits; a negative one is a refund."""
         now_s = self._clock()
         if name not in self._full_at_s and len(self._full_at_s) >= MOST_KEPT:
             self._full_at_s = {known: at_s for known, at_s in self._full_at_s.items() if at_s > now_s}
-        self._full_at_s[name] = max(self._full_at_s.get(name, now_s), now_s) + self._each_s
+        self._full_at_s[name] = max(self._full_at_s.get(name, now_s), now_s) + amount * self._each_s

@@ -3,7 +3,7 @@
 Limits count reservations. Before its reservation a request's body is read, decoded or refused, and requests other than
 inference have none; all this work delays every stream of the process. So its time is charged to the organization, or to
 the network of a client without a key. Requests of an organization or network ahead of its share wait, and no others do
-(a generic cell rate algorithm, in seconds of the loop).
+(`rate_buckets`, in seconds of the loop).
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import contextlib
 import time
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
+
+from gateway.limits.rate_buckets import RateBuckets
 
 SHARE = 0.05
 """Part of the loop's time for one organization's large bodies, and requests refused for their form or scope."""
@@ -41,20 +43,16 @@ class Shares:
     """A share for each name. now: monotonic seconds."""
 
     def __init__(self, share: float, burst_s: float, now: Callable[[], float]) -> None:
-        self._share = share
-        self._ahead_s = burst_s / share
-        self._now = now
-        self._even_at: dict[str, float] = {}
-        """By name: the time at which its past work is within its share again."""
+        self._buckets = RateBuckets(share, burst_s, now)
         self._usual_s: dict[str, float] = {}
         self._gates: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
 
     def __len__(self) -> int:
-        return len(self._even_at)
+        return len(self._buckets)
 
     async def turn(self, name: str) -> None:
         """Return when the name may take the loop again; waiting callers return one after the other."""
-        if self._wait_s(name) <= 0 and name not in self._gates:
+        if self.free(name):
             return
         async with self.first(name):
             pass
@@ -66,20 +64,17 @@ class Shares:
         if gate is None:
             gate = self._gates[name] = asyncio.Lock()
         async with gate:
-            while (wait_s := self._wait_s(name)) > 0:  # noqa: ASYNC110  time, which nobody announces
+            while (wait_s := self._buckets.wait_s(name, 0.0)) > 0:  # noqa: ASYNC110  time, which nobody announces
                 await asyncio.sleep(wait_s)
             yield
 
     def free(self, name: str) -> bool:
         """Whether `turn` would return at once."""
-        return self._wait_s(name) <= 0 and name not in self._gates
+        return not self._buckets.wait_s(name, 0.0) and name not in self._gates
 
     def spend(self, name: str, seconds: float) -> None:
         """Charge time of the loop to the name; a negative time is a refund."""
-        now = self._now()
-        if len(self._even_at) >= NAMES_KEPT:
-            self._even_at = {kept: even_at for kept, even_at in self._even_at.items() if even_at > now}
-        self._even_at[name] = max(self._even_at.get(name, now), now) + seconds / self._share
+        self._buckets.take(name, seconds)
 
     def usual_s(self, name: str) -> float:
         """The mean time of the name's requests, by those that were noted."""
@@ -99,10 +94,6 @@ class Shares:
             yield
         finally:
             self.spend(name, time.perf_counter() - began_s)
-
-    def _wait_s(self, name: str) -> float:
-        even_at = self._even_at.get(name)
-        return 0.0 if even_at is None else even_at - self._now() - self._ahead_s
 
 
 class LoopShares(Shares):

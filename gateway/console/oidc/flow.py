@@ -43,8 +43,6 @@ VERIFIER_BYTES = 48
 
 _log = logging.getLogger(__name__)
 
-KeptT = TypeVar("KeptT")
-
 
 class Pending(msgspec.Struct, frozen=True):
     """A sign-in that was begun."""
@@ -174,16 +172,18 @@ def _callback(call: ConsoleCall) -> str:
 
 def _pending(call: ConsoleCall) -> Pending | None:
     """The sign-in that this browser began; None: none that may go on."""
-    pending = _opened(call, COOKIE, Pending)
-    return pending if pending is not None and pending.until_s > time.time() else None
+    return _opened(call, COOKIE, Pending)
 
 
 def _proved(call: ConsoleCall) -> Proved:
     """The proved identity of this browser. Raises SessionEnded."""
     proved = _opened(call, PROVED, Proved)
-    if proved is None or proved.until_s <= time.time():
+    if proved is None:
         raise SessionEnded("This browser has no recent sign-in by the identity provider; sign in again.")
     return proved
+
+
+KeptT = TypeVar("KeptT", Pending, Proved)
 
 
 def _sealed(call: ConsoleCall, what: Pending | Proved) -> str:
@@ -193,11 +193,13 @@ def _sealed(call: ConsoleCall, what: Pending | Proved) -> str:
 
 
 def _opened(call: ConsoleCall, cookie: str, kind: type[KeptT]) -> KeptT | None:
+    """The cookie's contents; None: there are none, they are not ours, or their time is over."""
     sealed = call.console.browsers.aside(call.visit, cookie)
     if not sealed:
         return None
     try:
         raw = base64.urlsafe_b64decode(sealed + "=" * (-len(sealed) % 4))
-        return msgspec.json.decode(unseal(call.console.pepper, f"{USE} {kind.__name__}", raw), type=kind)
+        kept = msgspec.json.decode(unseal(call.console.pepper, f"{USE} {kind.__name__}", raw), type=kind)
     except (ValueError, binascii.Error):
         return None
+    return kept if kept.until_s > time.time() else None

@@ -20,15 +20,18 @@ from engines.drivers.error_bodies import engine_error
 from engines.http.event_splitter import EventSplitter
 from gateway.wire.chunk import (
     BROKEN_OFF,
+    CallChunk,
+    FunctionChunk,
     ReadError,
     UnreadableEvent,
     created_of,
+    decode_event,
     decoded,
     error_in,
     finish_of,
     has_text,
     require_asked,
-    texts_in,
+    text_of,
     texts_of,
     with_one_thought,
 )
@@ -48,36 +51,6 @@ _THEIR_THOUGHT, _OUR_THOUGHT = b'"reasoning":', b'"reasoning_content":'
 """The member that holds what a model thinks, as vLLM names it and as clients read it."""
 
 
-class _Function(msgspec.Struct, gc=False):
-    name: str | None = None
-    arguments: str | None = None
-
-
-class _Piece(msgspec.Struct, gc=False):
-    index: int | None = None
-    id: str | None = None
-    function: _Function | None = None
-
-
-class _Delta(msgspec.Struct, gc=False):
-    reasoning: str | msgspec.UnsetType | None = msgspec.UNSET
-    tool_calls: list[_Piece] | None = None
-
-
-class _Choice(msgspec.Struct, gc=False):
-    index: int = 0
-    delta: _Delta | None = None
-    finish_reason: str | None = None
-
-
-class _Event(msgspec.Struct, gc=False):
-    """The fields that the relay needs of a forwarded event. Decoding them costs a third of decoding all fields, and
-    finds invalid JSON too."""
-
-    choices: list[_Choice]
-
-
-_decode_event = msgspec.json.Decoder(_Event).decode
 _RUNNING_USAGE = re.compile(rb',"usage":(\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})')
 
 
@@ -229,8 +202,6 @@ class Relay:
             return self._unusual(payload)
         self.events += 1
         self._usage.passed(payload, self._running)
-        if self.characters is not None:
-            self.characters += sum(len(text) for index, text in texts_in(payload) if index == 0)
         if not self.text_seen:
             self.text_seen = has_text(decoded(payload))
         return b"".join((b"data: ", rewritten, b"\n\n"))
@@ -239,7 +210,7 @@ class Relay:
         """Rewrite in place: our id, our model, no running usage. None if the layout is not the expected one, the choice
         finishes, or the event is invalid: decoding then reports the error."""
         try:
-            choices = _decode_event(payload).choices
+            choices = decode_event(payload).choices
             if not payload.isascii():
                 payload.decode()
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -287,12 +258,14 @@ class Relay:
             replaced = replaced[:-1] + b',"usage":null}'
         if delta is not None and delta.tool_calls and not self._in_order(delta.tool_calls):
             return None
+        if self.characters is not None:
+            self.characters += len(text_of(choices[0]))
         return replaced
 
-    def _in_order(self, pieces: list[_Piece]) -> bool:
+    def _in_order(self, pieces: list[CallChunk]) -> bool:
         """Count the only chunk of a call if its number is ours; False: the event has to be rewritten."""
         piece, calls = pieces[0], self._calls_of(0)
-        function = piece.function or _Function()
+        function = piece.function or FunctionChunk()
         if len(pieces) > 1 or piece.index != calls.number(piece.index, piece.id, function.name):
             return False
         calls.add(piece.index, piece.id, function.name, function.arguments)
