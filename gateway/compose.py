@@ -61,11 +61,10 @@ from gateway.prefixes.template import PrefixDigests
 from gateway.router_view.control_client import RouterControl
 from gateway.services import Services
 from gateway.serving.access_log import AccessLog
+from gateway.serving.assembly import Features, Serving
 from gateway.serving.cascade import Cascades
-from gateway.serving.file_history import FileHistory
 from gateway.serving.idle_timeout import IdleTimeouts
 from gateway.serving.model_catalog import ModelCatalog
-from gateway.serving.pipeline import RequestPipeline
 from gateway.serving.request import Salts
 from gateway.serving.request_costs import RequestCosts
 from gateway.serving.request_spans import RequestSpans
@@ -246,9 +245,8 @@ async def running_services(
         await follower.settled()
         await router.wait_connected(ROUTER_ON_START_S)
 
-        file_metrics = FileMetrics(registry)
         cascades = Cascades(catalog, cascade_metrics)
-        pipeline = RequestPipeline(
+        serving = Serving(
             config,
             limiter,
             RequestCosts(prices),
@@ -257,22 +255,27 @@ async def running_services(
             connections,
             catalog.driver,
             idle_timeouts,
-            metrics,
-            traces,
-            FileHistory(file_metrics, catalog.kv_objective),
-            supersession,
-            file_metrics,
-            prefixes,
-            completion_texts,
-            Shadow(config.shadow, ShadowSampler(place.pepper), lambda: router.replicas, pairs, shadow_metrics),
-            cascades,
+            Features(
+                metrics=metrics,
+                file_metrics=FileMetrics(registry),
+                kv_objective=catalog.kv_objective,
+                traces=traces,
+                prefixes=prefixes,
+                texts=completion_texts,
+                shadow=Shadow(
+                    config.shadow, ShadowSampler(place.pepper), lambda: router.replicas, pairs, shadow_metrics
+                ),
+                supersession=supersession,
+                cascades=cascades,
+            ),
         )
-        stack.push_async_callback(pipeline.stop)
+        stack.push_async_callback(serving.stop)
 
         services = Services(
             keyring=keyring,
             catalog=catalog,
-            pipeline=pipeline,
+            pipeline=serving.pipeline,
+            idle_timeouts=idle_timeouts,
             control=control,
             completion_events=completion_events,
             event_rate=EventRate(config.autocomplete.events_per_second),

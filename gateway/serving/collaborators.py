@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from contracts.generation import Caller, Tier
 from contracts.lease import Engine, Lease, LeaseEnd, LeaseRequest
 from engines.drivers.base import Driver
-from gateway.http.response import ResponseWriter
 from gateway.limits.cost import Cost
 from gateway.limits.levels import Levels
 from gateway.limits.reservations import Reservation
 from gateway.metering.journal.records import Closed, Opened, Placed
-from gateway.serving.request import InferenceRequest
 from gateway.wire.gap import Gap
 from gateway.wire.prepared import Prepared
 
@@ -25,7 +23,7 @@ class UsageLimiter(Protocol):
         """Every reservation returned is to be settled; cancelling takes nothing. Raises LimitError or ServiceError."""
         ...
 
-    async def settle(self, reservation: Reservation, used: Cost, *, refund_request: bool = False) -> None:
+    def settle(self, reservation: Reservation, used: Cost, *, refund_request: bool = False) -> Awaitable[None]:
         """Never raises."""
         ...
 
@@ -81,12 +79,4 @@ class CompletionTexts(Protocol):
 
     def add(self, request_id: str, caller: Caller, gap: Gap, completion: str | None) -> None:
         """Remember a gap that was answered. Never raises."""
-        ...
-
-
-class TraceLog(Protocol):
-    """`gateway.serving.trace.Traces`."""
-
-    def add(self, request: InferenceRequest, response: ResponseWriter) -> None:
-        """Remember a request that has ended."""
         ...

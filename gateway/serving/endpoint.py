@@ -34,6 +34,7 @@ from gateway.observability.metrics import GatewayMetrics
 from gateway.serving.access_log import AccessLog
 from gateway.serving.body_room import Body, BodyRoom
 from gateway.serving.cascade import Cascades
+from gateway.serving.idle_timeout import IdleTimeouts, Wait
 from gateway.serving.loop_shares import LARGE_BYTES, REFUSAL_S, LoopShares
 from gateway.serving.model_catalog import ModelCatalog
 from gateway.serving.pipeline import RequestPipeline
@@ -68,6 +69,7 @@ class InferenceServices(msgspec.Struct, kw_only=True):
     keyring: Keyring
     catalog: ModelCatalog
     pipeline: RequestPipeline
+    idle_timeouts: IdleTimeouts
     metrics: GatewayMetrics
     traces: Traces
     salts: Salts
@@ -147,7 +149,12 @@ class InferenceEndpoint(Generic[AskedT]):
             return Ended(500, error_of_ours.code)
         connection.reserved()  # which the pipeline does first, or refuses
         response = _response(arrival, connection)
-        await services.pipeline.run(request, connection, response)
+        wait = Wait()
+        services.idle_timeouts.add(wait)
+        try:
+            await services.pipeline.run(request, connection, response, wait)
+        finally:
+            services.idle_timeouts.remove(wait)
         refused = response.status >= 400 and not request.ran
         if refused is not arrival.paid:
             cost_s = REFUSAL_S if refused else -REFUSAL_S

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -17,7 +18,11 @@ from contracts.lease import Engine
 from contracts.prefix import BLOCK_TOKENS, HASH_BYTES
 from contracts.usage import Usage
 from gateway.observability.file_metrics import FileMetrics, Kv
+from gateway.serving.observers import RequestObserver
 from gateway.wire.prepared import Prepared
+
+if TYPE_CHECKING:
+    from gateway.serving.attempt import Attempt
 
 LIMIT_BYTES = 16 * 1024 * 1024
 """Some 7,000 files of 8,000 tokens; the ones asked for longest ago are forgotten."""
@@ -44,7 +49,7 @@ class Placing(msgspec.Struct, frozen=True):
     """What was known of its file then; None: nothing."""
 
 
-class FileHistory:
+class FileHistory(RequestObserver):
     """Bounded, in memory. objective: of a pool. clock: monotonic seconds."""
 
     def __init__(
@@ -67,13 +72,23 @@ class FileHistory:
     def __len__(self) -> int:
         return len(self._files)
 
+    def placed(self, attempt: Attempt, engine: Engine) -> None:
+        """Note what is known of the file when a customer's request is placed."""
+        if attempt.request.purpose is None:
+            attempt.placing = self.placing(attempt.request.prepared)
+
+    def attempted(self, attempt: Attempt) -> None:
+        """Remember the prompt if the engine has computed it."""
+        if attempt.placing is not None and attempt.engine is not None and attempt.first_event_seen:
+            self.computed(attempt.request.prepared, attempt.placing, attempt.engine, attempt.engine_usage)
+
     def placing(self, prepared: Prepared) -> Placing | None:
         """What is known as the request is given an engine; None: it is in no file."""
         if not prepared.file:
             return None
         return Placing(self._clock(), self._files.get((prepared.generation.public_model, prepared.file)))
 
-    def ended(self, prepared: Prepared, placing: Placing, engine: Engine, usage: Usage) -> None:
+    def computed(self, prepared: Prepared, placing: Placing, engine: Engine, usage: Usage) -> None:
         """The engine has computed the prompt. usage: as it has told; of one that tells nothing nothing is learnt."""
         if not usage.prompt_tokens:
             return

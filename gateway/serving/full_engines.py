@@ -9,8 +9,9 @@ import logging
 import time
 from collections.abc import Callable
 
-from contracts.errors import Overloaded
-from contracts.lease import Engine
+from contracts.errors import Overloaded, SlipstreamError
+from gateway.serving.attempt import Attempt
+from gateway.serving.observers import RequestObserver
 
 logger = logging.getLogger(__name__)
 
@@ -18,7 +19,7 @@ LOG_EVERY_S = 60.0
 """A pool that is full refuses many requests a second, all for the same reason."""
 
 
-class FullEngines:
+class FullEngines(RequestObserver):
     """One line for each pool and minute. now: monotonic seconds."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
@@ -27,9 +28,11 @@ class FullEngines:
         self._since: dict[str, int] = {}
         """Refusals that were not logged, by pool."""
 
-    def refused(self, request_id: str, engine: Engine, error: Overloaded) -> None:
-        """An engine refused a request. error: with what it said, as its detail."""
-        pool, now = engine.pool, self._now()
+    def failed(self, attempt: Attempt, error: SlipstreamError) -> None:
+        """Log an engine's refusal, with its own words as the error's detail."""
+        if not isinstance(error, Overloaded) or attempt.engine is None:
+            return
+        pool, now = attempt.engine.pool, self._now()
         if pool in self._logged_at and now - self._logged_at[pool] < LOG_EVERY_S:
             self._since[pool] = self._since.get(pool, 0) + 1
             return
@@ -37,8 +40,8 @@ class FullEngines:
         logger.warning(
             "pool %s: %s refused request %s: %s; %d more since the last such line",
             pool,
-            engine.replica_id,
-            request_id,
+            attempt.engine.replica_id,
+            attempt.request.request_id,
             error,
             self._since.pop(pool, 0),
         )

@@ -20,6 +20,7 @@ import msgspec
 
 from contracts.errors import JournalUnavailable, Overloaded, RouterUnavailable, SlipstreamError
 from contracts.generation import BACKGROUND_PRIORITY, Caller
+from contracts.lease import Engine
 from contracts.phases import Phase, PhaseClock
 from contracts.prefix import PrefixChain
 from contracts.replica_state import ReplicaState
@@ -31,6 +32,7 @@ from gateway.metering.journal.request_id import arrived_at_s
 from gateway.serving.attempt import Attempt
 from gateway.serving.idle_timeout import IdleTimeouts, Wait
 from gateway.serving.nobody import nobody
+from gateway.serving.observers import RequestObserver
 from gateway.serving.request import Arrival, InferenceRequest
 from gateway.shadow.allowance import ShadowAllowance
 from gateway.shadow.answer import Answer, AnswerReader
@@ -84,7 +86,7 @@ class Shadow(NamedTuple):
     """Numbers from 0 up to 1: which replica, and what is reviewed."""
 
 
-class ShadowCopies:
+class ShadowCopies(RequestObserver):
     """Of one gateway. compute: has an engine compute an attempt, and keeps the books of it."""
 
     def __init__(
@@ -108,7 +110,7 @@ class ShadowCopies:
     async def stop(self) -> None:
         """End what is under way; its books are closed when this returns."""
         for replica_id in list(self._by_replica):
-            self.placed(replica_id)
+            self._give_way(replica_id)
         while self._tasks:
             await asyncio.wait(self._tasks)
 
@@ -117,11 +119,13 @@ class ShadowCopies:
         answer is kept from now on."""
         model, generation = request.target.model, request.generation
         canary = model.canary
-        if canary is None or not canary.shadow_share or canary.pool == model.pool or not self._config.at_once:
+        if canary is None or request.purpose is not None:
+            return
+        if not canary.shadow_share or canary.pool == model.pool or not self._config.at_once:
             return
         if side_of(model, request.prepared.unit) is Side.CANDIDATE:
             for replica_id in [one for one, (pool, _) in self._by_replica.items() if pool == canary.pool]:
-                self.placed(replica_id)  # before it is asked for: a place may be all that the request waits for
+                self._give_way(replica_id)  # before it is asked for: a place may be all that the request waits for
             return
         if generation.choices > 1 or request.prepared.warm_up:
             return
@@ -148,14 +152,21 @@ class ShadowCopies:
     def failed(self, attempt: Attempt, error: SlipstreamError) -> None:
         """An engine failed at a request: its copy tells whether the candidate does, too."""
         sample = attempt.request.sample
-        if sample is not None and attempt.number == 0 and attempt.engine is not None and _had_it(attempt, error):
+        if sample is None or attempt.request.first is not None:
+            return
+        if attempt.number == 0 and attempt.engine is not None and _had_it(attempt, error):
             sample.error_code = error.code
             sample.pool = attempt.engine.pool
 
-    def placed(self, replica_id: str) -> None:
-        """Somebody who waits was given this replica. Cancelled once only: a second time would interrupt its books."""
-        if (running := self._by_replica.pop(replica_id, None)) is not None:
-            running[1].cancel()
+    def placed(self, attempt: Attempt, engine: Engine) -> None:
+        """A copy on the same replica gives way."""
+        if engine.replica_id in self._by_replica:
+            self._give_way(engine.replica_id)
+
+    def _give_way(self, replica_id: str) -> None:
+        """Cancelled once only: a second time would interrupt its books."""
+        _, task = self._by_replica.pop(replica_id)
+        task.cancel()
 
     def ended(self, request: InferenceRequest, response: ResponseWriter) -> None:
         """A request is over, and its client has all of it. Never raises: the request's own books are closed."""

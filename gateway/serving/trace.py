@@ -33,6 +33,7 @@ from gateway.limits.counter_snapshot import counters_of
 from gateway.limits.refusal import CounterReached
 from gateway.observability.measurement import Measurement
 from gateway.observability.metrics import GatewayMetrics
+from gateway.serving.observers import RequestObserver
 from gateway.serving.request import Arrival, InferenceRequest
 
 MAX_WAITING = 20_000
@@ -81,7 +82,7 @@ INSERT = f"""
 _encode = msgspec.json.Encoder().encode
 
 
-class Traces:
+class Traces(RequestObserver):
     """Two bounded queues in front of `gateway.request_traces`: requests that ran, and requests that were refused."""
 
     def __init__(self, pool: asyncpg.Pool, metrics: GatewayMetrics, flush_s: float) -> None:
@@ -101,10 +102,11 @@ class Traces:
         await self._task.stop()
         await self._flush()
 
-    def add(self, request: InferenceRequest, response: ResponseWriter) -> None:
-        """Remember one request that was prepared, whether it was served or refused by a limit."""
-        # Taken away: its traceback holds the response, a cycle that would wait for the collector.
-        error, response.error = response.error, None
+    def ended(self, request: InferenceRequest, response: ResponseWriter) -> None:
+        """Remember a customer's prepared request, whether it was served or refused by a limit."""
+        if request.purpose is not None:
+            return
+        error = response.error
         row = _row(request, request.caller, response.status or 499, response.error_code, error)
         (self._refused if isinstance(error, LimitError | Overloaded) else self._served).add(row)
 

@@ -13,6 +13,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from contracts.errors import Overloaded, RouterUnavailable, SlipstreamError
+from contracts.lease import Engine
 from contracts.prefix import BLOCK_TOKENS
 from contracts.usage import Usage
 from gateway.observability.file_metrics import FileMetrics
@@ -20,6 +21,7 @@ from gateway.serving.attempt import Attempt
 from gateway.serving.file_history import shared_blocks
 from gateway.serving.idle_timeout import IdleTimeouts, Wait
 from gateway.serving.nobody import nobody
+from gateway.serving.observers import RequestObserver
 from gateway.serving.request import Arrival, InferenceRequest
 from gateway.serving.warm_up_allowance import WarmUpAllowance
 from gateway.wire.fill.next_line import next_line, worth_computing
@@ -31,7 +33,7 @@ ENDPOINT = "warm_up"
 """What journals and ledger name it by."""
 
 
-class WarmUps:
+class WarmUps(RequestObserver):
     """Of one gateway. compute: has an engine compute an attempt's prompt, and keeps the books of it."""
 
     def __init__(
@@ -52,25 +54,27 @@ class WarmUps:
         while self._tasks:
             await asyncio.wait(self._tasks)
 
-    def arrived(self, prepared: Prepared) -> None:
-        """A request has come: what was computed ahead for its file is in its way, or is what it asks for."""
-        if not prepared.file:
+    def arrived(self, request: InferenceRequest) -> None:
+        """A customer's request ends the warm-up of its file: that delays it, or computes the same prompt."""
+        file_id = request.prepared.file
+        if not file_id or request.purpose is not None:
             return
         for replica_id, (file, _) in list(self._by_replica.items()):
-            if file == prepared.file:
+            if file == file_id:
                 self._give_way(replica_id)
 
-    def placed(self, replica_id: str) -> None:
-        """Somebody who waits was given this replica."""
-        if replica_id in self._by_replica:
-            self._give_way(replica_id)
+    def placed(self, attempt: Attempt, engine: Engine) -> None:
+        """A warm-up on the same replica gives way."""
+        if engine.replica_id in self._by_replica:
+            self._give_way(engine.replica_id)
 
-    def billed(self, attempt: Attempt) -> None:
-        """A request is paid for, and so is what may be computed ahead for its key."""
-        self._allowance.paid(attempt.request.caller.key_id, attempt.usage)
+    def attempted(self, attempt: Attempt) -> None:
+        """A billed attempt pays for warm-ups of the same key."""
+        if attempt.billed:
+            self._allowance.paid(attempt.request.caller.key_id, attempt.usage)
 
     def answered(self, attempt: Attempt) -> None:
-        """A request has its answer, and its engine nothing more to do for it."""
+        """Compute the next line of the request's file on the engine that answered, if it is worth it."""
         request, engine = attempt.request, attempt.engine
         if engine is None or not worth_computing(request.prepared, request.target):
             return

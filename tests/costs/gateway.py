@@ -52,14 +52,13 @@ from gateway.pace import Pace
 from gateway.prefixes.observer import PrefixObserver
 from gateway.prefixes.store import PrefixSamples
 from gateway.prefixes.template import PrefixDigests
+from gateway.serving.assembly import Features, Serving
 from gateway.serving.body_room import BodyRoom
 from gateway.serving.cascade import Cascades
 from gateway.serving.endpoint import InferenceEndpoint, InferenceServices
-from gateway.serving.file_history import FileHistory
 from gateway.serving.idle_timeout import IdleTimeouts
 from gateway.serving.loop_shares import LoopShares
 from gateway.serving.model_catalog import ModelCatalog
-from gateway.serving.pipeline import RequestPipeline
 from gateway.serving.request import Salts
 from gateway.serving.request_costs import RequestCosts
 from gateway.serving.shadow_copies import Shadow
@@ -187,7 +186,8 @@ async def memory_gateway(loop: MemoryLoop) -> AsyncIterator[MemoryGateway]:
         shadow_metrics = ShadowMetrics(registry)
         pairs = PairStore(pool, shadow_metrics, config.shadow.flush_s)
         cascades = Cascades(catalog, CascadeMetrics(registry))
-        pipeline = RequestPipeline(
+        idle_timeouts = IdleTimeouts()
+        serving = Serving(
             config,
             limiter,
             RequestCosts(prices),
@@ -195,22 +195,25 @@ async def memory_gateway(loop: MemoryLoop) -> AsyncIterator[MemoryGateway]:
             router,
             connections,
             catalog.driver,
-            IdleTimeouts(),
-            metrics,
-            traces,
-            FileHistory(file_metrics, catalog.kv_objective),
-            Supersession(Digests(PEPPER)),
-            file_metrics,
-            PrefixSamples(pool, metrics, observer, config.prefixes),
-            TextStore(pool, metrics, config.autocomplete.flush_s),
-            Shadow(config.shadow, ShadowSampler(PEPPER), lambda: router.replicas, pairs, shadow_metrics),
-            cascades,
+            idle_timeouts,
+            Features(
+                metrics=metrics,
+                file_metrics=file_metrics,
+                kv_objective=catalog.kv_objective,
+                traces=traces,
+                prefixes=PrefixSamples(pool, metrics, observer, config.prefixes),
+                texts=TextStore(pool, metrics, config.autocomplete.flush_s),
+                shadow=Shadow(config.shadow, ShadowSampler(PEPPER), lambda: router.replicas, pairs, shadow_metrics),
+                supersession=Supersession(Digests(PEPPER)),
+                cascades=cascades,
+            ),
         )
-        stack.push_async_callback(pipeline.stop)
+        stack.push_async_callback(serving.stop)
         services = InferenceServices(
             keyring=keyring,
             catalog=catalog,
-            pipeline=pipeline,
+            pipeline=serving.pipeline,
+            idle_timeouts=idle_timeouts,
             metrics=metrics,
             traces=traces,
             salts=Salts(PEPPER),

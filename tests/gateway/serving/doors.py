@@ -19,6 +19,7 @@ from gateway.limits.levels import Levels
 from gateway.observability.metrics import GatewayMetrics
 from gateway.serving.body_room import BodyRoom
 from gateway.serving.endpoint import InferenceEndpoint
+from gateway.serving.idle_timeout import IdleTimeouts
 from gateway.serving.loop_shares import LoopShares
 from gateway.serving.request import Arrival, Salts
 from gateway.wire.config import RequestConfig
@@ -44,6 +45,7 @@ class Doors:
         self.refusals: list[SlipstreamError] = []
         self.key = KEY
         self.pipeline: Any = None
+        self.idle_timeouts = IdleTimeouts()
         self.asked = 0
         """How often the key was looked up."""
 

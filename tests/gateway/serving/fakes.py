@@ -20,6 +20,7 @@ from gateway.limits.rate_state import RateState
 from gateway.limits.reservations import Reservation
 from gateway.metering.journal.records import AttemptKey, Closed, Opened, Placed
 from gateway.observability.measurement import Measurement
+from gateway.serving.observers import RequestObserver
 from gateway.serving.request import InferenceRequest
 from gateway.shadow.pair import Pair, PairTexts
 from gateway.wire.gap import Gap
@@ -144,14 +145,16 @@ class FakePrefixes:
         self.seen.append(request_id)
 
 
-class FakeTraces:
+class FakeTraces(RequestObserver):
     """Statuses and codes of the requests that ended, and what was measured."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[int, str | None]] = []
         self.measured: list[Measurement] = []
 
-    def add(self, request: InferenceRequest, response: ResponseWriter) -> None:
+    def ended(self, request: InferenceRequest, response: ResponseWriter) -> None:
+        if request.purpose is not None:
+            return
         self.seen.append((response.status or 499, response.error_code))
         self.measured.append(request.measurement)
 

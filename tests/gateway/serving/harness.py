@@ -36,11 +36,10 @@ from gateway.metering.pricing.prices import PriceBook
 from gateway.observability.cascade_metrics import CascadeMetrics
 from gateway.observability.file_metrics import FileMetrics
 from gateway.observability.metrics import GatewayMetrics
+from gateway.serving.assembly import Features, Serving
 from gateway.serving.cascade import Cascades
-from gateway.serving.file_history import FileHistory
-from gateway.serving.idle_timeout import IdleTimeouts
+from gateway.serving.idle_timeout import IdleTimeouts, Wait
 from gateway.serving.model_catalog import ModelCatalog
-from gateway.serving.pipeline import RequestPipeline
 from gateway.serving.request import Arrival, InferenceRequest
 from gateway.serving.request_costs import RequestCosts
 from gateway.serving.service_tier import in_class
@@ -113,13 +112,13 @@ class Harness:
         self.connections = EngineConnections(OneKey(""))
         # a busy machine may take longer than the two seconds of a gateway
         self.config = msgspec.structs.replace(GatewayConfig(), **{"connect_timeout_s": GUARD_S, **settings})
-        file_metrics = FileMetrics(self.registry)
         cascade_metrics = CascadeMetrics(self.registry)
         self.catalog = ModelCatalog(cascade_metrics=cascade_metrics)
         self.cascades = Cascades(self.catalog, cascade_metrics)
         self.prices = PriceBook(None)
         self.prices.replace([PRICE])
-        self.pipeline = RequestPipeline(
+        self.supersession = Supersession(Digests(b"secret"))
+        self.serving = Serving(
             self.config,
             self.limiter,
             RequestCosts(self.prices),
@@ -128,23 +127,35 @@ class Harness:
             self.connections,
             self.driver,
             self.idle,
-            self.metrics,
-            self.traces,
-            FileHistory(file_metrics, lambda _: KvObjective()),
-            Supersession(Digests(b"secret")),
-            file_metrics,
-            self.prefixes,
-            self.texts,
-            Shadow(
-                self.config.shadow,
-                ShadowSampler(b"secret"),
-                self.replicas,
-                self.pairs,
-                ShadowMetrics(self.registry),
+            Features(
+                metrics=self.metrics,
+                file_metrics=FileMetrics(self.registry),
+                kv_objective=lambda _: KvObjective(),
+                traces=self.traces,
+                prefixes=self.prefixes,
+                texts=self.texts,
+                shadow=Shadow(
+                    self.config.shadow,
+                    ShadowSampler(b"secret"),
+                    self.replicas,
+                    self.pairs,
+                    ShadowMetrics(self.registry),
+                ),
+                supersession=self.supersession,
+                cascades=self.cascades,
             ),
-            self.cascades,
         )
+        self.pipeline = self.serving.pipeline
         self._driver = places[0].driver if places else "sglang"
+
+    def use_router(self, router: Any) -> None:
+        """Requests are placed by another router from now on."""
+        for part in (self.pipeline, self.serving.generator, self.serving.background):
+            part._router = router
+
+    def use_supersession(self, supersession: Supersession) -> None:
+        """Requests end each other through another one from now on: of a gateway among several."""
+        self.supersession = self.pipeline._supersession = self.pipeline._limits._supersession = supersession
 
     def driver(self, engine: Engine) -> Driver:
         return drivers.get(engine.driver)
@@ -181,10 +192,18 @@ class Harness:
     ) -> InferenceRequest:
         """Serve one request to its end."""
         request = await self.request(wire_format, asked, agent, key)
-        response = ResponseWriter(client.connection, wire_format, request.request_id)
         async with asyncio.timeout(GUARD_S):
-            await self.pipeline.run(request, client.connection, response)
+            await self.run(request, client)
         return request
+
+    async def run(self, request: InferenceRequest, client: Client) -> None:
+        """Serve a prepared request as the endpoint does."""
+        response, wait = ResponseWriter(client.connection, request.wire_format, request.request_id), Wait()
+        self.idle.add(wait)
+        try:
+            await self.pipeline.run(request, client.connection, response, wait)
+        finally:
+            self.idle.remove(wait)
 
     async def engines_idle(self) -> None:
         """Return once no engine generates any more."""
@@ -231,7 +250,7 @@ async def harness(engines: int = 2, driver: str = "sglang", **settings: Any) -> 
     try:
         yield running
     finally:
-        await running.pipeline.stop()
+        await running.serving.stop()
         await running.connections.close()
         async with asyncio.timeout(GUARD_S):
             for place in places:

@@ -20,7 +20,6 @@ from contracts.errors import JournalUnavailable, Overloaded
 from contracts.generation import Tier
 from contracts.lease import Lease, LeaseRequest
 from contracts.usage import Finish
-from gateway.http.response import ResponseWriter
 from gateway.limits.cost import Cost
 from gateway.serving.request import Arrival, InferenceRequest
 from tests.examples import examples
@@ -84,9 +83,8 @@ class Cascading:
         prepared = await prepare(target)
         self.request = request = InferenceRequest(arrival, KEY, target, prepared)
         request.first = await platform.cascades.first(target, prepared, prepare, measured=measured)
-        response = ResponseWriter(client.connection, wire_format, request.request_id)
         async with asyncio.timeout(GUARD_S):
-            await platform.pipeline.run(request, client.connection, response)
+            await platform.run(request, client)
         return client
 
     @property
@@ -301,12 +299,12 @@ async def test_a_client_that_leaves_while_a_late_small_model_is_stopped() -> Non
 
 async def test_an_engine_that_tells_no_probabilities_is_never_sure() -> None:
     async with cascading(min_confidence=0.01) as to:
-        control = to.platform.pipeline._driver
+        control = to.platform.serving.generator._driver
 
         def silent(engine: Any) -> Any:
             return _NoLogprobs(control(engine))
 
-        to.platform.pipeline._driver = silent
+        to.platform.serving.generator._driver = silent
         client = await to.serve()
         assert (text_of(client), to.outcomes()) == (" t0 t1 t2 t3 t4", {"unsure": 1})
 

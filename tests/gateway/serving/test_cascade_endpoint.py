@@ -32,7 +32,7 @@ class Parts:
         self.keyring = self
         self.catalog, self.cascades = to.platform.catalog, to.platform.cascades
         self.salts = Salts(b"secret")
-        self.metrics, self.pipeline = to.platform.metrics, to.platform.pipeline
+        self.metrics, self.pipeline, self.idle_timeouts = to.platform.metrics, to.platform.pipeline, to.platform.idle
         self.spans = self.access_log = None
 
     def cached(self, secret: str) -> KeyRecord:

@@ -167,7 +167,7 @@ async def go_on_until(platform: Harness, tasks: list[asyncio.Task[Any]]) -> None
 
 def require_nothing_in_flight(platform: Harness) -> None:
     """What is left was generated to its end, and nobody reads it."""
-    continuations = platform.pipeline._continuations
+    continuations = platform.serving.continuations
     recordings = [recording for place in continuations._places.values() for recording in place]
     assert set(recordings) == set(continuations._kept)
     assert not any(recording.readings for recording in recordings)

@@ -75,7 +75,7 @@ class Asking:
 
     async def reading(self, readings: int) -> None:
         """Return once so many read what is generated for others."""
-        continuations = self.platform.pipeline._continuations
+        continuations = self.platform.serving.continuations
         recordings = [recording for place in continuations._places.values() for recording in place]
         async with asyncio.timeout(GUARD_S):
             while sum(len(recording.readings) for recording in recordings) < readings:  # noqa: ASYNC110
@@ -239,7 +239,7 @@ async def test_another_key_shares_nothing() -> None:
         await leader.reads(b"ft")
         request = await platform.platform.request(FIM, fim())
         request.caller = msgspec.structs.replace(request.caller, key_id="another")
-        with platform.platform.pipeline._continuations.joined(request):
+        with platform.platform.serving.continuations.joined(request):
             assert request.reading is None
         platform.go_on()
         await platform.ended()
@@ -361,7 +361,7 @@ async def test_when_all_have_left_the_engine_is_stopped(hangs: dict[str, Any]) -
         await platform.ended()
         [record] = platform.platform.engines[0].records.values()
         assert record.aborted
-        assert len(platform.platform.pipeline._continuations) == 0
+        assert len(platform.platform.serving.continuations) == 0
 
 
 async def test_of_a_leader_that_is_refused_the_others_ask_for_themselves() -> None:
@@ -511,7 +511,7 @@ async def test_who_does_not_read_holds_up_nobody() -> None:
 
 async def test_a_text_is_kept_for_a_minute_after_its_last_use(monkeypatch: pytest.MonkeyPatch) -> None:
     async with asking() as platform:
-        continuations, now_s = platform.platform.pipeline._continuations, 0.0
+        continuations, now_s = platform.platform.serving.continuations, 0.0
         monkeypatch.setattr(continuations, "_now", lambda: now_s)
         for number in range(3):
             platform.ask(fim(f"{number}"))
@@ -537,14 +537,14 @@ async def test_texts_are_forgotten_also_when_nobody_asks_any_more(monkeypatch: p
         for number in range(3):
             platform.ask(fim(f"{number}"))
             await platform.ended()
-        continuations = platform.platform.pipeline._continuations
+        continuations = platform.platform.serving.continuations
         await eventually(lambda: not len(continuations))
         assert continuations._timer is None
 
 
 async def test_texts_take_a_bounded_memory_and_the_oldest_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
     async with asking() as platform:
-        continuations = platform.platform.pipeline._continuations
+        continuations = platform.platform.serving.continuations
         monkeypatch.setattr(continuations, "_limit_bytes", 3 * (ENTRY_BYTES + 200))
         for number in range(5):
             platform.ask(fim(f"{number}"))
@@ -559,11 +559,11 @@ async def test_a_stopped_pipeline_keeps_no_text() -> None:
     async with asking() as platform:
         platform.ask(fim())
         await platform.ended()
-        continuations = platform.platform.pipeline._continuations
+        continuations = platform.platform.serving.continuations
         timer = continuations._timer
         assert len(continuations) == 1
         assert timer is not None
-        await platform.platform.pipeline.stop()
+        await platform.platform.serving.stop()
         assert (len(continuations), continuations._kept_bytes) == (0, 0)
         assert timer.cancelled()
 
@@ -573,5 +573,5 @@ async def test_a_model_whose_generations_are_not_reused_is_asked_every_time() ->
         request = await platform.platform.request(FIM, fim())
         model = msgspec.structs.replace(request.target.model, fim=FillInTheMiddle(reuse=False))
         request.target = msgspec.structs.replace(request.target, model=model)
-        with platform.platform.pipeline._continuations.joined(request):
+        with platform.platform.serving.continuations.joined(request):
             assert (request.reading, request.recording) == (None, None)

@@ -17,7 +17,6 @@ from contracts.lease import Engine
 from contracts.prefix import BLOCK_TOKENS, HASH_BYTES, chain_tokens, root
 from contracts.usage import Usage
 from engines.tokenizer.tokenizer import Tokenizer
-from gateway.http.response import ResponseWriter
 from gateway.observability.file_metrics import FileMetrics
 from gateway.serving.file_history import Computed, FileHistory, became, shared_blocks
 from gateway.serving.request import Arrival, InferenceRequest
@@ -82,7 +81,7 @@ class Books:
         assert placing is not None
         self.now += 1.0
         cached = prepared.prompt_tokens - 1 if cached < 0 else cached
-        self.history.ended(prepared, placing, engine, Usage(prepared.prompt_tokens, 5, cached))
+        self.history.computed(prepared, placing, engine, Usage(prepared.prompt_tokens, 5, cached))
         return prepared.prompt_tokens - cached
 
     def sample(self, name: str, **labels: str) -> float | None:
@@ -159,7 +158,7 @@ async def test_a_request_that_ends_late_does_not_hide_a_newer_one() -> None:
     assert placed_old is not None
     assert placed_new is not None
     for prepared, placing in ((new, placed_new), (old, placed_old)):
-        books.history.ended(prepared, placing, ONE, Usage(prepared.prompt_tokens, 5, 64))
+        books.history.computed(prepared, placing, ONE, Usage(prepared.prompt_tokens, 5, 64))
     known = books.history.placing(new)
     assert known is not None
     assert known.before is not None
@@ -190,7 +189,7 @@ async def typed(platform: Harness, prefix: str, client: Client | None = None) ->
     prepared = await wire_format.prepare(asked, arrival.request_id, KEY.caller, "salt", where)
     request = InferenceRequest(arrival, KEY, where, prepared)
     client = client or Client()
-    await platform.pipeline.run(request, client.connection, ResponseWriter(client.connection, wire_format, "r"))
+    await platform.run(request, client)
     return request
 
 

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+from unittest import mock
+
 import pytest
 
-from contracts.errors import Overloaded
+from contracts.errors import EngineFailed, Overloaded
 from contracts.lease import Engine
 from gateway.serving.full_engines import LOG_EVERY_S, FullEngines
 from tests.gateway.serving.client import Client
 from tests.gateway.serving.harness import body, harness
+
+
+def attempt(request_id: str, engine: Engine) -> Any:
+    return mock.Mock(engine=engine, request=mock.Mock(request_id=request_id))
 
 
 def test_one_line_for_each_pool_and_minute_counts_what_it_left_out(caplog: pytest.LogCaptureFixture) -> None:
@@ -17,9 +24,10 @@ def test_one_line_for_each_pool_and_minute_counts_what_it_left_out(caplog: pytes
     error = Overloaded("Full.", detail="status 429: slow down")
     for pool in ("a", "b"):
         for number in range(3):
-            full.refused(f"req_{number}", Engine(f"{pool}-1", "http://x", "openai", "m", pool), error)
+            full.failed(attempt(f"req_{number}", Engine(f"{pool}-1", "http://x", "openai", "m", pool)), error)
     now_s = LOG_EVERY_S
-    full.refused("req_3", Engine("a-2", "http://x", "openai", "m", "a"), error)
+    full.failed(attempt("req_3", Engine("a-2", "http://x", "openai", "m", "a")), error)
+    full.failed(attempt("req_4", Engine("a-2", "http://x", "openai", "m", "a")), EngineFailed("Broken."))
     assert [record.getMessage() for record in caplog.records] == [
         "pool a: a-1 refused request req_0: Full. (status 429: slow down); 0 more since the last such line",
         "pool b: b-1 refused request req_0: Full. (status 429: slow down); 0 more since the last such line",

@@ -6,9 +6,8 @@ import pytest
 
 from contracts.errors import NoEngine, Overloaded, RouterUnavailable, SlipstreamError
 from contracts.phases import Phase
-from gateway.http.response import ResponseWriter
 from tests.gateway.serving.client import Client
-from tests.gateway.serving.harness import CHAT, harness
+from tests.gateway.serving.harness import harness
 
 
 @pytest.mark.parametrize(
@@ -30,8 +29,7 @@ async def test_a_wait_that_ends_in_a_refusal_is_not_the_streams(refusal: Slipstr
             platform.faults.raises["acquire"] = refusal
 
         platform.faults.calls["acquire"] = wait
-        response = ResponseWriter(client.connection, CHAT, request.request_id)
-        await platform.pipeline.run(request, client.connection, response)
+        await platform.run(request, client)
         assert client.answer.status == 503
         spent = request.clock.durations_s
         assert waited

@@ -8,9 +8,8 @@ import msgspec
 
 from contracts.lease import Lease, LeaseRequest
 from contracts.phases import Phase, PhaseClock
-from gateway.http.response import ResponseWriter
 from tests.gateway.serving.client import Client
-from tests.gateway.serving.harness import CHAT, GUARD_S, Harness, harness
+from tests.gateway.serving.harness import GUARD_S, Harness, harness
 from tests.gateway.serving.stepped_engine import SteppedEngine, stepped_engine
 
 PARTS_S = {
@@ -65,9 +64,7 @@ async def test_each_part_of_the_way_is_in_its_phase_and_in_no_other() -> None:
             platform.faults.calls[step] = lambda step=step: hands.turn(step)  # type: ignore[misc]
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(answer(engine, client, hands))
-            await platform.pipeline.run(
-                request, client.connection, ResponseWriter(client.connection, CHAT, request.request_id)
-            )
+            await platform.run(request, client)
         assert request.clock.as_ms() == {
             Phase.LIMIT: 3e3,
             Phase.QUEUE: 4e3,

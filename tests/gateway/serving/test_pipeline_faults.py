@@ -118,7 +118,7 @@ def test_books_are_closed_also_of_who_types_on(
             platform.faults.raises.update(raises)
 
             def supersede() -> None:
-                for siblings in platform.pipeline._supersession._in_flight.values():
+                for siblings in platform.supersession._in_flight.values():
                     for flight in siblings.values():
                         flight.supersede("req_newer")
 
@@ -136,7 +136,7 @@ def test_books_are_closed_also_of_who_types_on(
             await platform.serve(client, msgspec.json.encode({**KEYSTROKE, "stream": stream}), FIM)
             await platform.engines_idle()
             platform.require_balanced()
-            assert len(platform.pipeline._supersession) == 0
+            assert len(platform.supersession) == 0
             if not client.connection.gone:
                 assert client.answer.complete, "who stays is answered to the end"
 

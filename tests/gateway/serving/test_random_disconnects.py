@@ -25,7 +25,6 @@ from engines.drivers.embedded import EmbeddedDriver
 from engines.http.engine_connections import EngineConnections
 from engines.http.keys import OneKey
 from gateway.auth.key_record import KeyRecord
-from gateway.http.response import ResponseWriter
 from gateway.limits.levels import Level, Levels, Limits, Rule
 from gateway.limits.plan import CONCURRENCY
 from gateway.wire.config import RequestConfig
@@ -74,7 +73,7 @@ class Moments:
         self._router = router
         self._placed = platform.journal.placed
         self.release = router.release
-        platform.pipeline._router = self
+        platform.use_router(self)
         platform.journal.placed = self._place  # type: ignore[method-assign]
 
     def at(self, request_id: str, moment: str, then: Callable[[], None]) -> None:
@@ -108,7 +107,7 @@ class Run:
         self.limiter = limiter
         self.cancel_s: list[float] = []
         self.ended: Counter[str] = Counter()
-        platform.pipeline._limiter = limiter
+        platform.pipeline._limits._limiter = limiter
         platform.metrics.aborted = self._aborted  # type: ignore[method-assign]
 
     async def one(self, number: int) -> None:
@@ -139,8 +138,7 @@ class Run:
         request = await platform.request(FIM, msgspec.json.encode(asked))
         request.key = KeyRecord(KEY.caller, LEVELS)
         began(request.request_id)
-        response = ResponseWriter(client.connection, FIM, request.request_id)
-        await platform.pipeline.run(request, client.connection, response)
+        await platform.run(request, client)
         ended()
 
     def _aborted(self, cause: str, took_s: float) -> None:
@@ -151,7 +149,7 @@ class Run:
 async def running(engine: Process, valkey_url: str, seed: int) -> AsyncIterator[tuple[Run, RouterServer, RouterClient]]:
     place = Engine("engine-0", engine.url, "embedded", "fake", "pool")
     platform = Harness((), (place,))
-    platform.connections = platform.pipeline._connections = EngineConnections(OneKey(TOKEN))
+    platform.connections = platform.serving.generator._connections = EngineConnections(OneKey(TOKEN))
     limiter = MeasuredLimiter(valkey_url, key_prefix=f"disconnects{seed}")
     await limiter.start()
     try:
@@ -192,7 +190,7 @@ async def test_nothing_is_left_of_clients_that_leave_or_type_on(
         assert run.limiter.open_reservations == 0
         assert (await run.limiter.left(LEVELS, Tier.CHAT))[CONCURRENCY] == 0, "requests running"
         # in the gateway
-        assert len(platform.pipeline._supersession) == 0
+        assert len(platform.supersession) == 0
         records = platform.journal.records
         assert Counter(record.key for record in records) == platform.journal.opened_keys
         assert not platform.idle._waits

@@ -19,7 +19,6 @@ from contracts.generation import BACKGROUND_PRIORITY, Tier
 from contracts.usage import Finish
 from engines.drivers import registry as drivers
 from gateway.auth.key_record import KeyRecord
-from gateway.http.response import ResponseWriter
 from gateway.limits.cost import Cost
 from gateway.serving.request import Arrival, InferenceRequest
 from gateway.serving.shadow_copies import NO_ID
@@ -52,7 +51,7 @@ class Shadowed:
 
     @property
     def copies(self) -> Any:
-        return self.platform.pipeline._shadow_copies
+        return self.platform.serving.shadow_copies
 
     async def serve(
         self,
@@ -68,9 +67,8 @@ class Shadowed:
         prepared = await wire_format.prepare(decoded, arrival.request_id, key.caller, "salt", target)
         request = InferenceRequest(arrival, key, target, prepared)
         client = client or Client()
-        response = ResponseWriter(client.connection, wire_format, request.request_id)
         async with asyncio.timeout(GUARD_S):
-            await self.platform.pipeline.run(request, client.connection, response)
+            await self.platform.run(request, client)
         return client
 
     async def rests(self) -> None:
@@ -104,7 +102,7 @@ async def shadowed(gateway: dict[str, Any] | None = None, **shadow: Any) -> Asyn
     async with harness(engines=2, shadow=ShadowConfig(**shadow), **(gateway or {})) as platform:
         running = Shadowed(platform)
         yield running
-        await platform.pipeline.stop()
+        await platform.serving.stop()
         platform.require_balanced()
         assert not running.copies._tasks
         assert not running.copies._listened
@@ -251,7 +249,7 @@ async def test_one_that_gives_way_is_noted_where_the_customers_own_engine_had_fa
         to.script(hang=True)
         await to.serve()
         await to.candidate_asked()
-        await to.platform.pipeline.stop()
+        await to.platform.serving.stop()
         [pair] = to.platform.pairs.kept
         assert (pair.outcome, pair.baseline_error_code) == (Outcome.SUPERSEDED, "engine_refused")
         assert to.outcomes() == {"superseded": 1}
@@ -310,7 +308,7 @@ async def test_it_ends_with_the_gateway_and_its_books_are_closed() -> None:
         to.script(hang=True)
         await to.serve()
         await to.candidate_asked()
-        await to.platform.pipeline.stop()
+        await to.platform.serving.stop()
         assert to.outcomes() == {"superseded": 1}
         assert len(to.platform.journal.records) == 2
 

@@ -84,6 +84,6 @@ async def test_a_copy_takes_no_place_at_the_router() -> None:
         await to.candidate_asked()
         replica = fleet.replicas["engine-1"]
         assert (replica.leases, replica.free) == (1, True)
-        await to.platform.pipeline.stop()
+        await to.platform.serving.stop()
         await eventually(lambda: replica.leases == 0)
         assert (replica.unwaited, to.outcomes()) == (0, {"superseded": 1})

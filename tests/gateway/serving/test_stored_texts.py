@@ -7,7 +7,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.http.response import ResponseWriter
 from gateway.wire.config import RequestConfig
 from gateway.wire.format import WireFormat
 from gateway.wire.gap import MOST_COMPARED
@@ -42,8 +41,6 @@ async def test_only_gaps_of_who_wants_it(
         platform.script(tokens=2)
         client, request = Client(), await platform.request(wire_format, asked)
         request.key = msgspec.structs.replace(KEY, store_prompts=wanted)
-        await platform.pipeline.run(
-            request, client.connection, ResponseWriter(client.connection, wire_format, request.request_id)
-        )
+        await platform.run(request, client)
         assert client.answer.status == 200
         assert platform.texts.kept == ([stored] if wanted and stored else [])

@@ -18,7 +18,6 @@ from contracts.fill_in_the_middle import FillInTheMiddle
 from contracts.usage import Finish, Outcome
 from engines.tokenizer.tokenizer import Tokenizer
 from gateway.auth.key_record import KeyRecord
-from gateway.http.response import ResponseWriter
 from gateway.limits.cost import Cost
 from gateway.limits.levels import Level, Levels, Limits, Rule
 from gateway.metering.journal.request_id import mint
@@ -319,8 +318,7 @@ async def _both_run(shape: Shape, prefix: str, suffix: str, *, supersede: bool =
             model = msgspec.structs.replace(one.target.model, fim=FillInTheMiddle(supersede=supersede, reuse=False))
             one.target = msgspec.structs.replace(one.target, model=model)
             requests.append(one)
-            response = ResponseWriter(client.connection, shape.wire_format, one.request_id)
-            running.append(asyncio.create_task(platform.pipeline.run(one, client.connection, response)))
+            running.append(asyncio.create_task(platform.run(one, client)))
             await engine_has(platform, requests=len(requests))
         (engine,) = platform.engines
         for generating in list(engine.live.values()):
@@ -342,7 +340,7 @@ async def test_an_answer_whose_books_are_being_closed_is_given_whole() -> None:
         shape, older = SHAPES[4], Client()
 
         def type_on() -> None:
-            (siblings,) = platform.pipeline._supersession._in_flight.values()
+            (siblings,) = platform.supersession._in_flight.values()
             for flight in siblings.values():
                 flight.supersede("req_newer")
 
@@ -395,7 +393,8 @@ async def test_a_keystroke_that_comes_to_another_gateway_ends_the_older_one(valk
         harness(engines=1, driver="embedded") as there,
         gateways(valkey_url) as (one, other),
     ):
-        here.pipeline._supersession, there.pipeline._supersession = one.supersession, other.supersession
+        here.use_supersession(one.supersession)
+        there.use_supersession(other.supersession)
         here.script(tokens=50, prompt_tokens=7, hang_after_tokens=3)
         there.script(hang=True)
         typing = f"# {mint()}\n{BEFORE}"
@@ -500,8 +499,7 @@ class Typist:
         shape = self.shape
         request = await self.platform.request(shape.wire_format, shape.body(prefix, suffix), shape.agent)
         request.key = self._key
-        response = ResponseWriter(client.connection, shape.wire_format, request.request_id)
-        await self.platform.pipeline.run(request, client.connection, response)
+        await self.platform.run(request, client)
 
 
 @contextlib.asynccontextmanager
@@ -510,7 +508,7 @@ async def typing_against(valkey_url: str, limits: Limits) -> AsyncIterator[Typis
     limiter = MeasuredLimiter(valkey_url, key_prefix=mint()[:32])
     async with harness(engines=1, driver="embedded") as platform:
         await limiter.start()
-        platform.pipeline._limiter = limiter
+        platform.pipeline._limits._limiter = limiter
         platform.script(tokens=50, hang_after_tokens=3)
         yield Typist(platform, limits)
         await limiter.drain()

@@ -29,7 +29,7 @@ async def platform_on(generation: Generation, engines: int = 1) -> AsyncIterator
         try:
             yield platform, fakes
         finally:
-            await platform.pipeline.stop()
+            await platform.serving.stop()
             await platform.connections.close()
 
 

@@ -41,7 +41,7 @@ async def platform_on(era: Generation, fronts: int = 1) -> AsyncIterator[tuple[H
         try:
             yield platform, halves
         finally:
-            await platform.pipeline.stop()
+            await platform.serving.stop()
             await platform.connections.close()
 
 

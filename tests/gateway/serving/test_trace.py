@@ -38,7 +38,7 @@ async def test_what_was_measured_is_in_the_row_as_it_was(fresh_postgres_url: str
     async with harness() as platform:
         request = await platform.request()
         request.caller, request.measurement = Caller(ID, ID, ID), found
-        traces.add(request, ResponseWriter(Client().connection, CHAT, request.request_id))
+        traces.ended(request, ResponseWriter(Client().connection, CHAT, request.request_id))
     traces.refused(Arrival(CHAT, {}), Caller(ID, ID, ID), 401, JournalUnavailable("no room"))
     await traces.stop()
     columns = ", ".join(Measurement.__struct_fields__)
@@ -65,7 +65,7 @@ async def test_whose_doing_a_refusal_was_is_in_the_row(
         request.caller = Caller(ID, ID, ID)
         response = ResponseWriter(Client().connection, CHAT, request.request_id)
         response.error = error
-        traces.add(request, response)
+        traces.ended(request, response)
     await traces.stop()
     row = await owner.fetchrow("SELECT over_share, reason FROM gateway.request_traces")
     assert (row["over_share"], row["reason"]) == (told, error.message)

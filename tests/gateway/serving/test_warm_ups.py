@@ -14,7 +14,6 @@ from contracts.errors import EngineFailed, Overloaded, RouterUnavailable
 from contracts.generation import BACKGROUND_PRIORITY
 from contracts.usage import Finish, Outcome
 from engines.tokenizer.tokenizer import Tokenizer
-from gateway.http.response import ResponseWriter
 from gateway.limits.cost import Cost
 from gateway.metering.journal.records import Closed
 from gateway.serving.request import Arrival, InferenceRequest
@@ -55,16 +54,15 @@ class Editor:
         prepared = await wire_format.prepare(asked, arrival.request_id, KEY.caller, "salt", self.where)
         request = InferenceRequest(arrival, KEY, self.where, prepared)
         client = Client()
-        response = ResponseWriter(client.connection, wire_format, request.request_id)
         async with asyncio.timeout(GUARD_S):
-            await self.platform.pipeline.run(request, client.connection, response)
+            await self.platform.run(request, client)
         assert client.answer.status == 200
         return client
 
     async def rests(self) -> None:
         """Return once nothing is computed ahead any more."""
         async with asyncio.timeout(GUARD_S):
-            while tasks := self.platform.pipeline._warm_ups._tasks:
+            while tasks := self.platform.serving.warm_ups._tasks:
                 await asyncio.wait(tasks)
 
     def at_each_ask(self, *acts: dict[str, Any] | Callable[[], object]) -> None:
@@ -107,7 +105,7 @@ async def editing(psm: Tokenizer, engines: int = 1, **model: Any) -> AsyncIterat
     async with harness(engines=engines, driver="embedded") as platform:
         platform.script(tokens=2, prompt_tokens=70)
         yield Editor(platform, psm, **model)
-        await platform.pipeline.stop()
+        await platform.serving.stop()
         platform.require_balanced()
 
 
@@ -188,9 +186,9 @@ async def test_on_another_replica_only_its_own_file_is_in_its_way(psm: Tokenizer
         router = editor.platform.router
         router.engines = router.engines[::-1]
         await editor.types("y =", file=file)
-        running = set(editor.platform.pipeline._warm_ups._by_replica)
+        running = set(editor.platform.serving.warm_ups._by_replica)
         assert ("engine-0" not in running) == bool(superseded)
-        await editor.platform.pipeline.stop()
+        await editor.platform.serving.stop()
         assert sum(editor.outcomes().values()) == 2
         assert router.asks[-1].idle_replica == "engine-1"
 
@@ -260,6 +258,6 @@ async def test_a_stop_ends_it_and_closes_its_books(psm: Tokenizer) -> None:
         editor.at_each_ask({}, {"hang": True})
         await editor.types("x =")
         await editor.asked(2)
-        await editor.platform.pipeline.stop()
+        await editor.platform.serving.stop()
         assert editor.outcomes() == {"superseded": 1}
         assert len(editor.platform.journal.records) == 2

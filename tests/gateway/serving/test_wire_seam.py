@@ -48,7 +48,7 @@ class Parts:
         self.models: tuple[Model, ...] = ()
         self.salts = Salts(b"secret")
         self.metrics = platform.metrics
-        self.pipeline = platform.pipeline
+        self.pipeline, self.idle_timeouts = platform.pipeline, platform.idle
         self.spans: RequestSpans | None = None
         self.access_log: AccessLog | None = None
         self.refusals: list[tuple[str, str, int]] = []

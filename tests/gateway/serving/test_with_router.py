@@ -50,7 +50,7 @@ async def routed(
         model = Model("m", Tier.CHAT, "pool", 4_096, engine_model="fake")
         pool = Pool("pool", platform.places[0].driver, replicas, max_concurrency=max_concurrency)
         client.publish(DesiredState(1, (model,), (pool,)))
-        platform.pipeline._router = client
+        platform.use_router(client)
         yield server, client
     finally:
         await client.stop()

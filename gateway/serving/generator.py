@@ -1,0 +1,246 @@
+"""Has an engine generate one attempt's response, and passes it on to the client.
+
+generate     adapter loaded, stream opened … closed
+_forward     passed on, as far as the client waits for it
+_stop        the engine stopped, and its final count read
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+
+from contracts.errors import EngineFailed, ServiceError
+from contracts.lease import Engine, Lease
+from contracts.phases import Phase
+from contracts.usage import Finish, Usage
+from engines.drivers.base import Driver
+from engines.drivers.error_bodies import TransferFailed
+from engines.http.engine_connections import EngineConnections, Opening
+from gateway.config import GatewayConfig
+from gateway.http.server_timing import server_timing
+from gateway.serving.adapter_loader import AdapterLoader
+from gateway.serving.attempt import Attempt
+from gateway.serving.collaborators import Drivers, Router
+from gateway.serving.engine_refusal import refusal
+from gateway.serving.fallback_usage import count
+from gateway.serving.first_attempt import FirstAttempt
+from gateway.serving.observers import Observers
+from gateway.serving.prefill import PrefillRequest, bootstrap
+from gateway.serving.recording import End, Recording
+from gateway.serving.stream import StreamForwarder
+from gateway.supersession.in_flight_request import SUPERSEDED, Superseded
+
+logger = logging.getLogger(__name__)
+
+ANSWERED_BY = b"x-slipstream-answered-by"
+"""Says which model's answer it is, where a smaller one may have given it."""
+
+
+class Generator:
+    """Generates attempts of customers' requests and of background work alike."""
+
+    def __init__(
+        self,
+        config: GatewayConfig,
+        connections: EngineConnections,
+        drivers: Drivers,
+        adapters: AdapterLoader,
+        router: Router,
+        observers: Observers,
+    ) -> None:
+        """router: learns the time to the first token."""
+        self._config = config
+        self._connections = connections
+        self._driver = drivers
+        self._adapters = adapters
+        self._router = router
+        self._observers = observers
+
+    async def generate(self, attempt: Attempt, lease: Lease) -> bytes:
+        """Load the adapter if the engine lacks it, open the engine's stream, and pass it on.
+
+        Returns the bytes that end the response. Raises SlipstreamError.
+        """
+        config, engine = self._config, lease.engine
+        driver = self._driver(engine)
+        if lease.load_adapter:
+            await self._adapters.require(attempt.prepared.generation.adapter, lease, driver)
+            attempt.granted_s = attempt.request.clock.total_s  # the router learns no loading time as the engine's own
+        attempt.no_drafts = lease.no_drafts
+        if lease.prefill is not None:
+            attempt.prefill, attempt.bootstrap = lease.prefill, bootstrap(lease.prefill)
+        attempt.begin(salted_cache=driver.capabilities.salted_cache, read_error=driver.error)
+        if (recording := attempt.request.recording) is not None:
+            recording.begin_again()
+        opening = self._connections.opening(
+            engine.url,
+            driver.generate(attempt.generation, engine.model),
+            config.connect_timeout_s,
+            attempt.engine_request_id,
+            engine.pool,
+            attempt.trace_headers,
+        )
+        try:
+            if attempt.prefill is None:
+                await self._forward(attempt, driver, opening)
+            else:
+                await self._forward_pair(attempt, attempt.prefill, driver, opening)
+            if attempt.transcoder.satisfied:
+                if recording is not None:
+                    recording.close(End.SUPERSEDED if attempt.request.superseded_by else End.BY_RULE)
+                await self._stop(attempt, driver, opening, engine, Finish.COMPLETE)
+            elif not attempt.transcoder.complete:
+                raise attempt.transcoder.error or EngineFailed("The engine ended its answer early.", retry_after_s=1)
+            if not attempt.ended:
+                await count(attempt, Finish.COMPLETE)
+        except asyncio.CancelledError:
+            attempt.finish = Finish.CLIENT_GONE
+            if recording is not None and recording.readings and recording.end is None:
+                await self._outlive(attempt, opening, recording)
+            await self._stop(attempt, driver, opening, engine, Finish.CLIENT_GONE)
+            raise
+        finally:
+            opening.close()
+            attempt.sent = opening.sent
+            if not attempt.ended:
+                gone = attempt.finish is Finish.CLIENT_GONE
+                await count(attempt, Finish.CLIENT_GONE if gone else Finish.ENGINE_ERROR)
+            attempt.generated()
+        closing = attempt.transcoder.finish()
+        attempt.judged()
+        attempt.request.characters = attempt.transcoder.characters
+        return closing
+
+    async def _forward_pair(self, attempt: Attempt, prefill: Engine, driver: Driver, opening: Opening) -> None:
+        """`_forward` from the decode engine, while the prefill engine computes the prompt for it."""
+        config, prefill_driver = self._config, self._driver(prefill)
+        sent = self._connections.opening(
+            prefill.url,
+            prefill_driver.generate(attempt.generation, prefill.model),
+            config.connect_timeout_s,
+            attempt.engine_request_id,
+            prefill.pool,
+            attempt.trace_headers,
+        )
+        request = PrefillRequest(sent, prefill_driver, config.first_event_timeout_s)
+        attempt.prefill_request = request
+        try:
+            async with request:
+                await self._forward(attempt, driver, opening)
+        except TransferFailed:
+            attempt.prefill_failed = True
+            raise
+        finally:
+            attempt.prefill_failed = attempt.prefill_failed or request.error is not None
+
+    async def _forward(self, attempt: Attempt, driver: Driver, opening: Opening) -> None:
+        """Pass on what the engine writes, to its end, or as far as anybody waits for it. Raises Superseded where the
+        engine has not been asked yet."""
+        config, transcoder = self._config, attempt.transcoder
+        try:
+            async with attempt.client.in_flight:
+                stream = await opening.response(config.first_event_timeout_s)
+                attempt.sent = True
+                if stream.status != 200:
+                    attempt.rejected = True
+                    raise await refusal(driver, stream)
+                await StreamForwarder(stream, attempt, config, self._first_event, self._first_text).run()
+        except Superseded as newer:
+            if not opening.sent:
+                attempt.counted(Usage(), Finish.NOT_PLACED)
+                raise
+            attempt.sent = True
+            transcoder.cut()
+            request = attempt.request
+            request.superseded_by = newer.by
+            for superseded in self._observers.superseded:
+                superseded(request, "decode" if transcoder.text_seen else "prefill")
+
+    def _first_event(self, attempt: Attempt) -> None:
+        """The engine has begun: send our headers, unless they have left, with the phases so far."""
+        request, response, transcoder = attempt.request, attempt.client.response, attempt.transcoder
+        if transcoder.error is not None and not transcoder.events:
+            raise transcoder.error
+        attempt.first_event_seen = True
+        if attempt.prefill_request is not None:
+            attempt.prefill_request.answered()
+        request.clock.end(Phase.ENGINE)
+        if request.target.model.cascade is not None:
+            response.headers.append((ANSWERED_BY, attempt.opened.model.encode()))
+        if request.generation.stream:
+            if not isinstance(attempt, FirstAttempt):
+                response.headers.append(server_timing(request.clock))
+            response.start_stream()
+            attempt.status = response.status
+
+    def _first_text(self, attempt: Attempt) -> None:
+        """The model has written text: the router learns its time to the first token, like the request's measurement.
+        Many engines send their first event before they have read the prompt."""
+        attempt.first_text()
+        usage = attempt.tracker.total
+        ttft_s = attempt.request.clock.age_s - attempt.granted_s
+        self._router.first_token(attempt.engine_request_id, ttft_s, usage.cached_tokens if usage else 0)
+
+    async def _outlive(self, attempt: Attempt, opening: Opening, recording: Recording) -> None:
+        """Its client has gone; go on while others read what is generated. They are of the same key, which pays."""
+        loop, config = asyncio.get_running_loop(), self._config
+        try:
+            async with asyncio.timeout(config.first_event_timeout_s) as limit:
+                recording.on_alone = lambda: None if limit.expired() else limit.reschedule(loop.time())
+                stream = await opening.response(config.first_event_timeout_s)
+                while stream.status == 200 and (data := await stream.read()):
+                    attempt.size.add(len(data))
+                    seen = attempt.transcoder.events
+                    attempt.transcoder.feed(data)
+                    recording.feed(data)
+                    if recording.readings and attempt.transcoder.events != seen:
+                        limit.reschedule(loop.time() + config.event_timeout_s)
+        except (TimeoutError, ServiceError) as error:
+            logger.debug("request %s abandoned: %s", attempt.request.request_id, error)
+        finally:
+            recording.on_alone = None
+            recording.close(End.BROKEN)
+
+    async def _stop(self, attempt: Attempt, driver: Driver, opening: Opening, engine: Engine, finish: Finish) -> None:
+        """The client has gone, or has enough: stop the engine and learn how much it had generated.
+
+        An engine that stops by id still sends its final count on the open stream, and so does any that had finished.
+        One that only stops when the connection closes leaves what was seen or delivered, a lower bound.
+        """
+        transcoder, tracker, timeout_s = attempt.transcoder, attempt.tracker, self._config.abort_drain_s
+        abort = driver.abort(attempt.engine_request_id, attempt.request.generation.choices)
+        if not opening.sent or attempt.rejected or (abort is None and not transcoder.finished):
+            return
+        try:
+            async with asyncio.timeout(timeout_s):
+                if abort is not None and not transcoder.finished:
+                    await self._connections.fetch(engine.url, abort, timeout_s, pool_name=engine.pool)
+                stream = await opening.response(timeout_s)
+                attempt.rejected = stream.status != 200
+                while data := await stream.read():
+                    attempt.size.add(len(data))
+                    transcoder.feed(data)
+                if tracker.final and tracker.total is not None:
+                    attempt.finished(tracker.total, finish)
+                elif ask := driver.usage_by_id(attempt.engine_request_id):
+                    status, body = await self._connections.fetch(engine.url, ask, timeout_s, pool_name=engine.pool)
+                    if (usage := driver.parse_usage_by_id(status, body)) is not None:
+                        attempt.finished(usage, finish)
+            self._observe_abort(attempt, finish)
+        except (TimeoutError, ServiceError) as error:
+            request_id = attempt.request.request_id
+            logger.warning("request %s: engine %s did not confirm the abort: %s", request_id, engine.url, error)
+
+    def _observe_abort(self, attempt: Attempt, finish: Finish) -> None:
+        """How long the engine went on for nobody. A stop rule is nobody's leaving."""
+        client, since_s = attempt.client, None
+        if finish is Finish.CLIENT_GONE:
+            cause, since_s = "client_gone", client.watch.since_s
+        elif attempt.request.superseded_by is not None:
+            cause, since_s = SUPERSEDED, client.in_flight.since_s
+        if since_s is not None:
+            after_s = time.perf_counter() - since_s
+            for aborted in self._observers.aborted:
+                aborted(cause, after_s)

@@ -1,0 +1,42 @@
+"""Reserves the most that a request can use in every limit of its caller, and settles what it did use."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+
+from gateway.limits.refusal import CounterReached
+from gateway.limits.reservations import Reservation
+from gateway.serving.collaborators import UsageLimiter
+from gateway.serving.request import InferenceRequest
+from gateway.serving.request_costs import RequestCosts
+from gateway.supersession.in_flight_request import InFlightRequest
+from gateway.supersession.supersession import Supersession
+
+
+class RequestLimits:
+    """The limiter, in terms of requests. drain_s: how long a superseded request may take to free its slot."""
+
+    def __init__(self, limiter: UsageLimiter, costs: RequestCosts, supersession: Supersession, drain_s: float) -> None:
+        self._limiter = limiter
+        self._costs = costs
+        self._supersession = supersession
+        self._drain_s = drain_s
+
+    async def reserve(self, request: InferenceRequest, in_flight: InFlightRequest) -> Reservation:
+        """The reservation, to be settled once. Raises LimitError or ServiceError.
+
+        If the request lacks a slot that an older request of the same keystrokes holds, the older one is ended for it. A
+        refusal by any other limit ends nothing: the older response is the only one its user gets.
+        """
+        most = self._costs.most(request)
+        asked = request.request_id, request.caller, request.generation.tier, request.key.levels, most
+        try:
+            return await self._limiter.reserve(*asked)
+        except CounterReached as refusal:
+            if not await self._supersession.make_room(in_flight, refusal.concurrency_short, self._drain_s):
+                raise
+        return await self._limiter.reserve(*asked)
+
+    def settle(self, request: InferenceRequest, reservation: Reservation) -> Awaitable[None]:
+        """Replace the reservation by what the request used. Never raises."""
+        return self._limiter.settle(reservation, request.used, refund_request=not request.ran)

@@ -1,0 +1,52 @@
+"""Counts requests and attempts, and measures what customers get of them."""
+
+from __future__ import annotations
+
+from contracts.errors import Overloaded
+from contracts.service_class import yields
+from gateway.http.response import ResponseWriter
+from gateway.observability.metrics import GatewayMetrics
+from gateway.serving.attempt import Attempt
+from gateway.serving.observers import RequestObserver
+from gateway.serving.request import InferenceRequest
+
+
+class RequestMetrics(RequestObserver):
+    """The deployment's own requests run after all others on purpose: they are in no figure of what customers get."""
+
+    def __init__(self, metrics: GatewayMetrics) -> None:
+        self._metrics = metrics
+
+    def arrived(self, request: InferenceRequest) -> None:
+        """Count a customer's request as active."""
+        if request.purpose is None:
+            self._metrics.began(request.tier)
+
+    def superseded(self, request: InferenceRequest, stage: str) -> None:
+        """Count by stage."""
+        self._metrics.superseded(stage)
+
+    def aborted(self, cause: str, after_s: float) -> None:
+        """Measure how long an engine went on for a request that had ended."""
+        self._metrics.aborted(cause, after_s)
+
+    def attempted(self, attempt: Attempt) -> None:
+        """Count the attempt, and its tokens if a customer pays for them."""
+        tier = attempt.request.tier
+        self._metrics.attempted(tier, attempt.finish.value, attempt.outcome.value)
+        if attempt.billed:
+            self._metrics.observe_usage(tier, attempt.opened.model, attempt.usage)
+
+    def ended(self, request: InferenceRequest, response: ResponseWriter) -> None:
+        """Count the response, and measure its phases where promises are made about them."""
+        metrics = self._metrics
+        status, code = response.status or 499, response.error_code or "none"
+        if request.purpose is not None:
+            metrics.asked_by_us(request.purpose, status, code)
+            return
+        error = response.error
+        over_share = isinstance(error, Overloaded) and error.over_share
+        metrics.ended(request.tier, request.endpoint, status, code, over_share=over_share)
+        if not yields(request.generation.priority):  # promises are read from these, and none counts it
+            metrics.observe_phases(request.tier, request.clock.durations_s)
+            metrics.latency.observe(request.tier, request.model, request.measurement, request.timing)

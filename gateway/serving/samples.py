@@ -1,0 +1,38 @@
+"""Hands what customers' requests contained to the stores that sample it: prefixes, and texts where they are allowed."""
+
+from __future__ import annotations
+
+from gateway.http.response import ResponseWriter
+from gateway.serving.attempt import Attempt
+from gateway.serving.collaborators import CompletionTexts, PrefixLog
+from gateway.serving.observers import RequestObserver
+from gateway.serving.request import InferenceRequest
+
+
+class PrefixSampling(RequestObserver):
+    """Samples the prompts that engines had."""
+
+    def __init__(self, prefixes: PrefixLog) -> None:
+        self._prefixes = prefixes
+
+    def ended(self, request: InferenceRequest, response: ResponseWriter) -> None:
+        """Sample the request's prompt."""
+        if request.ran and request.purpose is None:
+            stored = request.key.store_prompts
+            self._prefixes.add(
+                request.request_id, request.caller, request.endpoint, request.prepared, texts_stored=stored
+            )
+
+
+class CompletionSampling(RequestObserver):
+    """Keeps the texts of completions for organizations that have them stored."""
+
+    def __init__(self, texts: CompletionTexts) -> None:
+        self._texts = texts
+
+    def answered(self, attempt: Attempt) -> None:
+        """Keep the gap and the text that filled it."""
+        request = attempt.request
+        prepared = request.prepared
+        if request.key.store_prompts and prepared.gap is not None and not prepared.warm_up:
+            self._texts.add(request.request_id, request.caller, prepared.gap, attempt.transcoder.text)
