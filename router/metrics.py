@@ -76,20 +76,32 @@ OF_LEARNT: tuple[tuple[str, str, Callable[[ConcurrencyLimit], float]], ...] = (
 )
 OF_POOLS: tuple[tuple[str, str, Callable[[PoolState], float]], ...] = (
     ("queued", "Asks waiting for a place.", lambda one: len(one.queue)),
-    ("predicted_cached_tokens_total", "Prompt tokens expected to be cached.", lambda one: one.predicted_cached_tokens),
-    ("reported_cached_tokens_total", "Prompt tokens engines said were cached.", lambda one: one.reported_cached_tokens),
+    (
+        "predicted_cached_tokens_total",
+        "Prompt tokens expected to be cached.",
+        lambda one: one.cache_reports.predicted_tokens,
+    ),
+    (
+        "reported_cached_tokens_total",
+        "Prompt tokens engines said were cached.",
+        lambda one: one.cache_reports.reported_tokens,
+    ),
     (
         "retractions_total",
         "Requests that engines threw out of memory, to compute them again, where their load reports count them.",
-        lambda one: one.retractions,
+        lambda one: one.cache_reports.retractions,
     ),
     (
         "draft_tokens_total",
         "Tokens that engines guessed ahead, where their load reports tell of it and their answers do not"
         " (TensorRT-LLM).",
-        lambda one: one.draft_tokens,
+        lambda one: one.cache_reports.draft_tokens,
     ),
-    ("accepted_draft_tokens_total", "Of these, those that were right.", lambda one: one.accepted_draft_tokens),
+    (
+        "accepted_draft_tokens_total",
+        "Of these, those that were right.",
+        lambda one: one.cache_reports.accepted_draft_tokens,
+    ),
 )
 OF_GOVERNORS: tuple[tuple[str, str, Callable[[SpeculationGovernor], float]], ...] = (
     (

@@ -88,7 +88,7 @@ class PlacementContext:
         self.why: Reason | None = None
         """What kept the last replica that could not take it from taking it."""
         expected = pool.outputs.expected(ask.model, ask.organization_id, ask.max_output_tokens)
-        self.growth_tokens = min(ask.max_output_tokens, int(expected * pool.safety))
+        self.growth_tokens = min(ask.max_output_tokens, int(expected * pool.cache_reports.safety))
         self._late = now > waiting.start_by
         self._over_share = pool.queue.over_share(tenant)
         self._yields = yields(ask.priority) and pool.queue.contested(now)
@@ -232,12 +232,12 @@ def tokens_per_block(pool: PoolState, ask: LeaseRequest) -> float:
     if ask.prefix_kind == "tokens":
         return float(BLOCK_TOKENS)
     blocks = len(ask.prefix_hashes) // HASH_BYTES
-    return ask.prompt_tokens / (blocks + 0.5) if blocks >= 2 else pool.tokens_per_block
+    return ask.prompt_tokens / (blocks + 0.5) if blocks >= 2 else pool.cache_reports.tokens_per_block
 
 
 def uncached_tokens(pool: PoolState, ask: LeaseRequest, overlap_blocks: int, per_block: float) -> int:
     """What of its prompt has to be computed where so many of its blocks are held; per_block: `tokens_per_block`."""
     cached = int(overlap_blocks * per_block)
     if overlap_blocks and ask.prefix_kind == "tokens":
-        cached += int(pool.beyond_tokens)
+        cached += int(pool.cache_reports.beyond_tokens)
     return max(ask.prompt_tokens - cached, 1)

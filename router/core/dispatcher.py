@@ -260,7 +260,7 @@ class Dispatcher:
             return
         # the gateway's figure is without the report's own way; one that began before the grant is not about the engine
         ttft_s = min(event.ttft_s, now - live.since) if event.ttft_s > 0 else now - live.since
-        if pool.prefill_pool:
+        if pool.links.prefill:
             live.ttft_s = ttft_s  # its formula is for prompts, which others compute
         else:
             learning.first_token(pool, replica, live, ttft_s, event.cached_tokens, now)
@@ -375,7 +375,7 @@ class Dispatcher:
         """The tenant pays what was used instead of what was expected."""
         assert live.ask is not None
         tenant = pool.queue.tenant(account_of(live.ask))
-        prompt = uncached_tokens - live.uncached_tokens if pool.reports_cached else 0
+        prompt = uncached_tokens - live.uncached_tokens if pool.cache_reports.known else 0
         output = completion_tokens - live.growth_tokens
         pool.queue.charge(tenant, live.length_class, prompt, output, now, live.ask.project_id)
 
@@ -419,9 +419,9 @@ class Dispatcher:
             event.healthy, event.detail, event.load, event.load_failed, self.config.failure_threshold, now, token_s
         )
         if event.load is not None:
-            pool.retracted(replica.retracted(event.load.retracted) + event.load.retracted_since)
-            pool.draft_tokens += event.load.draft_tokens
-            pool.accepted_draft_tokens += min(event.load.accepted_draft_tokens, event.load.draft_tokens)
+            pool.cache_reports.retracted(replica.retracted(event.load.retracted) + event.load.retracted_since)
+            pool.cache_reports.draft_tokens += event.load.draft_tokens
+            pool.cache_reports.accepted_draft_tokens += min(event.load.accepted_draft_tokens, event.load.draft_tokens)
         pool.govern(now)
         if pool.governor is not None:
             pool.foreign = sum(each.foreign for each in pool.replicas if each.usable)
@@ -436,11 +436,11 @@ class Dispatcher:
         """A replica may be used now, or no longer: serve who waits, or refuse them when nobody is left to wait for."""
         pool.refresh(replica)
         if not replica.hopeful:
-            served = self.fleet.pools[pool.decode_pool] if pool.decode_pool else pool
+            served = self.fleet.pools[pool.links.decode] if pool.links.decode else pool
             for waiting in served.queue:
                 if not self.placer.hopeful(served, waiting.ask):
                     self.placer.unqueue(waiting)
-                    if served.split_pool or served.whole_pool:  # the other side may have engines
+                    if served.links.split or served.links.whole:  # the other side may have engines
                         self.placer.place_or_queue(waiting.again(waiting.model), now, out)
                     else:
                         self.placer.refuse_no_engine(served, waiting, now, out)

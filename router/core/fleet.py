@@ -12,7 +12,7 @@ from contracts.split import Side, pool_of, side_of, unit_of
 from router.config import RouterConfig
 from router.core.breaker import Breaker
 from router.core.concurrency_limit import ConcurrencyLimit
-from router.core.pool import PoolState
+from router.core.pool import PoolLinks, PoolState
 from router.core.replica import Health, Replica
 from router.core.slowness import Slowness
 from router.core.speculation import governor_of, told_without
@@ -67,14 +67,14 @@ class Fleet:
 
     def shared_by(self, prefill: PoolState) -> PoolState | None:
         """The pool whose requests may be split over the pair that a prefill pool is part of; None: there is none."""
-        decode = self.pools.get(prefill.decode_pool)
-        return None if decode is None else self.pools.get(decode.whole_pool)
+        decode = self.pools.get(prefill.links.decode)
+        return None if decode is None else self.pools.get(decode.links.whole)
 
     def served_by(self, pool_name: str) -> tuple[str, Tier] | None:
         """A model that a pool serves, by its engines' name for it, and its tier; None: it serves none, or only as half
         of pairs, whose engines take no request alone."""
         pool = self.pools.get(pool_name)
-        if pool is not None and (pool.prefill_pool or pool.decode_pool):
+        if pool is not None and (pool.links.prefill or pool.links.decode):
             return None
         for model in self.state.models if self.state is not None else ():
             name = model.engine_model or model.name
@@ -106,15 +106,14 @@ class Fleet:
         decode_pools = {pool.prefill_pool: pool.name for pool in state.pools if pool.prefill_pool}
         whole_pools = {pool.split_pool: pool.name for pool in state.pools if pool.split_pool}
         for pool in state.pools:
-            self.pools[pool.name].max_adapters = pool.max_adapters
-            self.pools[pool.name].prefill_pool = pool.prefill_pool
-            self.pools[pool.name].decode_pool = decode_pools.get(pool.name, "")
-            self.pools[pool.name].split_pool = pool.split_pool
-            self.pools[pool.name].whole_pool = whole_pools.get(pool.name, "")
             held = self.pools[pool.name]
+            held.max_adapters = pool.max_adapters
+            held.links = PoolLinks(
+                pool.prefill_pool, decode_pools.get(pool.name, ""), pool.split_pool, whole_pools.get(pool.name, "")
+            )
             held.governor = governor_of(pool.speculation, pool.driver, held.governor)
             held.ungoverned = told_without(pool.speculation, pool.driver)
-            self.pools[pool.name].become([self._replica(pool, wanted) for wanted in pool.replicas])
+            held.become([self._replica(pool, wanted) for wanted in pool.replicas])
         for replica in list(self.replicas.values()):
             self.forget_if_over(replica)
 

@@ -34,7 +34,7 @@ def first_token(
     if replica.learnt is not None:
         replica.learnt.first_token(ttft_s, max(live.prompt_tokens - cached_tokens, 1), replica.leases)
     if cached_tokens > 0:
-        pool.reports_cached = True
+        pool.cache_reports.known = True
     # without a count of cached tokens nobody knows yet how much work this was: the final usage will tell
     if cached_tokens > 0 or not live.overlap_blocks:
         _learn_rate(pool, replica, live, live.prompt_tokens - cached_tokens, now)
@@ -48,26 +48,26 @@ def ended(pool: PoolState, replica: Replica, live: LiveLease, end: LeaseEnd, now
     if live.waits_for_first_token and usage.prompt_tokens < live.prompt_tokens:
         return  # ended before its prompt was read: that says nothing of what is held, nor of how long answers are
     if usage.cached_tokens > 0:
-        pool.reports_cached = True
+        pool.cache_reports.known = True
     if live.observed_s:
-        cached = usage.cached_tokens if pool.reports_cached else live.prompt_tokens - live.uncached_tokens
+        cached = usage.cached_tokens if pool.cache_reports.known else live.prompt_tokens - live.uncached_tokens
         _learn_rate(pool, replica, live, usage.prompt_tokens - cached, now)
     if live.first_token_at and usage.completion_tokens > 1:
         running = (live.running + replica.decoding) // 2
         paused_s = replica.computed_s(now) - live.worked_before_s
         if live.tpot_slo_s:
-            pool.saw_pace(now - live.first_token_at <= live.tpot_slo_s * (usage.completion_tokens - 1))
+            pool.pacing.saw_stream(now - live.first_token_at <= live.tpot_slo_s * (usage.completion_tokens - 1))
         if not yields(ask.priority) and pool.token_teachers.admits(ask.organization_id):
             pool.latency_model.saw_tokens(now - live.first_token_at, usage.completion_tokens - 1, running, paused_s)
-    pool.saw_prompt(usage.prompt_tokens, len(ask.prefix_hashes) // 16)
+    pool.cache_reports.saw_prompt(usage.prompt_tokens, len(ask.prefix_hashes) // 16)
     if end.finish is Finish.COMPLETE and not ask.idle_replica:
         pool.outputs.saw(ask.model, ask.organization_id, max(usage.completion_tokens, 1))
-        pool.ended_well()
-    pool.predicted_cached_tokens += live.prompt_tokens - live.uncached_tokens
-    pool.reported_cached_tokens += usage.cached_tokens
-    if pool.reports_cached:
+        pool.cache_reports.ended_well()
+    pool.cache_reports.predicted_tokens += live.prompt_tokens - live.uncached_tokens
+    pool.cache_reports.reported_tokens += usage.cached_tokens
+    if pool.cache_reports.known:
         if live.overlap_blocks and ask.prefix_kind == "tokens":
-            pool.saw_beyond(usage.cached_tokens - live.overlap_blocks * BLOCK_TOKENS)
+            pool.cache_reports.saw_beyond(usage.cached_tokens - live.overlap_blocks * BLOCK_TOKENS)
         _correct_index(pool, replica, live, usage.cached_tokens, usage.prompt_tokens, limit_blocks)
 
 
@@ -104,7 +104,7 @@ def _correct_index(
     pool: PoolState, replica: Replica, live: LiveLease, cached_tokens: int, prompt_tokens: int, limit_blocks: int
 ) -> None:
     predicted = live.prompt_tokens - live.uncached_tokens
-    slack = TOLERANCE * prompt_tokens + pool.tokens_per_block
+    slack = TOLERANCE * prompt_tokens + pool.cache_reports.tokens_per_block
     if cached_tokens < predicted - slack:
         if live.overlap_stamp >= live.computing_stamp:
             return  # it was still being computed when this prompt was sent after it: nothing was evicted

@@ -97,10 +97,10 @@ class Placer:
     def _side(self, pool: PoolState, waiting: QueuedRequest, now: float) -> PoolState:
         """The pool itself, or the decode pool of its pair: the cheaper side, or the one that can serve at all."""
         ask = waiting.ask
-        if not pool.split_pool or ask.adapter or ask.idle_replica:
+        if not pool.links.split or ask.adapter or ask.idle_replica:
             return pool
-        decode = self.fleet.pools[pool.split_pool]
-        prefill = self.fleet.pools[decode.prefill_pool]
+        decode = self.fleet.pools[pool.links.split]
+        prefill = self.fleet.pools[decode.links.prefill]
         whole_ready, pair_ready = pool.ready(ask), decode.ready(ask) and prefill.ready(ask)
         if whole_ready and pair_ready:
             costs = costs_of(self.config, pool, decode, prefill, waiting, now)
@@ -127,8 +127,8 @@ class Placer:
         """Places may have come free: grant them to those whose turn it is."""
         if pool is None:
             return
-        if pool.decode_pool:  # nobody waits for one half of a pair
-            self.serve(self.fleet.pools.get(pool.decode_pool), now, out)
+        if pool.links.decode:  # nobody waits for one half of a pair
+            self.serve(self.fleet.pools.get(pool.links.decode), now, out)
             return
         pool.open_at = NEVER
         tried: dict[QueuedRequest, str] = {}
@@ -163,7 +163,10 @@ class Placer:
         if pool.latency_model.work_s(tokens, pairs_of(tokens, tokens), running) <= waiting.tpot_slo_s * SHORT:
             return True
         over_share = pool.queue.over_share(pool.queue.tenant(account_of(waiting.ask)))
-        opens_in_s = pool.opens_in(waiting.tpot_slo_s, now, over_share, yields=yields(waiting.ask.priority))
+        behind = yields(waiting.ask.priority)
+        opens_in_s = pool.pacing.opens_in_s(
+            waiting.tpot_slo_s, pool.usable, pool.leases, now, over_share=over_share, yields=behind
+        )
         if opens_in_s > 0 and waiting.pool and waiting.ttft_slo_s and not over_share:
             # who is left when the queue has shed its largest goes when it is time, also on credit
             opens_in_s = min(opens_in_s, max(load_shedding.begin_by(waiting) - ON_CREDIT_S - now, 0.0))
@@ -213,7 +216,7 @@ class Placer:
                 unread.take_back(pool, replica, live, read_tokens, now)
             pool.refresh(replica)
             if not pool.leases:
-                pool.debt_s = pool.over_debt_s = 0.0  # there are no streams left to make up for it
+                pool.pacing.forgive()
         if live.pool and live.ask is not None:
             holding = account_of(live.ask), -1, -live.tokens, -live.growth_tokens, live.ask.project_id
             self.fleet.pools[live.pool].queue.holds(*holding)
@@ -227,7 +230,7 @@ class Placer:
         session = waiting.session
         if session.connection is None:
             return False
-        asked = pairs.answer_of(waiting) if pool.prefill_pool else waiting
+        asked = pairs.answer_of(waiting) if pool.links.prefill else waiting
         ask = asked.ask
         pool.govern(now)
         tenant, behind = pool.queue.tenant(account_of(ask)), yields(ask.priority)
@@ -238,8 +241,8 @@ class Placer:
             return False
         prefill: PlacementContext | None = None
         prefill_replica: Replica | None = None
-        if pool.prefill_pool:
-            prefill = pairs.prefill_context(self.config, self.fleet.pools[pool.prefill_pool], waiting, now)
+        if pool.links.prefill:
+            prefill = pairs.prefill_context(self.config, self.fleet.pools[pool.links.prefill], waiting, now)
             prefill_replica = self.policy.choose(prefill)
             if prefill_replica is None:
                 waiting.why = Reason.PREFILL_TAKEN
@@ -269,7 +272,8 @@ class Placer:
             self._hold(session, prefill, self._chosen(prefill, prefill_replica, now), now)
         if not ask.idle_replica:
             pool.queue.served(tenant, ask.project_id, worth)
-            pool.owe(live.work_s, waiting.tpot_slo_s, behind or pool.queue.over_share(tenant), now)
+            over_share = behind or pool.queue.over_share(tenant)
+            pool.pacing.owe(live.work_s, waiting.tpot_slo_s, pool.usable, pool.leases, now, over_share=over_share)
             if not behind:
                 self.sheds.granted(ask.tier.value)
                 pool.served.count(waiting.length, True)
@@ -323,7 +327,7 @@ class Placer:
         if not waiting.ttft_slo_s or not pool.latency_model.trusted or pool.unknown:
             return waiting.asked_at
         ask = waiting.ask
-        cached = pool.index.match(ask.prefix_hashes).blocks * pool.tokens_per_block
+        cached = pool.index.match(ask.prefix_hashes).blocks * pool.cache_reports.tokens_per_block
         uncached = max(ask.prompt_tokens - int(cached), 1)
         pairs = pairs_of(uncached, ask.prompt_tokens)
         waiting.work_s = pool.latency_model.work_s(uncached, pairs, 0)
@@ -365,8 +369,8 @@ class Placer:
         if now < pool.shed_at + len(pool.queue) * load_shedding.PAUSE_S_PER_ASK:
             return
         pool.shed_at = now
-        rate = pool.pay_off(tpot_slo_s, now)
-        backlog_s, over_share = pool.backlog_s(CREDIT_S), pool.queue.over_share_names()
+        rate = pool.pacing.pay_off(tpot_slo_s, pool.usable, pool.leases, now)
+        backlog_s, over_share = pool.pacing.backlog_s(CREDIT_S, pool.usable), pool.queue.over_share_names()
         parts = pool.queue.parts(now)
         promised = [one for one in pool.queue.in_order(now) if not yields(one.ask.priority)]
         spared = self._spared(pool, promised)
@@ -399,7 +403,7 @@ class Placer:
 
     def hopeful(self, pool: PoolState, ask: LeaseRequest) -> bool:
         """Some replica may take it, now or later."""
-        if pool.prefill_pool and not self.hopeful(self.fleet.pools[pool.prefill_pool], ask):
+        if pool.links.prefill and not self.hopeful(self.fleet.pools[pool.links.prefill], ask):
             return False
         return any(replica.hopeful and replica.suits(ask) for replica in pool.replicas)
 
@@ -422,8 +426,8 @@ class Placer:
         reason = f"{waiting.ask.model} is overloaded: {told or cause.sentence}."
         behind = yields(waiting.ask.priority)
         if waiting.tpot_slo_s and not behind and pool.latency_model.trusted and pool.usable:
-            rate = pool.pay_off(waiting.tpot_slo_s, now)
-            drained_in_s = pool.debt_s / rate
+            rate = pool.pacing.pay_off(waiting.tpot_slo_s, pool.usable, pool.leases, now)
+            drained_in_s = pool.pacing.debt_s / rate
             retry_after_s, kept = pool.retry_reservations.book(waiting.ask, waiting.work_s, rate, drained_in_s, now)
             if kept:
                 reason += f" A place is kept for this request in {retry_after_s:.2g} s."

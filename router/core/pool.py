@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+import msgspec
+
 from contracts.lease import LeaseRequest
-from contracts.prefix import BLOCK_TOKENS
 from contracts.speculation import Way
 from router.core.avoidance import Avoidance
+from router.core.cache_reports import CacheReports
 from router.core.fair_queue import FairQueue
 from router.core.latency_model import LatencyModel
 from router.core.load_shedding import Served
 from router.core.outputs import Outputs
+from router.core.pacing import Pacing
 from router.core.prefix_index import PrefixIndex
 from router.core.replica import Replica
 from router.core.retry_reservations import RetryReservations
@@ -21,35 +24,18 @@ from router.core.split import SplitRule
 from router.core.teachers import Teachers
 from router.core.wait_estimator import WaitEstimator
 
-TOKENS_PER_BLOCK = 64.0
-"""Before any prompt has been seen: 256 bytes at four to the token."""
-BEYOND_STEP = 0.05
-BEYOND_LIMIT_TOKENS = 2 * BLOCK_TOKENS
-SLOW_ALLOWED = 0.15
-"""Part of the streams that may miss their time per token before fewer prompts are let in."""
-SLOW_STEP = 0.02
-SPARE_PART_STEP = 0.003
-"""Per stream that ends. A burst of short answers ends hundreds of them in a second, and must not close the pool for a
-minute."""
-SPARE_PART = 0.75
-"""Of the time that streams can spare on average; some have short answers and can spare less."""
-LEAST_SPARE_PART = 0.3
-UNKEEPABLE = 0.9
-"""Engines that need this part of the promised time per token for a single stream miss it, whatever is held back."""
-HOPELESS_SHARE = 0.8
-"""Of their time, which is given to prompts."""
-LEAST_RATE = 0.1
-"""Engines too slow for their promise still compute prompts."""
-DEBT_S = 0.5
-"""Streams make up for a pause of this length later."""
-OVER_SHARE_DEBT_S = 0.15
-"""The same for a tenant with more than its share: the rest is for the others."""
-CONTESTED_DEBT_S = 1.3
-CONTESTED_S = 2.0
-"""While a tenant has more than its share, so much room is kept for those who have not."""
-RETRACTION_STEP = 1.25
-SAFETY_LIMIT = 3.0
-SAFETY_DECAY = 0.995
+
+class PoolLinks(msgspec.Struct, frozen=True):
+    """Names of the pools that one shares requests with; empty: none."""
+
+    prefill: str = ""
+    """Computes its prompts."""
+    decode: str = ""
+    """Generates from the prompts that it computes."""
+    split: str = ""
+    """The decode pool of the pair that its requests may be split over."""
+    whole: str = ""
+    """Of a decode pool: the pool whose requests it shares."""
 
 
 class PoolState:
@@ -66,14 +52,7 @@ class PoolState:
         """How many of the free ones serve nobody. Kept likewise."""
         self.max_adapters = 0
         """Of each replica; 0: its engines take none."""
-        self.prefill_pool = ""
-        """The pool that computes its prompts; empty: it does."""
-        self.decode_pool = ""
-        """The pool that it computes prompts for; empty: its own requests'."""
-        self.split_pool = ""
-        """The decode pool of the pair that its requests may be split over; empty: none."""
-        self.whole_pool = ""
-        """Of a decode pool: the pool whose requests it shares; empty: none."""
+        self.links = PoolLinks()
         self.split_rule = SplitRule()
         self.governor: SpeculationGovernor | None = None
         """Of drafts; None: each engine drafts as it was started to, for which `ungoverned` has the reason."""
@@ -92,8 +71,8 @@ class PoolState:
         self.outputs = Outputs()
         self.index = PrefixIndex(limit_blocks)
         self.by_slot: dict[int, Replica] = {}
-        self.reports_cached = False
-        """Its engines say how much of a prompt was cached; until one has, their silence means nothing."""
+        self.cache_reports = CacheReports()
+        self.pacing = Pacing(self.latency_model)
         self.leases = 0
         """On all its replicas."""
         self.foreign = 0
@@ -103,33 +82,8 @@ class PoolState:
         """Of all its replicas, as placement has it."""
         self.weighted = False
         """These differ."""
-        self.debt_s = 0.0
-        """Time of prefill granted that running streams have not yet made up for; see `spare_part`."""
-        self.over_debt_s = 0.0
-        """Of it, what was granted to tenants that thereby had more than their share: it holds nobody else back."""
-        self._debt_at = 0.0
-        self._contested_at = float("-inf")
-        """When a tenant with more than its share was last held back for the others' sake."""
-        self.spare_part = 1.0
-        """Part of the time that streams can spare which is given to new prompts; learnt from how they fared."""
-        self.slow = 0.0
-        """Part of the streams that missed their time per token, moving."""
         self.open_at = float("inf")
-        """When a pool that was closed for the sake of its streams opens again; known once somebody waits for it."""
-        self.predicted_cached_tokens = 0
-        self.reported_cached_tokens = 0
-        """Of all leases that ended with a usage."""
-        self.beyond_tokens = 0.0
-        """Tokens that engines find cached behind the last whole block that was known to be; see `saw_beyond`."""
-        self.safety = 1.0
-        """Factor on expected growth: up when an engine ran out of memory, slowly down while none does."""
-        self.retractions = 0
-        """Requests that its engines threw out of memory."""
-        self.draft_tokens = 0
-        """Guessed ahead by its engines, where their load reports tell of it."""
-        self.accepted_draft_tokens = 0
-        self._prompt_tokens = 0.0
-        self._prompt_blocks = 0.0
+        """Time at which a pool that was closed for its streams opens again; known once a request waits for it."""
         self._ring: Ring | None = None
         self._slots = 0
         self._freed_slots: list[int] = []
@@ -167,82 +121,6 @@ class PoolState:
         if self._ring is None:
             self._ring = Ring([replica for replica in self.replicas if replica.weight > 0])
         return self._ring
-
-    @property
-    def tokens_per_block(self) -> float:
-        """As learnt from prompts whose tokens and blocks are both known."""
-        return self._prompt_tokens / self._prompt_blocks if self._prompt_blocks >= 1 else TOKENS_PER_BLOCK
-
-    def opens_in(self, tpot_slo_s: float, now: float, over_share: bool, *, yields: bool = False) -> float:
-        """Until running streams can bear one more prompt and still get a token every `tpot_slo_s`; 0: at once.
-
-        While an engine computes a prompt its streams all but stand still. What is granted is a debt of the whole pool,
-        not of one replica: closing replicas one by one would send every prompt to the one that is open instead of to
-        the one that knows it. It is paid off at the rate at which streams can wait and still keep their promise.
-        """
-        usable = self.usable
-        if not usable or not self.latency_model.trusted:
-            return 0.0
-        rate = self.pay_off(tpot_slo_s, now)
-        if over_share or yields:
-            if over_share:  # what yields is not in the others' way, and they need no room kept from it
-                self._contested_at = now
-            debt_s, allowed_s = self.debt_s, OVER_SHARE_DEBT_S * usable
-        else:
-            debt_s = self.debt_s - self.over_debt_s
-            allowed_s = (CONTESTED_DEBT_S if now - self._contested_at < CONTESTED_S else DEBT_S) * usable
-        return max(0.0, (debt_s - allowed_s) / rate)
-
-    def pay_off(self, tpot_slo_s: float, now: float) -> float:
-        """Bring the debt up to now. Returns the rate at which it is paid off: see `_rate`."""
-        rate = self._rate(tpot_slo_s)
-        left_s = max(0.0, self.debt_s - rate * (now - self._debt_at))
-        if self.over_debt_s:
-            self.over_debt_s *= left_s / self.debt_s
-        self.debt_s, self._debt_at = left_s, now
-        return rate
-
-    def owe(self, work_s: float, tpot_slo_s: float, over_share: bool, now: float) -> None:
-        """So much prefill was granted. over_share: to a tenant that has more than its share, this prompt included."""
-        if tpot_slo_s:
-            self.pay_off(tpot_slo_s, now)
-        self.debt_s += work_s
-        if over_share:
-            self.over_debt_s += work_s
-
-    def _rate(self, tpot_slo_s: float) -> float:
-        """Seconds of prefill per second that all its usable replicas may do beside streams that were promised this."""
-        if self.latency_model.token_s(1) >= UNKEEPABLE * tpot_slo_s:
-            return HOPELESS_SHARE * self.usable
-        spare = 1.0 - self.latency_model.token_s(self.leases // max(self.usable, 1)) / tpot_slo_s
-        return max(SPARE_PART * self.spare_part * spare, LEAST_RATE) * self.usable
-
-    def backlog_s(self, credit_s: float) -> float:
-        """Of the prefill granted, what is in everyone's way: what streams have yet to make up for beyond a credit per
-        replica, without what holds nobody else back."""
-        return max(0.0, self.debt_s - self.over_debt_s - credit_s * self.usable)
-
-    def saw_pace(self, kept: bool) -> None:
-        """A stream ended, with its time per token as promised or not."""
-        self.slow += SLOW_STEP * ((not kept) - self.slow)
-        self.spare_part = min(
-            max(self.spare_part * (1 - SPARE_PART_STEP * (self.slow - SLOW_ALLOWED)), LEAST_SPARE_PART), 1.0
-        )
-
-    def saw_prompt(self, tokens: int, blocks: int) -> None:
-        """A prompt of so many tokens made so many whole blocks."""
-        if blocks:
-            self._prompt_tokens = 0.998 * self._prompt_tokens + tokens
-            self._prompt_blocks = 0.998 * self._prompt_blocks + blocks + 0.5  # half a block is cut off on average
-
-    def saw_beyond(self, tokens: int) -> None:
-        """An engine had so many more tokens of a prompt than the whole blocks that were expected.
-
-        Texts part, and answers are taken up again, in the middle of a block. Far fewer means eviction: that is the
-        index's to learn. Far more is another request's doing.
-        """
-        if 0 <= tokens <= BEYOND_LIMIT_TOKENS:
-            self.beyond_tokens += BEYOND_STEP * (tokens - self.beyond_tokens)
 
     def refresh(self, replica: Replica) -> None:
         """Something about this replica has changed: is it among the free ones?"""
@@ -330,14 +208,4 @@ class PoolState:
         """Blocks its cache is thought to keep."""
         if not replica.load.capacity_tokens:
             return max(1, int(default * replica.fill))
-        return max(1, int(replica.load.capacity_tokens * replica.fill / self.tokens_per_block))
-
-    def retracted(self, times: int) -> None:
-        """An engine ran out of memory and threw requests out."""
-        self.retractions += times
-        for _ in range(min(times, 4)):
-            self.safety = min(self.safety * RETRACTION_STEP, SAFETY_LIMIT)
-
-    def ended_well(self) -> None:
-        """An answer ended as it should."""
-        self.safety = max(1.0, self.safety * SAFETY_DECAY)
+        return max(1, int(replica.load.capacity_tokens * replica.fill / self.cache_reports.tokens_per_block))

@@ -66,7 +66,7 @@ def _closed_s(config: RouterConfig, pool: PoolState, waiting: QueuedRequest, now
     slo = slo_of(config.slos, waiting.ask.tier, waiting.ask.prompt_tokens)
     if slo is None or not slo.tpot_s or pool.idle:
         return 0.0
-    return pool.opens_in(slo.tpot_s, now, over_share=False)
+    return pool.pacing.opens_in_s(slo.tpot_s, pool.usable, pool.leases, now, over_share=False)
 
 
 def _queue_s(pool: PoolState, waiting: QueuedRequest) -> float:

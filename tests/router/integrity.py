@@ -120,7 +120,7 @@ def _check_queues(dispatcher: Dispatcher) -> None:
                 waiting.session.waiting.get(ask.lease_id) is waiting, f"{ask.lease_id}: its session knows it waits"
             )
             others = [replica for replica in pool.replicas if replica.id not in ask.excluded_replicas]
-            prefill = dispatcher.fleet.pools.get(pool.prefill_pool)
+            prefill = dispatcher.fleet.pools.get(pool.links.prefill)
             idle = _idle_for(pool, ask) and (prefill is None or _idle_for(prefill, ask))
             _require(not idle, f"{ask.lease_id}: nobody waits beside an idle engine, or pair of engines")
             _require(any(replica.hopeful for replica in others), f"{ask.lease_id}: nobody waits in vain")

@@ -94,11 +94,11 @@ def test_an_engine_that_ran_out_of_memory_is_given_less() -> None:
     pool = core.core.fleet.pools["pool"]
     core.polled(capacity_tokens=10_000, retracted=1)
     core.polled(capacity_tokens=10_000, retracted=3)
-    raised = pool.safety
+    raised = pool.cache_reports.safety
     assert raised > 1.4
     for _ in range(100):
         core.served(10, 0.01, completion=50)
-    assert 1.0 <= pool.safety < raised
+    assert 1.0 <= pool.cache_reports.safety < raised
 
 
 def test_retractions_that_are_told_as_they_come_are_added_up() -> None:
@@ -106,9 +106,9 @@ def test_retractions_that_are_told_as_they_come_are_added_up() -> None:
     pool = core.core.fleet.pools["pool"]
     for since in (2, 0, 3):
         core.polled(capacity_tokens=10_000, retracted_since=since)
-    assert pool.retractions == 5
+    assert pool.cache_reports.retractions == 5
     core.polled(capacity_tokens=10_000)
-    assert pool.retractions == 5
+    assert pool.cache_reports.retractions == 5
 
 
 def test_the_memory_in_use_is_told_of_each_engine_that_reports_it() -> None:

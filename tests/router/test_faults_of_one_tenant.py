@@ -234,7 +234,7 @@ def test_retractions_are_counted_from_the_first_poll_and_over_restarts(polls: tu
     core = Core(fleet(replicas=("r1",)))
     for count in polls:
         core.polled(retracted=count)
-    assert core.core.fleet.pools["pool"].safety == pytest.approx(1.25**thrown_out)
+    assert core.core.fleet.pools["pool"].cache_reports.safety == pytest.approx(1.25**thrown_out)
     metrics = RouterMetrics(core.core).registry
     assert metrics.get_sample_value("slipstream_router_retractions_total", {"pool": "pool"}) == thrown_out
 

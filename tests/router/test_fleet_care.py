@@ -107,7 +107,7 @@ def test_what_engines_find_cached_behind_the_last_whole_block_is_expected_of_the
         # 30 tokens of the third block, too; now and then something was evicted, or cached by somebody else
         core.over(f"l{number}", 300, 5, cached={20: 40, 40: 290}.get(number, 2 * BLOCK_TOKENS + 30))
     pool = core.core.fleet.pools["pool"]
-    assert 28 <= pool.beyond_tokens <= 31
+    assert 28 <= pool.cache_reports.beyond_tokens <= 31
     core.placed("last", **prompt, prefix_hashes=shared + bytes([255] * 16))
     predicted = core.core.records.of(ask("last").request_id)[0].predicted_cached_tokens
     assert abs(predicted - (2 * BLOCK_TOKENS + 30)) <= 2

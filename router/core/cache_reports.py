@@ -1,0 +1,68 @@
+"""What the engines of one pool report about cached prompts and memory, summed and smoothed."""
+
+from __future__ import annotations
+
+from contracts.prefix import BLOCK_TOKENS
+
+TOKENS_PER_BLOCK = 64.0
+"""Before any prompt has been seen: 256 bytes at four to the token."""
+PROMPT_DECAY = 0.998
+BEYOND_STEP = 0.05
+BEYOND_LIMIT_TOKENS = 2 * BLOCK_TOKENS
+RETRACTION_STEP = 1.25
+RETRACTIONS_AT_ONCE = 4
+SAFETY_LIMIT = 3.0
+SAFETY_DECAY = 0.995
+
+
+class CacheReports:
+    """Mutable; of one pool."""
+
+    def __init__(self) -> None:
+        self.known = False
+        """The engines report how much of a prompt was cached. Until one has, a report of 0 means nothing."""
+        self.predicted_tokens = 0
+        self.reported_tokens = 0
+        """Cached tokens of all leases that ended with a usage, as predicted and as reported."""
+        self.beyond_tokens = 0.0
+        """Tokens that engines find cached after the last whole block that was known to be; see `saw_beyond`."""
+        self.safety = 1.0
+        """Factor on expected growth: raised when an engine runs out of memory, lowered slowly while none does."""
+        self.retractions = 0
+        """Requests that engines threw out of memory."""
+        self.draft_tokens = 0
+        """Tokens that engines drafted, where their load reports count them."""
+        self.accepted_draft_tokens = 0
+        self._prompt_tokens = 0.0
+        self._prompt_blocks = 0.0
+
+    @property
+    def tokens_per_block(self) -> float:
+        """Learnt from prompts whose tokens and blocks are both known."""
+        return self._prompt_tokens / self._prompt_blocks if self._prompt_blocks >= 1 else TOKENS_PER_BLOCK
+
+    def saw_prompt(self, tokens: int, blocks: int) -> None:
+        """A prompt of `tokens` tokens made `blocks` whole blocks."""
+        if blocks:
+            self._prompt_tokens = PROMPT_DECAY * self._prompt_tokens + tokens
+            # half a block is cut off on average
+            self._prompt_blocks = PROMPT_DECAY * self._prompt_blocks + blocks + 0.5
+
+    def saw_beyond(self, tokens: int) -> None:
+        """An engine had `tokens` more tokens of a prompt cached than the whole blocks that were expected.
+
+        Texts part, and responses are continued, in the middle of a block. Far fewer tokens mean eviction, which the
+        index learns. Far more come from another request.
+        """
+        if 0 <= tokens <= BEYOND_LIMIT_TOKENS:
+            self.beyond_tokens += BEYOND_STEP * (tokens - self.beyond_tokens)
+
+    def retracted(self, times: int) -> None:
+        """An engine ran out of memory and threw requests out."""
+        self.retractions += times
+        for _ in range(min(times, RETRACTIONS_AT_ONCE)):
+            self.safety = min(self.safety * RETRACTION_STEP, SAFETY_LIMIT)
+
+    def ended_well(self) -> None:
+        """A response ended as it should."""
+        self.safety = max(1.0, self.safety * SAFETY_DECAY)
