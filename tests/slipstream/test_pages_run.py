@@ -35,7 +35,6 @@ WITH_TESTS_OF_THEIR_OWN = {
     "adapters.md", "first-customer.md", "deploy.md", "launch-engines.md", "plan.md", "release.md",
 }  # fmt: skip
 NOT_RUN_HERE = {
-    ("README.md", "installs, from an address that the reader knows"): 1,
     ("README.md", "it is what runs the tests"): 1,
     ("adapters.md", "needs engines that take adapters"): 1,
     ("fp8.md", "needs a BF16 checkpoint"): 5,
