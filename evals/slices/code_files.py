@@ -1,4 +1,4 @@
-"""Real files of Python in which code slices replay edits: none of them was among those that the shipped model learnt
+"""Real files of Python in which code slices replay edits: none is in the list of those that the shipped model learnt
 from.
 
 They are packed (`evals/pack_code_files.py`) and not read where they are installed, so that the item of a seed is the
