@@ -183,9 +183,9 @@ async def start_release(call: AdminCall, body: NewRelease) -> ReleaseDetail:
         margins=body.margins,
     )
     require_asked("slice_rule.margins", body.slice_rule.margins, slices)
+    await call.slices.require(slices, body.slice_rule, body.margins.promotion_alpha or PROMOTION_ALPHA)
     model, margins = require_startable(await store.fleet(call.connection), wanted)
     await call.slices.require_tier(slices, model)
-    await call.slices.require(slices, body.slice_rule, body.margins.promotion_alpha or PROMOTION_ALPHA)
     try:
         made = await store.create(
             call.connection,
