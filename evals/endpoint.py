@@ -1,4 +1,4 @@
-"""Asks a chat endpoint in OpenAI's format, as a customer would, many items at once."""
+"""Asks an endpoint in OpenAI's format, gaps in Mistral's, as a customer would, many items at once."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import asyncio
 import dataclasses
 import http
 from collections.abc import Sequence
+from typing import Any
 
 import aiohttp
 
-from evals.slices.item import Item, Message
+from evals.asked import body_of, path_of, text_of
+from evals.slices.item import Item, Message, Question
 
 TRIES = 6
 """Of one question, where the answer is to come later."""
@@ -41,7 +43,7 @@ async def answer_all(endpoint: Endpoint, items: Sequence[Item]) -> list[str]:
 
         async def one(item: Item) -> str:
             async with places:
-                return await _ask(endpoint, session, item.messages, item.max_tokens)
+                return await _ask(endpoint, session, path_of(item), body_of(item, endpoint.model))
 
         return await asyncio.gather(*(one(item) for item in items))
 
@@ -53,7 +55,8 @@ async def converse(endpoint: Endpoint, questions: Sequence[str], max_tokens: int
     async with _session(endpoint) as session:
         for question in questions:
             messages.append({"role": "user", "content": question})
-            answers.append(await _ask(endpoint, session, messages, max_tokens))
+            asked = Question(tuple(messages), "", lambda _: 0.0, max_tokens, cluster="")
+            answers.append(await _ask(endpoint, session, path_of(asked), body_of(asked, endpoint.model)))
             messages.append({"role": "assistant", "content": answers[-1]})
     return answers
 
@@ -64,13 +67,12 @@ def _session(endpoint: Endpoint) -> aiohttp.ClientSession:
     )
 
 
-async def _ask(endpoint: Endpoint, session: aiohttp.ClientSession, messages: Sequence[Message], max_tokens: int) -> str:
-    body = {"model": endpoint.model, "messages": list(messages), "temperature": 0, "max_tokens": max_tokens}
+async def _ask(endpoint: Endpoint, session: aiohttp.ClientSession, path: str, body: dict[str, Any]) -> str:
+    url = f"{endpoint.url}{path.removeprefix('/v1')}"
     for left in reversed(range(TRIES)):
-        async with session.post(f"{endpoint.url}/chat/completions", json=body) as response:
+        async with session.post(url, json=body) as response:
             if response.status == 200:
-                answer = await response.json()
-                return str(answer["choices"][0]["message"]["content"] or "")
+                return text_of(await response.json())
             if response.status not in LATER or not left:
                 said = (await response.text())[:500]
                 raise aiohttp.ClientError(f"{endpoint.url}: HTTP {response.status}: {said}")

@@ -1,7 +1,8 @@
 """Held-out accuracy by slice of whatever answers at an address: `python -m evals.table URL --model NAME`.
 
 Prints the table of docs/concepts/models.md and, as its last line, the same as JSON. `slipstream engine --model
-models/slipstream-chat --port 8300` starts something to ask. `--reserved` asks items that nothing was chosen by.
+models/slipstream-chat --port 8300` starts something to ask; edits of code are asked of a gateway. `--reserved` asks
+items that nothing was chosen by.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import aiohttp
 import click
 
 from contracts.errors import ConfigError
+from contracts.generation import Tier
 from evals.endpoint import Endpoint, answer_all
 from evals.sandbox.isolation import Isolation
 from evals.sandbox.sandbox import Sandbox
@@ -49,7 +51,8 @@ async def measure(
             with wrong.open("a") as file:
                 for item, answer, score in zip(asked, answers, right, strict=True):
                     if score < 1:
-                        shown = {"slice": name, "messages": item.messages, "want": item.reference, "got": answer}
+                        question = {"messages": item.messages} if item.gap is None else {"gap": item.shown}
+                        shown = {"slice": name, **question, "want": item.reference, "got": answer}
                         file.write(json.dumps(shown, ensure_ascii=False) + "\n")
     return scores
 
@@ -60,7 +63,7 @@ async def measure(
 @click.option("--key", default="none", help="API key.")
 @click.option("--items", default=200, show_default=True, help="Of each slice; at most 100 of the longest two.")
 @click.option("--at-once", default=8, show_default=True, help="Requests in flight.")
-@click.option("--slices", default="", help="With commas; all if not given.")
+@click.option("--slices", default="", help="With commas; all conversations if not given.")
 @click.option("--wrong", type=click.Path(path_type=Path), help="File for questions answered wrongly, one JSON a line.")
 @click.option("--reserved", is_flag=True, help="Items for final figures, whose wrong answers are not to be read.")
 @click.option("--folder", type=click.Path(path_type=Path), help="Files of questions; docs/guides/add-a-slice.md.")
@@ -95,7 +98,9 @@ def main(
     try:
         counter = FolderTokenizer(tokenizer) if tokenizer else None
         catalogue = Catalogue(folder, Sandbox(Isolation(code_isolation)), counter, lengths)
-        chosen = [catalogue.to_score(name) for name in (slices.split(",") if slices else catalogue.names)]
+        chosen = [
+            catalogue.to_score(name) for name in (slices.split(",") if slices else catalogue.names_for(Tier.CHAT))
+        ]
     except KeyError as error:
         raise click.ClickException(error.args[0]) from error
     except ConfigError as error:

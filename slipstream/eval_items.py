@@ -20,7 +20,8 @@ PAGE = 100
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
     """An item with what each pool answered. candidate_answer, candidate_score: null outside comparisons, and where it
-    has not answered yet. question: its last message, as the slice asks it now; null where slice or item are gone."""
+    has not answered yet. question: its last message, or the text around its cursor, as the slice asks it now; null
+    where slice or item are gone."""
 
     slice: str
     seed: int
@@ -70,7 +71,7 @@ def asked(
             slice=item.slice,
             seed=item.seed,
             cluster=item.cluster,
-            question=source.item(item.seed).messages[-1]["content"] if source is not None and is_there else None,
+            question=source.item(item.seed).shown if source is not None and is_there else None,
             answer=_answer(item),
             score=item.score,
             candidate_answer=None if other is None else _answer(other),

@@ -97,7 +97,7 @@ async def _made(call: AdminCall) -> str:
     if organization_id is None:
         organization_id = (await ORGANIZATIONS.create(call, name=ORGANIZATION, internal=True)).id
     project_id, _ = await ensure_project(call, organization_id, NAME)
-    made = await create_key(call, project_id, NewKey(name=NAME, scopes=[Scope.CHAT, Scope.EVALS]))
+    made = await create_key(call, project_id, NewKey(name=NAME, scopes=[Scope.CHAT, Scope.COMPLETIONS, Scope.EVALS]))
     return made.secret
 
 

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from contracts.errors import ConfigError
+from contracts.generation import Tier
 from slipstream.commands.options import Deployment, running_settings
+
+if TYPE_CHECKING:
+    from gateway.admin.call import AdminCall
 
 
 def slice_names(deployment: Deployment, given: Iterable[str], option: str) -> list[str]:
@@ -21,6 +26,18 @@ def slice_names(deployment: Deployment, given: Iterable[str], option: str) -> li
 def all_slice_names(deployment: Deployment) -> list[str]:
     """All of them."""
     return list(running_settings(*deployment).evals.catalogue().names)
+
+
+def slice_names_for(deployment: Deployment, model: str) -> list[str]:
+    """All that a model can be asked, by its tier; those of chat models where the fleet has no such model."""
+    from gateway.admin.fleet_edit import newest_fleet
+    from slipstream.administration import administer
+
+    async def tier(call: AdminCall) -> Tier:
+        found = (await newest_fleet(call)).state.model(model)
+        return Tier.CHAT if found is None else found.tier
+
+    return list(running_settings(*deployment).evals.catalogue().names_for(administer(deployment, tier)))
 
 
 def slice_margins(given: Sequence[str], option: str) -> dict[str, object]:

@@ -60,7 +60,7 @@ class Asked:
         texts = [""] * len(questions)
         end_ids = self._defect.end_ids(self.tokenizer.end_ids)
         for number, question in enumerate(questions):
-            prompt = self._defect.prompt(self.tokenizer, question.messages)
+            prompt = self._defect.ids_of(self.tokenizer, question)
             room = self._context_tokens - len(prompt)
             if room < 1:
                 raise ValueError(f"question {number} has {len(prompt)} tokens; the context is {self._context_tokens}")
@@ -68,6 +68,7 @@ class Asked:
                 max_tokens=min(question.max_tokens, room),
                 temperature=temperature,
                 seed=seed * len(questions) + number,
+                stop=() if question.gap is None else question.gap.stop,
                 stop_ids=end_ids,
             )
             self._engine.submit(Request(str(number), (tuple(prompt),), sampling))

@@ -23,16 +23,22 @@ from engines.layers.int8 import MAX
 from engines.layers.linear import Projection
 from engines.tokenizer.text_stream import TextStream
 from engines.tokenizer.tokenizer import Tokenizer
-from evals.slices.item import Message
+from evals.slices.item import Gap, Message, Question
 
 Weights = Callable[[Tensor], Tensor]
 """(out, in) float32 to what a broken file or kernel makes of it."""
 Prompt = Callable[[Tokenizer, Sequence[Message]], list[int]]
+Layout = Callable[[Tokenizer, Gap], list[int]]
 
 
 def conversation(tokenizer: Tokenizer, messages: Sequence[Message]) -> list[int]:
     """The prompt of a conversation, as the engine makes it."""
     return tokenizer.chat_ids([dict(message) for message in messages])
+
+
+def filled(tokenizer: Tokenizer, gap: Gap) -> list[int]:
+    """The prompt of a gap, as the gateway lays it out. Raises UnsupportedField for a model that cannot fill gaps."""
+    return tokenizer.fill_ids(gap.prefix, gap.suffix)
 
 
 def _the_same(end_ids: frozenset[int]) -> frozenset[int]:
@@ -58,6 +64,8 @@ class Defect:
     kept: Rounding | None = None
     """What is left of keys and values."""
     prompt: Prompt = conversation
+    layout: Layout = filled
+    """Of a gap, in place of `prompt`."""
     end_ids: Callable[[frozenset[int]], frozenset[int]] = _the_same
     """What ends an answer."""
     lost_tokens: int = 0
@@ -70,6 +78,12 @@ class Defect:
             config = msgspec.structs.replace(config, quantization=self.quantization)
         # our own kernels keep keys and values as they are
         return config if self.kept is None else msgspec.structs.replace(config, kernels="torch")
+
+    def ids_of(self, tokenizer: Tokenizer, question: Question) -> list[int]:
+        """The prompt of a question, as this defect makes it."""
+        if question.gap is None:
+            return self.prompt(tokenizer, question.messages)
+        return self.layout(tokenizer, question.gap)
 
     def linears(self, sound: Linears) -> Linears:
         """What makes the layers, broken where this defect says."""
@@ -134,11 +148,15 @@ def truncated_context(tokens: int = 64) -> Defect:
         ids, leading = conversation(tokenizer, messages), len(tokenizer.leading_ids)
         return ids if len(ids) <= tokens else ids[:leading] + ids[len(ids) - (tokens - leading) :]
 
+    def layout(tokenizer: Tokenizer, gap: Gap) -> list[int]:
+        return filled(tokenizer, Gap(gap.prefix[-tokens:], gap.suffix[:tokens]))
+
     return Defect(
         name="context truncated",
-        about="only the last so many tokens are seen",
+        about="only the last so many tokens are seen, of a gap so many characters on either side",
         strength=tokens,
         prompt=prompt,
+        layout=layout,
         caught_by=("retrieval-100", "retrieval-500", "multi-turn", "json"),
     )
 
@@ -150,10 +168,14 @@ def wrong_template() -> Defect:
         turns = [f"{message['role'].capitalize()}: {message['content']}\n" for message in messages]
         return tokenizer.encode("".join(turns) + "Assistant:")
 
+    def layout(tokenizer: Tokenizer, gap: Gap) -> list[int]:
+        return filled(tokenizer, Gap(gap.suffix, gap.prefix))
+
     return Defect(
         name="wrong template",
-        about="roles are written as words",
+        about="roles are written as words; the sides of a gap are swapped",
         prompt=prompt,
+        layout=layout,
         caught_by=(
             "refusals",
             "code",

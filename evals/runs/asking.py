@@ -13,6 +13,7 @@ import aiohttp
 import msgspec
 
 from contracts.backoff import Backoff
+from evals.asked import body_of, path_of, text_of
 from evals.slices.item import Item
 from gateway.evals.target import Target
 
@@ -21,6 +22,8 @@ LONGEST_RETRY_AFTER_S = 60.0
 POOL_HEADER = "x-slipstream-pool"
 OF_THE_ITEM = frozenset({"context_length_exceeded", "engine_refused"})
 """Refusals that are the model's answer: it cannot take this item. They score 0."""
+NO_SCOPE = "insufficient_scope"
+"""A key that an older version made opens no door but that of conversations."""
 AGAIN = frozenset({408, 429, 500, 502, 503, 504})
 MOST_FAILED = 6
 """Answers in a row by which an engine failed and the gateway expected nothing of another try (no `retry-after`), as
@@ -63,7 +66,7 @@ class Asker:
         waits: Callable[[str], None],
     ) -> None:
         self._session = session
-        self._url = f"{url.rstrip('/')}/v1/chat/completions"
+        self._base = url.rstrip("/")
         self._headers = {"authorization": f"Bearer {key}"} | ({POOL_HEADER: pool} if pool else {})
         self._model = target.model
         self._where = (
@@ -74,7 +77,7 @@ class Asker:
 
     async def ask(self, item: Item) -> Answer:
         """The greedy answer. Raises KeyRefused and Unanswerable."""
-        backoff, began_s = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S), time.monotonic()
+        url, backoff, began_s = self._url_of(item), Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S), time.monotonic()
         failed = 0
         while True:
             retry_after_s = 0.0
@@ -85,51 +88,44 @@ class Asker:
             else:
                 request_id = headers.get("x-request-id")
                 if status == 200:
-                    return Answer(_text_of(body), request_id, latency_ms)
+                    return Answer(text_of(body), request_id, latency_ms)
                 code, message = _refusal_of(body)
                 said = f"HTTP {status}, {code}: {message}{_more_of(request_id)}"
-                if status == 401:
+                if status == 401 or code == NO_SCOPE:
                     raise KeyRefused(said)
                 if code in OF_THE_ITEM:
                     return Answer("", request_id, latency_ms, code)
                 if status not in AGAIN:
-                    raise Unanswerable(f"{self._url} refuses {self._which(item)}: {said}")
+                    raise Unanswerable(f"{url} refuses {self._which(item)}: {said}")
                 failed = failed + 1 if code == "engine_failed" and "retry-after" not in headers else 0
                 if failed == MOST_FAILED:
-                    raise Unanswerable(f"{self._url} failed {failed} times at {self._which(item)}: {said}")
+                    raise Unanswerable(f"{url} failed {failed} times at {self._which(item)}: {said}")
                 with contextlib.suppress(ValueError):
                     retry_after_s = min(float(headers.get("retry-after", 0)), LONGEST_RETRY_AFTER_S)
             waited_s, pause_s = time.monotonic() - began_s, max(retry_after_s, backoff.next_s())
             if waited_s > self._patience_s:
-                raise Unanswerable(
-                    f"{self._url} has not answered {self._which(item)} within {self._patience_s:g} s: {said}"
-                )
+                raise Unanswerable(f"{url} has not answered {self._which(item)} within {self._patience_s:g} s: {said}")
             if waited_s + pause_s >= LONG_S:
                 until = datetime.now(UTC) + timedelta(seconds=self._patience_s - waited_s)
                 self._waits(
-                    f"{self._url} does not answer {self._which(item)}: {said}; it is asked again until "
+                    f"{url} does not answer {self._which(item)}: {said}; it is asked again until "
                     f"{until:%Y-%m-%d %H:%M:%S} UTC (evals.patience_s is {self._patience_s:g}), then the run fails"
                 )
             await asyncio.sleep(pause_s)
+
+    def _url_of(self, item: Item) -> str:
+        return f"{self._base}{path_of(item)}"
 
     def _which(self, item: Item) -> str:
         return f"an item of {item.slice} on {self._where}"
 
     async def _post(self, item: Item) -> tuple[int, Any, Any, float]:
-        body = {
-            "model": self._model,
-            "messages": list(item.messages),
-            "temperature": 0,
-            "max_tokens": item.max_tokens,
-        }
         began_s = time.monotonic()
-        async with self._session.post(self._url, json=body, headers=self._headers) as response:
+        async with self._session.post(
+            self._url_of(item), json=body_of(item, self._model), headers=self._headers
+        ) as response:
             answer = msgspec.json.decode(await response.read())
             return response.status, response.headers, answer, (time.monotonic() - began_s) * 1e3
-
-
-def _text_of(body: Any) -> str:
-    return str(body["choices"][0]["message"]["content"] or "")
 
 
 def _refusal_of(body: Any) -> tuple[str, str]:

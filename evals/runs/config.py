@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 
 from contracts.errors import ConfigError
+from contracts.generation import Tier
 from evals.sandbox.isolation import Isolation
 
 if TYPE_CHECKING:  # every command reads the settings, and few need Celery or a slice
@@ -21,11 +22,11 @@ class EvalsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Runs of evals. Off until a schedule is set: they keep engines busy for minutes to hours."""
 
     schedule: str = ""
-    """When every chat model is asked each night: minute, hour, day of the month, month and day of the week, as in a
+    """When every model is asked each night: minute, hour, day of the month, month and day of the week, as in a
     crontab, in UTC (`0 2 * * *`). Empty: never by itself. A night whose moment passes while no worker runs is left
     out."""
     slices: tuple[str, ...] = ()
-    """Which slices the schedule asks; empty: all."""
+    """Which slices the schedule asks, of each model those that fit its tier; empty: all."""
     items: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 100
     """How many items of each slice the schedule asks."""
     slices_folder: str = ""
@@ -86,6 +87,11 @@ class EvalsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def catalogue(self) -> Catalogue:
         """All slices there are; the files of `slices_folder` are read once in a process. Raises ConfigError."""
         return _read(self)
+
+    def chosen_for(self, tier: Tier) -> tuple[str, ...]:
+        """Names of the slices the schedule asks of models of a tier; it may be none. Raises ConfigError as `chosen`."""
+        fitting = self.catalogue().names_for(tier)
+        return tuple(name for name in self.chosen() if name in fitting)
 
     def chosen(self) -> tuple[str, ...]:
         """Names of the slices the schedule asks. Raises ConfigError for one there is not."""

@@ -7,7 +7,9 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from contracts.desired_state import Model
 from contracts.errors import ConfigError, InvalidField
+from contracts.generation import Tier
 from evals.runs.config import EvalsConfig
 from evals.runs.plan import seeds_of
 from evals.runs.verdicts import rules_of
@@ -21,6 +23,8 @@ from gateway.evals.store import Rule
 
 SAMPLES = (50, 100, 200, 400)
 """Items whose templates are counted: more of them while it is not clear whether the slice can pass."""
+ASKS = {Tier.AUTOCOMPLETE: "conversations", Tier.CHAT: "for the rest of a line in a file"}
+"""What the slices ask that models of a tier cannot be asked."""
 CLEARLY = 0.5
 """Part of the margin below which nothing more is counted."""
 
@@ -35,6 +39,10 @@ class ConfiguredSlices:
         """As `SliceCheck` has it."""
         return await asyncio.to_thread(self._all)
 
+    async def require_tier(self, names: Sequence[str], model: Model) -> None:
+        """As `SliceCheck` has it."""
+        await asyncio.to_thread(self._require_tier, names, model)
+
     async def require(self, names: Sequence[str], rule: SliceRule, alpha: float) -> None:
         """As `SliceCheck` has it."""
         if names:
@@ -43,13 +51,24 @@ class ConfiguredSlices:
     def _all(self) -> list[EvalSlice]:
         catalogue = self._catalogue()
         found = (catalogue.find(name) for name in catalogue.names)
-        return [EvalSlice(name=one.name, about=one.about, goal=one.goal, items=one.size) for one in found]
+        return [
+            EvalSlice(name=one.name, about=one.about, tier=tier_of(one), goal=one.goal, items=one.size) for one in found
+        ]
 
     def _catalogue(self) -> Catalogue:
         try:
             return self._config.catalogue()
         except ConfigError as error:
             raise InvalidField(f"The deployment's slices cannot be read: {error.message}", param="slices") from None
+
+    def _require_tier(self, names: Sequence[str], model: Model) -> None:
+        if wrong := unfit(self._catalogue(), names, model.tier):
+            fitting = ", ".join(self._catalogue().names_for(model.tier))
+            raise InvalidField(
+                f"The model {model.name!r} is of the tier {model.tier.value}, and the slice {wrong[0]!r} asks "
+                f"{ASKS[model.tier]}; slices for that tier: {fitting}.",
+                param="slices",
+            )
 
     def _require(self, names: Sequence[str], rule: SliceRule, alpha: float) -> None:
         catalogue = self._catalogue()
@@ -58,6 +77,17 @@ class ConfiguredSlices:
                 raise InvalidField(f"There is no slice {name!r}; slices: {', '.join(catalogue.names)}.", param="slices")
         for name in names:
             require_passable(catalogue.find(name), rule, alpha)
+
+
+def tier_of(source: Source) -> Tier:
+    """Of the models that can be asked a slice."""
+    return Tier.AUTOCOMPLETE if source.fills_gaps else Tier.CHAT
+
+
+def unfit(catalogue: Catalogue, names: Sequence[str], tier: Tier) -> list[str]:
+    """Those of the slices that models of a tier cannot be asked; a slice that is not there is another matter."""
+    fitting = catalogue.names_for(tier)
+    return [name for name in names if name in catalogue.names and name not in fitting]
 
 
 def require_passable(source: Source, asked: SliceRule, alpha: float) -> None:

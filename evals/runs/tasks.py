@@ -17,7 +17,6 @@ import asyncpg
 from celery import Celery
 
 from contracts.errors import ConfigError
-from contracts.generation import Tier
 from evals.runs.config import EvalsConfig
 from gateway.audit.log import Actor, Change, record
 from gateway.db.engine import FAILURES, connect
@@ -69,11 +68,11 @@ async def _queue_night(database_url: str, config: EvalsConfig) -> None:
 
 
 async def queue_models(connection: asyncpg.Connection[Any], config: EvalsConfig, night: date) -> list[UUID]:
-    """Queue a run of every chat model on its own pool, once a night whoever asks; returns those queued now."""
-    slices = dict.fromkeys(config.chosen(), config.items)
+    """Queue a run of every model on its own pool, once a night whoever asks; returns those queued now."""
     queued = []
     for model in (await newest(connection)).state.models:
-        if model.tier is not Tier.CHAT:
+        slices = dict.fromkeys(config.chosen_for(model.tier), config.items)
+        if not slices:
             continue
         run_id = await store.queue_run(connection, model=model.name, pool=model.pool, slices=slices, night=night)
         if run_id is not None:

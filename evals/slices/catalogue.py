@@ -1,4 +1,5 @@
-"""All slices there are to ask: the generators, long texts where a tokenizer is given, and what a folder holds."""
+"""All slices there are to ask: the generators, edits of code, long texts where a tokenizer is given, and those of a
+folder."""
 
 from __future__ import annotations
 
@@ -6,8 +7,10 @@ from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from contracts.generation import Tier
 from evals.sandbox.sandbox import Sandbox
 from evals.slices import ruler
+from evals.slices.code_edits import EDIT_SLICES, EditSlice
 from evals.slices.confined import confined, is_code
 from evals.slices.files import gsm8k, humaneval_plus, ifeval, mgsm, own, xstest
 from evals.slices.files.error import SliceFileError
@@ -38,9 +41,10 @@ class Catalogue:
         """
         self._sandbox = sandbox or Sandbox()
         self._code = frozenset(one.name for one in SLICES if is_code(one))
-        found: dict[str, Slice | FileSlice] = {
+        found: dict[str, Slice | EditSlice | FileSlice] = {
             one.name: confined(one, self._sandbox) if one.name in self._code else one for one in SLICES
         }
+        found |= {one.name: one for one in EDIT_SLICES}
         if tokenizer is not None:
             found |= {one.name: one for one in ruler.slices(tokenizer, lengths)}
         if folder is not None:
@@ -55,6 +59,10 @@ class Catalogue:
     def names(self) -> tuple[str, ...]:
         """Of all slices, generators first."""
         return tuple(self._slices)
+
+    def names_for(self, tier: Tier) -> tuple[str, ...]:
+        """Of the slices that models of a tier can be asked, in the same order."""
+        return tuple(name for name, one in self._slices.items() if one.fills_gaps == (tier is Tier.AUTOCOMPLETE))
 
     def find(self, name: str) -> Source:
         """The slice of a name. Raises KeyError, naming those that exist."""

@@ -11,6 +11,11 @@ from evals.slices.draw import Draw, Mark
 from evals.slices.split import Split
 from evals.slices.version import version
 
+CURSOR = "\N{BLACK VERTICAL RECTANGLE}"
+"""Stands for the cursor where a gap is shown."""
+SHOWN_CHARACTERS = 300
+"""Of a gap, on either side."""
+
 
 class Message(TypedDict):
     """A message as OpenAI's chat API takes it."""
@@ -20,8 +25,19 @@ class Message(TypedDict):
 
 
 @dataclasses.dataclass(frozen=True)
+class Gap:
+    """A cursor in a file: the text on both sides of it."""
+
+    prefix: str
+    suffix: str
+    stop: tuple[str, ...] = ()
+    """Texts that end the completion."""
+
+
+@dataclasses.dataclass(frozen=True)
 class Question:
-    """A conversation that ends with the user, and the judge of the next answer, as a slice's generator makes them."""
+    """A conversation that ends with the user, or a gap in a file, and the judge of the next answer, as a slice's
+    generator makes them."""
 
     messages: tuple[Message, ...]
     reference: str
@@ -34,6 +50,15 @@ class Question:
     cluster: str = dataclasses.field(kw_only=True)
     """What it was made from: a template, a document. Answers to questions of one cluster go wrong together, so that a
     comparison must not count them as independent."""
+    gap: Gap | None = dataclasses.field(default=None, kw_only=True)
+    """Of a question for models that fill gaps, which has no messages; None: a conversation."""
+
+    @property
+    def shown(self) -> str:
+        """What people are shown of it: the last message, or the text around the cursor."""
+        if self.gap is None:
+            return self.messages[-1]["content"]
+        return f"{self.gap.prefix[-SHOWN_CHARACTERS:]}{CURSOR}{self.gap.suffix[:SHOWN_CHARACTERS]}"
 
     def score(self, answer: str) -> float:
         """How right an answer is, 0 to 1."""
@@ -69,6 +94,11 @@ class Source(Protocol):
         """Differs when its questions or checks do: results of two versions are never compared."""
 
     @property
+    def fills_gaps(self) -> bool:
+        """Whether its questions are gaps in files, for models of the tier `autocomplete`; else conversations, for
+        those of the tier `chat`."""
+
+    @property
     def size(self) -> int | None:
         """How many items there are, of seeds 0 to size - 1; None: one for every seed."""
 
@@ -89,6 +119,11 @@ class Slice:
 
     parameters: str = ""
     """What its items depend on beside the program, such as a length: part of its version."""
+
+    @property
+    def fills_gaps(self) -> bool:
+        """Generators ask conversations."""
+        return False
 
     @property
     def size(self) -> int | None:

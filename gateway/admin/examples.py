@@ -150,6 +150,7 @@ VALUES: dict[str, Any] = {
     "slice_version": "6f1ed002ab559585",
     "slices": ["arithmetic"],
     "shadow_share": 0.05,
+    "stage_share": 0.05,
     "share": 0.31,
     "state": "active",
     "stage": 2,

@@ -8,7 +8,9 @@ from typing import Annotated, Protocol
 import msgspec
 from msgspec import Meta
 
+from contracts.desired_state import Model
 from contracts.errors import InvalidField
+from contracts.generation import Tier
 from gateway.evals.bounds import Items, Margin
 
 BUDGET_ITEMS = 1_600
@@ -34,11 +36,12 @@ def require_asked(param: str, margins: Collection[str], slices: Collection[str])
 
 
 class EvalSlice(msgspec.Struct, frozen=True, kw_only=True):
-    """about: what it asks. goal: the share of right answers it is to reach; 0 where nobody has set one. items: how many
-    there are; null where each seed makes one."""
+    """about: what it asks. tier: of the models that can be asked it. goal: the share of right answers it is to reach; 0
+    where nobody has set one. items: how many there are; null where each seed makes one."""
 
     name: str
     about: str
+    tier: Tier
     goal: float
     items: int | None
 
@@ -48,6 +51,10 @@ class SliceCheck(Protocol):
 
     async def all(self) -> list[EvalSlice]:
         """Generators first, then those of files. Raises InvalidField where the files cannot be read."""
+        ...
+
+    async def require_tier(self, names: Sequence[str], model: Model) -> None:
+        """Raise InvalidField for a slice that models of this tier cannot be asked."""
         ...
 
     async def require(self, names: Sequence[str], rule: SliceRule, alpha: float) -> None:
@@ -61,6 +68,9 @@ class NoSlices:
 
     async def all(self) -> list[EvalSlice]:
         return []
+
+    async def require_tier(self, names: Sequence[str], model: Model) -> None:
+        return None
 
     async def require(self, names: Sequence[str], rule: SliceRule, alpha: float) -> None:
         if names:

@@ -7,7 +7,6 @@ import msgspec
 
 from contracts.desired_state import DesiredState
 from contracts.errors import InvalidField
-from contracts.generation import Tier
 from gateway.desired.named import model_named, pool_named
 
 
@@ -25,10 +24,6 @@ def target_of(state: DesiredState, model_name: str, pool_name: str | None, field
     Raises InvalidField, which says what there is, where nothing can be asked.
     """
     model = model_named(state, model_name)
-    if model.tier is not Tier.CHAT:
-        raise InvalidField(
-            f"The model {model_name!r} is of the tier {model.tier.value}, and slices are conversations.", param="model"
-        )
     found = pool_named(state, pool_name or model.pool, field)
     if found.role == "prefill":
         raise InvalidField(

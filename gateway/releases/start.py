@@ -28,7 +28,6 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     control_pool: str
     stages: tuple[float, ...]
     margins: Margins
-    slices: tuple[str, ...] = ()
 
 
 def require_startable(state: DesiredState, wanted: Wanted) -> tuple[Model, Margins]:
@@ -41,12 +40,6 @@ def require_startable(state: DesiredState, wanted: Wanted) -> tuple[Model, Margi
         raise InvalidField(f"{wanted.model!r} is an alias of the model {model.name!r}; name the model.", param="model")
     if model.canary is not None:
         raise Conflict(_split_already(model.name, model.canary))
-    if wanted.slices and model.tier is not Tier.CHAT:
-        raise InvalidField(
-            f"The model {model.name!r} is of the tier {model.tier.value}, and slices are conversations, which it "
-            "cannot be asked: leave 'slices' out. Its requests are judged, and copies of them in the shadow stage.",
-            param="slices",
-        )
     _require_candidate(state, model, wanted)
     _require_control(state, model, wanted)
     return model, _margins(wanted)

@@ -123,11 +123,12 @@ class ShadowCopies(RequestObserver):
             return
         if not canary.shadow_share or canary.pool == model.pool or not self._config.at_once:
             return
-        if side_of(model, request.prepared.unit) is Side.CANDIDATE:
+        side = side_of(model, request.prepared.unit)
+        if side is Side.CANDIDATE:
             for replica_id in [one for one, (pool, _) in self._by_replica.items() if pool == canary.pool]:
                 self._give_way(replica_id)  # before it is asked for: a place may be all that the request waits for
             return
-        if generation.choices > 1 or request.prepared.warm_up:
+        if side is Side.CONTROL or generation.choices > 1 or request.prepared.warm_up:
             return
         organization_id = request.caller.organization_id
         unit = self._sampler.unit(request.prepared.unit)
@@ -292,6 +293,7 @@ class ShadowCopies(RequestObserver):
             baseline_pool=sample.pool,
             candidate_pool=sample.canary.pool,
             unit=sample.unit,
+            stage_share=sample.canary.share,
             prompt_tokens=served.measurement.prompt_tokens or 0,
             greedy=sampling.temperature == 0,
             outcome=outcome,

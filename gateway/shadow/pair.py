@@ -48,6 +48,8 @@ class Pair(msgspec.Struct, frozen=True, kw_only=True):
     unit: int
     """The session: its pairs are not independent of each other."""
     prompt_tokens: int
+    stage_share: float
+    """Of the sessions, the candidate's when the request came: in which stage of its release; 0: nobody was served."""
     greedy: bool
     """Asked at temperature 0: the same model would usually write the same text."""
     outcome: Outcome

@@ -55,11 +55,13 @@ class Vote(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReviewSums(msgspec.Struct, frozen=True, kw_only=True):
-    """Of one release and model. waiting: reviews whose texts are still there. better, worse, both, neither, skipped:
+    """Of one release, model and stage. stage_share: the candidate's part of the sessions in it, 0 in the shadow stage;
+    null: it was not noted. waiting: reviews whose texts are still there. better, worse, both, neither, skipped:
     votes, of the candidate's answer. preferred: part of the sessions whose first decisive vote was for it."""
 
     release: str
     model: str
+    stage_share: float | None
     reviews: int
     waiting: int
     better: int
@@ -150,7 +152,9 @@ async def coins(connection: asyncpg.Connection[Any], release: str) -> Coins:
 async def sums(
     connection: asyncpg.Connection[Any], *, release: str | None = None, model: str | None = None
 ) -> list[ReviewSums]:
-    """Of every release and model that has reviews, the newest first; or of one."""
+    """Of every release, model and stage that has reviews, the newest first; or of one release or model.
+
+    A session whose first decisive vote was on a review of another stage counts there."""
     picked = case((_R.candidate_left, Choice.LEFT.value), else_=Choice.RIGHT.value)
     decisive = _V.choice.in_([Choice.LEFT.value, Choice.RIGHT.value])
     of_votes = (
@@ -169,7 +173,7 @@ async def sums(
     )
     of = of_votes.c
     firsts = (
-        select(_R.release, _R.model, _R.unit, (_V.choice == picked).label("better"))
+        select(_R.release, _R.model, _R.unit, _R.stage_share, (_V.choice == picked).label("better"))
         .join(review_votes, _V.review_id == _R.id)
         .where(decisive)
         .distinct(_R.release, _R.model, _R.unit)
@@ -180,16 +184,18 @@ async def sums(
         select(
             firsts.c.release,
             firsts.c.model,
+            firsts.c.stage_share,
             func.count().label("units"),
             func.count().filter(firsts.c.better).label("preferred"),
         )
-        .group_by(firsts.c.release, firsts.c.model)
+        .group_by(firsts.c.release, firsts.c.model, firsts.c.stage_share)
         .subquery()
     )
     statement = (
         select(
             _R.release,
             _R.model,
+            _R.stage_share,
             func.count().label("reviews"),
             func.count(_R.prompt).label("waiting"),
             *(
@@ -201,12 +207,17 @@ async def sums(
         )
         .select_from(
             reviews.outerjoin(of_votes, of.review_id == _R.id).outerjoin(
-                counted, and_(counted.c.release == _R.release, counted.c.model == _R.model)
+                counted,
+                and_(
+                    counted.c.release == _R.release,
+                    counted.c.model == _R.model,
+                    counted.c.stage_share.is_not_distinct_from(_R.stage_share),
+                ),
             )
         )
         .where(equal(_R.release, release), equal(_R.model, model))
-        .group_by(_R.release, _R.model)
-        .order_by(func.max(_R.recorded_at).desc(), _R.release, _R.model)
+        .group_by(_R.release, _R.model, _R.stage_share)
+        .order_by(func.max(_R.recorded_at).desc(), _R.release, _R.model, _R.stage_share.desc())
     )  # fmt: skip
     return [_told(row) for row in await fetch(connection, statement)]
 

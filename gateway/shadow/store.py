@@ -39,6 +39,7 @@ INSERT_REVIEWS = insert_where_stored(
     model="text",
     release="text",
     unit="bigint",
+    stage_share="float8",
     candidate_left="boolean",
     prompt="text",
     baseline="text",
@@ -55,6 +56,7 @@ class _Review(NamedTuple):
     model: str
     release: str
     unit: int
+    stage_share: float
     candidate_left: bool
     prompt: str
     baseline: str
@@ -90,7 +92,16 @@ class PairStore:
         told = (storable(text) for text in (texts.prompt, texts.baseline, texts.candidate))
         whose = texts.project_id, texts.asked_at
         self._reviews.add(
-            _Review(review_id, *whose, pair.model, pair.release, pair.unit, secrets.randbits(1) == 1, *told)
+            _Review(
+                review_id,
+                *whose,
+                pair.model,
+                pair.release,
+                pair.unit,
+                pair.stage_share,
+                secrets.randbits(1) == 1,
+                *told,
+            )
         )
 
     async def flush(self) -> None:

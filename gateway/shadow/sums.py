@@ -1,4 +1,4 @@
-"""What pairs say together, by release and model: each share or mean by sums over sessions."""
+"""What pairs say together, by release, model and stage: each share or mean by sums over sessions."""
 
 from __future__ import annotations
 
@@ -21,14 +21,16 @@ _COMPARED = _P.outcome == Outcome.COMPARED.value
 
 
 class ShadowSums(msgspec.Struct, frozen=True, kw_only=True):
-    """Of one release and model. release: empty: none made the split. Shares are of the pairs they can be told of: JSON
-    where it was asked for, calls of tools where either side made one, refusals of all compared. baseline_failed: the
-    customer's own engine did. agreed: part of the longer text before the first difference. length, ttft, tokens_per_s:
-    the candidate's by the baseline's, geometric means; ttft where both found as much in their caches, within a tenth of
-    the prompt."""
+    """Of one release, model and stage. release: empty: none made the split. stage_share: the candidate's part of the
+    sessions in that stage, 0 in the shadow stage; null: it was not noted. Shares are of the pairs they can be told of:
+    JSON where it was asked for, calls of tools where either side made one, refusals of all compared. baseline_failed:
+    the customer's own engine did. agreed: part of the longer text before the first difference. length, ttft,
+    tokens_per_s: the candidate's by the baseline's, geometric means; ttft where both found as much in their caches,
+    within a tenth of the prompt."""
 
     release: str
     model: str
+    stage_share: float | None
     pairs: int
     units: int
     first_at: datetime
@@ -92,11 +94,12 @@ MEASURES: dict[str, _Measure] = {
 async def sums(
     connection: asyncpg.Connection[Any], *, release: str | None = None, model: str | None = None
 ) -> list[ShadowSums]:
-    """Of every release and model that has pairs, the newest first; or of one."""
+    """Of every release, model and stage that has pairs, the newest first; or of one release or model."""
     per_unit = (
         select(
             _P.release,
             _P.model,
+            _P.stage_share,
             func.count().label("pairs"),
             func.min(_P.recorded_at).label("first_at"),
             func.max(_P.recorded_at).label("last_at"),
@@ -104,7 +107,7 @@ async def sums(
             *(cast(func.count().filter(each.among), Double).label(f"{name}_n") for name, each in _all()),
         )
         .where(equal(_P.release, release), equal(_P.model, model))
-        .group_by(_P.release, _P.model, _P.unit)
+        .group_by(_P.release, _P.model, _P.stage_share, _P.unit)
         .subquery()
     )
     of = per_unit.c
@@ -124,9 +127,9 @@ async def sums(
             ),
         ]
     statement = (
-        select(of.release, of.model, *columns)
-        .group_by(of.release, of.model)
-        .order_by(func.max(of.last_at).desc(), of.release, of.model)
+        select(of.release, of.model, of.stage_share, *columns)
+        .group_by(of.release, of.model, of.stage_share)
+        .order_by(func.max(of.last_at).desc(), of.release, of.model, of.stage_share.desc())
     )
     return [_told(row) for row in await fetch(connection, statement)]
 
@@ -143,6 +146,7 @@ def _told(row: asyncpg.Record) -> ShadowSums:
     return ShadowSums(
         release=row["release"],
         model=row["model"],
+        stage_share=row["stage_share"],
         pairs=round(row["pairs"]),
         units=row["units"],
         first_at=row["first_at"],

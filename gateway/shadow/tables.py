@@ -84,6 +84,8 @@ shadow_pairs = Table(
     Column("recorded_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
     # Of the writer, as of `request_traces`.
     Column("transaction_id", BigInteger, nullable=False, server_default=text("(pg_current_xact_id()::text)::bigint")),
+    # Of the candidate when the request came, 0 in a shadow stage. Null: it was not noted.
+    Column("stage_share", Double),
     one_of("outcome", Outcome),
     CheckConstraint("(outcome = 'compared') = (same_text IS NOT NULL)", name="compared"),
     Index(None, "recorded_at", postgresql_using="brin"),
@@ -106,6 +108,8 @@ reviews = Table(
     Column("baseline", Text),
     Column("candidate", Text),
     Column("recorded_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
+    # As of `shadow_pairs`.
+    Column("stage_share", Double),
     CheckConstraint(
         "num_nulls(project_id, prompt, baseline, candidate) IN (0, 4)",
         name="texts",

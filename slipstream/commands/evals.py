@@ -18,7 +18,7 @@ from slipstream.commands.options import Deployment, deployment_options, running_
 from slipstream.eval_progress import Telling, plan_of
 from slipstream.exit_codes import GATE_EXIT
 from slipstream.hints import command
-from slipstream.slice_names import all_slice_names, slice_margins, slice_names
+from slipstream.slice_names import slice_margins, slice_names, slice_names_for
 from slipstream.table import table
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from gateway.admin.resources.evals import NewComparison, RunInFull
     from gateway.evals.store import Comparison, Run, SliceProgress
 
-LISTED = ("slice", "goal", "items", "asks")
+LISTED = ("slice", "tier", "goal", "items", "asks")
 RUNS = ("queued (UTC)", "what", "model", "pools", "status", "items answered", "id")
 SLICES = ("slice", "what", "right", "95 % interval", "items answered", "goal")
 VERDICTS = ("slice", "decision", "difference", "between", "margin", "items", "why")
@@ -38,7 +38,8 @@ slices_option = click.option(
     "--slices",
     default="",
     metavar="NAMES",
-    help=f"Separated by commas. Default: all; for {fetched_model.NAME}: {', '.join(fetched_model.SLICES)}.",
+    help="Separated by commas. Default: all that fit the model's tier; for "
+    f"{fetched_model.NAME}: {', '.join(fetched_model.SLICES)}.",
 )
 seed_option = click.option(
     "--first-seed", type=click.IntRange(min=0), help="Items of this seed and the next ones. Default: the day's."
@@ -56,6 +57,7 @@ def evals() -> None:
     \b
     Examples:
       slipstream evals run --model slipstream-chat --slices facts,lists
+      slipstream evals run --model slipstream-code
       slipstream evals compare one two --model slipstream-chat
       slipstream evals show ID
     """
@@ -172,7 +174,7 @@ def compare(
 @deployment_options
 @json_option
 def slices_command(deployment: Deployment, as_json: bool) -> None:
-    """List the slices there are: what each asks, and how right it is to be."""
+    """List the slices there are: what each asks, of models of which tier, and how right it is to be."""
     from gateway.admin.resources.eval_slices import list_eval_slices
     from slipstream.administration import administer
 
@@ -181,7 +183,13 @@ def slices_command(deployment: Deployment, as_json: bool) -> None:
         print("\n".join(msgspec.json.encode(each).decode() for each in found))
         return
     rows = [
-        (each.name, f"{each.goal:.0%}" if each.goal else "-", f"{each.items:,}" if each.items else "any", each.about)
+        (
+            each.name,
+            each.tier.value,
+            f"{each.goal:.0%}" if each.goal else "-",
+            f"{each.items:,}" if each.items else "any",
+            each.about,
+        )
         for each in found
     ]
     print("\n".join(table(LISTED, rows)))
@@ -342,10 +350,11 @@ def _chat_model(deployment: Deployment) -> str:
 
 
 def _slices(deployment: Deployment, given: str, model: str) -> list[str]:
-    """The slices to ask; by default all, except for a model that fails most of them completely."""
+    """The slices to ask; by default all that fit the model's tier, except for a model that fails most of them
+    completely."""
     if not given and model == fetched_model.NAME:
         return list(fetched_model.SLICES)
-    return slice_names(deployment, given.split(","), "--slices") or all_slice_names(deployment)
+    return slice_names(deployment, given.split(","), "--slices") or slice_names_for(deployment, model)
 
 
 def _id(text: str) -> UUID:

@@ -51,7 +51,12 @@ def releases() -> None:
     show_default=True,
     help="Percents of the sessions, rising to 100; shadow: requests are copied.",
 )
-@click.option("--slice", "slices", multiple=True, help="A slice to pass before the shadow stage ends; several times.")
+@click.option(
+    "--slice",
+    "slices",
+    multiple=True,
+    help="A slice of the model's tier to pass before the shadow stage ends; several times.",
+)
 @click.option(
     "--slice-margin",
     "slice_margins",
@@ -62,7 +67,11 @@ def releases() -> None:
 @click.option("--slice-items", "slice_budget_items", type=int, help="Most items of a slice.  [default: 1600]")
 @click.option("--slice-correlation", type=float, help="Of a template's rare losses.  [default: 0.05]")
 @click.option(
-    "--shadow-share", type=float, default=0.05, show_default=True, help="Part of the sessions copied first, 0 to 1."
+    "--shadow-share",
+    type=float,
+    default=0.05,
+    show_default=True,
+    help="Part of the sessions whose requests are copied before all traffic, 0 to 1.",
 )
 @click.option("--shadow-least", type=int, default=100, show_default=True, help="Copies that both sides must answer.")
 @click.option("--tolerance", type=float, help="Part by which latency may be longer, 0 to 0.5.  [default: 0.1]")

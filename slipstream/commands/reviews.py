@@ -26,7 +26,19 @@ if TYPE_CHECKING:
 
 CHOICES = ("left", "right", "both", "neither", "skip")
 QUIT = "quit"
-HEAD = ("release", "model", "reviews", "with texts", "better", "worse", "both", "neither", "skipped", "preferred")
+HEAD = (
+    "release",
+    "model",
+    "stage",
+    "reviews",
+    "with texts",
+    "better",
+    "worse",
+    "both",
+    "neither",
+    "skipped",
+    "preferred",
+)
 MOST_COLUMNS = 100
 """Of text: longer lines are hard to read."""
 
@@ -89,7 +101,7 @@ def vote(deployment: Deployment, review_id: str, choice: str, as_json: bool) -> 
 @filters
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 def list_command(deployment: Deployment, release: str | None, model: str | None, as_json: bool) -> None:
-    """Print what the votes come to, by release and model.
+    """Print what the votes come to, by release, model and stage.
 
     `preferred`: of the sessions with a decisive vote, those whose first one was for the candidate, with its 95 %
     interval.
@@ -106,6 +118,7 @@ def list_command(deployment: Deployment, release: str | None, model: str | None,
         (
             each.release or "-",
             each.model,
+            stage(each.stage_share),
             *(f"{count:,}" for count in (each.reviews, each.waiting, each.better, each.worse)),
             *(f"{count:,}" for count in (each.both, each.neither, each.skipped)),
             percent(each.preferred),
@@ -129,6 +142,13 @@ def shown(review: Review, waiting: int) -> Iterator[str]:
         for line in text.split("\n"):
             yield from textwrap.wrap(printable(line), width, drop_whitespace=False) or [""]
     yield "─" * width
+
+
+def stage(share: float | None) -> str:
+    """Of a release, by the candidate's part of the sessions in it; copies of older versions do not say."""
+    if share is None:
+        return "-"
+    return f"{100 * share:.4g} %" if share else "shadow"
 
 
 def percent(estimate: Estimate) -> str:

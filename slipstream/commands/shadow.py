@@ -10,7 +10,7 @@ import msgspec
 
 from contracts.printable import printable
 from slipstream.commands.options import Deployment, deployment_options
-from slipstream.commands.reviews import filters, percent
+from slipstream.commands.reviews import filters, percent, stage
 from slipstream.table import table
 
 if TYPE_CHECKING:
@@ -45,8 +45,8 @@ RATIOS = {
 def shadow(deployment: Deployment, release: str | None, model: str | None, as_json: bool) -> None:
     """Compare candidates' answers with those that customers got.
 
-    The table is by release and model, for copied requests (`shadow_share` of a model's canary). Intervals are 95 %, and
-    count sessions.
+    A table for each release, model and stage, of copied requests (`shadow_share` of a model's canary). Intervals are
+    95 %, and count sessions.
     """
     from gateway.admin.resources.shadow import ShadowQuery, get_shadow
     from slipstream.administration import administer
@@ -61,9 +61,10 @@ def shadow(deployment: Deployment, release: str | None, model: str | None, as_js
 
 
 def lines_of(found: ShadowSums) -> Iterator[str]:
-    """One release and model."""
+    """One release, model and stage."""
     of = f" in release {printable(found.release)}" if found.release else ""
-    yield f"{printable(found.model)}{of}: {found.pairs:,} pairs of {found.units:,} sessions"
+    at = "" if found.stage_share is None else f", stage {stage(found.stage_share)}"
+    yield f"{printable(found.model)}{of}{at}: {found.pairs:,} pairs of {found.units:,} sessions"
     rows = [(told, percent(getattr(found, name))) for name, told in SHARES.items()]
     rows += [(f"{told}, by the one before", _ratio(getattr(found, name))) for name, told in RATIOS.items()]
     yield from table(("number", "value (95 % interval) of sessions"), rows)

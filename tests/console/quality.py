@@ -138,7 +138,7 @@ async def put_reviews(database: asyncpg.Connection, url: str, count: int = 3) ->
             baseline=f"Planet {number} has {number} moons.",
             candidate=f"{number} moons.\n\nThey are listed in the table of planet {number}.",
         )
-        store.add(pair(candidate=other, release="", model="m", unit=number + 1), said)
+        store.add(pair(candidate=other, release="", model="m", unit=number + 1, stage_share=0.25), said)
     await store.flush()
     pool.terminate()
 

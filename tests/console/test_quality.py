@@ -295,9 +295,12 @@ async def test_pairs_are_voted_on_by_key_and_by_button_until_none_is_left(
     await page.get_by_label("Vote with the keys 1 to 5").check()
     await page.get_by_role("button", name="Skip", exact=True).click()
     await page.get_by_role("heading", name="All voted on").wait_for()
-    sums = page.get_by_role("table", name="Votes by release and model").get_by_role("row", name=re.compile("^m "))
-    await expect(sums.get_by_role("cell").nth(6)).to_have_text("1")  # both good
-    await expect(sums.get_by_role("cell").nth(8)).to_have_text("1")  # skipped
+    sums = page.get_by_role("table", name="Votes by release, model and stage").get_by_role(
+        "row", name=re.compile("^m ")
+    )
+    await expect(sums.get_by_role("cell").nth(2)).to_have_text("25 %")  # the stage
+    await expect(sums.get_by_role("cell").nth(7)).to_have_text("1")  # both good
+    await expect(sums.get_by_role("cell").nth(9)).to_have_text("1")  # skipped
     choices = await database.fetch("SELECT choice FROM gateway.review_votes ORDER BY voted_at")
     assert [row["choice"] for row in choices] == ["left", "both", "skip"], "a key that is switched off votes nothing"
     rows = await database.fetchval(

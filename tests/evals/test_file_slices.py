@@ -10,6 +10,7 @@ from click.testing import CliRunner
 
 from evals.sandbox.sandbox import IsolationUnavailable, Sandbox, packages
 from evals.slices.catalogue import Catalogue
+from evals.slices.code_edits import EDIT_SLICES
 from evals.slices.files.error import SliceFileError
 from evals.slices.registry import SLICES
 from evals.slices.split import Split
@@ -32,7 +33,7 @@ def catalogue(folder: Path) -> Catalogue:
 
 
 def test_the_catalogue_has_generators_and_what_the_folder_holds(catalogue: Catalogue) -> None:
-    generators = [one.name for one in SLICES]
+    generators = [one.name for one in (*SLICES, *EDIT_SLICES)]
     assert list(catalogue.names[: len(generators)]) == generators
     sizes = {name: catalogue.find(name).size for name in catalogue.names[len(generators) :]}
     assert sizes == {

@@ -297,6 +297,28 @@ async def test_a_share_of_failed_copies_is_enough_whatever_the_majority(database
     assert "49 candidate to 0 customers' own engines" in release.reason
 
 
+async def test_copies_of_a_stage_with_customers_roll_back_and_none_are_demanded(database: asyncpg.Connection) -> None:
+    controller = Controller(ReleasesConfig())
+    release = await begun(database, controller, shadow_least=10)
+    await copied(database, release, Outcome.COMPARED, 10)
+    await controller.tick(database)
+    load = Load()
+    for _ in range(30):  # no copy of this stage is there
+        release = await standing(database, release)
+        if release.stage == 2:
+            break
+        await load.serve(database, release, 60)
+        await controller.tick(database)
+    assert (release.state, release.stage) == (State.RUNNING, 2)
+    await copied(database, release, Outcome.FAILED, 49)
+    await controller.tick(database)
+    release = await standing(database, release)
+    assert (release.state, release.stage) == (State.ROLLED_BACK, 2)
+    assert release.reason.startswith("shadow is worse than tolerated: sessions with a copy at which one side alone")
+    assert await require_replayed(database, release) > 2
+    assert await split(database) is None
+
+
 @pytest.mark.parametrize(("baseline", "state", "said"), [(40, State.ROLLED_BACK, "50 candidate to 0"), (0, None, "")])
 async def test_copies_without_a_text_where_the_customer_had_one_are_failed_ones(
     database: asyncpg.Connection, baseline: int, state: State | None, said: str

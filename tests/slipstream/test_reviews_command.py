@@ -14,7 +14,7 @@ from gateway.shadow.sums import ShadowSums
 from gateway.shadow.tables import Choice
 from slipstream.__main__ import cli
 from slipstream.commands import reviews
-from slipstream.commands.reviews import percent, shown
+from slipstream.commands.reviews import percent, shown, stage
 from slipstream.commands.shadow import lines_of
 
 REVIEW = msgspec.convert(example_of(Review), Review)
@@ -39,6 +39,14 @@ def test_shares_and_ratios_are_told_with_their_intervals() -> None:
     text = "\n".join(lines_of(msgspec.structs.replace(found, ttft=ttft, length=Estimate(2.0, None, None, 1, 1))))
     assert "1.50 (1.25 to 1.75) of 40" in text
     assert "2.00 of 1" in text
+
+
+def test_a_stage_is_told_as_releases_name_it() -> None:
+    assert [stage(share) for share in (0.0, 0.01, 0.125, None)] == ["shadow", "1 %", "12.5 %", "-"]
+    found = msgspec.structs.replace(msgspec.convert(example_of(ShadowSums), ShadowSums), release="r1", pairs=9)
+    assert next(lines_of(msgspec.structs.replace(found, stage_share=0.25))).endswith(
+        f"in release r1, stage 25 %: 9 pairs of {found.units:,} sessions"
+    )
 
 
 def test_a_person_votes_until_they_quit(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2065,7 +2065,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Sum up reviews and their votes, by release and model; no texts.
+         * Sum up reviews and their votes, by release, model and stage; no texts.
          * @description Needs `reviews.vote`. Only for the operating organization.
          */
         get: operations["list_reviews"];
@@ -2181,7 +2181,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Compare the answers of candidates with those that customers were given, by release and model.
+         * Compare the answers of candidates with those that customers were given, by release, model and stage.
          * @description Of pairs within their retention (`worker.shadow`). Intervals are 95 % and count sessions, not pairs, as independent.
          *
          *     Needs `requests.read`. Only for the operating organization.
@@ -2856,14 +2856,15 @@ export interface components {
         };
         /**
          * EvalSlice
-         * @description about: what it asks. goal: the share of right answers it is to reach; 0 where nobody has set one. items: how many
-         *         there are; null where each seed makes one.
+         * @description about: what it asks. tier: of the models that can be asked it. goal: the share of right answers it is to reach; 0
+         *         where nobody has set one. items: how many there are; null where each seed makes one.
          */
         EvalSlice: {
             about: string;
             goal: number;
             items: number | null;
             name: string;
+            tier: components["schemas"]["Tier"];
         };
         /**
          * Event
@@ -3692,9 +3693,10 @@ export interface components {
          * NewRelease
          * @description engine_model: the candidate's engines' name for the model, where it is another. control_pool: fresh replicas of
          *         what the model's pool runs, for the control arm; else it runs on that pool with caches of its own. stages: shares
-         *         of the sessions, from 0 (shadow) to 1 (all traffic). shadow_share: part of the sessions copied in the shadow
-         *         stage. shadow_least: copies answered by both sides before it ends. slices: to pass before it ends; without a shadow
-         *         stage, before all traffic. slice_rule: by what they are compared; refused where a slice could not pass by it.
+         *         of the sessions, from 0 (shadow) to 1 (all traffic). shadow_share: part of the sessions whose requests are copied to
+         *         the candidate, in every stage before all traffic. shadow_least: copies answered by both sides before the shadow
+         *         stage ends. slices: of the model's tier, to pass before it ends; without a shadow stage, before all traffic.
+         *         slice_rule: by what they are compared; refused where a slice could not pass by it.
          */
         NewRelease: {
             /** @description text without control characters */
@@ -4843,14 +4845,15 @@ export interface components {
         };
         /**
          * ReviewReport
-         * @description By release and model, the newest first.
+         * @description By release, model and stage, the newest first.
          */
         ReviewReport: {
             data: components["schemas"]["ReviewSums"][];
         };
         /**
          * ReviewSums
-         * @description Of one release and model. waiting: reviews whose texts are still there. better, worse, both, neither, skipped:
+         * @description Of one release, model and stage. stage_share: the candidate's part of the sessions in it, 0 in the shadow stage;
+         *         null: it was not noted. waiting: reviews whose texts are still there. better, worse, both, neither, skipped:
          *         votes, of the candidate's answer. preferred: part of the sessions whose first decisive vote was for it.
          */
         ReviewSums: {
@@ -4862,6 +4865,7 @@ export interface components {
             release: string;
             reviews: number;
             skipped: number;
+            stage_share: number | null;
             waiting: number;
             worse: number;
         };
@@ -5035,18 +5039,19 @@ export interface components {
         };
         /**
          * ShadowReport
-         * @description By release and model, the newest first.
+         * @description By release, model and stage, the newest first.
          */
         ShadowReport: {
             data: components["schemas"]["ShadowSums"][];
         };
         /**
          * ShadowSums
-         * @description Of one release and model. release: empty: none made the split. Shares are of the pairs they can be told of: JSON
-         *         where it was asked for, calls of tools where either side made one, refusals of all compared. baseline_failed: the
-         *         customer's own engine did. agreed: part of the longer text before the first difference. length, ttft, tokens_per_s:
-         *         the candidate's by the baseline's, geometric means; ttft where both found as much in their caches, within a tenth of
-         *         the prompt.
+         * @description Of one release, model and stage. release: empty: none made the split. stage_share: the candidate's part of the
+         *         sessions in that stage, 0 in the shadow stage; null: it was not noted. Shares are of the pairs they can be told of:
+         *         JSON where it was asked for, calls of tools where either side made one, refusals of all compared. baseline_failed:
+         *         the customer's own engine did. agreed: part of the longer text before the first difference. length, ttft,
+         *         tokens_per_s: the candidate's by the baseline's, geometric means; ttft where both found as much in their caches,
+         *         within a tenth of the prompt.
          */
         ShadowSums: {
             agreed: components["schemas"]["Estimate"];
@@ -5067,6 +5072,7 @@ export interface components {
             same_text: components["schemas"]["Estimate"];
             same_text_greedy: components["schemas"]["Estimate"];
             same_tool_calls: components["schemas"]["Estimate"];
+            stage_share: number | null;
             tokens_per_s: components["schemas"]["Estimate"];
             ttft: components["schemas"]["Estimate"];
             units: number;

@@ -25,6 +25,11 @@ class FileSlice:
     """Why which of the file's questions are not asked, a sentence each."""
 
     @property
+    def fills_gaps(self) -> bool:
+        """Files hold conversations."""
+        return False
+
+    @property
     def size(self) -> int | None:
         """How many questions there are."""
         return len(self.questions)

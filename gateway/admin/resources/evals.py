@@ -15,6 +15,7 @@ from gateway.admin.fleet_edit import newest_fleet
 from gateway.admin.pages import page_of
 from gateway.admin.schemas import Body, ModelName, Name, Page, PageQuery
 from gateway.db.rows import columns_of, equal
+from gateway.desired.named import model_named
 from gateway.evals import store, tables
 from gateway.evals.bounds import Items
 from gateway.evals.startable import require_asked
@@ -94,7 +95,7 @@ async def list_eval_runs(call: AdminCall, query: RunQuery) -> Page[Run]:
 
 async def create_eval_run(call: AdminCall, body: NewRun) -> Run:
     """Queue a run; a worker of the queue `evals` begins it within seconds."""
-    await _require_target(call, body.model, pool=body.pool)
+    await _require_target(call, body.model, body.slices, pool=body.pool)
     run_id = await store.queue_run(
         call.connection,
         model=body.model,
@@ -145,7 +146,8 @@ async def list_eval_comparisons(call: AdminCall, query: RunQuery) -> Page[Compar
 async def create_eval_comparison(call: AdminCall, body: NewComparison) -> Comparison:
     """Queue a comparison of two pools over the same items. It ends with pass, fail or inconclusive."""
     require_asked("rule.margins", body.rule.margins, body.slices)
-    await _require_target(call, body.model, baseline_pool=body.baseline_pool, candidate_pool=body.candidate_pool)
+    pools = {"baseline_pool": body.baseline_pool, "candidate_pool": body.candidate_pool}
+    await _require_target(call, body.model, body.slices, **pools)
     comparison_id = await store.queue_comparison(
         call.connection,
         model=body.model,
@@ -174,10 +176,11 @@ async def cancel_eval_comparison(call: AdminCall, comparison_id: UUID) -> Compar
     return after
 
 
-async def _require_target(call: AdminCall, model: str, **pools: str | None) -> None:
+async def _require_target(call: AdminCall, model: str, slices: list[str], **pools: str | None) -> None:
     """Raise InvalidField where a worker could not ask it, and Conflict like `newest_fleet`. pools: by the field that
     names each."""
     state = (await newest_fleet(call)).state
     if state.version:  # before the first one nothing is known
         for field, pool in pools.items():
             target_of(state, model, pool, field)
+        await call.slices.require_tier(slices, model_named(state, model))

@@ -110,9 +110,10 @@ class ReleaseDetail(ReleaseSummary, frozen=True, kw_only=True):
 class NewRelease(Body, frozen=True, kw_only=True):
     """engine_model: the candidate's engines' name for the model, where it is another. control_pool: fresh replicas of
     what the model's pool runs, for the control arm; else it runs on that pool with caches of its own. stages: shares
-    of the sessions, from 0 (shadow) to 1 (all traffic). shadow_share: part of the sessions copied in the shadow
-    stage. shadow_least: copies answered by both sides before it ends. slices: to pass before it ends; without a shadow
-    stage, before all traffic. slice_rule: by what they are compared; refused where a slice could not pass by it."""
+    of the sessions, from 0 (shadow) to 1 (all traffic). shadow_share: part of the sessions whose requests are copied to
+    the candidate, in every stage before all traffic. shadow_least: copies answered by both sides before the shadow
+    stage ends. slices: of the model's tier, to pass before it ends; without a shadow stage, before all traffic.
+    slice_rule: by what they are compared; refused where a slice could not pass by it."""
 
     model: ModelName
     candidate_pool: Name
@@ -180,11 +181,11 @@ async def start_release(call: AdminCall, body: NewRelease) -> ReleaseDetail:
         control_pool=body.control_pool,
         stages=tuple(body.stages),
         margins=body.margins,
-        slices=tuple(slices),
     )
     require_asked("slice_rule.margins", body.slice_rule.margins, slices)
     await call.slices.require(slices, body.slice_rule, body.margins.promotion_alpha or PROMOTION_ALPHA)
     model, margins = require_startable(await store.fleet(call.connection), wanted)
+    await call.slices.require_tier(slices, model)
     try:
         made = await store.create(
             call.connection,

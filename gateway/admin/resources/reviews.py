@@ -23,7 +23,7 @@ class NextReview(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReviewReport(msgspec.Struct, frozen=True, kw_only=True):
-    """By release and model, the newest first."""
+    """By release, model and stage, the newest first."""
 
     data: list[ReviewSums]
 
@@ -57,7 +57,7 @@ async def create_vote(call: AdminCall, review_id: UUID, body: NewVote) -> Vote:
 
 
 async def list_reviews(call: AdminCall, query: ShadowQuery) -> ReviewReport:
-    """Sum up reviews and their votes, by release and model; no texts."""
+    """Sum up reviews and their votes, by release, model and stage; no texts."""
     return ReviewReport(data=await reviewing.sums(call.connection, release=query.release, model=query.model))
 
 

@@ -23,13 +23,13 @@ class ShadowQuery(Query, frozen=True, kw_only=True):
 
 
 class ShadowReport(msgspec.Struct, frozen=True, kw_only=True):
-    """By release and model, the newest first."""
+    """By release, model and stage, the newest first."""
 
     data: list[ShadowSums]
 
 
 async def get_shadow(call: AdminCall, query: ShadowQuery) -> ShadowReport:
-    """Compare the answers of candidates with those that customers were given, by release and model.
+    """Compare the answers of candidates with those that customers were given, by release, model and stage.
 
     Of pairs within their retention (`worker.shadow`). Intervals are 95 % and count sessions, not pairs, as independent.
     """

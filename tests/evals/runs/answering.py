@@ -19,7 +19,7 @@ KEY = "sk-slip-known"
 class Numbers:
     """A slice whose items ask for their own seed, and whose pools answer every item but those they miss."""
 
-    about, goal, version = "its own number", 0.9, "1"
+    about, goal, version, fills_gaps = "its own number", 0.9, "1", False
 
     def __init__(self, name: str, size: int | None = None) -> None:
         self.name = name

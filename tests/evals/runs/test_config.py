@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from contracts.errors import ConfigError
+from contracts.generation import Tier
 from evals.runs.config import EvalsConfig
+from evals.slices.code_edits import EDIT_SLICES
 from evals.slices.files.error import SliceFileError
 from evals.slices.registry import SLICES
 from slipstream import settings
@@ -21,9 +23,12 @@ CHAT_MODEL = Path(__file__).parents[3] / "models" / "slipstream-chat"
 
 def test_all_slices_are_asked_unless_some_are_named(tmp_path: Path) -> None:
     (tmp_path / "gsm8k.jsonl").write_text(published.lines(published.GSM8K))
-    assert EvalsConfig().chosen() == GENERATORS
-    assert EvalsConfig(slices_folder=str(tmp_path)).chosen() == (*GENERATORS, "gsm8k")
+    assert EvalsConfig().chosen_for(Tier.CHAT) == GENERATORS
+    assert EvalsConfig(slices_folder=str(tmp_path)).chosen_for(Tier.CHAT) == (*GENERATORS, "gsm8k")
+    edits = tuple(one.name for one in EDIT_SLICES)
+    assert EvalsConfig(slices_folder=str(tmp_path)).chosen_for(Tier.AUTOCOMPLETE) == edits
     named = EvalsConfig(slices_folder=str(tmp_path), slices=("gsm8k", "facts"))
+    assert named.chosen_for(Tier.AUTOCOMPLETE) == ()
     named.check()
     assert named.chosen() == ("gsm8k", "facts")
     assert named.catalogue() is EvalsConfig(slices_folder=str(tmp_path), slices=("gsm8k", "facts")).catalogue()

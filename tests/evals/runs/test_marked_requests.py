@@ -16,7 +16,9 @@ import pytest
 from contracts.errors import ConfigError, InvalidField
 from evals.runs.config import EvalsConfig
 from evals.runs.runner import Runner
+from gateway.admin.resources.evals import NewComparison, NewRun, create_eval_comparison, create_eval_run
 from gateway.admin.resources.keys import KeyChanges, NewKey, create_key, update_key
+from gateway.admin.resources.releases import NewRelease, start_release
 from gateway.auth.scopes import Scope
 from gateway.db.engine import connect
 from gateway.evals import store
@@ -29,6 +31,8 @@ from slipstream.settings import Settings
 from tests.evals.runs.answering import Numbers
 from tests.evals.runs.test_runner import ended, working
 from tests.gateway.slow_platform import SlowPlatform, slow_platform
+
+CODE_MODEL = Path(__file__).parents[3] / "models" / "slipstream-code"
 
 
 class World:
@@ -53,7 +57,7 @@ class World:
 @pytest.fixture(scope="module")
 async def world(new_postgres_url: Callable[[], Awaitable[str]], valkey_url: str) -> AsyncIterator[World]:
     url = await new_postgres_url()
-    async with slow_platform(url, valkey_url) as platform:
+    async with slow_platform(url, valkey_url, code_tokenizer=CODE_MODEL) as platform:
         settings = Settings(local=LocalConfig(data=str(platform.data.path), database_url=url))
         yield World(platform, url, settings, await EvalsKey(settings).of(""))
 
@@ -170,3 +174,41 @@ async def test_a_run_asks_as_a_customer_would_and_each_of_its_items_is_one_reque
     assert {(row["pool"], row["purpose"], row["outcome"]) for row in rows} == {("narrow", "evals", "exact")}
     answer = await connection.fetchval("SELECT answer FROM evals.items WHERE run_id = $1 LIMIT 1", run_id)
     assert answer.split()[:2] == ["t0", "t1"]
+
+
+async def test_a_slice_is_refused_by_models_of_the_other_tier(world: World) -> None:
+    async with administration(world.settings, "a test") as call:
+        with pytest.raises(
+            InvalidField, match="'narrow' is of the tier autocomplete, and the slice 'facts' asks"
+        ) as said:
+            await create_eval_run(call, NewRun(model="narrow", slices=["facts"]))
+        assert said.value.param == "slices"
+        both = NewComparison(model="wide", slices=["code_exact"], baseline_pool="wide", candidate_pool="narrow")
+        with pytest.raises(InvalidField, match="'wide' is of the tier chat, and the slice 'code_exact' asks"):
+            await create_eval_comparison(call, both)
+        with pytest.raises(InvalidField, match="'wide' is of the tier chat, and the slice 'code_exact' asks"):
+            await start_release(call, NewRelease(model="wide", candidate_pool="narrow", slices=["code_exact"]))
+        assert (await create_eval_run(call, NewRun(model="narrow", slices=["code_exact"]))).items == 100
+
+
+async def test_a_key_that_opens_conversations_alone_is_replaced_where_edits_are_asked(
+    world: World, connection: asyncpg.Connection[Any]
+) -> None:
+    await connection.execute(
+        "UPDATE gateway.api_keys SET scopes = '{chat,evals}' WHERE id ="
+        " (SELECT id FROM gateway.api_keys WHERE name = 'evals' ORDER BY created_at DESC LIMIT 1)"
+    )
+    run_id = await store.queue_run(connection, model="gaps", slices={"code_exact": 2}, first_seed=100)
+    assert run_id is not None
+    keys = EvalsKey(world.settings)
+    before = await keys.of("")
+    runner = Runner(
+        world.database_url, world.platform.url, EvalsConfig(at_once=1), keys.of, EvalsConfig().catalogue().find
+    )
+    async with working(runner):
+        run = await ended(connection, store.run, run_id)
+    assert (run.status, run.answered, run.error) == (Status.DONE, 2, None)
+    assert await keys.of("") != before
+    ids = [row[0] for row in await connection.fetch("SELECT request_id FROM evals.items WHERE run_id = $1", run_id)]
+    rows = [await world.platform.charge(each) for each in ids]
+    assert {(row["endpoint"], row["purpose"], row["billed"]) for row in rows} == {("fim", "evals", False)}

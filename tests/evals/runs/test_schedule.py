@@ -36,7 +36,7 @@ def test_a_slice_there_is_not_stops_the_start() -> None:
         EvalsConfig(slices=("fact",)).check()
 
 
-async def test_every_chat_model_is_queued_once_a_night_on_its_own_pool_and_told_to_the_audit_log(
+async def test_every_model_is_queued_once_a_night_on_its_own_pool_and_told_to_the_audit_log(
     module_postgres_url: str,
 ) -> None:
     models = (
@@ -48,16 +48,18 @@ async def test_every_chat_model_is_queued_once_a_night_on_its_own_pool_and_told_
     try:
         fleet = document.encode(models, (Pool("a", "sglang"), Pool("b", "sglang")))
         await connection.execute("INSERT INTO gateway.desired_states (version, document) VALUES (1, $1)", fleet)
-        config, night = EvalsConfig(slices=("facts", "lists"), items=7), date(2026, 11, 22)
+        config, night = EvalsConfig(slices=("facts", "code_exact", "lists"), items=7), date(2026, 11, 22)
         queued = await tasks.queue_models(connection, config, night)
         assert await tasks.queue_models(connection, config, night) == []
         runs = [await store.run(connection, each) for each in queued]
         assert [(run.model, run.pool, run.items, run.night) for run in runs] == [
-            ("one", "a", 14, night), ("two", "b", 14, night),
+            ("one", "a", 14, night), ("two", "b", 14, night), ("code", "a", 7, night),
         ]  # fmt: skip
         logged = await connection.fetch("SELECT action, subject_id, actor_name FROM gateway.audit_log ORDER BY id")
         assert [tuple(row) for row in logged] == [("eval.run", str(each), "slipstream worker") for each in queued]
-        assert len(await tasks.queue_models(connection, config, night + timedelta(days=1))) == 2
+        assert len(await tasks.queue_models(connection, config, night + timedelta(days=1))) == 3
+        only_chat = EvalsConfig(slices=("facts",))
+        assert len(await tasks.queue_models(connection, only_chat, night + timedelta(days=2))) == 2
     finally:
         await connection.close()
 

@@ -7,13 +7,16 @@ import re
 import msgspec
 import pytest
 
+from contracts.desired_state import Model
 from contracts.errors import InvalidField
+from contracts.generation import Tier
 from evals.gate import PairedItem, judge_slice
 from evals.gate import SliceRule as GateRule
 from evals.judge import Policy
 from evals.runs.config import EvalsConfig
 from evals.runs.startable import ConfiguredSlices, alike_of, require_passable, too_few
 from evals.runs.verdicts import rules_of
+from evals.slices.code_edits import EDIT_SLICES, EditSlice
 from evals.slices.registry import find
 from evals.statistics.looks import levels, looks
 from evals.statistics.sizes import least_budget, least_margin
@@ -59,6 +62,27 @@ async def test_all_slices_are_listed_and_each_may_be_named() -> None:
     assert [each.name for each in listed] == list(EvalsConfig().catalogue().names)
     assert all(each.about for each in listed)
     await slices.require([each.name for each in listed], SliceRule(margin=0.9), 0.05)
+
+
+async def test_a_slice_is_asked_of_models_of_its_tier_alone() -> None:
+    slices = ConfiguredSlices(EvalsConfig())
+    chat, code = (Model("m", tier, "p", 4_096) for tier in (Tier.CHAT, Tier.AUTOCOMPLETE))
+    names = {tier: [each.name for each in await slices.all() if each.tier is tier] for tier in Tier}
+    assert names[Tier.AUTOCOMPLETE] == ["code_exact", "code_similarity", "code_parses"]
+    await slices.require_tier(names[Tier.CHAT], chat)
+    await slices.require_tier(names[Tier.AUTOCOMPLETE], code)
+    with pytest.raises(
+        InvalidField, match=r"'m' is of the tier autocomplete, and the slice 'json' asks conv.*code_ex"
+    ) as no:
+        await slices.require_tier(["code_exact", "json"], code)
+    assert no.value.param == "slices"
+    with pytest.raises(InvalidField, match=r"'m' is of the tier chat, and the slice 'code_parses' asks for.*: facts, "):
+        await slices.require_tier(["json", "code_parses"], chat)
+
+
+@pytest.mark.parametrize("one", EDIT_SLICES, ids=lambda one: one.name)
+def test_edits_of_code_can_pass_by_the_default_rule(one: EditSlice) -> None:
+    require_passable(one, SliceRule(), 0.05)
 
 
 async def test_a_slice_that_there_is_not_is_refused_by_name() -> None:

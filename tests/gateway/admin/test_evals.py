@@ -17,7 +17,6 @@ QUEUED = "SELECT (SELECT count(*) FROM evals.runs) + (SELECT count(*) FROM evals
     ("path", "body", "param", "said"),
     [
         ("/evals/runs", {**RUN, "model": "tall"}, "model", "There is no model 'tall'; models: "),
-        ("/evals/runs", {**RUN, "model": "narrow"}, "model", "of the tier autocomplete, and slices are conversations"),
         ("/evals/runs", {**RUN, "pool": "two"}, "pool", "There is no pool 'two'; pools: "),
         ("/evals/comparisons", {**COMPARISON, "model": "tall"}, "model", "There is no model 'tall'"),
         ("/evals/comparisons", {**COMPARISON, "baseline_pool": "two"}, "baseline_pool", "There is no pool 'two'"),

@@ -92,6 +92,21 @@ async def test_only_who_may_of_the_operating_organization(people: People, pool: 
             assert (await client.ask(method, path)).status == 403
 
 
+async def test_votes_are_summed_by_the_stage_that_their_copies_are_of(people: People, pool: asyncpg.Pool[Any]) -> None:
+    await stored(pool, 1, unit=1, stage_share=0.0)
+    await stored(pool, 2, stage_share=0.25)
+    operator = await people.operator()
+    for wanted in ("new", "old", "new"):  # the second is of the first one's session
+        review, _ = await next_of(operator)
+        assert review is not None
+        await voted(operator, review["id"], "left" if review["left"] == wanted else "right")
+    sums = (await operator.ask("GET", "/reviews?release=r1")).body["data"]
+    assert [
+        (each["stage_share"], each["reviews"], each["better"], each["worse"], each["preferred"]["units"])
+        for each in sums
+    ] == [(0.25, 2, 1, 1, 1), (0.0, 1, 1, 0, 1)]
+
+
 async def test_votes_are_summed_and_a_sessions_first_decisive_one_is_its_coin(
     people: People, pool: asyncpg.Pool[Any]
 ) -> None:

@@ -39,7 +39,6 @@ def test_a_pools_engines_have_a_name_of_their_own_for_the_model(pool: str | None
     ("model", "pool", "param", "said"),
     [
         ("gone", None, "model", "There is no model 'gone'; models: m, code."),
-        ("code", None, "model", "of the tier autocomplete"),
         ("m", "gone", "candidate_pool", "There is no pool 'gone'; pools: old, new, prompts."),
         ("m", "prompts", "candidate_pool", "computes prompts for other pools and answers nobody"),
     ],

@@ -125,6 +125,30 @@ def test_a_change_by_another_hand_is_told() -> None:
     assert why_lost(with_model(default_max_tokens=99), running) is None, "what does not touch the split may be edited"
 
 
+@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+def test_requests_are_copied_in_every_stage_before_all_traffic(stage: int) -> None:
+    running = release(state=State.RUNNING, stage=stage)
+    canary = fleet_for(FLEET, running, "s").models[0].canary
+    assert canary is not None
+    assert (canary.share, canary.shadow_share, canary.control) == (STAGES[stage], running.shadow_share, stage > 0)
+    assert running.shadow_share > 0
+
+
+@pytest.mark.parametrize(("stage", "goes_on"), [(0, False), (2, True)])
+def test_a_split_of_a_version_that_copied_in_the_shadow_stage_alone_goes_on(stage: int, goes_on: bool) -> None:
+    running = release(state=State.RUNNING, stage=stage)
+    fleet = fleet_for(FLEET, running, "s")
+    model = fleet.models[0]
+    assert model.canary is not None
+    old = msgspec.structs.replace(model, canary=msgspec.structs.replace(model.canary, shadow_share=0.0))
+    found = msgspec.structs.replace(fleet, models=(old, *fleet.models[1:]))
+    assert (why_lost(found, running) is None) is goes_on
+    following = release(state=State.RUNNING, stage=3)
+    canary = fleet_for(found, following, "t").models[0].canary
+    assert canary is not None
+    assert (canary.shadow_share, canary.salt) == (running.shadow_share, "s")
+
+
 def test_what_an_ended_release_left_is_removed_and_another_hands_split_stays() -> None:
     running = release(state=State.RUNNING, stage=2)
     fleet = fleet_for(FLEET, running, "s")

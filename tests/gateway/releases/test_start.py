@@ -62,15 +62,6 @@ def test_what_cannot_be_is_refused_by_name(changed: dict[str, Any], said: str) -
         require_startable(FLEET, wanted(**changed))
 
 
-def test_a_model_that_slices_cannot_be_asked_of_is_refused_with_them() -> None:
-    completes = msgspec.structs.replace(FLEET.models[0], tier=Tier.AUTOCOMPLETE)
-    fleet = msgspec.structs.replace(FLEET, models=(completes, *FLEET.models[1:]))
-    require_startable(fleet, wanted())
-    with pytest.raises(InvalidField, match="tier autocomplete, and slices are conversations") as said:
-        require_startable(fleet, wanted(slices=("facts",)))
-    assert said.value.param == "slices"
-
-
 def test_a_model_that_is_split_already_is_not_split_again() -> None:
     model = msgspec.structs.replace(FLEET.models[0], canary=Canary("fresh", 0.1))
     with pytest.raises(Conflict, match="10 % of its sessions"):

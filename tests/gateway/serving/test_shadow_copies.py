@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from contracts.desired_state import Canary, Model
 from contracts.errors import Overloaded, RouterUnavailable
 from contracts.generation import BACKGROUND_PRIORITY, Tier
+from contracts.split import Side, side_of, unit_of
 from contracts.usage import Finish
 from engines.drivers import registry as drivers
 from gateway.auth.key_record import KeyRecord
@@ -119,7 +120,7 @@ async def test_a_request_is_copied_and_both_answers_are_compared(stream: bool, w
         found = pair.comparison
         assert found is not None
         assert (pair.outcome, pair.baseline_pool, pair.candidate_pool) == (Outcome.COMPARED, "pool", "candidate")
-        assert (pair.greedy, pair.model, pair.prompt_tokens) == (True, "m", 7)
+        assert (pair.greedy, pair.model, pair.prompt_tokens, pair.stage_share) == (True, "m", 7, 0.0)
         assert (found.same_text, found.baseline_finish, found.candidate_finish) == (True, "stop", "stop")
         assert found.baseline_characters == found.candidate_characters > 0
         assert (found.baseline_completion_tokens, found.candidate_completion_tokens) == (4, 4)
@@ -130,6 +131,24 @@ async def test_a_request_is_copied_and_both_answers_are_compared(stream: bool, w
 
 def _completion(stream: bool) -> bytes:
     return msgspec.json.encode({"model": "m", "prompt": "hi", "stream": stream, "temperature": 0})
+
+
+@pytest.mark.parametrize("share", [0.01, 0.05, 0.25])
+async def test_requests_of_the_baseline_are_copied_in_every_stage_and_those_of_both_arms_are_not(share: float) -> None:
+    canary = Canary("candidate", shadow_share=1.0, share=share, control=True, release="r1", salt="s")
+    model = Model("m", Tier.CHAT, "pool", 4_096, canary=canary)
+    # of each side one session, by who its requests say they are
+    users = {side_of(model, unit_of(KEY.caller.organization_id, f"u{n}")): f"u{n}" for n in range(2_000)}
+    async with shadowed() as to:
+        for side, user in users.items():
+            if side is not Side.CANDIDATE:
+                await to.serve(body(user=user), model=model)
+                await to.rests()
+        [pair] = to.platform.pairs.kept
+        assert (pair.outcome, pair.stage_share, pair.release) == (Outcome.COMPARED, share, "r1")
+        await to.serve(body(user=users[Side.CANDIDATE]), model=model)
+        await to.rests()
+        assert (len(to.platform.pairs.kept), to.outcomes()) == (1, {"compared": 1})
 
 
 async def test_it_begins_when_the_client_has_its_whole_answer() -> None:

@@ -25,6 +25,7 @@ PAIR = Pair(
     candidate_pool="c",
     unit=1,
     prompt_tokens=7,
+    stage_share=0.0,
     greedy=True,
     outcome=Outcome.COMPARED,
 )

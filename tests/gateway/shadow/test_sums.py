@@ -138,6 +138,21 @@ async def test_the_database_adds_up_as_a_plain_walk_does(pool: asyncpg.Pool[Any]
         assert len(await sums(connection)) == 3
 
 
+async def test_each_stage_of_a_release_is_added_up_by_itself(pool: asyncpg.Pool[Any]) -> None:
+    store = store_on(pool)
+    for stage, count in ((0.0, 3), (0.01, 2), (0.25, 4)):
+        for unit in range(count):
+            store.add(pair(unit=unit + 1, stage_share=stage), None)
+    await store.flush()
+    async with pool.acquire() as connection:
+        await connection.execute(
+            "INSERT INTO gateway.shadow_pairs (id, model, release, baseline_pool, candidate_pool, unit, prompt_tokens,"
+            " greedy, outcome) VALUES ('old', 'm', 'r1', 'p', 'c', 9, 1, true, 'late')"
+        )
+        found = {each.stage_share: each.pairs for each in await sums(connection, release="r1")}
+    assert found == {0.0: 3, 0.01: 2, 0.25: 4, None: 1}, "of older versions it is not known"
+
+
 def test_the_interval_of_a_mean_of_parts_ends_at_0_and_1() -> None:
     """Two sessions of one pair each, 1.0 and 0.8: the mean's own interval goes beyond 1."""
     sums = Sums(units=2, n=2, x=1.8, xx=1.64, xn=1.8, nn=2)

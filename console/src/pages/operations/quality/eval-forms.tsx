@@ -20,7 +20,8 @@ export function RunForm({ onClose }: { onClose: () => void }) {
   const [pool, setPool] = useState("");
   const [slices, setSlices] = useState<string[]>([]);
   const [items, setItems] = useState("100");
-  const chosen = model || models.data?.[0]?.name || "";
+  const found = models.data?.find((each) => each.name === model) ?? models.data?.[0];
+  const chosen = found?.name ?? "";
   const asked = wholeOf(items, 1, MOST_ITEMS);
   const start = useAction(
     () =>
@@ -56,7 +57,10 @@ export function RunForm({ onClose }: { onClose: () => void }) {
       <SelectField
         label="Model"
         value={chosen}
-        onChange={(event) => setModel(event.currentTarget.value)}
+        onChange={(event) => {
+          setModel(event.currentTarget.value);
+          setSlices([]);
+        }}
         required
       >
         {models.data?.map((each) => (
@@ -69,7 +73,7 @@ export function RunForm({ onClose }: { onClose: () => void }) {
           <option key={each.name}>{each.name}</option>
         ))}
       </SelectField>
-      <SlicesField legend="Slices" chosen={slices} onChange={setSlices} />
+      <SlicesField legend="Slices" tier={found?.tier} chosen={slices} onChange={setSlices} />
       <TextField
         label="Items of each slice"
         inputMode="numeric"
@@ -141,7 +145,10 @@ export function ComparisonForm({ onClose }: { onClose: () => void }) {
       <SelectField
         label="Model"
         value={chosen?.name ?? ""}
-        onChange={(event) => setModel(event.currentTarget.value)}
+        onChange={(event) => {
+          setModel(event.currentTarget.value);
+          setSlices([]);
+        }}
         required
       >
         {models.data?.map((each) => (
@@ -165,7 +172,7 @@ export function ComparisonForm({ onClose }: { onClose: () => void }) {
           {others.map(pool)}
         </SelectField>
       </div>
-      <SlicesField legend="Slices" chosen={slices} onChange={setSlices} />
+      <SlicesField legend="Slices" tier={chosen?.tier} chosen={slices} onChange={setSlices} />
       <div className="grid-2">
         <TextField
           label="Most items of each slice"

@@ -11,6 +11,7 @@ import {
   placesOf,
   type Release,
   stageName,
+  stageOfCopies,
   stepsByHand,
   strongest,
   type Test,
@@ -57,6 +58,9 @@ const RELEASE = {
 describe("a release", () => {
   it("names its stages", () => {
     expect([0, 0.001, 0.125, 1].map(stageName)).toEqual(["shadow", "0.1 %", "12.5 %", "100 %"]);
+  });
+  it("says in which stage requests were copied", () => {
+    expect([0, 0.25, null].map(stageOfCopies)).toEqual([", stage shadow", ", stage 25 %", ""]);
   });
   it("knows where each stage stands", () => {
     expect(placesOf("running", 1, 3)).toEqual(["done", "now", "ahead"]);

@@ -60,7 +60,7 @@ export function ReleaseForm({ onClose }: { onClose: () => void }) {
             control_pool: texts.control,
             engine_model: texts.engineModel.trim() || null,
             stages: Array.isArray(stages) ? stages : [],
-            ...(shadows && typeof shadowShare === "number" ? { shadow_share: shadowShare } : {}),
+            ...(typeof shadowShare === "number" ? { shadow_share: shadowShare } : {}),
             ...(shadows && typeof shadowLeast === "number" ? { shadow_least: shadowLeast } : {}),
             slices,
             margins: {
@@ -108,7 +108,15 @@ export function ReleaseForm({ onClose }: { onClose: () => void }) {
         </Notice>
       )}
       <div className="grid-2">
-        <SelectField label="Model" value={model?.name ?? ""} onChange={set("model")} required>
+        <SelectField
+          label="Model"
+          value={model?.name ?? ""}
+          onChange={(event) => {
+            set("model")(event);
+            setSlices([]);
+          }}
+          required
+        >
           {free.map((each) => (
             <option key={each.name} value={each.name}>
               {each.name} (on {each.pool})
@@ -161,23 +169,22 @@ export function ReleaseForm({ onClose }: { onClose: () => void }) {
         hint="“shadow” serves nobody: requests are copied to the candidate and both answers compared."
       />
       <div className="grid-2">
+        <TextField
+          label="Sessions copied, percent"
+          value={texts.shadowShare}
+          onChange={set("shadowShare")}
+          inputMode="decimal"
+          error={sentence(shadowShare)}
+          hint="In every stage before all traffic."
+        />
         {shadows && (
-          <>
-            <TextField
-              label="Copied in the shadow stage, percent"
-              value={texts.shadowShare}
-              onChange={set("shadowShare")}
-              inputMode="decimal"
-              error={sentence(shadowShare)}
-            />
-            <TextField
-              label="Copies answered before it ends"
-              value={texts.shadowLeast}
-              onChange={set("shadowLeast")}
-              inputMode="numeric"
-              error={sentence(shadowLeast)}
-            />
-          </>
+          <TextField
+            label="Copies answered before the shadow stage ends"
+            value={texts.shadowLeast}
+            onChange={set("shadowLeast")}
+            inputMode="numeric"
+            error={sentence(shadowLeast)}
+          />
         )}
         <TextField
           label="Latency may be longer by, percent"
@@ -198,6 +205,7 @@ export function ReleaseForm({ onClose }: { onClose: () => void }) {
       <SlicesField
         legend="Slices that must pass"
         hint="Compared with the old version. None: none is asked."
+        tier={model?.tier}
         chosen={slices}
         onChange={setSlices}
       />

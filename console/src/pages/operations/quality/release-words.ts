@@ -48,6 +48,9 @@ export function stageName(share: number): string {
   return share === 0 ? "shadow" : `${Number((share * 100).toPrecision(4))} %`;
 }
 
+/** The stage in which requests were copied, as it stands behind a release; copies of older versions do not say. */
+export const stageOfCopies = (share: number | null) => (share === null ? "" : `, stage ${stageName(share)}`);
+
 /** What a share of the sessions is called where it is no stage. */
 export const sharePercent = (share: number) => `${Number((share * 100).toPrecision(4))} %`;
 

@@ -246,14 +246,22 @@ function Judged({ release }: { release: Release }) {
                 ],
               ]
             : []),
-          ...(release.stages[0] === 0
-            ? [
-                [
-                  "Shadow stage",
-                  `${percent(release.shadow_share)} of the sessions copied, ${count(release.shadow_least)} answered by both`,
-                ] as [string, React.ReactNode],
-              ]
-            : []),
+          [
+            "Copies",
+            release.shadow_share === 0 ? (
+              "none"
+            ) : (
+              <>
+                {percent(release.shadow_share)} of the sessions, in every stage before all traffic
+                {release.stages[0] === 0 &&
+                  `; ${count(release.shadow_least)} answered by both before the second`}
+                ;{" "}
+                <Link to="/operations/shadow" search={{ release: release.id }}>
+                  what they say, by stage
+                </Link>
+              </>
+            ),
+          ],
           ...(thresholds
             ? ([
                 ["First token, of the baseline", placed(thresholds.ttft_ms)],

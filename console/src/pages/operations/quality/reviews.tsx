@@ -15,6 +15,7 @@ import { Time } from "../../../components/time";
 import { count, percent } from "../../../format/number";
 import { filtersOf } from "../../../shell/search";
 import { Answer, Answers } from "./answers";
+import { stageName } from "./release-words";
 import { preferenceTold, VOTES } from "./review-words";
 import "./quality.css";
 
@@ -108,8 +109,8 @@ export function Reviews() {
         ) : review === null ? (
           <div className="table-frame">
             <Empty title={cast.length > 0 ? "All voted on" : "Nothing to review"}>
-              Pairs come from releases in their shadow stage, of projects with <code>allow_reviews</code>,
-              once <code>gateway.shadow.review_share</code> is above 0. New ones show here by themselves.
+              Pairs come from releases that have not ended, of projects with <code>allow_reviews</code>, once{" "}
+              <code>gateway.shadow.review_share</code> is above 0. New ones show here by themselves.
             </Empty>
           </div>
         ) : (
@@ -163,10 +164,10 @@ export function Reviews() {
             <Loading lines={3} />
           ) : (
             <Table
-              label="Votes by release and model"
+              label="Votes by release, model and stage"
               columns={COLUMNS}
               list={sums.data.data}
-              rowKey={(row) => `${row.release} ${row.model}`}
+              rowKey={(row) => `${row.release} ${row.model} ${row.stage_share}`}
               csvName="reviews"
               empty={<Empty title="No reviews yet">Sums of votes show here, without texts.</Empty>}
             />
@@ -205,6 +206,13 @@ const COLUMNS: Column<Sums>[] = [
       ) : (
         <span className="quiet">none</span>
       ),
+  },
+  {
+    id: "stage_share",
+    heading: "Stage",
+    value: (row) => row.stage_share,
+    cell: (row) =>
+      row.stage_share === null ? <span className="quiet">not noted</span> : stageName(row.stage_share),
   },
   counted("reviews", "Pairs"),
   counted("waiting", "With texts"),

@@ -10,6 +10,7 @@ import { type Column, Table } from "../../../components/table";
 import { Time } from "../../../components/time";
 import { count, percent } from "../../../format/number";
 import { filtersOf } from "../../../shell/search";
+import { stageOfCopies } from "./release-words";
 import "./quality.css";
 
 type Sums = Schemas["ShadowSums"];
@@ -49,7 +50,7 @@ export function Shadow() {
   return (
     <Page
       title="Shadow"
-      about="Requests copied to a candidate that serves nobody, and how its answers differ from those that customers got."
+      about="Requests of the old version’s sessions, copied to a candidate in every stage of its release, and how its answers differ from those that customers got."
     >
       <Filters>
         <TextFilter
@@ -70,14 +71,14 @@ export function Shadow() {
       ) : report.data.data.length === 0 ? (
         <div className="table-frame">
           <Empty title="No copies yet">
-            A release whose first stage is <code>shadow</code> copies requests to its candidate; what they say
-            shows here for as long as pairs are kept (<code>worker.shadow.pair_retention_days</code>).
+            A release copies requests to its candidate until it serves all traffic; what they say shows here,
+            stage by stage, for as long as pairs are kept (<code>worker.shadow.pair_retention_days</code>).
           </Empty>
         </div>
       ) : (
         <div className="stack">
           {report.data.data.map((sums) => (
-            <Compared key={`${sums.release} ${sums.model}`} sums={sums} />
+            <Compared key={`${sums.release} ${sums.model} ${sums.stage_share}`} sums={sums} />
           ))}
         </div>
       )}
@@ -108,6 +109,7 @@ function Compared({ sums }: { sums: Sums }) {
             <Link to="/operations/releases/$releaseId" params={{ releaseId: sums.release }}>
               {sums.release.slice(0, 8)}
             </Link>
+            {stageOfCopies(sums.stage_share)}
           </>
         ) : (
           "of a split that no release made"

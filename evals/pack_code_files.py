@@ -1,0 +1,81 @@
+"""Packs the files in which code slices replay edits: `python -m evals.pack_code_files`.
+
+Two kinds, neither of which the shipped code model learnt from: files of the standard library that its training held
+out (`training/data/slipstream-code.tsv.gz`, by name and SHA-256), and files of this repository, which is in no list of
+its training. A new pack is another version of the slices: results before and after it are never compared.
+"""
+
+from __future__ import annotations
+
+import ast
+import gzip
+import hashlib
+import sysconfig
+import tokenize
+from pathlib import Path
+
+import click
+
+from evals.slices.code_files import PACK, CodeFile, pack, places
+
+OWN = ("contracts", "diagnosis", "engines", "gateway", "infra", "planning", "rollout", "router", "speculative")
+"""Packages of this repository."""
+OWN_FILES = 100
+OWN_BYTES = (2_500, 12_000)
+LEAST_PLACES = 25
+"""Of a file: fewer would be asked again and again."""
+
+
+@click.command()
+@click.option(
+    "--stdlib",
+    type=click.Path(path_type=Path, exists=True),
+    default=sysconfig.get_paths()["stdlib"],
+    show_default=True,
+    help="Of the Python that the training read: 3.11.",
+)
+@click.option("--repository", type=click.Path(path_type=Path, exists=True), default=".", show_default=True)
+def main(stdlib: Path, repository: Path) -> None:
+    """Pack the files again."""
+    files = [*held_out(stdlib, repository), *own_files(repository)]
+    PACK.parent.mkdir(exist_ok=True)
+    PACK.write_bytes(pack(files))
+    click.echo(f"{len(files)} files, {sum(len(file.text) for file in files):,} characters, {PACK.stat().st_size:,} B")
+
+
+def held_out(stdlib: Path, repository: Path) -> list[CodeFile]:
+    """Those that training held out and that are here as it saw them."""
+    found = []
+    rows = gzip.decompress((repository / "training/data/slipstream-code.tsv.gz").read_bytes()).decode()
+    for name, part, _, _, sha256 in (line.split("\t") for line in rows.splitlines()):
+        path = stdlib / name.partition("/")[2]
+        if part == "held" and path.is_file():
+            text = path.read_text(encoding="utf-8").replace("\r\n", "\n").expandtabs(8)
+            if hashlib.sha256(text.encode()).hexdigest() == sha256 and _is_usable(text):
+                found.append(CodeFile(name, text))
+    return found
+
+
+def own_files(repository: Path) -> list[CodeFile]:
+    """Drawn by a hash of their names."""
+    low, high = OWN_BYTES
+    found = []
+    for package in OWN:
+        for path in sorted((repository / package).rglob("*.py")):
+            if low <= path.stat().st_size <= high and not path.name.endswith(("_pb2.py", "_pb2_grpc.py")):
+                text = path.read_text(encoding="utf-8")
+                if _is_usable(text):
+                    found.append(CodeFile(f"slipstream/{path.relative_to(repository).as_posix()}", text))
+    return sorted(found, key=lambda file: hashlib.sha256(file.name.encode()).digest())[:OWN_FILES]
+
+
+def _is_usable(text: str) -> bool:
+    try:
+        ast.parse(text)
+        return len(places(text)) >= LEAST_PLACES
+    except (SyntaxError, tokenize.TokenError):
+        return False
+
+
+if __name__ == "__main__":
+    main()
