@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class ReplicaStatus(msgspec.Struct, frozen=True):
-    """state: in words, with the reason where it is not usable. known: it has been asked."""
+    """state: `word`, with `reason` where it is not usable. known: it has been asked."""
 
     id: str
     pool: str
@@ -22,6 +22,8 @@ class ReplicaStatus(msgspec.Struct, frozen=True):
     state: str
     usable: bool
     known: bool
+    word: str
+    reason: str
 
 
 def replicas_of(settings: Settings, address: str | None = None) -> list[ReplicaStatus] | None:
@@ -37,7 +39,13 @@ def replicas_of(settings: Settings, address: str | None = None) -> list[ReplicaS
         with ControlClient(address or settings.control_address, settings.reader_token) as control:
             return [
                 ReplicaStatus(
-                    replica.id, pool.name, replica.url, state(replica), replica.usable, replica.health != "unknown"
+                    replica.id,
+                    pool.name,
+                    replica.url,
+                    state(replica),
+                    replica.usable,
+                    replica.health != "unknown",
+                    *state_and_reason(replica),
                 )
                 for pool in control.fleet().pools
                 for replica in pool.replicas
