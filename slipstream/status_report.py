@@ -99,7 +99,15 @@ def _counted(count: int, noun: str) -> str:
 def _process(each: ChildStatus, metrics: str) -> tuple[str, ...]:
     pid = "-" if each.pid is None else str(each.pid)
     url = each.url if _fits(each.url) else ""
-    return each.name, SHORT.get(each.state, each.state.value), pid, str(each.restarts), _time(each.uptime_s), url, metrics
+    return (
+        each.name,
+        SHORT.get(each.state, each.state.value),
+        pid,
+        str(each.restarts),
+        _time(each.uptime_s),
+        url,
+        metrics,
+    )
 
 
 def _time(seconds: float) -> str:
