@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -11,6 +12,8 @@ from contracts.errors import SlipstreamError
 if TYPE_CHECKING:
     from contracts.proto import control_pb2 as pb
     from slipstream.settings import Settings
+
+LOOK_EVERY_S = 0.2
 
 
 class ReplicaStatus(msgspec.Struct, frozen=True):
@@ -52,6 +55,18 @@ def replicas_of(settings: Settings, address: str | None = None) -> list[ReplicaS
             ]
     except SlipstreamError:
         return None
+
+
+def known_replica(settings: Settings, replica_id: str, wait_s: float) -> ReplicaStatus | None:
+    """The replica once the router has asked it; None when it has not in time, or no router answers."""
+    until = time.monotonic() + wait_s
+    while True:
+        found = next((each for each in replicas_of(settings) or () if each.id == replica_id), None)
+        if found is not None and found.known:
+            return found
+        if time.monotonic() >= until:
+            return None
+        time.sleep(LOOK_EVERY_S)  # another process's state
 
 
 def state(replica: pb.Replica) -> str:

@@ -103,7 +103,7 @@ def _print_shares(hour: str, shares: list[PrefixShare]) -> None:
     reusable = sum(share.reusable_tokens for share in shares) / max(prompts, 1)
     cached = sum(share.cached_tokens for share in shares) / max(prompts, 1)
     told = (
-        f"of {prompts:,} prompt tokens {reusable:.1%} repeat an earlier prompt, counted in whole blocks; engines took "
+        f"{reusable:.1%} of {prompts:,} prompt tokens repeat an earlier prompt, counted in whole blocks; engines took "
         f"{cached:.1%} from their caches"
     )
     if cached > reusable:
