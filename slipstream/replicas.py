@@ -83,4 +83,4 @@ def state_and_reason(replica: pb.Replica) -> tuple[str, str]:
         return f"breaker {replica.breaker}", replica.breaker_reason
     if replica.health != "healthy" or replica.detail:
         return replica.health, replica.detail
-    return ("healthy" if replica.weight else "weight 0"), ""
+    return ("healthy" if replica.weight else "drained"), ""
