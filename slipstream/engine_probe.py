@@ -45,19 +45,6 @@ def asked_of(settings: Settings, live: DesiredState | None = None) -> Asked:
     return Asked(live.models, tuple(pool for pool in live.pools if pool.driver != EMBEDDED))
 
 
-async def live_fleet(settings: Settings) -> DesiredState | None:
-    """The fleet in force; None where no deployment's database answers."""
-    from gateway.desired.revision import newest
-    from slipstream.database import connected
-
-    try:
-        async with connected(settings) as connection:
-            found = (await newest(connection)).state
-    except SlipstreamError:
-        return None
-    return found if found.version else None
-
-
 async def probe(settings: Settings, asked: Asked | None = None) -> list[str]:
     """What each engine lacks, a sentence each, in their order; empty when all is as it says. asked: None for the
     settings' engines alone."""

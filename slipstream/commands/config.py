@@ -37,7 +37,8 @@ def check(config_file: Path | None, data: str | None, probe: bool) -> None:
     settings = load_settings(config_file, local__data=data)
     started = start_check.check(settings)
     if probe:
-        from slipstream.engine_probe import asked_of, live_fleet
+        from slipstream.database import live_fleet
+        from slipstream.engine_probe import asked_of
         from slipstream.engine_probe import probe as ask
 
         asked = asked_of(settings, asyncio.run(live_fleet(settings)))
