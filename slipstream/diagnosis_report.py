@@ -62,14 +62,23 @@ def _lines(found: DiagnosisOf) -> Iterator[str]:
         for question in found.questions:
             yield from _wrapped("  - ", question)
     yield ""
-    thresholds: dict[str, list[str]] = {}
-    for clear in found.clear:
-        thresholds.setdefault(clear.threshold, []).append(clear.cause.value)
-    for threshold, names in thresholds.items():
-        yield from _wrapped("below its threshold: ", f"{', '.join(names)} ({threshold})")
+    yield from _clear(found)
     if found.not_judged:
         yield from _wrapped("too few to be judged: ", "; ".join(found.not_judged))
     yield from _not_known(found)
+
+
+def _clear(found: DiagnosisOf) -> Iterator[str]:
+    """Causes below their thresholds; where nothing else is found, with the thresholds, one line for each."""
+    if found.primary is not None:
+        if found.clear:
+            yield from _wrapped("below their thresholds: ", ", ".join(each.cause.value for each in found.clear))
+        return
+    causes: dict[str, list[str]] = {}
+    for each in found.clear:
+        causes.setdefault(each.threshold, []).append(each.cause.value)
+    for threshold, names in causes.items():
+        yield from _wrapped("below its threshold: ", f"{', '.join(names)} ({threshold})")
 
 
 def _burning(each: BurningObjective) -> Iterator[str]:

@@ -16,7 +16,6 @@ from engines.drivers.tensorrt_llm import TensorRTLLMDriver
 from engines.http.engine_connections import EngineConnections
 from engines.http.keys import EngineKeys
 from slipstream import start_check
-from slipstream.pool_settings import DRIVER as EMBEDDED
 from slipstream.served_names import ServedName, served_names
 from slipstream.settings import Settings
 
@@ -27,7 +26,7 @@ REFUSED = (401, 403)
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """What is asked: models, and pools whose engines `up` does not start."""
+    """What is asked: the engines of these pools, for these models."""
 
     models: tuple[Model, ...]
     pools: tuple[Pool, ...]
@@ -42,7 +41,7 @@ def asked_of(settings: Settings, live: DesiredState | None = None) -> Asked:
     """live: the fleet of the deployment that runs by these settings, with what was edited since; None: none runs."""
     if live is None:
         return Asked(settings.models, settings.desired_pools)
-    return Asked(live.models, tuple(pool for pool in live.pools if pool.driver != EMBEDDED))
+    return Asked(live.models, live.pools)
 
 
 async def probe(settings: Settings, asked: Asked | None = None) -> list[str]:

@@ -11,7 +11,7 @@ from slipstream.replicas import ReplicaStatus
 from slipstream.table import table
 
 WIDTH = 100
-MOST_URL = 21
+MOST_URL = 22
 """Of an address and port; the sockets of databases have lines of their own."""
 SHORT = {State.WAITING: "waiting"}
 MINUTES_FROM_S, HOURS_FROM_S = 600, 36_000

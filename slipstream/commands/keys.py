@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -146,7 +146,7 @@ def rotate(deployment: Deployment, overlap_hours: float, end_previous: bool, whi
     async def work(call: AdminCall) -> KeyWithSecret:
         key = await KEYS.find(call, await key_named(call.connection, which))
         try:
-            return cast("KeyWithSecret", await rotate_key(call, key.id, body))
+            return await rotate_key(call, key.id, body)
         except Conflict as error:
             if error.param != "end_previous":
                 raise
