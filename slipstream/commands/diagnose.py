@@ -92,7 +92,7 @@ def diagnose(
     ca_file: str | None,
     as_json: bool,
 ) -> None:
-    """Name the requests that burn an alert, the phase that makes requests slow, and what would mend it.
+    """Name what burns an alert or makes requests slow, and what mends it.
 
     The answer names its evidence, and changes that would not help. The command compares the requests with the period
     before and with their objectives. Exit code 0: no alert fires and no cause is above its threshold; 4: a cause found

@@ -28,11 +28,11 @@ DOWN_TIMEOUT_S = 120.0
 @control_address_option
 @click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
 def status(deployment: Deployment, address: str | None, as_json: bool) -> None:
-    """Say whether all is well, and show the processes of `up` and every engine as the router sees it.
+    """Say whether all is well, and show processes and engines.
 
-    Each process has its address of metrics, for Prometheus. The list includes engines on other machines. Exit code 0:
-    every process is ready and every engine usable; 1: something is not, or nothing runs. Without `up` it lists only the
-    engines, from the router of the settings or of --address.
+    Processes are those of `up`, each with its address of metrics; engines are all that the router sees, on other
+    machines too. Exit code 0: every process is ready and every engine usable; 1: something is not, or nothing runs.
+    Without `up` it lists only the engines, from the router of the settings or of --address.
     """
     from infra.local.child import State
     from infra.local.control import ask
