@@ -3,9 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check
-# pip compiles all files, one after the other: 30 s of a first installation. These are compiled side by side, the rest when
-# it is imported.
-INSTALL := $(PIP) --progress-bar on --no-compile
+# A line for each step; pip's own output is in the file. pip compiles all files, one after the other: 30 s of a first
+# installation. These are compiled side by side, the rest when it is imported.
+INSTALL := $(BIN)/python -m infra.installation $(VENV)/install.log
 UNUSED := /(tests?|testing|sympy|networkx|mpmath|_dynamo|_inductor|onnx)/
 COMPILE = $(BIN)/python -m compileall -q -j 0 -x '$(UNUSED)' $(VENV)/lib >/dev/null || true
 CODE := benchmarks contracts diagnosis engines evals gateway infra migrations planning rollout router slipstream speculative telemetry tests training

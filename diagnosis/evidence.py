@@ -134,6 +134,15 @@ class Failure(msgspec.Struct, frozen=True):
     count: int
 
 
+class Target(msgspec.Struct, frozen=True, kw_only=True):
+    """All requests for one model that went to one pool. pool: empty for requests that were placed on no engine."""
+
+    model: str
+    pool: str
+    requests: int
+    failures: tuple[Failure, ...] = ()
+
+
 class EnginePage(msgspec.Struct, frozen=True, kw_only=True):
     """What one replica's own counters grew by between samples inside the window: of all its requests, of every class.
 
@@ -166,6 +175,10 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
     over_shares: tuple[OverShare, ...] = ()
     """The most refused first."""
     failures: tuple[Failure, ...] = ()
+    targets: tuple[Target, ...] = ()
+    """By model and pool; without requests of which no model is known."""
+    sampled_share: float | None = None
+    """Part of the answered requests whose times were read; None: all of them. Counts are always of all."""
     tiers: tuple[Slice, ...] = ()
     classes: tuple[Slice, ...] = ()
     """By tier and length."""
@@ -208,11 +221,66 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
     """Why whether events are held back could not be judged; empty: it was."""
 
 
+class Burnt(msgspec.Struct, frozen=True, kw_only=True):
+    """Bad requests of an objective that have all of this in common. pool: empty: none, or not for the reader."""
+
+    organization: str
+    model: str
+    pool: str
+    what: str
+    """The error code, or one of `LATE`."""
+    requests: int
+
+
+LATE = {
+    "late_first_token": "the first token came late",
+    "slow_tokens": "tokens came slowly",
+    "long_gap": "a gap between two tokens was too long",
+}
+"""What an answered request missed: the first of these that it missed."""
+
+
+class Burning(msgspec.Struct, frozen=True, kw_only=True):
+    """An objective whose alert fires: its error budget is used too fast over two windows.
+
+    long, short: names of the windows; threshold: the burn rate that both exceed; counted, bad: of the long one.
+    """
+
+    tier: Tier
+    length: LengthClass
+    long: str
+    short: str
+    threshold: float
+    counted: int
+    bad: int
+    looked_at: int
+    """Bad requests that `burnt` was counted of: the newest of them, or all."""
+    burnt: tuple[Burnt, ...]
+    """The most first."""
+
+    @property
+    def label(self) -> str:
+        """For a sentence: `chat, short`."""
+        return f"{self.tier}, {self.length}"
+
+    @property
+    def told(self) -> str:
+        """The sentence of evidence."""
+        share = self.bad / self.counted if self.counted else 0.0
+        return (
+            f"{self.bad:,} of {self.counted:,} requests of {self.label} prompts ({share:.2%}) broke the objective in "
+            f"{self.long}: the error budget burns more than {self.threshold:g} times too fast, over {self.long} and "
+            f"still over {self.short}."
+        )
+
+
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     """All that is judged. before: a window in which things were as they should be, where there is one."""
 
     now: Window
     before: Window | None = None
+    burning: tuple[Burning, ...] = ()
+    """Objectives whose alert fires at the moment."""
     audit: Audit | None = None
     """None: the path to the client was not audited."""
 

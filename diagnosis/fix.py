@@ -26,6 +26,7 @@ class Fix(StrEnum):
     MORE_KV_MEMORY = "more_kv_memory"
     DRAIN_REPLICA = "drain_replica"
     REPAIR_ENGINE = "repair_engine"
+    BRING_BACK_ENGINES = "bring_back_engines"
     SAME_SCHEMA = "same_schema"
     MORE_COMPILERS = "more_compilers"
     REPAIR_ENGINE_LINK = "repair_engine_link"
@@ -89,6 +90,10 @@ _TOLD = {
     Fix.CASCADE: "Send easy requests to a smaller model.",
     Fix.MORE_KV_MEMORY: "Give the KV cache more memory, or requests less context, so that what runs fits.",
     Fix.DRAIN_REPLICA: "Drain that replica (`slipstream fleet drain`), look at its machine, and bring it back.",
+    Fix.BRING_BACK_ENGINES: (
+        "See with `slipstream fleet` why the pool has no engine that takes requests: start engines that do not answer, "
+        "give those that are drained a weight again (`slipstream replicas weight REPLICA_ID 1`)."
+    ),
     Fix.REPAIR_ENGINE: "Read the engine's log: out of memory, crashes, restarts. Mend that before anything is tuned.",
     Fix.SAME_SCHEMA: (
         "Send the same schema with every request, letter for letter (it is compiled once and kept), and a simpler one: "

@@ -133,6 +133,8 @@ class Outcome(StrEnum):
     """How a diagnosis came out."""
 
     FOUND = "found"
+    BURNING = "burning"
+    """An alert of an objective fires, and no cause is above its threshold."""
     NOTHING_FOUND = "nothing_found"
     NOT_ENOUGH_EVIDENCE = "not_enough_evidence"
 
@@ -162,7 +164,10 @@ def diagnose(
     unknown = tuple(each for each in verdicts if isinstance(each, NotEnough))
     if not findings:
         blind = evidence.now.requests < LEAST or any(each.cause in NEEDED for each in unknown)
-        outcome = Outcome.NOT_ENOUGH_EVIDENCE if blind else Outcome.NOTHING_FOUND
+        if evidence.burning:
+            outcome = Outcome.BURNING
+        else:
+            outcome = Outcome.NOT_ENOUGH_EVIDENCE if blind else Outcome.NOTHING_FOUND
         return Diagnosis(outcome=outcome, clear=clear, unknown=unknown)
     explains = explanations(evidence, findings)
     primary = first_of(findings, explains)

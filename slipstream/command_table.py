@@ -24,7 +24,7 @@ class Entry(NamedTuple):
 GROUPS: Mapping[str, Mapping[str, Entry]] = MappingProxyType({
     "Run a deployment": {
         "up": Entry("up", "Start everything on this machine and keep it running until Ctrl-C."),
-        "status": Entry("running", "Show the processes of `up`, and every engine as the router sees it."),
+        "status": Entry("running", "Say whether all is well, and show processes and engines."),
         "top": Entry("top", "Watch tiers and pools live, until Ctrl-C."),
         "logs": Entry("logs", "Print the logs of process NAME, or of all processes."),
         "down": Entry("running", "Stop what runs on the data folder, letting requests finish."),
@@ -54,7 +54,7 @@ GROUPS: Mapping[str, Mapping[str, Entry]] = MappingProxyType({
     "Observe": {
         "requests": Entry("requests", "List requests, and look at single ones."),
         "slo": Entry("slo", "Show objectives, error budgets, burn rates and the cost of good tokens."),
-        "diagnose": Entry("diagnose", "Find the phase that makes requests slow, and what would mend it."),
+        "diagnose": Entry("diagnose", "Name what burns an alert or makes requests slow, and what mends it."),
         "workload": Entry("workload", "Show lengths, turns, sharing and burstiness of past requests."),
         "prefix": Entry("prefix", "Show how much of an organization's prompts repeats, and what breaks the rest."),
         "autocomplete": Entry("autocomplete", "Show how often completions are accepted, and their latency."),

@@ -10,7 +10,7 @@ from typing import Any
 import asyncpg
 
 from contracts.desired_state import DesiredState
-from contracts.errors import ConfigError, ServiceError
+from contracts.errors import ConfigError, ServiceError, SlipstreamError
 from slipstream.hints import command
 from slipstream.settings import Settings
 
@@ -40,6 +40,18 @@ async def connected(settings: Settings) -> AsyncIterator[asyncpg.Connection[Any]
         raise ServiceError(f"the database's disk is full: {error}; free some space and try again") from None
     finally:
         await connection.close()
+
+
+async def live_fleet(settings: Settings) -> DesiredState | None:
+    """The fleet in force, with what was edited since the settings were read; None where no database answers."""
+    from gateway.desired.revision import newest
+
+    try:
+        async with connected(settings) as connection:
+            found = (await newest(connection)).state
+    except SlipstreamError:
+        return None
+    return found if found.version else None
 
 
 async def ownership_warning(settings: Settings) -> str | None:

@@ -6,15 +6,18 @@ import textwrap
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from diagnosis.evidence import LATE
 from diagnosis.tree import Outcome
 from slipstream.table import table
 
 if TYPE_CHECKING:
-    from gateway.admin.resources.diagnosis import DiagnosisOf, FoundCause, TwoNumbers
+    from gateway.admin.resources.diagnosis import BurningObjective, DiagnosisOf, FoundCause, TwoNumbers
 
 WIDTH = 100
+NUMBERS = ("class", "requests", "TTFT p50", "p95", "p99", "limit", "TPOT p50", "p95", "p99", "limit")
 OUTCOMES = {
     Outcome.NOTHING_FOUND: "No cause found above its threshold.",
+    Outcome.BURNING: "No cause found above its threshold; the alert is of the requests listed here.",
     Outcome.NOT_ENOUGH_EVIDENCE: "There is not enough evidence to name a cause.",
 }
 
@@ -25,6 +28,9 @@ def text_of(found: DiagnosisOf) -> str:
 
 
 def _lines(found: DiagnosisOf) -> Iterator[str]:
+    for burning in found.burning:
+        yield from _burning(burning)
+        yield ""
     if found.primary is None:
         yield OUTCOMES[found.outcome]
     else:
@@ -36,36 +42,60 @@ def _lines(found: DiagnosisOf) -> Iterator[str]:
         yield ""
         yield from _wrapped("explained by the first: ", ", ".join(each.cause.value for each in found.explained))
     yield ""
-    yield (
-        f"{found.requests:,} requests from {found.start:%Y-%m-%d %H:%M:%S} to {found.end:%H:%M:%S} UTC, beside "
-        f"{found.requests_before:,} from {found.before_start:%Y-%m-%d %H:%M:%S} to {found.before_end:%H:%M:%S}"
+    yield from _wrapped(
+        "",
+        f"{found.requests:,} requests from {found.start:%Y-%m-%d %H:%M:%S} to {found.end:%H:%M:%S} UTC, compared with "
+        f"{found.requests_before:,} from {found.before_start:%Y-%m-%d %H:%M:%S} to {found.before_end:%H:%M:%S}",
     )
+    if found.sampled_share is not None:
+        yield from _wrapped(
+            "",
+            f"Times are those of a sample, {found.sampled_share:.1%} of the answered requests drawn at random; counts "
+            "are of all requests.",
+        )
     if found.numbers:
         yield ""
-        head = (
-            "tier, length",
-            "requests",
-            "TTFT p50",
-            "p95",
-            "p99",
-            "objective",
-            "per token p50",
-            "p95",
-            "p99",
-            "objective",
-        )
-        yield from table(head, [_numbers(each) for each in found.numbers])
+        yield from table(NUMBERS, [_numbers(each) for each in found.numbers])
     if found.questions:
         yield ""
         yield "Not measured, and would add evidence:"
         for question in found.questions:
             yield from _wrapped("  - ", question)
     yield ""
-    if found.clear:
-        yield from _wrapped("looked for and not there: ", ", ".join(cause.value for cause in found.clear))
+    yield from _clear(found)
     if found.not_judged:
         yield from _wrapped("too few to be judged: ", "; ".join(found.not_judged))
     yield from _not_known(found)
+
+
+def _clear(found: DiagnosisOf) -> Iterator[str]:
+    """Causes below their thresholds; where nothing else is found, with the thresholds, one line for each."""
+    if found.primary is not None:
+        if found.clear:
+            yield from _wrapped("below their thresholds: ", ", ".join(each.cause.value for each in found.clear))
+        return
+    causes: dict[str, list[str]] = {}
+    for each in found.clear:
+        causes.setdefault(each.threshold, []).append(each.cause.value)
+    for threshold, names in causes.items():
+        yield from _wrapped("below its threshold: ", f"{', '.join(names)} ({threshold})")
+
+
+def _burning(each: BurningObjective) -> Iterator[str]:
+    yield from _wrapped("ALERT  ", each.told)
+    for part in each.burnt:
+        where = f"{part.model} on {part.pool}" if part.pool else part.model or "no model"
+        yield from _wrapped("       ", f"{part.requests:,}  {missed(part.what)}, {where}, {part.organization}")
+    listed = sum(part.requests for part in each.burnt)
+    if listed < each.looked_at:
+        yield f"       {each.looked_at - listed:,}  others"
+    if each.looked_at < each.bad:
+        yield f"       (the newest {each.looked_at:,} of the {each.bad:,} bad requests)"
+
+
+def missed(what: str) -> str:
+    """What a bad request missed, for people."""
+    return LATE.get(what, what)
 
 
 def _not_known(found: DiagnosisOf) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Asks the engines of the settings whether they are as the settings say: ready, the key, names, context."""
+"""Asks engines whether they are as settings and fleet say: ready, the key, names, context."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import asyncio
 import os
 from collections.abc import Sequence
 
-from contracts.desired_state import Pool, Replica
+import msgspec
+
+from contracts.desired_state import DesiredState, Model, Pool, Replica
 from contracts.errors import ConfigError, SlipstreamError
 from engines.drivers import registry
 from engines.drivers.served_models import MODELS, ServedModel, parse_served_models
@@ -23,16 +25,37 @@ NOT_FOUND = 404
 REFUSED = (401, 403)
 
 
-async def probe(settings: Settings) -> list[str]:
-    """What each engine of the settings' pools lacks, a sentence each, in their order; empty when all is as it says."""
+class Asked(msgspec.Struct, frozen=True):
+    """What is asked: the engines of these pools, for these models."""
+
+    models: tuple[Model, ...]
+    pools: tuple[Pool, ...]
+
+    @property
+    def engines(self) -> int:
+        """How many are asked."""
+        return sum(len(pool.replicas) for pool in self.pools)
+
+
+def asked_of(settings: Settings, live: DesiredState | None = None) -> Asked:
+    """live: the fleet of the deployment that runs by these settings, with what was edited since; None: none runs."""
+    if live is None:
+        return Asked(settings.models, settings.desired_pools)
+    return Asked(live.models, live.pools)
+
+
+async def probe(settings: Settings, asked: Asked | None = None) -> list[str]:
+    """What each engine lacks, a sentence each, in their order; empty when all is as it says. asked: None for the
+    settings' engines alone."""
+    asked = asked or asked_of(settings)
     keys = EngineKeys(lambda: start_check.known_token(settings), os.environ)
-    keys.follow(settings.pools)
+    keys.follow(asked.pools)
     connections = EngineConnections(keys)
     try:
         found = await asyncio.gather(
             *(
-                _faults(connections, pool, replica, list(served_names(settings.models, pool.name)))
-                for pool in settings.pools
+                _faults(connections, pool, replica, list(served_names(asked.models, pool.name)))
+                for pool in asked.pools
                 for replica in pool.replicas
             )
         )

@@ -34,6 +34,20 @@ def targets_of(settings: Settings, names: Mapping[str, Sequence[str]], ports: Po
     return tuple(targets)
 
 
+def addresses(file: Path) -> dict[str, str]:
+    """`host:port` by process, of the list in this file; empty where there is none."""
+    try:
+        listed = msgspec.json.decode(file.read_bytes(), type=list[_Listed])
+    except (OSError, msgspec.DecodeError):
+        return {}
+    return {each.labels["instance"]: each.targets[0] for each in listed}
+
+
+class _Listed(msgspec.Struct, frozen=True):
+    targets: list[str]
+    labels: dict[str, str]
+
+
 @contextlib.contextmanager
 def listed(targets: Sequence[Target], file: Path) -> Iterator[None]:
     """While entered, `file` holds the list; written aside and renamed, as Prometheus may read at any time.

@@ -31,7 +31,12 @@ class Money(click.ParamType[int]):
 
 
 def told(micro: int, currency: str) -> str:
-    """`12.50 EUR`: at least two decimal places, and as many more as there are."""
-    amount = (Decimal(micro) / MICRO).normalize()
-    exact = amount if amount.as_tuple().exponent < -2 else amount.quantize(CENTS)  # type: ignore[operator]
-    return f"{exact:,f} {currency}"
+    """`12.50 EUR`."""
+    return f"{amount(micro)} {currency}"
+
+
+def amount(micro: int) -> str:
+    """`12.50`: at least two decimal places, and as many more as there are."""
+    whole = (Decimal(micro) / MICRO).normalize()
+    exact = whole if whole.as_tuple().exponent < -2 else whole.quantize(CENTS)  # type: ignore[operator]
+    return f"{exact:,f}"

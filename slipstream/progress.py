@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 Result = TypeVar("Result")
@@ -20,9 +20,14 @@ class Progress:
         if not self._quiet:
             print(f"  {text}", file=sys.stderr, flush=True)
 
-    async def step(self, name: str, done: str, work: Awaitable[Result]) -> Result:
-        """Await `work`, then say that `name` is `done` and how long it took."""
+    async def step(
+        self, name: str, done: str, work: Awaitable[Result], cpu_s: Callable[[], float | None] = lambda: None
+    ) -> Result:
+        """Await `work`, then say that `name` is `done`, how long it took, and how much CPU time of its own: steps run
+        side by side, and each waits for the others' work."""
         started_at = time.monotonic()
         result = await work
-        self.say(f"{name:<24}{done:<10}{time.monotonic() - started_at:6.1f} s")
+        own = cpu_s()
+        used = "" if own is None else f", {own:.1f} s of CPU time"
+        self.say(f"{name:<24}{done:<10}{time.monotonic() - started_at:6.1f} s{used}")
         return result

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -12,9 +13,11 @@ if TYPE_CHECKING:
     from contracts.proto import control_pb2 as pb
     from slipstream.settings import Settings
 
+LOOK_EVERY_S = 0.2
+
 
 class ReplicaStatus(msgspec.Struct, frozen=True):
-    """state: in words, with the reason where it is not usable. known: it has been asked."""
+    """state: `word`, with `reason` where it is not usable. known: it has been asked."""
 
     id: str
     pool: str
@@ -22,6 +25,8 @@ class ReplicaStatus(msgspec.Struct, frozen=True):
     state: str
     usable: bool
     known: bool
+    word: str
+    reason: str
 
 
 def replicas_of(settings: Settings, address: str | None = None) -> list[ReplicaStatus] | None:
@@ -37,13 +42,31 @@ def replicas_of(settings: Settings, address: str | None = None) -> list[ReplicaS
         with ControlClient(address or settings.control_address, settings.reader_token) as control:
             return [
                 ReplicaStatus(
-                    replica.id, pool.name, replica.url, state(replica), replica.usable, replica.health != "unknown"
+                    replica.id,
+                    pool.name,
+                    replica.url,
+                    state(replica),
+                    replica.usable,
+                    replica.health != "unknown",
+                    *state_and_reason(replica),
                 )
                 for pool in control.fleet().pools
                 for replica in pool.replicas
             ]
     except SlipstreamError:
         return None
+
+
+def known_replica(settings: Settings, replica_id: str, wait_s: float) -> ReplicaStatus | None:
+    """The replica once the router has asked it; None when it has not in time, or no router answers."""
+    until = time.monotonic() + wait_s
+    while True:
+        found = next((each for each in replicas_of(settings) or () if each.id == replica_id), None)
+        if found is not None and found.known:
+            return found
+        if time.monotonic() >= until:
+            return None
+        time.sleep(LOOK_EVERY_S)  # another process's state
 
 
 def state(replica: pb.Replica) -> str:
@@ -60,4 +83,4 @@ def state_and_reason(replica: pb.Replica) -> tuple[str, str]:
         return f"breaker {replica.breaker}", replica.breaker_reason
     if replica.health != "healthy" or replica.detail:
         return replica.health, replica.detail
-    return ("healthy" if replica.weight else "weight 0"), ""
+    return ("healthy" if replica.weight else "drained"), ""

@@ -31,7 +31,7 @@ from infra.local.valkey import Valkey
 from migrations.revision import is_newest
 from router.config import RouterConfig
 from slipstream import banner, engine_probe, fetched_model, local_engines, start_check, toml
-from slipstream.database import fleet_warning, ownership_warning
+from slipstream.database import fleet_warning, live_fleet, ownership_warning
 from slipstream.fetched_model import FetchedModel, NotFetched
 from slipstream.first_key import make_first_key
 from slipstream.hints import command, program
@@ -171,11 +171,13 @@ class Up:
         await self._take_requests()
         self._progress.say(f"{'ready':<34}{time.monotonic() - started_at:6.1f} s")
         settings = self._settings
-        key, *_ = await asyncio.gather(make_first_key(settings), self._warn_of_owner(), self._warn_of_engines())
+        key, fleet, *_ = await asyncio.gather(
+            make_first_key(settings), live_fleet(settings), self._warn_of_owner(), self._warn_of_engines()
+        )
         return banner.render(
             public_url(settings),
-            settings.models,
-            settings.pools,
+            settings.models if fleet is None else fleet.models,
+            settings.pools if fleet is None else fleet.pools,
             key.secret,
             key_held=key.held,
             admin_key=key.admin_secret,
@@ -275,7 +277,7 @@ class Up:
         return msgspec.structs.replace(spec, before_start=self._model.restoring(spec.before_start))
 
     async def _child(self, child: Child) -> None:
-        await self._progress.step(child.spec.name, "ready", child.ready())
+        await self._progress.step(child.spec.name, "ready", child.ready(), lambda: child.cpu_s)
 
     def _listen_for_signals(self) -> None:
         loop = asyncio.get_running_loop()

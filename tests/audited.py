@@ -23,7 +23,8 @@ ADMINISTERED = frozenset({
 OBSERVED = frozenset({
     "usage_events", "usage_hourly", "usage_daily", "usage_weekly", "usage_week_closings", "project_usage_daily",
     "organization_usage_hourly", "organization_usage_daily", "usage_roll_up_runs", "usage_verifications",
-    "request_hours", "request_error_hours", "refused_key_hours", "invoice_days", "invoice_months", "invoice_closings",
+    "request_hours", "request_error_hours", "refused_key_hours", "request_target_hours",
+    "invoice_days", "invoice_months", "invoice_closings",
     "engine_counts", "reconciliations", "request_traces", "completion_events", "idempotency_keys", "webhook_events",
     "webhook_deliveries", "webhook_attempts", "limit_gateways", "budget_crossings", "audit_log", "slo_minutes",
     "slo_roll_up_runs", "completion_hours", "detailed_completion_days", "project_completion_weeks",

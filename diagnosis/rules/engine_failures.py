@@ -5,12 +5,14 @@ The anatomy's tree, branch "both": "check OOM-recovery logs first".
 
 from __future__ import annotations
 
-from diagnosis.evidence import Evidence
+from diagnosis.evidence import Evidence, Failure
+from diagnosis.failing import FailingPart, failing_part
 from diagnosis.finding import Cause, Clear, Finding, Phase, Verdict, WouldNotHelp
 from diagnosis.fix import Fix
 from diagnosis.objectives import Objectives
 
-CODES = ("engine_failed", "engine_timeout", "no_engine_available")
+NONE_THERE = "no_engine_available"
+CODES = ("engine_failed", "engine_timeout", NONE_THERE)
 SHARE, FEWEST = 0.02, 5
 WOULD_NOT_HELP = (
     WouldNotHelp(Fix.SPECULATIVE_DECODING, "an engine that fails is not a slow one"),
@@ -24,7 +26,9 @@ def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
     now = evidence.now
     failures = [failure for failure in now.failures if failure.code in CODES]
     count = sum(failure.count for failure in failures)
-    if count + now.retried < FEWEST or count + now.retried < SHARE * now.requests:
+    part = failing_part(now, CODES, SHARE, FEWEST)
+    few = count + now.retried < FEWEST or count + now.retried < SHARE * now.requests
+    if few and part is None:
         return Clear(Cause.ENGINE_FAILURES)
     codes = ", ".join(f"{failure.count:,} {failure.code}" for failure in failures) or "none"
     return Finding(
@@ -33,7 +37,15 @@ def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
         evidence=(
             f"Of {now.requests:,} requests {count:,} ended with an engine's failure ({codes}), and of the others "
             f"{now.retried:,} needed another engine.",
+            *([] if part is None else [part.told]),
         ),
-        fixes=(Fix.REPAIR_ENGINE,),
+        fixes=(Fix.BRING_BACK_ENGINES, Fix.REPAIR_ENGINE) if _none_there(part, failures) else (Fix.REPAIR_ENGINE,),
         would_not_help=WOULD_NOT_HELP,
     )
+
+
+def _none_there(part: FailingPart | None, failures: list[Failure]) -> bool:
+    """Most of these requests found no engine that takes requests: all are away, or drained."""
+    of = failures if part is None else list(part.failures)
+    most = max(of, key=lambda failure: failure.count, default=None)
+    return most is not None and most.code == NONE_THERE

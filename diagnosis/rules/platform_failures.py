@@ -7,6 +7,7 @@ from collections import Counter
 import msgspec
 
 from diagnosis.evidence import Evidence
+from diagnosis.failing import failing_part
 from diagnosis.finding import Cause, Clear, Finding, Phase, Verdict, WouldNotHelp
 from diagnosis.fix import Fix
 from diagnosis.objectives import Objectives
@@ -61,7 +62,8 @@ def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
     now = evidence.now
     failures = [failure for failure in now.failures if failure.code not in OTHERS]
     count = sum(failure.count for failure in failures)
-    if count < FEWEST or count < SHARE * now.requests:
+    part = failing_part(now, {failure.code for failure in failures}, SHARE, FEWEST)
+    if part is None and (count < FEWEST or count < SHARE * now.requests):
         return Clear(Cause.PLATFORM_FAILURES)
     by_part: Counter[Part] = Counter()
     for failure in failures:
@@ -72,7 +74,10 @@ def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
     return Finding(
         cause=Cause.PLATFORM_FAILURES,
         phase=ranked[0].phase,
-        evidence=(f"Of {now.requests:,} requests {count:,} ended with an error of ours: {codes}.",),
+        evidence=(
+            f"Of {now.requests:,} requests {count:,} ended with an error of ours: {codes}.",
+            *([] if part is None else [part.told]),
+        ),
         fixes=tuple(part.fix for part in ranked),
         would_not_help=WOULD_NOT_HELP,
     )

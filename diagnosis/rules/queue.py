@@ -10,6 +10,7 @@ from __future__ import annotations
 from diagnosis.comparison import Excess, dominating, grown, lacking
 from diagnosis.concentration import refused_beyond_shares, waiting
 from diagnosis.evidence import WAITED_MS, Evidence, Slice
+from diagnosis.failing import failing_part
 from diagnosis.finding import Cause, Clear, Finding, NotEnough, Phase, Verdict, WouldNotHelp
 from diagnosis.fix import Fix
 from diagnosis.measure import Measure
@@ -63,14 +64,16 @@ def told_shed(evidence: Evidence) -> str | None:
     now = evidence.now
     over_share = 0 if floods(now) else now.over_share
     count = over_share + sum(failure.count for failure in now.failures if failure.code in SHED)
-    if count < SHED_LEAST or count < SHED_SHARE * now.requests:
+    part = failing_part(now, SHED, SHED_SHARE, SHED_LEAST)
+    if part is None and (count < SHED_LEAST or count < SHED_SHARE * now.requests):
         return None
     told = f"{count:,} of {now.requests:,} requests were shed for lack of room"
+    where = "" if part is None else f" {part.told}"
     if not over_share:
-        return f"{told}."
+        return f"{told}.{where}"
     most = refused_beyond_shares(now)
     whose = f" (most: {most.organization}, {most.count:,})" if most else ""
-    return f"{told}, {over_share:,} of them beyond their organization's share{whose}."
+    return f"{told}, {over_share:,} of them beyond their organization's share{whose}.{where}"
 
 
 def _kind(evidence: Evidence) -> tuple[str, tuple[Fix, ...]]:

@@ -1,6 +1,7 @@
 """Which settings work against each other, whatever the dialect: the founding documents' matrix of interactions.
 
-The documents' signs: `-` is a conflict, refused where it cannot pay; `++` is worth its pair, and its absence a note.
+The documents' signs: `-` is a conflict, refused where it cannot pay. Of the pairs with `++` one is here, FP8 weights
+with FA3: its absence is a note.
 """
 
 from __future__ import annotations

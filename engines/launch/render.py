@@ -93,11 +93,9 @@ UNUSED_SPECULATION = (
     "speculation is set up and this replica says that it does not draft: --speculation on prints how it would, and "
     "`speculation = true` in its entry tells the router that it does"
 )
-CONTEXT_NOT_COMPARED = (
-    "no folder on this machine says for how long a context the model was made, so that nobody compared them"
-)
+CONTEXT_NOT_COMPARED = "the model's folder is not on this machine, so context_tokens was not compared with its limit"
 NOT_COMPARED = (
-    "the folders of model and head are not both on this machine, so that nobody compared them: render once where they "
+    "the folders of model and head are not both on this machine, so the two were not compared: render once where both "
     "are, and a head of another model is refused"
 )
 

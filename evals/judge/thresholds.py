@@ -55,8 +55,9 @@ def _quantiles(policy: Policy, name: str, values_ms: Sequence[float]) -> tuple[f
     needed = least_requests(policy)
     if len(values_ms) < needed:
         raise ValueError(
-            f"{name}: {len(values_ms)} requests of the baseline do not place its {policy.promoted_quantile} quantile, "
-            f"which takes {needed}; wait for more, or start the release with a lower promoted_quantile"
+            f"{name}: the baseline has {len(values_ms)} requests, and {needed} are needed to measure the quantile "
+            f"{policy.promoted_quantile:g} that is compared; wait for more requests, or start the release with a lower "
+            "promoted_quantile"
         )
     ordered = sorted(values_ms)
     return tuple(ordered[min(len(ordered) - 1, math.ceil(one * len(ordered)) - 1)] for one in policy.quantiles)

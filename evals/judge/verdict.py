@@ -13,6 +13,9 @@ from evals.judge.policy import Policy
 from evals.judge.state import Slices, State
 from evals.judge.wealth import DIGITS
 
+MOST_WRITTEN_OUT = 6
+"""Digits of odds; larger ones are powers of ten."""
+
 
 class Decision(StrEnum):
     """What the release controller is to do."""
@@ -110,5 +113,9 @@ def _harm_sentence(one: Evidence) -> str:
 
 
 def _of(one: Evidence) -> str:
-    """How far the evidence is, in decimal orders of magnitude: e-values grow by factors."""
-    return f"evidence 10^{one.log10_e:.1f} of 10^{-math.log10(one.alpha):.1f}"
+    """How far the evidence is. E-values grow by factors; large ones are told as powers of ten."""
+    return f"evidence {_odds(one.log10_e)}, {_odds(-math.log10(one.alpha))} decides"
+
+
+def _odds(log10: float) -> str:
+    return f"{10**log10:,.3g}:1" if log10 < MOST_WRITTEN_OUT else f"10^{log10:.1f}:1"

@@ -234,6 +234,17 @@ OF_STRUCT: dict[tuple[str, str], Any] = {
     ("NewAdapter", "path"): "/srv/adapters/acme-support",
     ("FleetDocument", "action"): "replica.weight",
     ("FleetVersion", "action"): "replica.weight",
+    ("BurntRequests", "what"): "no_engine_available",
+    ("BurntRequests", "requests"): 39,
+    ("BurningObjective", "counted"): 458,
+    ("BurningObjective", "bad"): 39,
+    ("BurningObjective", "looked_at"): 39,
+    ("BurningObjective", "told"): (
+        "39 of 458 requests of chat, short prompts (8.52%) broke the objective in 1h: the error budget burns more than "
+        "14.4 times too fast, over 1h and still over 5m."
+    ),
+    ("ClearCause", "threshold"): "5% of the requests, and 5 requests",
+    ("DiagnosisOf", "sampled_share"): 0.0625,
     ("Model", "name"): "qwen3-8b",
     ("Placement", "policy"): "prefix",
     ("PlacementCandidate", "chosen"): True,

@@ -15,9 +15,10 @@ import msgspec
 from contracts.generation import Tier
 from diagnosis.evidence import FAIR_SHARE
 from gateway.db.rows import fetchval
-from gateway.diagnosis.asked import FAILED, LIMITED, RETRIED, RULE, WAITED_FOR
+from gateway.diagnosis.asked import FAILED_CODE, LIMITED, RETRIED, RULE, WAITED_FOR
 from gateway.diagnosis.rollup import EVERY_TIER, EVERYBODY, HOUR, NO_KEY
 from gateway.metering.journal.request_id import first_at
+from gateway.slo.judgement import FAILED
 from gateway.slo.standing import LAST_RUN
 
 MOST_REFUSED = 100
@@ -34,9 +35,10 @@ _TOLD = f"error_code IS NOT NULL AND ({FAILED} OR {LIMITED})"
 OUTCOMES = f"""
 SELECT organization_id, {_REFUSED} AS is_refused, CASE WHEN {_REFUSED} THEN key_id END AS key_id,
        CASE WHEN {_TOLD} THEN error_code END AS error_code, CASE WHEN {_TOLD} THEN {RULE} END AS rule,
+       model, coalesce(pool, '') AS pool, {FAILED_CODE} AS failed_code,
        count(*) AS requests, count(*) FILTER (WHERE {RETRIED}) AS retried,
        count(*) FILTER (WHERE status = 200) AS answered, count(*) FILTER (WHERE over_share) AS over_share
-  {ASKED} GROUP BY 1, 2, 3, 4, 5
+  {ASKED} GROUP BY 1, 2, 3, 4, 5, 6, 7, 8
 """
 SECONDS = f"""
 SELECT coalesce(sum(n * n), 0)::bigint FROM (SELECT count(*) AS n {ASKED} GROUP BY ({ARRIVED_MS} - $5) / 1000) AS each
@@ -51,6 +53,10 @@ _OF = f"{HOURS} AND ($3::uuid IS NULL OR organization_id = $3) AND ($4::text IS 
 CODES_OF_HOURS = f"""
 SELECT error_code, rule, sum(requests)::bigint AS requests
   FROM gateway.request_error_hours WHERE {_OF} GROUP BY 1, 2
+"""  # noqa: S608
+TARGETS_OF_HOURS = f"""
+SELECT model, pool, error_code, sum(requests)::bigint AS requests
+  FROM gateway.request_target_hours WHERE {_OF} GROUP BY 1, 2, 3
 """  # noqa: S608
 # Twice as many as are told: the hours' ends may change their order.
 REFUSED_OF_HOURS = f"""
@@ -86,6 +92,8 @@ class Counts(msgspec.Struct):
     """The sum over seconds of the requests of each, squared."""
     codes: Counter[tuple[str, str]] = msgspec.field(default_factory=Counter)
     """By error code and what refused; failures have an empty one."""
+    targets: Counter[tuple[str, str, str]] = msgspec.field(default_factory=Counter)
+    """By model, pool and error code; an empty code: they did not fail."""
     refused_of: Counter[tuple[UUID, UUID | None]] = msgspec.field(default_factory=Counter)
     """By organization and key."""
     requests_of: Counter[UUID] = msgspec.field(default_factory=Counter)
@@ -148,6 +156,8 @@ async def _add_traces(
         counts.requests_of[row["organization_id"]] += row["requests"]
         if row["over_share"]:
             counts.over_share_of[row["organization_id"]] += row["over_share"]
+        if row["model"] is not None:
+            counts.targets[row["model"], row["pool"], row["failed_code"]] += row["requests"]
         if row["error_code"] is not None:
             counts.codes[row["error_code"], row["rule"]] += row["requests"]
         if row["is_refused"]:
@@ -171,6 +181,8 @@ async def _add_hours(
     which = (began, ended, organization_id, tier)
     for row in await connection.fetch(CODES_OF_HOURS, *which):
         counts.codes[row["error_code"], row["rule"]] += row["requests"]
+    for row in await connection.fetch(TARGETS_OF_HOURS, *which):
+        counts.targets[row["model"], row["pool"], row["error_code"]] += row["requests"]
     for row in await connection.fetch(REFUSED_OF_HOURS, *which):
         counts.refused_of[row["organization_id"], row["key_id"]] += row["requests"]
     for row in await connection.fetch(OVER_SHARE_OF_HOURS, *which):

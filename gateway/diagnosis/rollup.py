@@ -10,9 +10,10 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from gateway.diagnosis.asked import FAILED, LIMITED, RETRIED, RULE, WAITED_FOR
+from gateway.diagnosis.asked import FAILED_CODE, LIMITED, RETRIED, RULE, WAITED_FOR
 from gateway.metering.journal.request_id import first_at
 from gateway.metering.ledger.worker_connection import Connection
+from gateway.slo.judgement import FAILED
 
 HOUR = timedelta(hours=1)
 EVERYBODY, NO_KEY = UUID(int=0), UUID(int=0)
@@ -47,7 +48,13 @@ SELECT %(begin)s, organization_id, coalesce(tier, '{NO_TIER}'), coalesce(key_id,
   {_ASKED} AND ({LIMITED} OR over_share)
  GROUP BY 1, 2, 3, 4
 """
-TABLES = ("request_hours", "request_error_hours", "refused_key_hours")
+FILL_TARGETS = f"""
+INSERT INTO gateway.request_target_hours (at, organization_id, tier, model, pool, error_code, requests)
+SELECT %(begin)s, organization_id, coalesce(tier, '{NO_TIER}'), model, coalesce(pool, ''), {FAILED_CODE}, count(*)
+  {_ASKED} AND model IS NOT NULL
+ GROUP BY 1, 2, 3, 4, 5, 6
+"""
+TABLES = ("request_hours", "request_error_hours", "refused_key_hours", "request_target_hours")
 
 
 def redo_hours(connection: Connection, hours: Iterable[datetime]) -> None:
@@ -57,7 +64,7 @@ def redo_hours(connection: Connection, hours: Iterable[datetime]) -> None:
         period = {"begin": hour, "first": first_at(hour.timestamp()), "past": first_at(past.timestamp())}
         for table in TABLES:
             connection.execute(f"DELETE FROM gateway.{table} WHERE at = %(begin)s", period)  # noqa: S608
-        for fill in (FILL_REQUESTS, FILL_ERRORS, FILL_REFUSED):
+        for fill in (FILL_REQUESTS, FILL_ERRORS, FILL_REFUSED, FILL_TARGETS):
             connection.execute(fill, period)
 
 

@@ -83,6 +83,15 @@ request_error_hours = Table(
     Column("rule", Text, primary_key=True),
     Column("requests", BigInteger, nullable=False),
 )
+# Of requests of a known model, by where they went. An empty pool: nowhere; an empty code: the platform did not fail.
+request_target_hours = Table(
+    "request_target_hours",
+    metadata,
+    Column("at", DateTime(timezone=True), primary_key=True),
+    Column("organization_id", UUID(), primary_key=True),
+    *(Column(name, Text, primary_key=True) for name in ("tier", "model", "pool", "error_code")),
+    Column("requests", BigInteger, nullable=False),
+)
 # Of refused requests, by who sent them.
 refused_key_hours = Table(
     "refused_key_hours",

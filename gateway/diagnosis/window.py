@@ -8,7 +8,8 @@ as a quiet hour. Only what is committed is seen: traces follow their answers by 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -28,6 +29,7 @@ from diagnosis.evidence import (
     Refusal,
     Refused,
     Slice,
+    Target,
     Window,
 )
 from diagnosis.measure import BEFORE_FIRST_TOKEN, Measure
@@ -41,6 +43,8 @@ MOST = 3_000
 time."""
 SEARCHED = 12_000
 """Up to so many answered requests the share is looked for among all of them."""
+EVERY = "g"
+"""Lies behind all four digits."""
 SHARES = ("1000", "0400", "0100", "0040")
 """Of which four last digits samples of more are, a sixteenth first: there is an index over each (migration 0037)."""
 QUANTILES = "ARRAY[0.5, 0.9, 0.95, 0.99]"
@@ -175,7 +179,7 @@ async def read_window(
     compared = await connection.fetch(drawn(REUSABLE, below), *which, below)
     reusable = {row["organization_id"]: row for row in compared}
     pages = await connection.fetch(PAGES, began, ended) if organization_id is None else []
-    names = await _names(
+    names = await organization_names(
         connection,
         {row["organization_id"] for row in [*slices, *parts]}
         | {each.organization_id for each in counted.refused}
@@ -191,6 +195,8 @@ async def read_window(
         refused=_refused(counted.refused, names),
         over_shares=_over_shares(counted, names),
         failures=tuple(Failure(*each) for each in sorted(counted.failures.items())),
+        targets=_targets(counted),
+        sampled_share=None if below == EVERY else int(below, 16) / 0x10000,
         parts=tuple(Part(names[row[0]], *list(row)[1:]) for row in parts),
         pages=tuple(EnginePage(**row) for row in pages),
         **{field: _slices(slices, by, names, reusable) for field, by in SETS.items()},
@@ -207,6 +213,18 @@ def _over_shares(counted: Counts, names: Mapping[UUID, str]) -> tuple[OverShare,
     return tuple(sorted(found, key=lambda each: (-each.refused, each.organization)))
 
 
+def _targets(counted: Counts) -> tuple[Target, ...]:
+    of: dict[tuple[str, str], list[Failure]] = {}
+    requests: Counter[tuple[str, str]] = Counter()
+    for (model, pool, code), count in sorted(counted.targets.items()):
+        requests[model, pool] += count
+        of.setdefault((model, pool), []).extend([Failure(code, count)] if code else [])
+    return tuple(
+        Target(model=model, pool=pool, requests=requests[model, pool], failures=tuple(failures))
+        for (model, pool), failures in of.items()
+    )
+
+
 def drawn(statement: str, below: str) -> str:
     """The statement with the index's own condition, where the share has an index: PostgreSQL takes it for no value of a
     parameter."""
@@ -215,9 +233,9 @@ def drawn(statement: str, below: str) -> str:
 
 
 def _below(answered: int) -> str:
-    """Of which four last digits of ids the sample is; `g` lies behind all."""
+    """Of which four last digits of ids the sample is."""
     if answered <= MOST:
-        return "g"
+        return EVERY
     if answered <= SEARCHED:
         return f"{math.ceil(0x10000 * MOST / answered):04x}"
     few_enough = (share for share in SHARES if answered * int(share, 16) / 0x10000 <= MOST)
@@ -265,7 +283,7 @@ def _slice(row: asyncpg.Record, names: Mapping[UUID, str], reusable: Mapping[UUI
     )
 
 
-async def _names(connection: asyncpg.Connection[Any], ids: set[UUID | None]) -> dict[UUID, str]:
+async def organization_names(connection: asyncpg.Connection[Any], ids: Collection[UUID | None]) -> dict[UUID, str]:
     """Name and id: names are not unique. An organization that is no more has its id alone."""
     known = [each for each in ids if each is not None]
     named = {row["id"]: f"{row['name']} ({row['id']})" for row in await connection.fetch(NAMES, known)}

@@ -31,6 +31,10 @@ NOT_SERVED = {
     "vector_stores": "Vector stores are",
 }
 """By the first step behind /v1, what people ask other servers for."""
+METRICS = (
+    "Each process has its metrics at a port of its own, at /metrics: `slipstream status` lists them, and "
+    "gateway.metrics.port sets a gateway's."
+)
 MOST_COMPARED = 200
 """Characters of a path that are looked at, and repeated."""
 _ALIKE = 0.8
@@ -66,6 +70,8 @@ def _advice(path: str, served: Mapping[str, str], administered: Collection[str])
             f"Did you mean {served[meant]} {meant}? A client's base URL is this address and {VERSION}, no more and no "
             "less."
         )
+    if steps == ["metrics"]:
+        return METRICS
     if steps[0] in NOT_SERVED:
         return f"{NOT_SERVED[steps[0]]} not served here. {_all(served)}"
     known = {**served, **HEALTH}

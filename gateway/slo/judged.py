@@ -10,6 +10,7 @@ from uuid import UUID
 
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     ColumnElement,
     DateTime,
     Select,
@@ -31,7 +32,7 @@ from contracts.service_class import ServiceClass
 from contracts.split import Side
 from gateway.db.tables import request_traces
 from gateway.metering.journal.request_id import FIRST_DATED, PAST_DATED
-from gateway.slo.judgement import CLIENT_GONE, REFUSED, SUPERSEDED
+from gateway.slo.judgement import CLIENT_GONE, FAILED, REFUSED, SUPERSEDED
 from gateway.slo.tables import slo_objectives
 
 NOWHERE = ""
@@ -72,9 +73,8 @@ LENGTH: ColumnElement[str] = case(
 """A prompt that was never counted, its request having failed before, is a short one."""
 REFUSED_LATER: ColumnElement[bool] = and_(_T.status < 300, or_(*map(_ended_by, REFUSED)))
 """The request itself was refused, behind a status that said it was served."""
-_BENIGN = or_(_ended_by(""), _ended_by(CLIENT_GONE), _ended_by(SUPERSEDED), *map(_ended_by, REFUSED))
 _OK = and_(_T.status >= 200, _T.status < 300)
-_FAILED = or_(_T.status >= 500, and_(_T.status < 300, ~_BENIGN))
+_FAILED: ColumnElement[bool] = literal_column(FAILED, Boolean)
 _ABANDONED = and_(_ended_by(CLIENT_GONE), or_(_T.ttft_ms.is_(None), ~_OK))
 _ANSWERED = and_(
     _OK,

@@ -29,6 +29,14 @@ REFUSED = (EngineRefused.code, ContextTooLong.code, InvalidField.code, Unsupport
 when a client's grammar grows beyond its limits, or when the request had waited."""
 
 
+_NO_FAULT = ", ".join(f"'{code}'" for code in (CLIENT_GONE, SUPERSEDED, *REFUSED))
+FAILED = (
+    "(request_traces.status >= 500 OR request_traces.status < 300"
+    f" AND coalesce(request_traces.error_code, '{CLIENT_GONE}') NOT IN ({_NO_FAULT}))"
+)
+"""`failed`, in SQL, over rows of `gateway.request_traces`: the one text by which all of SQL decides it."""
+
+
 class TraceRow(msgspec.Struct, frozen=True, kw_only=True):
     """The columns of `gateway.request_traces` that decide."""
 

@@ -105,6 +105,16 @@ class Child:
         """The process id while it runs."""
         return self._process.pid if self._process is not None and self._process.returncode is None else None
 
+    @property
+    def cpu_s(self) -> float | None:
+        """Seconds of CPU time that the process has used, in all its threads; None: not known."""
+        try:
+            stat = Path(f"/proc/{self.pid}/stat").read_text()
+            user, system = stat.rpartition(")")[2].split()[11:13]
+        except (OSError, ValueError):
+            return None
+        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
     def status(self) -> ChildStatus:
         """What the child is doing now."""
         uptime_s = time.monotonic() - self._started_at if self.pid is not None else 0.0

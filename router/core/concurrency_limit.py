@@ -74,7 +74,7 @@ class Move(Enum):
         made.sentence = sentence
         return made
 
-    INITIAL = "initial", "nothing has been learnt yet"
+    INITIAL = "initial", "no request has shown its limit yet"
     EARLY = "early", "first tokens came as early as usual"
     GAINED = "gained", "with more at a time more got done"
     FULL = "full", "with more at a time hardly more got done"

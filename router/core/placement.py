@@ -410,8 +410,12 @@ class Placer:
     # refusals
 
     def refuse_no_engine(self, pool: PoolState, waiting: QueuedRequest, now: float, out: list[Decision]) -> None:
-        """Nothing healthy would take it."""
-        reason = f"No healthy engine serves {waiting.ask.model} at the moment."
+        """Nothing healthy would take it, or all that might is drained."""
+        replicas = [replica for replica in pool.replicas if replica.wanted]
+        if replicas and all(replica.drained for replica in replicas):
+            reason = f"All engines of {waiting.ask.model} are drained: they take no new requests."
+        else:
+            reason = f"No healthy engine serves {waiting.ask.model} at the moment."
         self._refuse(pool, waiting, NoEngine.code, Reason.NO_ENGINE, reason, self.config.retry_after_s, now, out)
 
     def refuse_adapter(self, pool: PoolState, waiting: QueuedRequest, now: float, out: list[Decision]) -> None:

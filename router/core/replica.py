@@ -172,7 +172,7 @@ class Replica(msgspec.Struct, eq=False):
             return "draining"
         if self.breaker.state.value != "closed":
             return f"breaker {self.breaker.state.value}"
-        return self.health.value if self.weight or self.health is not Health.HEALTHY else "weight 0"
+        return self.health.value if self.weight or self.health is not Health.HEALTHY else "drained"
 
     @property
     def learnt(self) -> ConcurrencyLimit | None:
@@ -221,6 +221,11 @@ class Replica(msgspec.Struct, eq=False):
         if self.breaker.half_open and organization_id in self.trials:
             return Reason.HALF_OPEN
         return None
+
+    @property
+    def drained(self) -> bool:
+        """A person has taken it out of use, or gave it no share of the load: it is not ill for that."""
+        return self.wanted and (self.draining or not self.weight)
 
     @property
     def hopeful(self) -> bool:

@@ -17,7 +17,7 @@ from contracts.speculation import WAYS, SpeculationRule, Way
 WINDOW_S = 5.0
 """Over which the load is averaged: a burst of short prompts is no peak."""
 OWN_TABLE = "by the engines' own table of drafts by batch; nothing is sent"
-UNGOVERNED = "as each engine was started to"
+UNGOVERNED = "as each engine was started"
 
 
 class Switch:
@@ -103,4 +103,4 @@ def told_without(rule: SpeculationRule, driver: str) -> str:
     """What is said of drafts in a pool that has no governor."""
     if rule.governed and WAYS.get(driver) is Way.TABLE:
         return OWN_TABLE
-    return UNGOVERNED if driver in WAYS else f"{UNGOVERNED}: driver {driver} offers no way to govern it"
+    return UNGOVERNED if driver in WAYS else f"{UNGOVERNED}; requests to the driver {driver} cannot switch it"

@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
 from contracts.errors import ConfigError
 from slipstream.commands.options import Deployment, deployment_options, running_settings
+from slipstream.table import table
 
 if TYPE_CHECKING:
+    from gateway.admin.resources.audit_log import AuditEntry
     from gateway.audit.chain import Head, Verdict
 
 
@@ -24,17 +27,31 @@ def audit() -> None:
 @audit.command(name="list")
 @deployment_options
 @click.option("--limit", type=click.IntRange(1, 100), default=20, show_default=True)
-def list_command(deployment: Deployment, limit: int) -> None:
-    """List changes, newest first."""
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line, with ids, before and after.")
+def list_command(deployment: Deployment, limit: int, as_json: bool) -> None:
+    """List changes, newest first: their subjects by name, or by id where they have none."""
     from gateway.admin.resources.audit_log import AuditQuery, list_audit
     from slipstream.administration import administer
 
     query = AuditQuery(limit=limit)
     page = administer(deployment, lambda call: list_audit(call, query))
-    print(f"{'row':>8}  {'time':<24}{'who':<36}{'what':<28}which")
-    for entry in page.data:
-        at = entry.at.isoformat(sep=" ", timespec="milliseconds")[:23]
-        print(f"{entry.id:>8}  {at:<24}{entry.actor_name:<36}{entry.action:<28}{entry.subject_id}")
+    if as_json:
+        for entry in page.data:
+            print(msgspec.json.encode(entry).decode())
+        return
+    rows = [
+        (str(entry.id), f"{entry.at:%Y-%m-%d %H:%M:%S}", entry.actor_name, entry.action, _subject(entry))
+        for entry in page.data
+    ]
+    print("\n".join(table(("row", "time (UTC)", "who", "what", "which"), rows)))
+
+
+def _subject(entry: AuditEntry) -> str:
+    """Its name after the change, or before it; else its id."""
+    for state in (entry.after, entry.before):
+        if isinstance(state, dict) and (name := state.get("name")):
+            return str(name)
+    return entry.subject_id
 
 
 @audit.command()

@@ -24,7 +24,8 @@ def check(config_file: Path | None, data: str | None, probe: bool) -> None:
     """Say whether `up` would take the settings and `engines render` its launches, and the files they name; exit code 2
     with one line about the first fault. Starts and makes nothing.
 
-    With --probe the engines are asked whether they are as the settings say; exit code 1 with a line for each fault.
+    With --probe the engines are asked whether they are as the settings say, or the fleet of the deployment that runs,
+    with the engines that were added to it since; exit code 1 with a line for each fault.
 
     \b
     Example:
@@ -36,14 +37,17 @@ def check(config_file: Path | None, data: str | None, probe: bool) -> None:
     settings = load_settings(config_file, local__data=data)
     started = start_check.check(settings)
     if probe:
+        from slipstream.database import live_fleet
+        from slipstream.engine_probe import asked_of
         from slipstream.engine_probe import probe as ask
 
-        faults = asyncio.run(ask(settings))
+        asked = asked_of(settings, asyncio.run(live_fleet(settings)))
+        faults = asyncio.run(ask(settings, asked))
         for fault in faults:
             print(f"slipstream: {fault}", file=sys.stderr)
         if faults:
             sys.exit(1)
-        print(probed(sum(len(pool.replicas) for pool in settings.pools)))
+        print(probed(asked.engines))
     for warning in start_check.warnings(settings):
         print(f"warning: {warning}", file=sys.stderr)
     for note in notes_of(settings):
@@ -54,9 +58,9 @@ def check(config_file: Path | None, data: str | None, probe: bool) -> None:
 
 
 def probed(engines: int) -> str:
-    """What a probe without a fault says. engines: of the settings' pools, those that `up` starts left out."""
+    """What a probe without a fault says. engines: those that `up` starts left out."""
     if not engines:
-        return "no engine was asked: the settings name none but what `up` starts"
+        return "no engine was asked: neither the settings nor a fleet that runs name any but those that `up` starts"
     return "1 engine is as the settings say" if engines == 1 else f"{engines} engines are as the settings say"
 
 

@@ -13,7 +13,7 @@ import click
 import msgspec
 
 from contracts.errors import ConfigError
-from slipstream.commands.options import Deployment, deployment_options
+from slipstream.commands.options import Deployment, deployment_options, running_settings
 from slipstream.exit_codes import DIAGNOSIS_EXIT
 from slipstream.moment import MOMENT, SPAN, moment, span
 
@@ -92,11 +92,12 @@ def diagnose(
     ca_file: str | None,
     as_json: bool,
 ) -> None:
-    """Find the phase that makes requests slow, and what would mend it.
+    """Name what burns an alert or makes requests slow, and what mends it.
 
     The answer names its evidence, and changes that would not help. The command compares the requests with the period
-    before and with their objectives. Exit code 0: nothing found; 4: a cause found; 3: not enough evidence; 2: a wrong
-    option, a wrong setting or a database that cannot be reached; 1: any other error.
+    before and with their objectives. Exit code 0: no alert fires and no cause is above its threshold; 4: a cause found
+    or an alert; 3: not enough evidence; 2: a wrong option, a wrong setting or a database that cannot be reached; 1: any
+    other error.
 
     \b
     Examples:
@@ -105,6 +106,7 @@ def diagnose(
       SLIPSTREAM_API_KEY=sk-slip-... slipstream diagnose --url https://models.example.com
     """
     from gateway.admin.resources.diagnosis import MOST, DiagnosisQuery, diagnosed
+    from gateway.slo.rollup import roll_up
     from slipstream.administration import administer, converted
     from slipstream.diagnosis_report import text_of
     from slipstream.tenants import organization_named
@@ -119,7 +121,12 @@ def diagnose(
         "before_start": since - (before or end - since),
     }
 
+    settings = running_settings(*deployment)
+    retention_days = settings.worker.ledger.trace_retention_days
+
     async def work(call: AdminCall) -> DiagnosisOf:
+        # by the same minutes as `slipstream slo`: neither names an alert that the other denies
+        await asyncio.to_thread(roll_up, settings.database_url, trace_retention_days=retention_days)
         organization_id = None if tenant is None else await organization_named(call.connection, tenant)
         return await diagnosed(call, converted(asked, DiagnosisQuery), organization_id, audit)
 

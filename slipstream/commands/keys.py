@@ -13,7 +13,7 @@ from slipstream.commands.options import Deployment, deployment_options, running_
 
 if TYPE_CHECKING:
     from gateway.admin.call import AdminCall
-    from gateway.admin.resources.keys import Key
+    from gateway.admin.resources.keys import Key, KeyWithSecret
 
 
 @click.group()
@@ -45,7 +45,7 @@ def create(
     expires_days: float | None,
 ) -> None:
     """Make a key and print it: the only time it is shown."""
-    from gateway.admin.resources.keys import KeyWithSecret, NewKey, create_key
+    from gateway.admin.resources.keys import NewKey, create_key
     from gateway.admin.resources.limits import ALL_TIERS, NewLimits, put_limits
     from gateway.limits.levels import Level
     from slipstream.administration import administer, converted
@@ -143,10 +143,10 @@ def rotate(deployment: Deployment, overlap_hours: float, end_previous: bool, whi
 
     body = Rotation(overlap_s=round(overlap_hours * 3_600), end_previous=end_previous)
 
-    async def work(call: AdminCall) -> str:
+    async def work(call: AdminCall) -> KeyWithSecret:
         key = await KEYS.find(call, await key_named(call.connection, which))
         try:
-            secret: str = (await rotate_key(call, key.id, body)).secret
+            return await rotate_key(call, key.id, body)
         except Conflict as error:
             if error.param != "end_previous":
                 raise
@@ -154,6 +154,12 @@ def rotate(deployment: Deployment, overlap_hours: float, end_previous: bool, whi
                 f"The secret of {key.display} before its last rotation still opens until "
                 f"{key.previous_expires_at:%Y-%m-%d %H:%M:%S} UTC. Wait, or end it now with --end-previous."
             ) from None
-        return secret
 
-    print(administer(deployment, work))
+    rotated = administer(deployment, work)
+    until = rotated.key.previous_expires_at
+    if body.overlap_s and until is not None:
+        note = f"the old secret works until {until:%Y-%m-%d %H:%M:%S} UTC; --overlap-hours 0 ends it at once"
+    else:
+        note = "the old secret has ended"
+    click.echo(note, err=True)
+    print(rotated.secret)

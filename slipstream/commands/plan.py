@@ -95,7 +95,7 @@ TOKENS = Finite(min=1, max=100_000_000)
     show_default=True,
     help="Between machines, for keys and values of split pools; 50 is a 400 Gbit/s card.",
 )
-@click.option("--errors", "with_errors", is_flag=True, help="Show the measured error of each figure.")
+@click.option("--errors", "with_errors", is_flag=True, help="Show the errors that were measured of figures.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def plan(
     model: str,
@@ -120,7 +120,7 @@ def plan(
 ) -> None:
     """Size hardware for a workload: machines, the first bottleneck, cost.
 
-    The answer stands first. Everything is arithmetic; --errors shows the error last measured for each figure.
+    The answer stands first. Everything is arithmetic; --errors shows the errors last measured.
 
     \b
     Examples:

@@ -10,8 +10,9 @@ import msgspec
 
 from contracts.errors import InvalidField, NotFound
 from slipstream.commands.models import FILE
-from slipstream.commands.options import Deployment, deployment_options
+from slipstream.commands.options import Deployment, deployment_options, running_settings
 from slipstream.fleet_edit import How, edit, edit_options, fields_of
+from slipstream.hints import command
 from slipstream.table import table
 
 if TYPE_CHECKING:
@@ -138,13 +139,34 @@ def replicas() -> None:
 @click.argument("url")
 @edit_options
 def add(how: How, pool: str, replica_id: str, url: str, **given: Any) -> None:
-    """Add the engine at URL to POOL as REPLICA_ID, or replace the one of that id."""
+    """Add the engine at URL to POOL as REPLICA_ID, or replace the one of that id, and say whether it answers.
+
+    `slipstream config check --probe` also compares its models and context with what is promised.
+    """
     from contracts.desired_state import Replica
     from gateway.admin.resources.pools import put_replica
     from slipstream.administration import converted
 
     body = converted({"id": replica_id, "url": url, **fields_of(None, given)}, Replica)
     edit(how, lambda call, query: put_replica(call, pool, replica_id, body, query))
+    if not how.dry_run and how.wait_s > 0 and not how.as_json:
+        _tell_state(how, replica_id)
+
+
+def _tell_state(how: How, replica_id: str) -> None:
+    """Whether the engine can be used, by the router that serves the deployment; nothing where none runs."""
+    from slipstream.replicas import known_replica, replicas_of
+
+    settings = running_settings(*how.deployment)
+    if replicas_of(settings) is None:
+        return
+    found = known_replica(settings, replica_id, how.wait_s)
+    if found is None:
+        click.echo(f"warning: the router has not heard from {replica_id} yet; `{command('fleet')}` shows it", err=True)
+    elif found.usable:
+        click.echo(f"{replica_id} answers and is usable", err=True)
+    else:
+        click.echo(f"warning: {replica_id} at {found.url} is not usable: {found.state}", err=True)
 
 
 @replicas.command(name="remove")

@@ -102,9 +102,12 @@ def _print_shares(hour: str, shares: list[PrefixShare]) -> None:
     prompts = sum(share.prompt_tokens for share in shares)
     reusable = sum(share.reusable_tokens for share in shares) / max(prompts, 1)
     cached = sum(share.cached_tokens for share in shares) / max(prompts, 1)
-    told = f"{reusable:.1%} of {prompts:,} prompt tokens came before in whole blocks, {cached:.1%} were reused"
+    told = (
+        f"{reusable:.1%} of {prompts:,} prompt tokens repeat an earlier prompt, counted in whole blocks; engines took "
+        f"{cached:.1%} from their caches"
+    )
     if cached > reusable:
-        told += "; engines may reuse less than a block too"
+        told += ", which hold parts of blocks too"
     print(f"{hour}: {told}" if hour else told)
     places: dict[tuple[str, ...], list[PrefixShare]] = defaultdict(list)
     for share in shares:

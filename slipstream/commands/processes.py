@@ -1,4 +1,4 @@
-"""The process commands. `up` runs them; so does anything else that starts processes, such as Kubernetes."""
+"""The process commands. `up` runs them; so does systemd."""
 
 from __future__ import annotations
 

@@ -16,7 +16,6 @@ from slipstream.commands.options import (
     load_settings,
     running_settings,
 )
-from slipstream.table import table
 
 if TYPE_CHECKING:
     from infra.local.folders import DataFolder
@@ -29,43 +28,34 @@ DOWN_TIMEOUT_S = 120.0
 @control_address_option
 @click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
 def status(deployment: Deployment, address: str | None, as_json: bool) -> None:
-    """Show the processes of `up`, and every engine as the router sees it.
+    """Say whether all is well, and show processes and engines.
 
-    The list includes engines on other machines. Exit code 0: every process is ready and every engine usable; 1:
-    something is not, or nothing runs. Without `up` it lists only the engines, from the router of the settings or of
-    --address.
+    Processes are those of `up`, each with its address of metrics; engines are all that the router sees, on other
+    machines too. Exit code 0: every process is ready and every engine usable; 1: something is not, or nothing runs.
+    Without `up` it lists only the engines, from the router of the settings or of --address.
     """
     from infra.local.child import State
     from infra.local.control import ask
+    from slipstream.metrics_targets import addresses
     from slipstream.replicas import replicas_of
+    from slipstream.status_report import text_of
 
     folder = load_settings(deployment.config_file, local__data=deployment.data).data
     answer = asyncio.run(ask(folder.control_socket, "status"))
-    replicas = replicas_of(running_settings(*deployment), address)
+    settings = running_settings(*deployment)
+    replicas = replicas_of(settings, address)
     ready = answer is None or all(process.state is State.READY for process in answer.processes)
+    url, processes = ("", ()) if answer is None else (answer.url, answer.processes)
+    has_console = bool(url) and settings.gateway.console.enabled
+    console = f"{url}/console/" if has_console else None
+    metrics = addresses(folder.prometheus_targets) if url else {}
     if as_json:
-        told = {
-            "url": answer.url if answer is not None else "",
-            "processes": answer.processes if answer is not None else (),
-            "replicas": replicas or (),
-        }
+        told = {"url": url, "console": console, "processes": processes, "replicas": replicas or (), "metrics": metrics}
         print(msgspec.json.encode(told).decode())
+    elif answer is None and replicas is None:
+        print(_without_supervisor(folder, deployment), file=sys.stderr)
     else:
-        if answer is not None:
-            print(answer.url)
-            print(f"  {'process':<24}{'state':<20}{'pid':>8}{'restarts':>10}{'up':>10}  url")
-            for process in answer.processes:
-                pid = "-" if process.pid is None else str(process.pid)
-                uptime = f"{process.uptime_s:,.0f} s"
-                row = f"{process.name:<24}{process.state:<20}{pid:>8}{process.restarts:>10}{uptime:>10}  {process.url}"
-                print(f"  {row.rstrip()}")
-        elif replicas is None:
-            print(_without_supervisor(folder, deployment), file=sys.stderr)
-        rows = [(replica.id, replica.pool, replica.state, replica.url) for replica in replicas or ()]
-        for line in table(("engine", "pool", "state", "url"), rows) if replicas is not None else ():
-            print(f"  {line}")
-        if replicas is None and answer is not None:
-            print("  engines: unknown, the router does not answer")
+        print(text_of(url, console, processes, replicas, metrics))
     if not ready or not replicas or not all(replica.usable for replica in replicas):
         sys.exit(1)
 

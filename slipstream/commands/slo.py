@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from gateway.admin.resources.slo import GoodputTotals, ObjectiveStanding, PoolCosts, SloReport
     from gateway.slo.cost import PoolCost
 
-HEAD = ("tier", "length", "promised", "target", "counted", "good", "ttft", "tpot", "gap", "failed", "burn 1h", "6h",
-        "3d", "budget left")  # fmt: skip
-POOLS = ("pool", "replica-hours", "good tokens", "priced hours", "cost", "priced tokens", "per million")
+HEAD = ("class", "ttft/tpot/gap", "target", "counted", "good", "burn 1h", "6h", "3d", "budget left")
+POOLS = ("pool", "replica-h", "good tokens", "priced h", "{} spent", "priced tokens", "{} a million")
 LEGEND = (
-    "counted: answered, or failed by the platform's fault; good: kept every figure promised; ttft, tpot, gap: kept "
-    "that one\nburn: how fast the error budget is used, 1 spends it exactly in 28 days; budget left: of these 28 days\n"
-    "cost, priced tokens, per million: of the whole minutes in which the pool had a price, the same for all three"
+    "ttft/tpot/gap: promised milliseconds; counted: answered, or failed by the platform's fault;\n"
+    "good: kept every figure promised\n"
+    "burn: how fast the error budget is used, 1 spends it exactly in 28 days; budget left: of these 28 days\n"
+    "priced h, spent, priced tokens, a million: of the whole minutes in which the pool had a price"
 )
 
 
@@ -55,8 +55,11 @@ class Told(msgspec.Struct, frozen=True):
     metavar="MOMENT",
     help=MOMENT,
 )
+@click.option("--explain", is_flag=True, help="Also what columns mean.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
-def slo(deployment: Deployment, organization: str | None, tier: str | None, since: datetime, as_json: bool) -> None:
+def slo(
+    deployment: Deployment, organization: str | None, tier: str | None, since: datetime, explain: bool, as_json: bool
+) -> None:
     """Show objectives, error budgets, burn rates and the cost of good tokens.
 
     Brings the totals up to date first. Exit code 1 while an error budget is used faster than an alert allows.
@@ -75,7 +78,7 @@ def slo(deployment: Deployment, organization: str | None, tier: str | None, sinc
         )
         print(f"{what}; `{command('status')}` shows the processes")
     else:
-        _print(told)
+        _print(told, explain=explain)
     if any(each.burning for each in told.slo.objectives):
         sys.exit(1)
 
@@ -123,29 +126,35 @@ def _gathered(deployment: Deployment, organization: str | None, tier: str | None
     return administer(deployment, work)
 
 
-def _print(told: Told) -> None:
+def _print(told: Told, *, explain: bool) -> None:
     totals = {(each.tier, each.length): each for each in told.totals}
     rows = [_cells(each, totals.get((each.tier.value, each.length.value))) for each in told.slo.objectives]
-    print(f"objectives version {told.slo.version}, requests since {told.since:%Y-%m-%d %H:%M} UTC")
-    print("\n".join(table(HEAD, rows)))
+    print(_answer(told))
     for each in told.slo.objectives:
         for pair in each.burning[:1]:  # the fastest; slower ones are seldom news beside it
             print(
-                f"{each.tier.value} {each.length.value}: the budget burns more than {pair.threshold:g} times too fast, "
-                f"over {pair.long} and still over {pair.short}; `{command('diagnose')}` says why"
+                f"{_class(each)}: the budget burns more than {pair.threshold:g} times too fast, over {pair.long} and "
+                f"still over {pair.short}"
             )
+    print()
+    print("\n".join(table(HEAD, rows)))
+    for each in told.slo.objectives:
+        of = totals.get((each.tier.value, each.length.value))
+        if of is not None and of.good < of.counted:
+            print(_parts_kept(each, of))
     for each in told.slo.objectives:
         if each.promised_since is not None and each.promised_since > told.since:
             print(
-                f"{each.tier.value} {each.length.value}: counted since {each.promised_since:%Y-%m-%d %H:%M} UTC, when "
-                "these figures are in force; earlier requests were judged by others"
+                f"{_class(each)}: counted since {each.promised_since:%Y-%m-%d %H:%M} UTC, when these figures are in "
+                "force;\n  earlier requests were judged by others"
             )
     for of in told.totals:
         if of.over_share:
             print(_over_share(of, of_all=told.pools is not None))
     if told.pools is not None and told.pools.data:
         print()
-        print("\n".join(table(POOLS, [_pool(each, told.pools.currency) for each in told.pools.data])))
+        head = [name.format(told.pools.currency) for name in POOLS]
+        print("\n".join(table(head, [_pool(each) for each in told.pools.data])))
         for pool in told.pools.data:
             if pool.priced_since is not None and pool.priced_since > told.pools.start:
                 print(f"{pool.pool}: its price counts since {pool.priced_since:%Y-%m-%d %H:%M} UTC", file=sys.stderr)
@@ -156,26 +165,40 @@ def _print(told: Told) -> None:
             )
     if not any(each.counted for each in told.totals):
         print("no request counted in this time; --since 7d looks further back", file=sys.stderr)
-    print(LEGEND, file=sys.stderr)
+    if explain:
+        print(LEGEND, file=sys.stderr)
+
+
+def _answer(told: Told) -> str:
+    """The first line: whether an alert fires."""
+    objectives = told.slo.objectives
+    burning = sum(bool(each.burning) for each in objectives)
+    said = (
+        f"{burning} of {len(objectives)} error budgets burn too fast" if burning else "No error budget burns too fast"
+    )
+    said += f" (objectives version {told.slo.version}, requests since {told.since:%Y-%m-%d %H:%M} UTC)"
+    return f"{said}\n`{command('diagnose')}` names the requests" if burning else said
+
+
+def _class(each: ObjectiveStanding) -> str:
+    return f"{each.tier.value} {each.length.value}"
+
+
+def _parts_kept(each: ObjectiveStanding, of: GoodputTotals) -> str:
+    ttft, tpot, gap = (share(part, of.counted) for part in (of.ttft_kept, of.tpot_kept, of.gap_kept))
+    return f"{_class(each)}: kept ttft {ttft}, tpot {tpot}, gap {gap}; failed {of.failed:,}"
 
 
 def _cells(each: ObjectiveStanding, of: GoodputTotals | None) -> list[str]:
-    promised = [f"ttft {each.ttft_ms:g} ms"]
-    promised += [] if each.tpot_ms is None else [f"tpot {each.tpot_ms:g} ms"]
-    promised += [] if each.itl_max_ms is None else [f"gap {each.itl_max_ms:g} ms"]
+    promised = ("-" if value is None else f"{value:g}" for value in (each.ttft_ms, each.tpot_ms, each.itl_max_ms))
     rates = {window.window: window.burn_rate for window in each.windows}
     counted = 0 if of is None else of.counted
-    kept = ["-"] * 4 if of is None else [
-        share(part, counted) for part in (of.good, of.ttft_kept, of.tpot_kept, of.gap_kept)
-    ]  # fmt: skip
     return [
-        each.tier.value,
-        each.length.value,
-        ", ".join(promised),
+        _class(each),
+        "/".join(promised),
         f"{each.target * 100:g}%",
         f"{counted:,}",
-        *kept,
-        "0" if of is None else f"{of.failed:,}",
+        "-" if of is None else share(of.good, counted),
         *("-" if (rate := rates[name]) is None else f"{rate:.1f}" for name in ("1h", "6h", "3d")),
         _budget(each),
     ]
@@ -186,22 +209,22 @@ def _budget(each: ObjectiveStanding) -> str:
     counted = each.windows[-1].counted
     if each.budget_left is None or counted * (1 - each.target) < 1:
         return "-"
-    return f"{each.budget_left:.0%}" if each.budget_left >= 0 else f"spent {1 - each.budget_left:.1f} times"
+    return f"{each.budget_left:.0%}" if each.budget_left >= 0 else f"{1 - each.budget_left:.1f}x spent"
 
 
 def _over_share(of: GoodputTotals, *, of_all: bool) -> str:
     """of_all: of the whole deployment, which does not count them."""
     shed = f"{of.over_share:,} requests shed while their organization asked for more than its share"
     if of_all:
-        return f"{of.tier} {of.length}: not counted are {shed}; `{command('diagnose')}` says whose"
-    return f"{of.tier} {of.length}: of the counted ones that were not good, {shed}"
+        return f"{of.tier} {of.length}: not counted are {shed};\n  `{command('diagnose')}` says whose"
+    return f"{of.tier} {of.length}: of the counted requests that were not good,\n  {shed}"
 
 
-def _pool(each: PoolCost, currency: str) -> list[str]:
-    from slipstream.money import told
+def _pool(each: PoolCost) -> list[str]:
+    from slipstream.money import amount
 
     amounts = (each.amount_micro, each.per_million_good_tokens_micro)
-    cost, per_million = ("-" if micro is None else told(micro, currency) for micro in amounts)
+    cost, per_million = ("-" if micro is None else amount(micro) for micro in amounts)
     priced = f"{each.priced_replica_hours:,.2f}", cost, f"{each.priced_good_tokens:,}"
     return [each.pool, f"{each.replica_hours:,.2f}", f"{each.good_tokens:,}", *priced, per_million]
 

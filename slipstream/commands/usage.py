@@ -12,11 +12,14 @@ import msgspec
 
 from slipstream.commands.options import Deployment, deployment_options, running_settings
 from slipstream.commands.projects import none_in, organization_option
+from slipstream.money import amount, told
 from slipstream.table import table
 
 if TYPE_CHECKING:
     from gateway.admin.call import AdminCall
     from gateway.admin.resources.usage import UsageTotals
+    from gateway.metering.ledger.verification import Verification
+    from gateway.metering.pricing.invoice import Invoice
 
 
 GROUPS = ("day", "project", "key", "model", "tier", "adapter")
@@ -31,16 +34,27 @@ def usage() -> None:
 @usage.command()
 @deployment_options
 @click.option("--days", default=2, show_default=True, type=click.IntRange(0, 366), help="How many days before today.")
-def verify(deployment: Deployment, days: int) -> None:
+@click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
+def verify(deployment: Deployment, days: int, as_json: bool) -> None:
     """Bring the totals by hour and day up to date and compare them with the events. Exit code 1 when they differ."""
     from gateway.metering.ledger.verification import last_days
     from gateway.metering.ledger.verification import verify as run
 
     found = run(running_settings(*deployment).database_url, *last_days(days))
-    print(msgspec.json.encode(found).decode())
+    print(msgspec.json.encode(found).decode() if as_json else _verified(found))
     if not found.right:
-        print("the totals do not agree with the events; see docs/runbooks/drift.md", file=sys.stderr)
         sys.exit(1)
+
+
+def _verified(found: Verification) -> str:
+    """Whether totals and events agree, as a sentence."""
+    of = f"of the days from {found.from_day} and before {found.until_day} (UTC)"
+    if found.right:
+        return f"right: totals and amounts {of} agree with all {found.rows:,} attempts"
+    return (
+        f"wrong: {found.wrong_hours:,} hours, {found.wrong_days:,} days and {found.wrong_amounts:,} amounts {of} do "
+        f"not agree with the {found.rows:,} attempts; see docs/runbooks/drift.md"
+    )
 
 
 @usage.command()
@@ -83,9 +97,11 @@ def totals(deployment: Deployment, organization: str, days: int, group_by: tuple
         for each in found:
             print(msgspec.json.encode(each).decode())
         return
-    head = (*(name for name in GROUPS if name in group_by), *SUMS, "micro-units")
+    currency = running_settings(*deployment).currency
+    head = (*(name for name in GROUPS if name in group_by), *SUMS, "amount")
     rows = [
-        (*_group(each, group_by), *(f"{getattr(each, name):,}" for name in (*SUMS, "amount_micro"))) for each in found
+        (*_group(each, group_by), *(f"{getattr(each, name):,}" for name in SUMS), told(each.amount_micro, currency))
+        for each in found
     ]
     print("\n".join(table(head, rows)) if rows else none_in(organization))
 
@@ -99,19 +115,21 @@ def _group(totals: UsageTotals, group_by: tuple[str, ...]) -> list[str]:
 @deployment_options
 @click.option("--organization", required=True, help="Id or name.")
 @click.option("--month", required=True, help="As 2026-11; months begin and end in UTC.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object instead of CSV.")
-def invoice(deployment: Deployment, organization: str, month: str, as_json: bool) -> None:
-    """Write what an organization owes for a month: a line for each project, key, model, tier and price.
+@click.option("--csv", "form", flag_value="csv", help="As CSV, with ids, rates and rounding; amounts in millionths.")
+@click.option("--json", "form", flag_value="json", help="As one JSON object.")
+def invoice(deployment: Deployment, organization: str, month: str, form: str | None) -> None:
+    """Show what an organization owes for a month: a line for each project, key, model, tier and price.
 
-    Each request's amount is rounded to a millionth of the currency by itself: `unrounded_micro` is the rates times the
-    tokens, and `rounding_micro` what rounding added.
+    Each request's amount is rounded to a millionth of the currency by itself: in CSV and JSON `unrounded_micro` is the
+    rates times the tokens, and `rounding_micro` what rounding added.
 
     \b
-    Example:
-      slipstream usage invoice --organization acme --month 2026-11 > acme.csv
+    Examples:
+      slipstream usage invoice --organization acme --month 2026-11
+      slipstream usage invoice --organization acme --month 2026-11 --csv > acme.csv
     """
     from gateway.admin.moments import month as period_of
-    from gateway.metering.pricing.invoice import Invoice, as_csv, invoice_of
+    from gateway.metering.pricing.invoice import as_csv, invoice_of
     from slipstream.database import connected
     from slipstream.tenants import organization_named
 
@@ -125,8 +143,32 @@ def invoice(deployment: Deployment, organization: str, month: str, as_json: bool
             found = await organization_named(connection, organization)
             return await invoice_of(connection, found, begin, end, settings.currency)
 
-    found: Any = asyncio.run(run(*period))
-    print(msgspec.json.encode(found).decode() if as_json else as_csv(found), end="\n" if as_json else "")
+    found = asyncio.run(run(*period))
+    if form == "csv":
+        print(as_csv(found), end="")
+    else:
+        print(msgspec.json.encode(found).decode() if form == "json" else _invoice_text(found, organization))
+
+
+def _invoice_text(found: Invoice, organization: str) -> str:
+    head = ("project", "key", "model", "tier", "requests", "prompt", "cached", "output", found.currency)
+    rows = [
+        (
+            each.project or str(each.project_id),
+            each.key or str(each.key_id),
+            each.model,
+            each.tier,
+            *(
+                f"{count:,}"
+                for count in (each.requests, each.prompt_tokens, each.cached_tokens, each.completion_tokens)
+            ),
+            "no price" if each.price_version is None else amount(each.amount_micro),
+        )
+        for each in found.lines
+    ]
+    owed = f"{organization} owes {told(found.amount_micro, found.currency)} for {found.begin:%B %Y} (UTC)"
+    said = f"{owed}, {found.requests:,} requests"
+    return "\n".join((said, "", *table(head, rows))) if rows else said
 
 
 @usage.command()
@@ -168,9 +210,9 @@ def drafts(deployment: Deployment, organization: str | None, days: int, as_json:
             if cursor is None:
                 return found
 
-    told = administer(deployment, work)
+    drafted = administer(deployment, work)
     if as_json:
-        for name, each in told:
+        for name, each in drafted:
             shown = {
                 "organization": name,
                 "model": each.model,
@@ -190,7 +232,7 @@ def drafts(deployment: Deployment, organization: str | None, days: int, as_json:
             f"{each.accepted_draft_tokens:,}",
             "-" if (part := _acceptance(each)) is None else f"{part:.1%}",
         )
-        for name, each in told
+        for name, each in drafted
     ]
     head = ("organization", "model", "output tokens", "drafted", "accepted", "rate")
     print("\n".join(table(head, rows)) if rows else f"nothing was used in {days} days")

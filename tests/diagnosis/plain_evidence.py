@@ -23,6 +23,7 @@ from diagnosis.evidence import (
     Refusal,
     Refused,
     Slice,
+    Target,
     Window,
 )
 from diagnosis.measure import BEFORE_FIRST_TOKEN as PHASES
@@ -45,6 +46,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     over_share: bool | None = None
     service_class: str | None = None
     phases_ms: dict[str, float] = {}
+    model: str | None = "model"
     pool: str | None = "pool"
     replica_id: str | None = "replica-0"
     attempts: int | None = 1
@@ -98,6 +100,7 @@ def window_of(rows: Iterable[Row], began: datetime, ended: datetime, objectives:
             )
         ),
         failures=tuple(Failure(code, count) for code, count in sorted(failed.items())),
+        targets=_targets(all_rows),
         tiers=_slices(by, answered, lambda row: (row.tier,), ("tier",)),
         classes=_slices(
             by,
@@ -116,6 +119,28 @@ def window_of(rows: Iterable[Row], began: datetime, ended: datetime, objectives:
             for each in _slices(by, answered, lambda row: (row.organization,), ("organization",))
         ),
         parts=_parts(answered, began, ended),
+    )
+
+
+def _targets(all_rows: list[Row]) -> tuple[Target, ...]:
+    of: defaultdict[tuple[str, str], list[Row]] = defaultdict(list)
+    for row in all_rows:
+        if row.model is not None:
+            of[row.model, row.pool or ""].append(row)
+    return tuple(
+        Target(
+            model=model,
+            pool=pool,
+            requests=len(theirs),
+            failures=tuple(
+                Failure(code, count)
+                for code, count in sorted(
+                    Counter(row.error_code or "" for row in theirs if _failed(row) and not row.over_share).items()
+                )
+                if code
+            ),
+        )
+        for (model, pool), theirs in sorted(of.items())
     )
 
 

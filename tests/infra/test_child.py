@@ -164,3 +164,16 @@ def _runs(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
+
+
+async def test_the_cpu_time_of_a_process_is_its_own(tmp_path: Path) -> None:
+    busy = Child(_spec("busy", "while True: pass"), tmp_path / "busy.log", QUICK)
+    idle = Child(_spec("idle", SLEEPER), tmp_path / "idle.log", QUICK)
+    assert busy.cpu_s is None
+    for child in (busy, idle):
+        child.start()
+        await child.ready()
+    await eventually(lambda: (busy.cpu_s or 0.0) > 0.3)
+    assert (idle.cpu_s or 0.0) < 0.3
+    await asyncio.gather(busy.stop(), idle.stop())
+    assert busy.cpu_s is None

@@ -127,7 +127,7 @@ async def test_too_little_history_is_told_and_waited_for(database: asyncpg.Conne
     await controller.tick(database)
     waiting = await standing(database, release)
     assert waiting.state is State.WAITING
-    assert "400 requests of the baseline do not place its 0.99 quantile, which takes 1000" in waiting.told
+    assert "the baseline has 400 requests, and 1000 are needed to measure the quantile 0.99" in waiting.told
     await history(database, 700)
     timer.now_s += 60
     assert await controller.tick(database) == 1

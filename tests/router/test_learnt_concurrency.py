@@ -99,7 +99,7 @@ def test_another_engine_under_the_name_is_learnt_anew() -> None:
     (pool,) = state.pools
     moved = msgspec.structs.replace(pool.replicas[0], url="http://127.0.0.1/another")
     one.do(StatePublished(DesiredState(2, state.models, (Pool("pool", "fake", (moved,)),))))
-    assert limit(one) == (20, "learnt: nothing has been learnt yet")
+    assert limit(one) == (20, "learnt: no request has shown its limit yet")
 
 
 def test_a_tenants_requests_are_served_as_they_came_even_when_all_are_late() -> None:
@@ -127,7 +127,10 @@ def test_the_explanation_says_what_the_limit_was_and_why() -> None:
     fill(one, 1)
     ((record,),) = [one.core.records.of("req_l0")]
     (candidate,) = record.candidates
-    assert (candidate.max_concurrency, candidate.limited_by) == (4, "learnt: nothing has been learnt yet")
+    assert (candidate.max_concurrency, candidate.limited_by) == (
+        4,
+        "learnt: no request has shown its limit yet",
+    )
 
 
 @pytest.mark.parametrize("bounds", [{"min_limit": 9, "initial": 8}, {"initial": 8, "max_limit": 7}])

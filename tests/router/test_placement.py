@@ -15,6 +15,7 @@ from router.core.dispatcher import Dispatcher
 from router.core.events import (
     Acquire,
     Cancel,
+    DrainReplica,
     Event,
     GatewayConnected,
     GatewayDisconnected,
@@ -236,6 +237,19 @@ def test_no_healthy_engine_is_said_at_once_and_to_those_who_wait() -> None:
     refused = router.refused("l3")
     assert refused.code == "no_engine_available"
     assert refused.retry_after_s
+
+
+def test_a_drained_pool_is_called_drained_and_not_unhealthy() -> None:
+    router = Router(fleet(replicas=("r1", "r2")))
+    router.do(DrainReplica("r1", True))
+    assert router.placed("l1") == "r2"
+    router.do(DrainReplica("r2", True))
+    refused = router.refused("l2")
+    assert (refused.code, refused.reason) == (
+        "no_engine_available", f"All engines of {ask('x').model} are drained: they take no new requests."
+    )  # fmt: skip
+    router.do(DrainReplica("r1", False))
+    assert router.placed("l3") == "r1"
 
 
 def test_asks_wait_for_the_first_poll_of_a_new_replica() -> None:

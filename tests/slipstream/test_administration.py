@@ -130,7 +130,7 @@ async def test_a_deployment_is_administered_from_the_command_line(
     try:
         key_id = await connection.fetchval("SELECT id::text FROM gateway.api_keys")
         rotated = await shell.must("keys", "rotate", key_id, "--overlap-hours", "1")
-        assert rotated != key
+        assert rotated.rpartition("\n")[2] != key
         await shell.must("projects", "update", "web", "--organization", "acme", "--disable")
         await shell.must("keys", "revoke", key_id)
         actions = [row[0] for row in await connection.fetch("SELECT action FROM gateway.audit_log ORDER BY id")]

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from gateway.desired.reports import Reporter
+from tests.deployment import free_port
 from tests.slipstream.shell import Shell
 from tests.waiting import eventually
 
@@ -112,3 +113,15 @@ async def test_gateways_are_waited_for_and_a_refusal_is_the_commands(shell: Shel
     assert code == 1
     assert "served by: g0" in said
     assert "g1 stays at version 2 and tries again: models.large.tokenizer: there is no such folder" in said
+
+
+async def test_a_probe_asks_the_engines_that_were_added_to_a_running_fleet(
+    shell: Shell, pool: asyncpg.Pool[Any]
+) -> None:
+    """The settings name none of them."""
+    for replica in ("b0", "b1"):
+        await shell.must("replicas", "add", "blue", replica, f"http://127.0.0.1:{free_port()}")
+    code, said = await shell.run("config", "check", "--probe")
+    assert code == 1
+    assert [line for line in said.splitlines() if "pools.blue.replicas.b0: http://127.0.0.1:" in line]
+    assert "pools.blue.replicas.b1: " in said

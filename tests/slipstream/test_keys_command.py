@@ -224,7 +224,8 @@ async def test_a_key_is_rotated_by_id_display_or_name(
         await shell.must("keys", "create", "--create-missing", "--name", name)
     key = await connection.fetchrow("SELECT id::text, display, name FROM gateway.api_keys WHERE name = 'mine'")
     assert key is not None
-    secret = await shell.must("keys", "rotate", key[by])
+    note, _, secret = (await shell.must("keys", "rotate", key[by])).partition("\n")
+    assert re.fullmatch(r"the old secret works until [-0-9]{10} [:0-9]{8} UTC; --overlap-hours 0 ends it at once", note)
     found = await connection.fetchval("SELECT hash FROM gateway.api_keys WHERE name = 'mine'")
     assert found == hash_of(secret, pepper)
     code, said = await shell.run("keys", "rotate", "nobody")
@@ -235,7 +236,7 @@ async def test_a_third_secret_is_refused_in_words_of_the_command_that_then_do(
     shell: Shell, pepper: bytes, connection: asyncpg.Connection[Any]
 ) -> None:
     await shell.must("keys", "create", "--create-missing", "--name", "mine")
-    second = await shell.must("keys", "rotate", "mine")
+    second = (await shell.must("keys", "rotate", "mine")).rpartition("\n")[2]
     code, said = await shell.run("keys", "rotate", "mine")
     assert code == 1
     assert re.fullmatch(
@@ -243,7 +244,7 @@ async def test_a_third_secret_is_refused_in_words_of_the_command_that_then_do(
         r"Wait, or end it now with --end-previous\.",
         said,
     )
-    third = await shell.must("keys", "rotate", "mine", "--end-previous")
+    third = (await shell.must("keys", "rotate", "mine", "--end-previous")).rpartition("\n")[2]
     row = await connection.fetchrow("SELECT hash, previous_hash FROM gateway.api_keys")
     assert row is not None
     assert tuple(row) == (hash_of(third, pepper), hash_of(second, pepper))

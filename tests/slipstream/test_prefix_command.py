@@ -37,7 +37,7 @@ def test_more_reused_than_came_before_in_whole_blocks_is_told_why(shares: list[P
     ):
         result = CliRunner().invoke(prefix, ["--organization", "acme"])
     assert result.exit_code == 0, result.output
-    assert ("engines may reuse less than a block too" in result.output) is more
+    assert ("which hold parts of blocks too" in result.output) is more
     lost = [float(line.split()[-1].rstrip("%")) for line in result.output.splitlines() if line.startswith(("t ", "u "))]
     came_before = float(result.output.split("UTC, by whole hours\n")[1].split("%")[0])
     assert came_before + sum(lost) == pytest.approx(100.0, abs=0.2)

@@ -56,7 +56,7 @@ async def test_a_deployment_that_has_just_started_is_told_what_to_do(shell: Shel
     told = await shell.must("slo")
     assert "no request counted in this time; --since 7d looks further back" in told
     [short] = [line.split() for line in told.splitlines() if line.split()[:2] == ["chat", "short"]]
-    assert short[2:] == ["ttft", "700", "ms,", "tpot", "40", "ms", "99%", "0", *"----", "0", *"----"]
+    assert short[2:] == ["700/40/-", "99%", "0", *"-----"]
 
 
 async def test_shares_burn_rates_and_costs(shell: Shell, fresh_postgres_url: str) -> None:
@@ -76,8 +76,11 @@ async def test_shares_burn_rates_and_costs(shell: Shell, fresh_postgres_url: str
     code, told = await shell.run("slo", "--organization", "acme", "--since", "1h")
     assert code == 0, told
     [line] = [line.split() for line in told.splitlines() if line.split()[:2] == ["chat", "short"]]
-    counted = ["1,000", "99.00%", "99.00%", "100.00%", "100.00%", "0", "1.0", "1.0", "1.0", "0%"]
-    assert line[2:] == ["ttft", "700", "ms,", "tpot", "40", "ms", "99%", *counted]
+    assert line[2:] == ["700/40/-", "99%", "1,000", "99.00%", "1.0", "1.0", "1.0", "0%"]
+    assert "chat short: kept ttft 99.00%, tpot 100.00%, gap 100.00%; failed 0" in told
+    assert told.startswith("No error budget burns too fast (objectives version 1")
+    assert "spends it exactly" not in told
+    assert "spends it exactly" in (await shell.run("slo", "--explain"))[1]
     assert "replica-hours" not in told, "a tenant has no pools"
     code, told = await shell.run("slo", "--since", "1h", "--json")
     report = msgspec.json.decode(told)
@@ -88,12 +91,48 @@ async def test_shares_burn_rates_and_costs(shell: Shell, fresh_postgres_url: str
     assert pool["replica_hours"] == pytest.approx(1, abs=0.02)
     assert pool["good_tokens"] == 990_000
     assert pool["per_million_good_tokens_micro"] == pytest.approx(3_000_000 / 0.99, rel=0.02)
-    [line] = [each.split() for each in (await shell.run("slo", "--since", "1h"))[1].splitlines() if "USD" in each]
-    assert line == ["chat", line[1], "990,000", line[1], line[4], "USD", "990,000", line[7], "USD"]
+    lines = [each.split() for each in (await shell.run("slo", "--since", "1h"))[1].splitlines()]
+    at = next(number for number, line in enumerate(lines) if line[-3:] == ["USD", "a", "million"])
+    line = lines[at + 1]
+    assert line == ["chat", line[1], "990,000", line[1], line[4], "990,000", line[6]]
     await write(connection, [chat(owners["other"], 5_000, ago_s=1) for _ in range(400)])
     code, told = await shell.run("slo")
     assert code == 1, "an alert"
+    assert told.startswith("1 of 6 error budgets burn too fast (objectives version 1")
+    assert told.splitlines()[1].startswith("`slipstream diagnose")
     assert "chat short: the budget burns more than 14.4 times too fast, over 1h and still over 5m" in told
+    assert [line for line in told.splitlines() if len(line) > 100] == []
+    await connection.close()
+
+
+async def test_a_diagnosis_names_the_requests_of_the_alert_that_slo_shows(
+    shell: Shell, fresh_postgres_url: str
+) -> None:
+    """The alert may rest on hours in which the diagnosed window has no part."""
+    connection = await asyncpg.connect(fresh_postgres_url)
+    await adopt(connection, OBJECTIVES)
+    other = await connection.fetchval("SELECT id FROM gateway.organizations WHERE name = 'other'")
+    code, told = await shell.run("diagnose", "--since", "1m")
+    assert (code, "ALERT" in told) == (3, False)
+    late = [chat(other, 5_000, ago_s=90 + number) for number in range(200)]
+    shed = [chat(other, 500, ago_s=600, status=503) for _ in range(40)]
+    await write(connection, [*late, *shed, *(chat(other, 500, ago_s=120) for _ in range(60))])
+    assert (await shell.run("slo"))[0] == 1
+    code, told = await shell.run("diagnose", "--since", "60s")
+    assert code == 4
+    lines = [" ".join(line.split()) for line in told.splitlines()]
+    assert lines[0].startswith("ALERT 240 of 300 requests of chat, short prompts (80.00%) broke the objective in 1h")
+    named = f"m on chat, other ({other})"
+    assert f"200 the first token came late, {named}" in told.replace("\n         ", " ").replace("  ", " ")
+    assert f"40 overloaded, {named}" in told.replace("\n         ", " ").replace("  ", " ")
+    assert max(map(len, told.splitlines())) <= 100
+    code, told = await shell.run("diagnose", "--since", "60s", "--json")
+    report = msgspec.json.decode(told)
+    assert (report["outcome"], report["burning"][0]["long"]) == ("burning", "1h")
+    code, told = await shell.run("diagnose", "--since", "60s", "--tenant", "acme")
+    assert (code, "ALERT" in told) == (3, False)
+    code, told = await shell.run("diagnose", "--since", "60s", "--tier", "autocomplete")
+    assert (code, "ALERT" in told) == (3, False)
     await connection.close()
 
 

@@ -159,6 +159,12 @@ def test_engines_are_niced_and_both_tiers_are_named(data_folder: Path) -> None:
         deployment.close()
 
 
+def _page(url: str) -> bytes:
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        page: bytes = answer.read()
+    return page
+
+
 def _ready(port: int) -> dict[str, Any]:
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=10) as answer:
         body: dict[str, Any] = json.load(answer)
@@ -171,10 +177,16 @@ async def test_a_running_deployment_answers_its_commands_and_keeps_what_they_did
     second = deployment.run("up", "--port", str(free_port()), *deployment.config)
     assert "already up on this data folder" in one_line(second)
     assert deployment.processes().keys() == EXPECTED
-    eventually_blocking(lambda: "elsewhere-1  elsewhere  unhealthy: " in deployment.run("status").stdout)
+    eventually_blocking(lambda: "elsewhere-1  elsewhere  unhealthy  " in deployment.run("status").stdout)
     seen = deployment.run("status")  # every process is ready, and nothing could be served
     assert seen.returncode == 1
-    assert seen.stdout.endswith("http://127.0.0.1:9\n")
+    assert seen.stdout.startswith(
+        "Not all is well: 1 of 1 engine is not usable (elsewhere-1)\nAPI      http://127.0.0.1:"
+    )
+    assert max(map(len, seen.stdout.splitlines())) <= 100
+    metrics = json.loads(deployment.run("status", "--json").stdout)["metrics"]
+    assert metrics.keys() == EXPECTED - {"postgres", "valkey"}
+    assert b"slipstream_" in _page(f"http://{metrics['gateway-1']}/metrics")
     assert json.loads(deployment.run("status", "--json").stdout)["replicas"][0]["usable"] is False
     # to a load balancer as well, without its address
     told = [{"id": "elsewhere-1", "pool": "elsewhere", "state": "unhealthy", "usable": False}]

@@ -66,7 +66,9 @@ def test_a_bad_model_folder_is_refused(tmp_path: Path) -> None:
 def test_commands_without_a_deployment_say_so(tmp_path: Path) -> None:
     data = ("--data", str(tmp_path / "d"))
     assert run("status", *data).returncode == 1
-    assert run_here("status", "--json", *data).stdout == '{"url":"","processes":[],"replicas":[]}\n'
+    assert run_here("status", "--json", *data).stdout == (
+        '{"url":"","console":null,"processes":[],"replicas":[],"metrics":{}}\n'
+    )
     down = run_here("down", *data)
     assert down.returncode == 1
     assert down.stderr == f"there is no folder {tmp_path / 'd'}; name the deployment's with --data\n"

@@ -20,6 +20,7 @@ from gateway.db.engine import lazy_pool
 from gateway.metering.journal.records import Closed
 from gateway.metering.ledger.ledger import Ledger
 from slipstream.commands.usage import usage
+from slipstream.money import amount
 from tests.gateway.metering.rows import TENANTS, moment, row
 from tests.gateway.metering.test_rollup import PRICE, recorded_earlier
 
@@ -46,9 +47,15 @@ async def test_an_invoice_and_its_verification(fresh_postgres_url: str, tmp_path
         result = await asyncio.to_thread(CliRunner().invoke, usage, [*arguments, "--config", str(settings)])
         return result.exit_code, result.stdout
 
-    code, told = await run("invoice", "--organization", TENANTS[0], "--month", month)
+    code, told = await run("invoice", "--organization", TENANTS[0], "--month", month, "--csv")
     assert code == 0
     assert sum(int(line["amount_micro"]) for line in csv.DictReader(io.StringIO(told))) == wanted
+    code, told = await run("invoice", "--organization", "acme", "--month", month)
+    assert code == 0
+    assert told.startswith(f"acme owes {amount(wanted)} USD for ")
+    assert told.splitlines()[2].split() == [
+        "project", "key", "model", "tier", "requests", "prompt", "cached", "output", "USD"
+    ]  # fmt: skip
     code, told = await run("invoice", "--organization", "acme", "--month", month, "--json")
     invoice = json.loads(told)
     assert (code, invoice["amount_micro"], invoice["currency"]) == (0, wanted, "USD")
@@ -58,8 +65,10 @@ async def test_an_invoice_and_its_verification(fresh_postgres_url: str, tmp_path
         assert abs(Decimal(line["rounding_micro"])) <= Decimal("0.5") * line["requests"]
     assert (await run("invoice", "--organization", TENANTS[0], "--month", "March"))[0] == 2
 
-    code, told = await run("verify", "--days", "3")
+    code, told = await run("verify", "--days", "3", "--json")
     assert (code, json.loads(told)["rows"]) == (0, 100)
+    code, told = await run("verify", "--days", "3")
+    assert (code, told.startswith("right: totals and amounts of the days from ")) == (0, True)
     drafted: dict[str, list[int]] = {}
     for each in (one for one in rows if one.billed):
         sums = drafted.setdefault(each.opened.model, [0, 0])
@@ -81,13 +90,16 @@ async def test_an_invoice_and_its_verification(fresh_postgres_url: str, tmp_path
     assert (code, counted) == (0, Counter(each.opened.adapter or "" for each in ours))
     code, told = await run("totals", "--organization", "acme", "--by", "adapter", "--by", "project")
     assert told.splitlines()[0].split()[:3] == ["project", "adapter", "requests"]
+    assert told.splitlines()[1].endswith(" USD")
     assert {line.split()[1] for line in told.splitlines()[1:]} == {"-", "support"}
     await recorded_earlier(fresh_postgres_url)  # or the day would be added up anew
     connection = await asyncpg.connect(fresh_postgres_url)
     await connection.execute("UPDATE gateway.project_usage_daily SET requests = requests + 1 WHERE day = $1", yesterday)
     await connection.close()
-    code, told = await run("verify", "--days", "3")
+    code, told = await run("verify", "--days", "3", "--json")
     assert (code, json.loads(told)["wrong_days"]) == (1, 1)
+    code, told = await run("verify", "--days", "3")
+    assert (code, told.startswith("wrong: 0 hours, 1 days and 0 amounts")) == (1, True)
 
 
 def _exact_micro(closed: Closed) -> Decimal:

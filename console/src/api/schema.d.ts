@@ -2562,6 +2562,39 @@ export interface components {
             threshold: number;
         };
         /**
+         * BurningObjective
+         * @description An objective whose alert fires at the moment: its error budget is used too fast over two windows.
+         *
+         *         long, short: the two windows; threshold: the burn rate that both exceed; counted, bad: requests of the long window;
+         *         looked_at: bad requests that `burnt` was counted of, the newest ones; burnt: the most first; told: as a sentence.
+         */
+        BurningObjective: {
+            bad: number;
+            burnt: components["schemas"]["BurntRequests"][];
+            counted: number;
+            length: components["schemas"]["LengthClass"];
+            long: string;
+            looked_at: number;
+            short: string;
+            threshold: number;
+            tier: components["schemas"]["Tier"];
+            told: string;
+        };
+        /**
+         * BurntRequests
+         * @description Bad requests of one organization and model that went to one pool and broke the objective in the same way.
+         *
+         *         pool: null for requests that were placed on no engine, and for readers who are no operators. what: the error code,
+         *         or `late_first_token`, `slow_tokens` or `long_gap`.
+         */
+        BurntRequests: {
+            model: string;
+            organization: string;
+            pool: string | null;
+            requests: number;
+            what: string;
+        };
+        /**
          * Canary
          * @description A second pool that takes a share of a model's sessions, for a change that is to be tried on a few first.
          */
@@ -2631,6 +2664,14 @@ export interface components {
          * @enum {unknown}
          */
         Choice: "both" | "left" | "neither" | "right" | "skip";
+        /**
+         * ClearCause
+         * @description A cause that was looked for and is below its threshold. threshold: from where on it is named.
+         */
+        ClearCause: {
+            cause: components["schemas"]["diagnosis.finding.Cause"];
+            threshold: string;
+        };
         /**
          * Comparison
          * @description A comparison. decision: null until it is done. verdict: by slice, what was found so far, with its numbers.
@@ -2789,13 +2830,15 @@ export interface components {
          * @description What to do first, what then, and what need not be done.
          *
          *         second: problems of their own, to be looked at again once the first is mended; explained: what the first makes look
-         *         ill; questions: what was not measured and would tell more. Without a finding the outcome is `nothing_found`, or
-         *         `not_enough_evidence` where too little was measured to say so.
+         *         ill; questions: what was not measured and would tell more; burning: alerts of objectives that fire at the moment,
+         *         the fastest first, with the requests that burnt the budget. Without a finding the outcome is `burning` while an
+         *         alert fires, else `nothing_found`, or `not_enough_evidence` where too little was measured to say so.
          */
         DiagnosisOf: {
             before_end: string;
             before_start: string;
-            clear: components["schemas"]["diagnosis.finding.Cause"][];
+            burning: components["schemas"]["BurningObjective"][];
+            clear: components["schemas"]["ClearCause"][];
             end: string;
             explained: components["schemas"]["FoundCause"][];
             not_judged: string[];
@@ -2805,6 +2848,7 @@ export interface components {
             questions: string[];
             requests: number;
             requests_before: number;
+            sampled_share: number | null;
             second: components["schemas"]["FoundCause"][];
             start: string;
             unknown: components["schemas"]["UnknownCause"][];
@@ -2976,7 +3020,7 @@ export interface components {
          * @description A change. Whether it helps depends on the phase: that is a rule's to say.
          * @enum {unknown}
          */
-        Fix: "admission_control" | "await_budgets" | "bigger_batch" | "cache_aware_routing" | "cascade" | "check_placement" | "chunked_prefill" | "drain_replica" | "faster_attention" | "kv_quantization" | "less_before_text" | "more_compilers" | "more_connections" | "more_gateways" | "more_kv_memory" | "more_replicas" | "pace_requests" | "prefix_caching" | "prompt_budget" | "raise_limit" | "read_faster" | "repair_adapter" | "repair_counters" | "repair_engine" | "repair_engine_link" | "repair_journal" | "repair_key_lookup" | "repair_path" | "repair_router" | "report_defect" | "restore_counters" | "restore_database" | "restore_journal" | "restore_router" | "roll_gateways" | "same_schema" | "smaller_batch" | "speculative_decoding" | "stable_prefix" | "warm_up" | "weight_quantization";
+        Fix: "admission_control" | "await_budgets" | "bigger_batch" | "bring_back_engines" | "cache_aware_routing" | "cascade" | "check_placement" | "chunked_prefill" | "drain_replica" | "faster_attention" | "kv_quantization" | "less_before_text" | "more_compilers" | "more_connections" | "more_gateways" | "more_kv_memory" | "more_replicas" | "pace_requests" | "prefix_caching" | "prompt_budget" | "raise_limit" | "read_faster" | "repair_adapter" | "repair_counters" | "repair_engine" | "repair_engine_link" | "repair_journal" | "repair_key_lookup" | "repair_path" | "repair_router" | "report_defect" | "restore_counters" | "restore_database" | "restore_journal" | "restore_router" | "roll_gateways" | "same_schema" | "smaller_batch" | "speculative_decoding" | "stable_prefix" | "warm_up" | "weight_quantization";
         /**
          * FleetDocument
          * @description A version whole. differences: from the version before, or the one asked for, a line each.
@@ -3829,7 +3873,7 @@ export interface components {
          * @description How a diagnosis came out.
          * @enum {unknown}
          */
-        Outcome: "found" | "not_enough_evidence" | "nothing_found";
+        Outcome: "burning" | "found" | "not_enough_evidence" | "nothing_found";
         /**
          * Page[Adapter]
          * @description Part of a list, newest first.

@@ -16,15 +16,17 @@ from contracts.errors import InvalidField
 from contracts.generation import Tier
 from contracts.length_class import LengthClass
 from diagnosis.comparison import groups, not_judged
-from diagnosis.evidence import Audit, Evidence, Slice
+from diagnosis.evidence import Audit, Burning, Evidence, Slice
 from diagnosis.finding import Cause, Finding, Phase
 from diagnosis.fix import Fix
 from diagnosis.measure import Measure
 from diagnosis.objectives import Objectives
+from diagnosis.thresholds import THRESHOLDS
 from diagnosis.tree import RULES, TENANTS, Diagnosis, Outcome, diagnose
 from gateway.admin.call import AdminCall
 from gateway.admin.moments import moment
 from gateway.admin.schemas import LedgerMoment, Query
+from gateway.diagnosis.burning import read_burning
 from gateway.diagnosis.window import read_window
 from gateway.slo.adoption import in_force
 from gateway.slo.standing import LAST_RUN
@@ -74,6 +76,46 @@ class FoundCause(Struct, frozen=True, kw_only=True):
     would_not_help: list[UselessChange]
 
 
+class ClearCause(Struct, frozen=True, kw_only=True):
+    """A cause that was looked for and is below its threshold. threshold: from where on it is named."""
+
+    cause: Cause
+    threshold: str
+
+
+class BurntRequests(Struct, frozen=True, kw_only=True):
+    """Bad requests of one organization and model that went to one pool and broke the objective in the same way.
+
+    pool: null for requests that were placed on no engine, and for readers who are no operators. what: the error code,
+    or `late_first_token`, `slow_tokens` or `long_gap`.
+    """
+
+    organization: str
+    model: str
+    pool: str | None
+    what: str
+    requests: int
+
+
+class BurningObjective(Struct, frozen=True, kw_only=True):
+    """An objective whose alert fires at the moment: its error budget is used too fast over two windows.
+
+    long, short: the two windows; threshold: the burn rate that both exceed; counted, bad: requests of the long window;
+    looked_at: bad requests that `burnt` was counted of, the newest ones; burnt: the most first; told: as a sentence.
+    """
+
+    tier: Tier
+    length: LengthClass
+    long: str
+    short: str
+    threshold: float
+    counted: int
+    bad: int
+    looked_at: int
+    burnt: list[BurntRequests]
+    told: str
+
+
 class UnknownCause(Struct, frozen=True, kw_only=True):
     """A cause about which nothing can be said."""
 
@@ -102,8 +144,9 @@ class DiagnosisOf(Struct, frozen=True, kw_only=True):
     """What to do first, what then, and what need not be done.
 
     second: problems of their own, to be looked at again once the first is mended; explained: what the first makes look
-    ill; questions: what was not measured and would tell more. Without a finding the outcome is `nothing_found`, or
-    `not_enough_evidence` where too little was measured to say so.
+    ill; questions: what was not measured and would tell more; burning: alerts of objectives that fire at the moment,
+    the fastest first, with the requests that burnt the budget. Without a finding the outcome is `burning` while an
+    alert fires, else `nothing_found`, or `not_enough_evidence` where too little was measured to say so.
     """
 
     outcome: Outcome
@@ -113,10 +156,13 @@ class DiagnosisOf(Struct, frozen=True, kw_only=True):
     before_end: datetime
     requests: int
     requests_before: int
+    sampled_share: float | None
+    """Part of the answered requests whose times were read, drawn at random; null: all. Counts are always of all."""
+    burning: list[BurningObjective]
     primary: FoundCause | None
     second: list[FoundCause]
     explained: list[FoundCause]
-    clear: list[Cause]
+    clear: list[ClearCause]
     unknown: list[UnknownCause]
     questions: list[str]
     not_judged: list[str]
@@ -176,7 +222,8 @@ async def diagnosed(
     call.to_narrow = _to_narrow("before_start", "before_end", before_end - before_start, added_up)
     before = await read_window(call.connection, before_start, before_end, organization_id, query.tier, objectives)
     theirs = call.scope is not None
-    evidence = Evidence(now=now, before=before, audit=audit)
+    burning = await read_burning(call.connection, organization_id, query.tier, end, show_pools=not theirs)
+    evidence = Evidence(now=now, before=before, burning=burning, audit=audit)
     found = diagnose(evidence, objectives, TENANTS if theirs else tuple(RULES))
     return _told(found, evidence, objectives, TENANTS_FIXES if theirs else frozenset(Fix))
 
@@ -211,14 +258,40 @@ def _told(found: Diagnosis, evidence: Evidence, objectives: Objectives, fixes: f
         before_end=before.ended,
         requests=now.requests,
         requests_before=before.requests,
+        sampled_share=now.sampled_share,
+        burning=[_burning(each) for each in evidence.burning],
         primary=None if found.primary is None else _cause(found.primary, fixes),
         second=[_cause(each, fixes) for each in found.second],
         explained=[_cause(each, fixes) for each in found.explained],
-        clear=list(found.clear),
+        clear=[ClearCause(cause=each, threshold=THRESHOLDS[each]) for each in found.clear],
         unknown=[UnknownCause(cause=each.cause, why=each.why) for each in found.unknown],
         questions=list(found.questions),
         not_judged=list(not_judged(now)),
         numbers=[_numbers(each, objectives) for each in groups(now)],
+    )
+
+
+def _burning(each: Burning) -> BurningObjective:
+    return BurningObjective(
+        tier=each.tier,
+        length=each.length,
+        long=each.long,
+        short=each.short,
+        threshold=each.threshold,
+        counted=each.counted,
+        bad=each.bad,
+        looked_at=each.looked_at,
+        burnt=[
+            BurntRequests(
+                organization=part.organization,
+                model=part.model,
+                pool=part.pool or None,
+                what=part.what,
+                requests=part.requests,
+            )
+            for part in each.burnt
+        ],
+        told=each.told,
     )
 
 

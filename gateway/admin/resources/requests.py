@@ -14,7 +14,8 @@ from uuid import UUID
 
 import msgspec
 from msgspec import Meta
-from sqlalchemy import BigInteger, ColumnElement, case, func, select
+from sqlalchemy import BigInteger, Boolean, ColumnElement, case, func, select
+from sqlalchemy.sql.expression import literal_column
 
 from contracts.generation import Tier
 from contracts.length_class import LengthClass, length_class
@@ -29,7 +30,7 @@ from gateway.db.tables import request_traces
 from gateway.metering.journal.request_id import first_at
 from gateway.metering.tables import usage_events
 from gateway.router_view.placement import Placement
-from gateway.slo.judgement import CLIENT_GONE, REFUSED, SUPERSEDED
+from gateway.slo.judgement import CLIENT_GONE, FAILED, REFUSED
 
 LAST_DAY = timedelta(days=1)
 
@@ -50,10 +51,9 @@ _CODE, _STREAMED = func.coalesce(request_traces.c.error_code, ""), request_trace
 DECISION = case(
     (_STREAMED & (_CODE == CLIENT_GONE) & request_traces.c.ttft_ms.is_(None), Decision.ABANDONED.value),
     (_STREAMED & _CODE.in_(REFUSED), Decision.REFUSED.value),
-    (_STREAMED & _CODE.not_in(("", CLIENT_GONE, SUPERSEDED)), Decision.FAILED.value),
+    (literal_column(FAILED, Boolean), Decision.FAILED.value),
     (_STREAMED, Decision.SERVED.value),
     (request_traces.c.status == 499, Decision.ABANDONED.value),
-    (request_traces.c.status >= 500, Decision.FAILED.value),
     else_=Decision.REFUSED.value,
 )
 

@@ -36,12 +36,12 @@ from gateway.admin.call import AdminCall
 from gateway.admin.moments import moment
 from gateway.admin.pages import page_of
 from gateway.admin.schemas import LedgerMoment, ModelName, Page, PageQuery, Query
-from gateway.db.rows import columns_of, fetch, fetchrow, fetchval, record_of
+from gateway.db.rows import columns_of, fetch, fetchrow, record_of
 from gateway.desired import document
-from gateway.slo.adoption import in_force, promised_since
 from gateway.slo.budget import LEAST_BAD, BurnPair
 from gateway.slo.cost import MICROSECOND, MINUTE, GoodTokens, PoolCost, Rented, pool_costs, rented
-from gateway.slo.standing import LAST_RUN, Standing, counts_of, end_of, for_deployment, standings, window_counts
+from gateway.slo.present import present
+from gateway.slo.standing import Standing
 from gateway.slo.tables import COUNTS
 from gateway.slo.totals import totals
 
@@ -332,26 +332,14 @@ def _minute_of(at: datetime) -> datetime:
 
 async def _report(call: AdminCall, query: SloQuery, organization_id: UUID | None) -> SloReport:
     """organization_id: None for the deployment."""
-    version, objectives = await in_force(call.connection)
-    since = await promised_since(call.connection)
-    last_run = await fetchval(call.connection, LAST_RUN)
-    if last_run is None:
-        counts, until = {}, None
-    else:
-        until = end_of(last_run.astimezone(UTC))
-        of = {"project_id": query.project_id, "model": query.model, "tier": query.tier}
-        statement = window_counts(until, since, organization_id=organization_id, **of)
-        counts = counts_of(await fetch(call.connection, statement))
-        if organization_id is None:
-            counts = for_deployment(counts)
-    wanted = [each for each in objectives if query.tier in (None, each.tier)]
+    now = await present(
+        call.connection, organization_id, tier=query.tier, project_id=query.project_id, model=query.model
+    )
     return SloReport(
-        version=version,
-        added_up_until=until,
+        version=now.version,
+        added_up_until=now.until,
         least_bad=LEAST_BAD,
-        objectives=[
-            _told(each, since.get((each.objective.tier, each.objective.length))) for each in standings(wanted, counts)
-        ],
+        objectives=[_told(each, now.since.get((each.objective.tier, each.objective.length))) for each in now.standings],
     )
 
 

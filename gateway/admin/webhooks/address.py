@@ -48,6 +48,9 @@ def is_public(address: Address) -> bool:
     return address.is_global
 
 
+OF_PRIVATE = "gateway.admin.webhooks.allow_private_addresses = true in the settings"
+
+
 def check_url(url: str, *, allow_private: bool) -> None:
     """Raises InvalidField for a URL that could never be delivered to. Names are resolved later, at every delivery."""
     try:
@@ -59,6 +62,8 @@ def check_url(url: str, *, allow_private: bool) -> None:
     problem = ""
     if parts.scheme not in schemes:
         problem = f"it must begin with {' or '.join(f'{scheme}://' for scheme in schemes)}"
+        if parts.scheme == "http":
+            problem += f"; {OF_PRIVATE} lets webhooks go to this machine and to private networks, by http too"
     elif not host or port == 0:
         problem = "it names no host and port"
     elif parts.username is not None or parts.password is not None:
@@ -68,7 +73,7 @@ def check_url(url: str, *, allow_private: bool) -> None:
     elif is_number(host):
         problem = f"{host} is a number in place of a name; write an IPv4 address as four decimal numbers"
     elif not allow_private and _is_forbidden_literal(host):
-        problem = f"{host} is not an address of the public internet"
+        problem = f"{host} is not an address of the public internet; {OF_PRIVATE} allows private ones"
     if problem:
         raise InvalidField(f"Invalid value for 'url': {problem}.", param="url")
 

@@ -71,7 +71,7 @@ async def test_a_full_disk_refuses_keeps_the_books_and_recovers(engine: FakeEngi
             recorded = [record for record in await engine.recorded() if record["tokens"]]
             every = await platform.ledger(*(record["rid"].rpartition("-")[2] for record in recorded))
             assert sum(row["completion_tokens"] for row in every) == sum(record["tokens"] for record in recorded)
-            assert '"wrong_amounts":0' in await platform.command("usage", "verify")
+            assert '"wrong_amounts":0' in await platform.command("usage", "verify", "--json")
 
             restarts = await restarts_once_all_run(platform)
             assert sum(restarts[name] for name in restarts if name.startswith("worker")) == 1

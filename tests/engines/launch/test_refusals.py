@@ -265,7 +265,7 @@ def test_a_head_of_another_algorithm_is_refused(tmp_path: Path) -> None:
 
 def test_what_could_not_be_compared_is_said() -> None:
     spec = rendered(SGLANG, launch_of(speculation=HEAD), speculation=True)
-    assert any("nobody compared them" in note for note in spec.notes)
+    assert any("so the two were not compared" in note for note in spec.notes)
 
 
 def test_a_head_that_is_not_here_is_taken_to_be_of_the_usual_size() -> None:

@@ -158,7 +158,7 @@ def test_thresholds_are_the_baselines_own_values() -> None:
 
 
 def test_too_small_a_baseline_is_refused() -> None:
-    with pytest.raises(ValueError, match="takes 1000"):
+    with pytest.raises(ValueError, match="1000 are needed"):
         thresholds_of(POLICY, [1.0] * 999, [])
 
 

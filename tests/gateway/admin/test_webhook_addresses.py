@@ -75,6 +75,12 @@ def test_urls_that_can_never_be_delivered_to_are_refused_when_given(url: str, wh
     assert caught.value.param == "url"
 
 
+def test_the_setting_that_allows_private_networks_is_named() -> None:
+    for url in ("http://127.0.0.1:9000/hook", "https://10.0.0.1/hook"):
+        with pytest.raises(InvalidField, match=r"gateway\.admin\.webhooks\.allow_private_addresses = true"):
+            check_url(url, allow_private=False)
+
+
 def test_a_deployment_may_allow_its_own_networks() -> None:
     check_url("http://10.0.0.1:8080/hook", allow_private=True)
     check_url("https://example.com/hook", allow_private=False)

@@ -13,9 +13,9 @@ from tests.diagnosis.traffic import TENANTS
 
 SPACE = UUID("6f0c2a4e-8f57-4a53-9d3b-5f1f6f0a7c21")
 COLUMNS = (
-    "tier", "status", "error_code", "phases_ms", "pool", "replica_id", "attempts", "prompt_tokens", "cached_tokens",
-    "completion_tokens", "ttft_ms", "tpot_ms", "itl_max_ms", "client_stall_ms", "engine_queue_ms", "engine_prefill_ms",
-    "engine_grammar_ms", "retractions", "over_share", "service_class",
+    "tier", "model", "status", "error_code", "phases_ms", "pool", "replica_id", "attempts", "prompt_tokens",
+    "cached_tokens", "completion_tokens", "ttft_ms", "tpot_ms", "itl_max_ms", "client_stall_ms", "engine_queue_ms",
+    "engine_prefill_ms", "engine_grammar_ms", "retractions", "over_share", "service_class",
 )  # fmt: skip
 INSERT = f"""
 INSERT INTO gateway.request_traces (request_id, organization_id, total_ms, rule, {", ".join(COLUMNS)})

@@ -106,3 +106,8 @@ def test_the_work_for_a_path_of_nonsense_is_bounded(monkeypatch: pytest.MonkeyPa
 
 def test_nothing_that_is_served_is_named_as_not_served() -> None:
     assert not [path for path in SERVED if path.removeprefix("/v1").split("/")[1] in NOT_SERVED]
+
+
+def test_a_scrape_of_the_api_port_is_answered_with_where_the_metrics_are() -> None:
+    message = unknown_url("GET", "/metrics", SERVED, ADMINISTERED).message
+    assert "at a port of its own, at /metrics: `slipstream status` lists them" in message

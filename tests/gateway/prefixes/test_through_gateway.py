@@ -65,6 +65,6 @@ async def test_a_command_shows_what_was_lost_and_why(fresh_postgres_url: str, tm
     reusable = sum(share.reusable_tokens for share in shares)
     since, said, *_ = shown.splitlines()
     assert since.startswith("requests since ")
-    assert said.startswith(f"{reusable / prompts:.1%} of {prompts:,} prompt tokens came before")
+    assert said.startswith(f"{reusable / prompts:.1%} of {prompts:,} prompt tokens repeat an earlier prompt")
     assert "timestamp in system, from token 0" in shown
-    assert (await run("--hours")).count("prompt tokens came before") == len({share.hour for share in shares})
+    assert (await run("--hours")).count("repeat an earlier prompt") == len({share.hour for share in shares})

@@ -6,11 +6,12 @@ import { Empty, Notice } from "../../components/notice";
 import { Card } from "../../components/page";
 import { Table } from "../../components/table";
 import { FullTime } from "../../components/time";
-import { count, milliseconds } from "../../format/number";
+import { count, milliseconds, percent } from "../../format/number";
 import type { Look } from "../operations/serving/choices";
 
 type Diagnosis = Schemas["DiagnosisOf"];
 type Found = Schemas["FoundCause"];
+type Burning = Schemas["BurningObjective"];
 type Numbers = Schemas["TwoNumbers"];
 
 export const LOOK_NAMES: Record<Look, string> = {
@@ -23,10 +24,15 @@ export const LOOK_NAMES: Record<Look, string> = {
 
 const OUTCOMES: Record<Diagnosis["outcome"], { title: string; tone: Tone; about: string }> = {
   found: { title: "Something is wrong", tone: "bad", about: "The first cause, by what it costs." },
+  burning: {
+    title: "An alert fires, no cause found above its threshold",
+    tone: "bad",
+    about: "The requests that burnt the error budget are listed first.",
+  },
   nothing_found: {
-    title: "No cause found",
+    title: "No cause found above its threshold",
     tone: "good",
-    about: "Every cause was looked for; none is above its threshold.",
+    about: "Each cause that was looked for is listed with its threshold.",
   },
   not_enough_evidence: {
     title: "Not enough is known",
@@ -46,8 +52,13 @@ export function DiagnosisOf({ found }: { found: Diagnosis }) {
     <div className="stack">
       <Notice tone={outcome.tone} title={outcome.title}>
         {outcome.about} {count(found.requests)} requests from <FullTime at={found.start} /> to{" "}
-        <FullTime at={found.end} />, beside {count(found.requests_before)} of the window before.
+        <FullTime at={found.end} />, compared with {count(found.requests_before)} of the window before.
+        {found.sampled_share !== null &&
+          ` Times are those of a sample, ${percent(found.sampled_share)} of the answered requests drawn at random; counts are of all requests.`}
       </Notice>
+      {found.burning.map((each) => (
+        <Alert key={`${each.tier}-${each.length}`} burning={each} />
+      ))}
       {found.primary && <Cause cause={found.primary} title="First" />}
       {found.second.map((each) => (
         <Cause key={each.cause} cause={each} title="Then" />
@@ -57,7 +68,7 @@ export function DiagnosisOf({ found }: { found: Diagnosis }) {
           <ul className="lines">
             {found.explained.map((each) => (
               <li key={each.cause}>
-                <strong>{words(each.cause)}</strong>: {each.evidence.join(" ")}
+                <strong>{words(each.cause)}</strong>: <Coded text={each.evidence.join(" ")} />
               </li>
             ))}
           </ul>
@@ -66,9 +77,9 @@ export function DiagnosisOf({ found }: { found: Diagnosis }) {
       <NumbersOf rows={found.numbers} />
       <div className="grid-2">
         <Lines
-          title="Ruled out"
-          about="Looked for, and not there."
-          lines={found.clear.map((each) => words(each))}
+          title="Below their thresholds"
+          about="Looked for; from where on each is named."
+          lines={byThreshold(found.clear)}
         />
         <Lines
           title="Not enough data"
@@ -80,6 +91,57 @@ export function DiagnosisOf({ found }: { found: Diagnosis }) {
       </div>
     </div>
   );
+}
+
+/** One line for each threshold: many causes share one. */
+export function byThreshold(clear: Diagnosis["clear"]): string[] {
+  const causes = new Map<string, string[]>();
+  for (const each of clear)
+    causes.set(each.threshold, [...(causes.get(each.threshold) ?? []), words(each.cause)]);
+  return [...causes].map(([threshold, names]) => `${names.join(", ")}: ${threshold}`);
+}
+
+const MISSED: Record<string, string> = {
+  late_first_token: "The first token came late",
+  slow_tokens: "Tokens came slowly",
+  long_gap: "A gap between two tokens was too long",
+};
+
+function Alert({ burning }: { burning: Burning }) {
+  const listed = burning.burnt.reduce((sum, each) => sum + each.requests, 0);
+  const left = burning.looked_at - listed;
+  return (
+    <Card
+      title={`Alert: ${burning.tier}, ${burning.length} prompts`}
+      about={burning.told}
+      actions={<Badge tone="bad">fires</Badge>}
+    >
+      <div className="stack-tight">
+        <h3>The requests that burnt the budget</h3>
+        <ul className="lines">
+          {burning.burnt.map((each) => (
+            <li key={`${each.what} ${each.model} ${each.pool} ${each.organization}`}>
+              <strong>{count(each.requests)}</strong> · {MISSED[each.what] ?? <code>{each.what}</code>}
+              {each.model && ` · ${each.model}`}
+              {each.pool && ` on ${each.pool}`} · {each.organization}
+            </li>
+          ))}
+          {left > 0 && <li>{count(left)} others</li>}
+        </ul>
+        {burning.looked_at < burning.bad && (
+          <p className="quiet">
+            These are the newest {count(burning.looked_at)} of {count(burning.bad)} bad requests.
+          </p>
+        )}
+      </div>
+    </Card>
+  );
+}
+
+/** A sentence in which `commands` stand between backticks. */
+function Coded({ text }: { text: string }) {
+  const parts = text.split("`").map((part, at) => ({ part, at }));
+  return <>{parts.map(({ part, at }) => (at % 2 ? <code key={at}>{part}</code> : part))}</>;
 }
 
 function Cause({ cause, title }: { cause: Found; title: string }) {
@@ -97,7 +159,9 @@ function Cause({ cause, title }: { cause: Found; title: string }) {
         <h3>Evidence</h3>
         <ul className="lines">
           {cause.evidence.map((each) => (
-            <li key={each}>{each}</li>
+            <li key={each}>
+              <Coded text={each} />
+            </li>
           ))}
         </ul>
         {cause.fixes.length > 0 && (
@@ -105,7 +169,9 @@ function Cause({ cause, title }: { cause: Found; title: string }) {
             <h3>What to do</h3>
             <ol className="lines">
               {cause.fixes.map((each) => (
-                <li key={each.fix}>{each.told}</li>
+                <li key={each.fix}>
+                  <Coded text={each.told} />
+                </li>
               ))}
             </ol>
           </>
@@ -116,7 +182,7 @@ function Cause({ cause, title }: { cause: Found; title: string }) {
             <ul className="lines">
               {cause.would_not_help.map((each) => (
                 <li key={each.fix}>
-                  {words(each.fix)}: {each.why}
+                  {words(each.fix)}: <Coded text={each.why} />
                 </li>
               ))}
             </ul>
@@ -228,7 +294,9 @@ function Lines({ title, about, lines }: { title: string; about: string; lines: s
     <Card title={title} about={about}>
       <ul className="lines">
         {lines.map((line) => (
-          <li key={line}>{line}</li>
+          <li key={line}>
+            <Coded text={line} />
+          </li>
         ))}
       </ul>
     </Card>

@@ -146,11 +146,11 @@ export function WebhookPage() {
               ["Events", webhook.data.events?.join(", ") ?? "all"],
               ["State", <StateBadge key="state" state={webhook.data.disabled_at ? "disabled" : "active"} />],
               [
-                "Its earlier secret signs until",
+                "The earlier secret is valid until",
                 <Time
                   key="old"
                   at={stillOpens(webhook.data.previous_secret_expires_at)}
-                  none="none is valid"
+                  none="there is none"
                 />,
               ],
             ]}

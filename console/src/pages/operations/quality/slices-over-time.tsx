@@ -44,7 +44,7 @@ export function SlicesOverTime({ model, slice }: { model: string | undefined; sl
       <div className="table-frame">
         <Empty title="No slice has been scored">
           A run that is done shows here, slice by slice. Start one, or let the schedule run one every night (
-          <code>evals.nightly</code>).
+          <code>evals.schedule</code>).
         </Empty>
       </div>
     );

@@ -1,0 +1,69 @@
+"""Runs pip for `make`, and prints a line for each step instead of pip's hundreds: the whole output goes into a file.
+
+`python -m infra.installation LOG ARGUMENT...`. It uses the standard library alone, for nothing else is installed yet.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TextIO
+
+PIP = ("-m", "pip", "install", "--disable-pip-version-check", "--progress-bar", "off", "--no-compile")
+LARGE = re.compile(
+    r"Downloading (?:\S*/)?(?P<name>[\w.]+)-(?P<version>[\w.+%]+?)-\S+ \((?P<size>\d+(?:\.\d+)? [MG]B)\)"
+)
+LEAST_MB = 20.0
+LAST_LINES = 20
+
+
+def steps(lines: Iterable[str]) -> Iterator[str]:
+    """A line for each step, as pip reports them."""
+    resolving = False
+    for line in lines:
+        text = line.strip()
+        if text.startswith("Collecting ") and not resolving:
+            resolving = True
+            yield "looking up packages"
+        elif (large := LARGE.match(text)) and _megabytes(large["size"]) >= LEAST_MB:
+            yield f"downloading {large['name']} {large['version']} ({large['size']})"
+        elif text.startswith("Installing collected packages: "):
+            yield f"installing {text.count(',') + 1} packages"
+
+
+def _megabytes(size: str) -> float:
+    number, unit = size.split()
+    return float(number) * (1_000 if unit == "GB" else 1)
+
+
+def main(log: Path, arguments: list[str]) -> int:
+    """pip's exit code; a failure prints the end of its output."""
+    last: list[str] = []
+
+    def kept(output: Iterable[str], file: TextIO) -> Iterator[str]:
+        for line in output:
+            file.write(line)
+            file.flush()
+            last.append(line)
+            del last[:-LAST_LINES]
+            yield line
+
+    pip = subprocess.Popen(
+        (sys.executable, *PIP, *arguments), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    with log.open("w", encoding="utf-8") as file, pip as running:
+        assert running.stdout is not None
+        for step in steps(kept(running.stdout, file)):
+            print(f"  {step}", flush=True)
+        code = running.wait()
+    if code:
+        print("".join(last), end="", file=sys.stderr)
+        print(f"pip failed; its whole output is in {log}", file=sys.stderr)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), sys.argv[2:]))

@@ -1,0 +1,116 @@
+"""`slipstream status` as text: whether all is well first, then processes and engines within 100 columns."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+
+from contracts.printable import printable
+from infra.local.child import ChildStatus, State
+from slipstream.replicas import ReplicaStatus
+from slipstream.table import table
+
+WIDTH = 100
+MOST_URL = 22
+"""Of an address and port; the sockets of databases have lines of their own."""
+SHORT = {State.WAITING: "waiting"}
+MINUTES_FROM_S, HOURS_FROM_S = 600, 36_000
+PROCESSES = ("process", "state", "pid", "restarts", "up", "url", "/metrics at")
+ENGINES = ("engine", "pool", "state", "url")
+
+
+def text_of(
+    url: str,
+    console: str | None,
+    processes: Sequence[ChildStatus],
+    replicas: Sequence[ReplicaStatus] | None,
+    metrics: Mapping[str, str],
+) -> str:
+    """Several lines. url: of the API, empty without a supervisor. console: its address; None: there is none.
+    replicas: None where the router does not answer. metrics: `host:port` by process."""
+    return "\n".join(_lines(url, console, processes, replicas, metrics))
+
+
+def _lines(
+    url: str,
+    console: str | None,
+    processes: Sequence[ChildStatus],
+    replicas: Sequence[ReplicaStatus] | None,
+    metrics: Mapping[str, str],
+) -> Iterator[str]:
+    wrong = list(_wrong(processes, replicas))
+    if wrong:
+        yield from textwrap.wrap(f"Not all is well: {'; '.join(wrong)}", WIDTH, subsequent_indent="  ")
+    else:
+        yield f"All is well: {_right(processes, replicas or ())}"
+    if url:
+        yield f"API      {url}/v1"
+    if console is not None:
+        yield f"console  {console}"
+    if processes:
+        yield ""
+        rows = [_process(each, metrics.get(each.name, "")) for each in processes]
+        yield from _with_notes(PROCESSES, rows, ["" if _fits(each.url) else each.url for each in processes])
+    if replicas:
+        yield ""
+        engines = [(each.id, each.pool, each.word, each.url) for each in replicas]
+        yield from _with_notes(ENGINES, engines, [each.reason for each in replicas])
+
+
+def _with_notes(head: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str]) -> Iterator[str]:
+    """The table, and on lines of its own below each row what would make the table wider than a terminal."""
+    first, *lines = table(head, rows)
+    yield first
+    for line, note in zip(lines, notes, strict=True):
+        yield line
+        yield from textwrap.wrap(printable(note), WIDTH, initial_indent="  ", subsequent_indent="  ")
+
+
+def _fits(url: str) -> bool:
+    return len(url) <= MOST_URL
+
+
+def _right(processes: Sequence[ChildStatus], replicas: Sequence[ReplicaStatus]) -> str:
+    engines = f"{_counted(len(replicas), 'engine')} usable"
+    return f"{_counted(len(processes), 'process')} ready, {engines}" if processes else engines
+
+
+def _wrong(processes: Sequence[ChildStatus], replicas: Sequence[ReplicaStatus] | None) -> Iterator[str]:
+    away = [each.name for each in processes if each.state is not State.READY]
+    if away:
+        verb = "is" if len(away) == 1 else "are"
+        yield f"{len(away)} of {_counted(len(processes), 'process')} {verb} not ready ({', '.join(away)})"
+    if replicas is None:
+        yield "engines are unknown, the router does not answer"
+    elif not replicas:
+        yield "there is no engine"
+    else:
+        lost = [each.id for each in replicas if not each.usable]
+        if lost:
+            verb = "is" if len(lost) == 1 else "are"
+            yield f"{len(lost)} of {_counted(len(replicas), 'engine')} {verb} not usable ({', '.join(lost)})"
+
+
+def _counted(count: int, noun: str) -> str:
+    plural = f"{noun}es" if noun.endswith("s") else f"{noun}s"
+    return f"{count} {noun if count == 1 else plural}"
+
+
+def _process(each: ChildStatus, metrics: str) -> tuple[str, ...]:
+    pid = "-" if each.pid is None else str(each.pid)
+    url = each.url if _fits(each.url) else ""
+    return (
+        each.name,
+        SHORT.get(each.state, each.state.value),
+        pid,
+        str(each.restarts),
+        _time(each.uptime_s),
+        url,
+        metrics,
+    )
+
+
+def _time(seconds: float) -> str:
+    if seconds < MINUTES_FROM_S:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < HOURS_FROM_S else f"{seconds / 3600:,.0f} h"
