@@ -8,7 +8,8 @@ compared with its own earlier scores. The outcomes of a slice:
   this night's part of alpha. A night of a model that has not changed fails with a probability of
   `NightRule.false_alarms` at most, all slices, windows and references together: 50 such nights raise one or more
   alarms with a probability of 50 times that at most, however the nights hang together (Bonferroni over nights).
-- pass: the items are shown not to be worse by the margin, against every reference that there is.
+- pass: the items are shown not to be worse by the margin, against every reference that there is, each time by the
+  window that shares most items with it.
 - inconclusive: neither, with the reason.
 
 Two references: the nights of the version before, for as long as the change is young, and earlier nights of the same
@@ -143,8 +144,6 @@ class _Comparison(msgspec.Struct, frozen=True):
 
     against: Against
     nights: int
-    is_longest: bool
-    """Of those against its reference: the one that a pass is decided by."""
     tonight_is_lower: bool
     items: int
     clusters: int
@@ -213,8 +212,10 @@ def _judge_slice(name: str, nights: Sequence[Night], spell: int, rule: NightRule
             f"{_points(worst.upper)}, against {_named(worst.against)}"
         )
         return _decided(name, Decision.FAIL, reason, worst, score)
-    longest = [one for one in found if one.is_longest]
-    weakest = min(longest, key=lambda one: one.lower)
+    largest: dict[Against, _Comparison] = {}
+    for one in sorted(found, key=lambda one: one.items):  # of as many items the longest window: windows rise
+        largest[one.against] = one
+    weakest = min(largest.values(), key=lambda one: one.lower)
     if weakest.lower > -rule.margin:
         reason = f"not worse by {_points(rule.margin)} or more: above {_points(weakest.lower)}"
         return _decided(name, Decision.PASS, reason, weakest, score)
@@ -225,16 +226,14 @@ def _comparisons(
     name: str, nights: Sequence[Night], spell: int, rule: NightRule, level: float
 ) -> Iterator[_Comparison]:
     """All of a slice's tests of a night. Those whose reference has none of the items have no items."""
-    lengths = sorted({min(window, spell) for window in rule.windows})
-    for length in lengths:
+    for length in sorted({min(window, spell) for window in rule.windows}):
         earlier = nights[: len(nights) - length][-rule.history_nights :]
         reference = [each for each in earlier if each.version == nights[-1].version]
-        is_longest = length == lengths[-1]
-        yield _compared(name, Against.HISTORY, nights[-length:], reference, is_longest, rule, level)
+        yield _compared(name, Against.HISTORY, nights[-length:], reference, rule, level)
     before = nights[: len(nights) - spell]
     if before and spell <= rule.version_nights:
         old = before[-min(_spell(before), rule.history_nights) :]
-        yield _compared(name, Against.VERSION_BEFORE, nights[-spell:], old, True, rule, level)
+        yield _compared(name, Against.VERSION_BEFORE, nights[-spell:], old, rule, level)
 
 
 def _compared(
@@ -242,7 +241,6 @@ def _compared(
     against: Against,
     window: Sequence[Night],
     reference: Sequence[Night],
-    is_longest: bool,
     rule: NightRule,
     level: float,
 ) -> _Comparison:
@@ -252,7 +250,7 @@ def _compared(
         (cluster, score - expected[seed][1]) for seed, (cluster, score) in sorted(seen.items()) if seed in expected
     ]
     if not pairs:
-        return _Comparison(against, len(window), is_longest, False, 0, 0, 0.0, -1.0, 1.0, 0)
+        return _Comparison(against, len(window), False, 0, 0, 0.0, -1.0, 1.0, 0)
     found, counted = clustered(pairs), flips(difference for _, difference in pairs)
     rare = 1.0 + (found.cluster_items - 1.0) * rule.correlation
     variance = max(found.items * found.error**2, counted.share)
@@ -260,7 +258,6 @@ def _compared(
     return _Comparison(
         against,
         len(window),
-        is_longest,
         now < 0.0,
         found.items,
         found.clusters,
@@ -302,7 +299,7 @@ def _decided(name: str, decision: Decision, reason: str, one: _Comparison, score
 
 
 def _undecided(name: str, against: Against | None, reason: str, score: float | None) -> NightSlice:
-    nothing = _Comparison(Against.HISTORY, 0, True, False, 0, 0, 0.0, -1.0, 1.0, 0)
+    nothing = _Comparison(Against.HISTORY, 0, False, 0, 0, 0.0, -1.0, 1.0, 0)
     found = _decided(name, Decision.INCONCLUSIVE, reason, nothing, score)
     return msgspec.structs.replace(found, against=against)
 

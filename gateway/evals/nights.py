@@ -24,7 +24,7 @@ SILENT_S = 300.0
 _REPORT = """
 INSERT INTO evals.night_plan (reported_at, schedule, previous_at, next_at, items, slices, automatic_rollback)
 VALUES (now(), $1, $2, $3, $4, $5::text::jsonb, $6)
-    ON CONFLICT (only) DO UPDATE
+    ON CONFLICT (single) DO UPDATE
    SET (reported_at, schedule, previous_at, next_at, items, slices, automatic_rollback)
      = (excluded.reported_at, excluded.schedule, excluded.previous_at, excluded.next_at, excluded.items,
         excluded.slices, excluded.automatic_rollback)

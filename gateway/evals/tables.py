@@ -221,7 +221,7 @@ nights = Table(
 night_plan = Table(
     "night_plan",
     metadata,
-    Column("only", Boolean, primary_key=True, server_default=text("true")),
+    Column("single", Boolean, primary_key=True, server_default=text("true")),
     # When a worker last wrote it.
     Column("reported_at", DateTime(timezone=True), nullable=False),
     # As in a crontab; empty: never.
@@ -233,6 +233,6 @@ night_plan = Table(
     # By model, the slices that a night asks.
     Column("slices", JSONB, nullable=False),
     Column("automatic_rollback", Boolean, nullable=False),
-    CheckConstraint("only", name="only"),
+    CheckConstraint("single", name="single"),
     schema=SCHEMA,
 )

@@ -30,7 +30,7 @@ CREATE INDEX nights_judged_at_run_id_idx ON evals.nights (judged_at, run_id);
 CREATE INDEX nights_model_night_idx ON evals.nights (model, night);
 
 CREATE TABLE evals.night_plan (
-    only boolean PRIMARY KEY DEFAULT true,
+    single boolean PRIMARY KEY DEFAULT true,
     reported_at timestamptz NOT NULL,
     schedule text NOT NULL,
     previous_at timestamptz,
@@ -38,7 +38,7 @@ CREATE TABLE evals.night_plan (
     items integer NOT NULL,
     slices jsonb NOT NULL,
     automatic_rollback boolean NOT NULL,
-    CONSTRAINT night_plan_only_check CHECK (only)
+    CONSTRAINT night_plan_single_check CHECK (single)
 );
 """
 
