@@ -4,8 +4,8 @@ Pure: who asks, stores and reports is not here. A night asks one part of a panel
 (`gateway.evals.store.panel_seed`), so each item of tonight has been answered on earlier nights and its scores are
 compared with its own earlier scores. The outcomes of a slice:
 
-- fail: the last nights score lower than the same items did before, by the gate's tests (`evals.gate.upper_bound`) at
-  this night's part of alpha. A night of a model that has not changed fails with a probability of
+- fail: the last nights score lower than the same items did before, by exact tests of losses against wins at this
+  night's part of alpha (`_upper`). A night of a model that has not changed fails with a probability of
   `NightRule.false_alarms` at most, all slices, windows and references together: 50 such nights raise one or more
   alarms with a probability of 50 times that at most, however the nights hang together (Bonferroni over nights).
 - pass: the items are shown not to be worse by the margin, against every reference that there is, each time by the
@@ -26,8 +26,8 @@ from enum import StrEnum
 
 import msgspec
 
-from evals.gate import Decision, lower_bound, upper_bound
-from evals.statistics.paired import clustered, flips
+from evals.gate import Decision, lower_bound
+from evals.statistics.paired import Flips, clustered, flips, more_losses, upper_by_counts
 from evals.statistics.sizes import items_needed
 
 _DIGITS = 9
@@ -65,7 +65,7 @@ class NightRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     version_nights: int = 14
     """Nights for which a changed version is compared with the one before."""
     correlation: float = 0.05
-    """As of `evals.gate.SliceRule`."""
+    """As of `evals.gate.SliceRule`; and the part of a changed version's flips that a template's items share."""
 
     def __post_init__(self) -> None:
         if not 0.0 < self.margin < 1.0:
@@ -150,7 +150,10 @@ class _Comparison(msgspec.Struct, frozen=True):
     difference: float
     lower: float
     upper: float
-    needed: int
+    variance: float
+    """Of an item's difference, clusters included."""
+    rare: float
+    """The design effect, for losses that no item has shown."""
 
 
 def judge(nights: Sequence[Night], rule: NightRule) -> NightVerdict:
@@ -250,7 +253,7 @@ def _compared(
         (cluster, score - expected[seed][1]) for seed, (cluster, score) in sorted(seen.items()) if seed in expected
     ]
     if not pairs:
-        return _Comparison(against, len(window), False, 0, 0, 0.0, -1.0, 1.0, 0)
+        return _Comparison(against, len(window), False, 0, 0, 0.0, -1.0, 1.0, 0.0, 1.0)
     found, counted = clustered(pairs), flips(difference for _, difference in pairs)
     rare = 1.0 + (found.cluster_items - 1.0) * rule.correlation
     variance = max(found.items * found.error**2, counted.share)
@@ -263,9 +266,23 @@ def _compared(
         found.clusters,
         round(found.mean, _DIGITS),
         round(lower_bound(found, counted, rule.alpha, rare), _DIGITS),
-        round(upper_bound(found, counted, level), _DIGITS),
-        items_needed(variance, rule.margin, rule.alpha, _POWER, rare),
+        round(_upper(counted, rare if against is Against.VERSION_BEFORE else 1.0, level), _DIGITS),
+        variance,
+        rare,
     )
+
+
+def _upper(counted: Flips, design_effect: float, level: float) -> float:
+    """Below which the true difference is, but for a probability of `level`; below 0 only if there are also more losses
+    than a fair coin makes.
+
+    Of the same version no clusters count: if nothing has changed, an item's scores differ by the chance of each answer
+    alone. Another version may trade templates that it answers for others, so its flips count as fewer, by the design
+    effect.
+    """
+    counted = Flips(counted.losses / design_effect, counted.wins / design_effect, counted.items / design_effect)
+    upper = upper_by_counts(counted, level)
+    return upper if more_losses(counted) <= level else max(0.0, upper)
 
 
 def _means(name: str, slice_version: str, nights: Sequence[Night]) -> dict[int, tuple[str, float]]:
@@ -299,7 +316,7 @@ def _decided(name: str, decision: Decision, reason: str, one: _Comparison, score
 
 
 def _undecided(name: str, against: Against | None, reason: str, score: float | None) -> NightSlice:
-    nothing = _Comparison(Against.HISTORY, 0, False, 0, 0, 0.0, -1.0, 1.0, 0)
+    nothing = _Comparison(Against.HISTORY, 0, False, 0, 0, 0.0, -1.0, 1.0, 0.0, 1.0)
     found = _decided(name, Decision.INCONCLUSIVE, reason, nothing, score)
     return msgspec.structs.replace(found, against=against)
 
@@ -320,8 +337,9 @@ def _why_undecided(one: _Comparison, rule: NightRule) -> str:
         return "too few templates: all items were made of one, and one alone proves nothing"
     if one.upper < 0.0:
         return f"{between}, but tonight alone is not lower"
-    if one.needed > one.items:
-        return f"too few items: {one.items} of about {one.needed} for a margin of {_points(rule.margin)}; {between}"
+    needed = items_needed(one.variance, rule.margin, rule.alpha, _POWER, one.rare)
+    if needed > one.items:
+        return f"too few items: {one.items} of about {needed} for a margin of {_points(rule.margin)}; {between}"
     return f"{between}, which includes {_points(-rule.margin)}"
 
 

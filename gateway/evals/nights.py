@@ -119,12 +119,14 @@ SELECT DISTINCT ON (runs.model) runs.model, runs.pool, runs.night, runs.status, 
  WHERE runs.night IS NOT NULL
  ORDER BY runs.model, runs.night DESC
 """
+_NEWEST = "SELECT DISTINCT ON (model) run_id FROM evals.nights ORDER BY model, night DESC"
 
 
 async def newest_by_model(connection: Connection) -> list[EvalNight]:
     """The last verdict on every model that has one."""
-    newest = select(nights.c.run_id).distinct(nights.c.model).order_by(nights.c.model, nights.c.night.desc())
-    return [night_of(row) for row in await fetch(connection, NIGHTS.where(nights.c.run_id.in_(newest)))]
+    newest = [row["run_id"] for row in await connection.fetch(_NEWEST)]
+    found = await fetch(connection, NIGHTS.where(nights.c.run_id.in_(newest)).order_by(nights.c.model))
+    return [night_of(row) for row in found]
 
 
 def night_of(row: asyncpg.Record) -> EvalNight:

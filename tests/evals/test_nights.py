@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evals.gate import Decision, lower_bound, upper_bound
+from evals.gate import Decision, lower_bound
 from evals.nights import Against, Night, NightRule, SliceNight, differences, judge
-from evals.statistics.paired import clustered, flips
+from evals.statistics.paired import Flips, clustered, flips, more_losses, upper_by_counts
 from tests.examples import examples
 
 PARTS, ITEMS = 4, 40
@@ -80,7 +80,10 @@ def reference(nights: Sequence[Night], name: str, rule: NightRule) -> Decision:
             continue
         together, counted = clustered(pairs), flips(difference for _, difference in pairs)
         rare = 1.0 + (together.cluster_items - 1.0) * rule.correlation
-        failed = failed or (round(upper_bound(together, counted, level), 9) < 0 and sum(now) < -1e-12)
+        effect = rare if against == "before" else 1.0
+        fewer = Flips(counted.losses / effect, counted.wins / effect, counted.items / effect)
+        worse = round(upper_by_counts(fewer, level), 9) < 0 and more_losses(fewer) <= level
+        failed = failed or (worse and sum(now) < -1e-12)
         if len(pairs) >= lowers.get(against, (0, 0.0))[0]:
             lowers[against] = len(pairs), round(lower_bound(together, counted, rule.alpha, rare), 9)
     if failed:
