@@ -6,6 +6,7 @@ import random
 from collections.abc import Mapping, Sequence
 from datetime import date, timedelta
 from statistics import fmean
+from typing import Any
 
 import msgspec
 import pytest
@@ -214,14 +215,20 @@ def test_a_changed_slice_and_one_of_a_single_template_say_why_nothing_is_decided
 
 def test_a_night_spends_its_false_alarms_on_slices_and_tests_together() -> None:
     assert RULE.level(16) * 16 * 4 == pytest.approx(RULE.false_alarms)
-    for field, value, said in (
-        ("margin", 0.0, "margin: must be above 0"),
-        ("false_alarms", 0.7, "false_alarms: must be above 0 and at most 0.5"),
-        ("windows", (3, 1), "windows: must rise"),
-        ("history_nights", 0, "must be 1 or more"),
-    ):
-        with pytest.raises(ValueError, match=said):
-            NightRule(**{field: value})
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"margin": 0.0}, "margin: must be above 0"),
+        ({"false_alarms": 0.7}, "false_alarms: must be above 0 and at most 0.5"),
+        ({"windows": (3, 1)}, "windows: must rise"),
+        ({"history_nights": 0}, "must be 1 or more"),
+    ],
+)
+def test_a_rule_that_no_night_could_be_judged_by_is_refused(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        NightRule(**given)
 
 
 def test_versions_differ_by_name() -> None:

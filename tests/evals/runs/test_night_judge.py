@@ -90,7 +90,7 @@ async def promoted(connection: Any) -> Release:
     """A release whose candidate has taken its model's place."""
     release = await started(connection)
     async with connection.transaction():
-        fixed = {"policy": "{}", "thresholds": "{}"}
+        fixed: dict[str, Any] = {"policy": "{}", "thresholds": "{}"}
         release = await releases.step(connection, release, Event.BEGIN, reason="begun", actor=None, **fixed)
         while release.state is not State.PROMOTED:
             release = await releases.step(connection, release, Event.PROMOTE, reason="by hand", actor=None)
