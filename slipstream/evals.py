@@ -13,18 +13,37 @@ from slipstream.processes import public_url
 from slipstream.settings import Settings
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from evals.runs.night_plan import NightPlanner
     from evals.runs.runner import Runner
     from evals.slices.item import Source
     from gateway.admin.call import AdminCall
+    from gateway.evals.nights import EvalNight
 
 COMMAND = "slipstream worker"
 NAME = "evals"
 """Of the project and the key."""
 
 
-def evals_runner(settings: Settings) -> Runner:
-    """The runner of this deployment. Raises ConfigError for certificates that cannot be read. Files of questions are
-    read when the first slice is looked for."""
+def night_planner(settings: Settings) -> NightPlanner:
+    """What is asked of this deployment's models at night."""
+    from evals.runs.night_plan import NightPlanner
+    from slipstream import fetched_model
+    from slipstream.engine_identity import EngineIdentity
+
+    own = {fetched_model.NAME: fetched_model.SLICES}
+    return NightPlanner(settings.evals, own, EngineIdentity(settings).of)
+
+
+def evals_runner(
+    settings: Settings, planner: NightPlanner, tell_nights: Callable[[Sequence[EvalNight]], None]
+) -> Runner:
+    """The runner of this deployment. tell_nights: shows the last nights as metrics.
+
+    Raises ConfigError for certificates that cannot be read. Files of questions are read when the first slice is looked
+    for."""
+    from evals.runs.night_judge import NightJudge
     from evals.runs.runner import Runner
 
     config = settings.evals
@@ -33,7 +52,8 @@ def evals_runner(settings: Settings) -> Runner:
         return config.catalogue().to_score(name)
 
     url = config.url or public_url(settings)
-    return Runner(settings.database_url, url, config, EvalsKey(settings).of, find, _trusted(settings))
+    judge = NightJudge(planner, tell_nights)
+    return Runner(settings.database_url, url, config, EvalsKey(settings).of, find, _trusted(settings), judge)
 
 
 class EvalsKey:

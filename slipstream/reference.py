@@ -77,6 +77,7 @@ def settings_page() -> str:
 
 def metrics_page() -> str:
     """Every metric by process."""
+    from evals.runs.night_metrics import NightMetrics
     from gateway.admin.webhooks.metrics import WebhookMetrics
     from gateway.limits.metrics import LimitsMetrics
     from gateway.metering.engine_metrics import EngineCounterMetrics
@@ -106,6 +107,7 @@ def metrics_page() -> str:
     WebhookMetrics(worker)
     PrefixMetrics(worker)
     ReleaseMetrics(worker)
+    NightMetrics(worker)
     config = RouterConfig()
     router = RouterMetrics(Dispatcher(config, registry.create(config.policy))).registry
     SpanMetrics(router)

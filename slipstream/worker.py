@@ -16,6 +16,7 @@ from prometheus_client import CollectorRegistry
 from contracts.loop_thread import LoopThread
 from contracts.metrics import metrics_server
 from evals.runs import tasks as evals_tasks
+from evals.runs.night_metrics import NightMetrics
 from gateway.admin import tasks as admin_tasks
 from gateway.admin.webhooks.delivery_thread import DeliveryThread
 from gateway.admin.webhooks.metrics import WebhookMetrics
@@ -33,7 +34,7 @@ from rollout import retention as evidence_retention
 from rollout import tasks as release_tasks
 from rollout.metrics import ReleaseMetrics
 from rollout.tasks import ReleaseTask
-from slipstream.evals import evals_runner
+from slipstream.evals import evals_runner, night_planner
 from slipstream.prompt_tasks import PromptTasks
 from slipstream.settings import Settings
 from slipstream.worker_config import Queue, ready_file
@@ -98,7 +99,7 @@ def create_app(
     webhooks = settings.gateway.admin.webhooks
     admin_tasks.add_tasks(app, settings.database_url, lambda: settings.pepper, webhooks, wake_delivery)
     audit_tasks.add_tasks(app, settings.database_url, settings.audit_heads)
-    evals_tasks.add_tasks(app, settings.database_url, settings.evals, wake_evals)
+    evals_tasks.add_tasks(app, settings.database_url, night_planner(settings), wake_evals)
     if Queue.UPKEEP in queues:
         traces_days = settings.worker.ledger.trace_retention_days
         slo = slo_tasks.SloUpkeep(
@@ -151,7 +152,9 @@ def main(settings: Settings, queues: Sequence[Queue] = tuple(Queue)) -> None:
     delivery = DeliveryThread(settings.database_url, lambda: settings.pepper, settings.gateway.admin.webhooks, metrics)
     if Queue.EVALS in queues:
         settings.evals.chosen()  # a file of questions that cannot be read stops the start
-    evals = LoopThread("evals", evals_runner(settings).run, EVALS_JOIN_S)
+    nights = NightMetrics(registry) if Queue.EVALS in queues else None
+    runner = evals_runner(settings, night_planner(settings), nights.tell if nights else lambda found: None)
+    evals = LoopThread("evals", runner.run, EVALS_JOIN_S)
     app = create_app(settings, queues, delivery.wake, evals.wake, registry)
     periods_s = scheduled_s(settings, queues)
     prompt = PromptTasks(app, {task: each_s for task, each_s in periods_s.items() if task in PROMPT})

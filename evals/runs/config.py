@@ -19,16 +19,19 @@ if TYPE_CHECKING:  # every command reads the settings, and few need Celery or a 
 
 
 class EvalsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Runs of evals. Off until a schedule is set: they keep engines busy for minutes to hours."""
+    """Runs of evals, and the nights that are asked by themselves."""
 
-    schedule: str = ""
+    schedule: str = "0 2 * * *"
     """When every model is asked each night: minute, hour, day of the month, month and day of the week, as in a
-    crontab, in UTC (`0 2 * * *`). Empty: never by itself. A night whose moment passes while no worker runs is left
-    out."""
+    crontab, in UTC. Empty: never. A night whose moment passes while no worker runs is left out, and so are those of a
+    deployment's first six hours."""
     slices: tuple[str, ...] = ()
     """Which slices the schedule asks, of each model those that fit its tier; empty: all."""
-    items: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 100
-    """How many items of each slice the schedule asks."""
+    items: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 40
+    """How many items of each slice a night asks. Four nights in a row ask others; the fifth asks the first one's."""
+    automatic_rollback: bool = False
+    """A night that finds a model worse than the version before undoes the promotion that changed it, where that is no
+    more than 14 nights old. Without it the rollback is offered."""
     slices_folder: str = ""
     """Folder with files of questions, which become slices too: published sets and your own
     (docs/guides/add-a-slice.md). Empty: generated questions only."""

@@ -27,6 +27,7 @@ from evals.runs.answers import Scored
 from evals.runs.asking import Answer, Asker, KeyRefused, Unanswerable
 from evals.runs.claims import CancelAsked, Claim, LeaseLost
 from evals.runs.config import EvalsConfig
+from evals.runs.night_judge import NightJudge
 from evals.runs.plan import missing
 from evals.runs.verdicts import rules_of, verdict
 from evals.slices.item import Item, Source
@@ -65,6 +66,7 @@ class Runner:
     """One per worker process.
 
     url: of the gateway. trusted: how its certificate is checked; None: as usual. find: slices by name; raises KeyError.
+    nights: judges those that have ended; None: nobody does.
     """
 
     def __init__(
@@ -75,6 +77,7 @@ class Runner:
         key_of: KeyOf,
         find: Callable[[str], Source],
         trusted: ssl.SSLContext | None = None,
+        nights: NightJudge | None = None,
     ) -> None:
         self._database_url = database_url
         self._url = url
@@ -82,6 +85,7 @@ class Runner:
         self._key_of = key_of
         self._find = find
         self._trusted = trusted
+        self._nights = nights
         self._key = ""
         self._key_lock = asyncio.Lock()
         self._waiting: set[UUID] = set()
@@ -108,10 +112,23 @@ class Runner:
 
     async def _until_idle(self, stop: asyncio.Event) -> None:
         try:
+            await self._judge_nights()
             while not stop.is_set() and (held := await self._once(claims.claim, self._config.lease_s)) is not None:
                 await self._work(held, stop)
+                await self._judge_nights()
         except FAILURES as error:
             _log.warning("evals wait for the database: %r", error)
+
+    async def _judge_nights(self) -> None:
+        """Raises FAILURES of the database; a defect in the judging keeps no run from its answers."""
+        if self._nights is None:
+            return
+        try:
+            await self._once(self._nights.look)
+        except FAILURES:
+            raise
+        except Exception:
+            _log.exception("evals: a night could not be judged; it is tried again")
 
     async def _work(self, held: Claim, stop: asyncio.Event) -> None:
         """Work on it until it is over, is lost, or the process stops."""

@@ -79,7 +79,8 @@ class Flips:
 
     losses: float
     wins: float
-    items: int
+    items: float
+    """A whole number, unless clusters count as fewer."""
 
     @property
     def share(self) -> float:

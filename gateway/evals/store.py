@@ -38,6 +38,13 @@ SEEDS_A_DAY = MOST_ITEMS
 for final figures (evals/slices/split.py)."""
 
 
+PANEL_PARTS = 4
+"""Nights after which the items of a night are asked again: each item of a night then has earlier scores to be compared
+with, and of four nights in a row none repeats another's items."""
+_PANEL_DAY = date(2020, 1, 1).toordinal()
+"""The first of the days whose seeds are the panel's."""
+
+
 class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """By what a comparison is decided, in every slice."""
 
@@ -114,7 +121,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _QUEUE_RUN = """
-INSERT INTO evals.runs (model, pool, arm, first_seed, night) VALUES ($1, $2, $3, $4, $5)
+INSERT INTO evals.runs (model, pool, arm, first_seed, night, version) VALUES ($1, $2, $3, $4, $5, $6::text::jsonb)
     ON CONFLICT (model, night) WHERE night IS NOT NULL DO NOTHING RETURNING id
 """
 _QUEUE_SLICES = "INSERT INTO evals.run_slices (run_id, slice, items) SELECT $1, unnest($2::text[]), unnest($3::int[])"
@@ -185,6 +192,11 @@ def rotating_seed(day: date) -> int:
     return day.toordinal() * SEEDS_A_DAY
 
 
+def panel_seed(night: date) -> int:
+    """The first seed of a night: of one part of the panel, which `PANEL_PARTS` nights later is asked again."""
+    return (_PANEL_DAY + night.toordinal() % PANEL_PARTS) * SEEDS_A_DAY
+
+
 async def queue_run(
     connection: Connection,
     *,
@@ -192,14 +204,29 @@ async def queue_run(
     slices: Mapping[str, int],
     pool: str | None = None,
     first_seed: int | None = None,
-    night: date | None = None,
-) -> UUID | None:
-    """Queue a run; returns its id. slices: items to ask of each. first_seed: the day's unless given.
+) -> UUID:
+    """Queue a run; returns its id. slices: items to ask of each. first_seed: the day's unless given."""
+    async with connection.transaction():
+        made = await _queue_run(connection, model, pool, None, slices, first_seed)
+        assert made is not None  # only a night's may be there already
+        return made
 
-    night: for the schedule: None is returned when that model has been queued for that night already.
+
+async def queue_night(
+    connection: Connection,
+    *,
+    model: str,
+    pool: str,
+    slices: Mapping[str, int],
+    night: date,
+    version: Mapping[str, str],
+) -> UUID | None:
+    """Queue a night's run of the panel's part; returns its id, None where that model has been queued for it already.
+
+    version: what the model's version is (`gateway.evals.target.version_of`).
     """
     async with connection.transaction():
-        return await _queue_run(connection, model, pool, None, slices, first_seed, night)
+        return await _queue_run(connection, model, pool, None, slices, panel_seed(night), night, version)
 
 
 async def queue_comparison(
@@ -220,8 +247,8 @@ async def queue_comparison(
     rule = rule or Rule()
     asked = {name: min(rule.first_look, budget) for name in slices}
     async with connection.transaction():
-        baseline = await _queue_run(connection, model, baseline_pool, Arm.BASELINE, asked, first_seed, None)
-        candidate = await _queue_run(connection, model, candidate_pool, Arm.CANDIDATE, asked, first_seed, None)
+        baseline = await _queue_run(connection, model, baseline_pool, Arm.BASELINE, asked, first_seed)
+        candidate = await _queue_run(connection, model, candidate_pool, Arm.CANDIDATE, asked, first_seed)
         encoded = msgspec.json.encode(rule).decode()
         values = (model, baseline, candidate, encoded, budget, release_id)
         made: UUID = await connection.fetchval(_QUEUE_COMPARISON, *values)
@@ -235,10 +262,12 @@ async def _queue_run(
     arm: Arm | None,
     slices: Mapping[str, int],
     first_seed: int | None,
-    night: date | None,
+    night: date | None = None,
+    version: Mapping[str, str] | None = None,
 ) -> UUID | None:
-    seed = rotating_seed(night or datetime.now(UTC).date()) if first_seed is None else first_seed
-    run_id: UUID | None = await connection.fetchval(_QUEUE_RUN, model, pool, arm, seed, night)
+    seed = rotating_seed(datetime.now(UTC).date()) if first_seed is None else first_seed
+    encoded = None if version is None else msgspec.json.encode(version).decode()
+    run_id: UUID | None = await connection.fetchval(_QUEUE_RUN, model, pool, arm, seed, night, encoded)
     if run_id is not None:
         await connection.execute(_QUEUE_SLICES, run_id, list(slices), list(slices.values()))
     return run_id

@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     CheckConstraint,
     Column,
     Date,
@@ -21,7 +22,7 @@ from sqlalchemy import (
     UniqueConstraint,
     text,
 )
-from sqlalchemy.dialects.postgresql import JSONB, UUID
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB, UUID
 
 from gateway.db.tables import created_at, id_column, metadata, one_of
 
@@ -118,6 +119,8 @@ runs = Table(
     Column("first_seed", BigInteger, nullable=False),
     # The night (UTC) it was queued for by the schedule; null: it was asked for.
     Column("night", Date),
+    # Of a night: what the model's version was (gateway/evals/target.py).
+    Column("version", JSONB),
     one_of("status", Status),
     one_of("arm", Arm),
     Index(None, "created_at", "id"),
@@ -186,5 +189,50 @@ comparisons = Table(
     CheckConstraint("budget_items > 0", name="budget_items"),
     Index(None, "created_at", "id"),
     Index(None, "release_id"),
+    schema=SCHEMA,
+)
+
+nights = Table(
+    "nights",
+    metadata,
+    Column("run_id", UUID(), ForeignKey(runs.c.id, ondelete="CASCADE"), primary_key=True),
+    Column("model", Text, nullable=False),
+    Column("pool", Text, nullable=False),
+    # UTC.
+    Column("night", Date, nullable=False),
+    Column("judged_at", DateTime(timezone=True), nullable=False, server_default=text("now()")),
+    Column("decision", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    # The first of the nights up to this one that ran the same version; null: the run did not end.
+    Column("version_since", Date),
+    # How the version differs from the one before, while the two are compared.
+    Column("changed", ARRAY(Text), nullable=False),
+    # evals/nights.py: NightSlice of each.
+    Column("slices", JSONB, nullable=False),
+    # The release that was promoted before it, where a fail offers its rollback; null: none.
+    Column("release_id", UUID()),
+    one_of("decision", Decision),
+    Index(None, "judged_at", "run_id"),
+    Index(None, "model", "night"),
+    schema=SCHEMA,
+)
+
+# One row: what the workers of the queue `evals` have been set to, for those who read it elsewhere.
+night_plan = Table(
+    "night_plan",
+    metadata,
+    Column("single", Boolean, primary_key=True, server_default=text("true")),
+    # When a worker last wrote it.
+    Column("reported_at", DateTime(timezone=True), nullable=False),
+    # As in a crontab; empty: never.
+    Column("schedule", Text, nullable=False),
+    Column("previous_at", DateTime(timezone=True)),
+    Column("next_at", DateTime(timezone=True)),
+    # Of each slice.
+    Column("items", Integer, nullable=False),
+    # By model, the slices that a night asks.
+    Column("slices", JSONB, nullable=False),
+    Column("automatic_rollback", Boolean, nullable=False),
+    CheckConstraint("single", name="single"),
     schema=SCHEMA,
 )

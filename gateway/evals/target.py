@@ -3,6 +3,8 @@ it."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from contracts.desired_state import DesiredState
@@ -39,3 +41,21 @@ def target_of(state: DesiredState, model_name: str, pool_name: str | None, field
         if first is not None and pool == first.pool:  # which stands for the cascade
             engine_model = first.engine_model or first.name
     return Target(model.name, pool, engine_model)
+
+
+def version_of(state: DesiredState, target: Target, engines: Mapping[str, str]) -> dict[str, str]:
+    """What a night's answers are made by, as text by name; empty values are left out.
+
+    engines: what is known of how the pool's engines are started, beside what the desired state says. Two nights whose
+    versions are equal ran the same, as far as the product knows.
+    """
+    model, pool = model_named(state, target.model), pool_named(state, target.pool)
+    found = {
+        "pool": target.pool,
+        "engine_model": target.engine_model,
+        "driver": pool.driver,
+        "hardware": pool.hardware_of(),
+        "tokenizer": model.tokenizer or "",
+        **engines,
+    }
+    return {name: value for name, value in found.items() if value}

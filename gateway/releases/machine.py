@@ -6,6 +6,7 @@ waiting ──begin──▶ running ──advance, promote──▶ running …
                     ▼   │
                    held ──promote──▶ running
 (any that has not ended) ──fail, roll back, lost──▶ rolled back
+promoted ──roll back──▶ rolled back, as long as its model is served as it was left
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class State(StrEnum):
 
     @property
     def ended(self) -> bool:
-        """Nothing happens to it any more."""
+        """Nothing happens to it by itself any more."""
         return self in (State.PROMOTED, State.ROLLED_BACK)
 
     @property
@@ -91,6 +92,8 @@ def after(place: Place, event: Event, stages: int) -> Place:
     Raises Conflict where the event cannot happen.
     """
     match place.state:
+        case State.PROMOTED if event is Event.ROLL_BACK:
+            return Place(State.ROLLED_BACK, place.stage)
         case _ if place.state.ended:
             pass
         case _ if event in OUT:

@@ -8,6 +8,7 @@ from uuid import UUID
 import msgspec
 
 from contracts.desired_state import Canary, DesiredState, Model
+from contracts.errors import Conflict
 from gateway.releases.machine import Place, State
 
 SHADOW = 0.0
@@ -105,6 +106,31 @@ def fleet_for(state: DesiredState, release: Release, salt: str) -> DesiredState:
         kept = model.canary.salt if model.canary is not None and is_of(model, release) else salt
         return _with(state, msgspec.structs.replace(model, canary=msgspec.structs.replace(wanted, salt=kept)))
     return _with(state, msgspec.structs.replace(model, canary=None)) if is_of(model, release) else state
+
+
+def fleet_before(state: DesiredState, release: Release, engine_model: str | None) -> DesiredState:
+    """The fleet with a promotion undone: the model on its baseline's pool. engine_model: as it was there.
+
+    Raises Conflict where the fleet is not as the promotion left it, or the baseline serves nobody any more.
+    """
+    model, baseline = state.model(release.model), state.pool(release.baseline_pool)
+    if model is None or model.name != release.model:
+        raise Conflict(f"The promotion cannot be undone: the model {release.model!r} is gone.")
+    if model.canary is not None:
+        raise Conflict(
+            f"The promotion cannot be undone: the model {model.name!r} is split between pools; end that first."
+        )
+    if model.pool != release.candidate_pool:
+        raise Conflict(
+            f"The promotion cannot be undone: the model's pool was changed from {release.candidate_pool!r} to "
+            f"{model.pool!r}."
+        )
+    if baseline is None or not any(replica.weight > 0 for replica in baseline.replicas):
+        raise Conflict(
+            f"The promotion cannot be undone: the pool {release.baseline_pool!r} has no replica that takes load; start "
+            "one, or release another candidate."
+        )
+    return _with(state, msgspec.structs.replace(model, pool=baseline.name, engine_model=engine_model))
 
 
 def is_of(model: Model, release: Release) -> bool:

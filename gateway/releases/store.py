@@ -16,9 +16,9 @@ from contracts.desired_state import DesiredState
 from contracts.errors import Conflict
 from gateway.audit.log import Actor, Change, record
 from gateway.db.rows import columns_of, fetch, fetchrow, fetchval, record_of
-from gateway.desired.revision import newest, write
+from gateway.desired.revision import at, newest, write
 from gateway.releases.machine import ON, Event, Place, State, after
-from gateway.releases.release import Release, fleet_for, why_lost, without_splits_of
+from gateway.releases.release import Release, fleet_before, fleet_for, why_lost, without_splits_of
 from gateway.releases.tables import release_steps, releases
 
 CONTROLLER = Actor.system("slipstream worker")
@@ -143,6 +143,11 @@ async def _write_split(
     """The fleet with the release in that place; as of `write_fleet`."""
     moved = msgspec.structs.replace(release, state=place.state, stage=place.stage)
     salt = secrets.token_hex(16)
+    if release.state is State.PROMOTED:
+        before = await _engine_model_before(connection, release)
+        return await write_fleet(
+            connection, lambda state: fleet_before(state, release, before), action=f"release.{event.value}", by=by
+        )
 
     def edit(state: DesiredState) -> DesiredState:
         """Seen under the lock of writers: a release does not go on in a fleet that another hand has changed."""
@@ -151,6 +156,18 @@ async def _write_split(
         return fleet_for(state, moved, salt)
 
     return await write_fleet(connection, edit, action=f"release.{event.value}", by=by)
+
+
+async def _engine_model_before(connection: asyncpg.Connection[Any], release: Release) -> str | None:
+    """The baseline's engines' name for the model. Raises Conflict where it is not known any more."""
+    promoted = release.desired_version
+    found = None if promoted is None else await at(connection, promoted - 1)
+    model = None if found is None else found.state.model(release.model)
+    if model is None:
+        raise Conflict(
+            "The promotion cannot be undone: the fleet before it is not kept any more; set the model's pool by hand."
+        )
+    return model.engine_model
 
 
 async def tell(connection: asyncpg.Connection[Any], release: Release, told: str, **columns: object) -> Release:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from alembic import op
 
 revision = "0048"
-down_revision = "0044"
+down_revision = "0046"
 branch_labels = None
 depends_on = None
 

@@ -59,6 +59,7 @@ def evals() -> None:
       slipstream evals run --model slipstream-chat --slices facts,lists
       slipstream evals run --model slipstream-code
       slipstream evals compare one two --model slipstream-chat
+      slipstream evals nights
       slipstream evals show ID
     """
 
@@ -211,6 +212,36 @@ def list_command(deployment: Deployment, model: str | None, as_json: bool) -> No
         return sorted(both, key=lambda each: each.created_at, reverse=True)[:100]
 
     _print_runs(administer(deployment, work), as_json)
+
+
+@evals.command()
+@deployment_options
+@click.option("--model", help="Of this model only.")
+@click.option("--limit", default=14, show_default=True, type=click.IntRange(1, 100), help="Nights to list.")
+@click.option("--every-slice", is_flag=True, help="Of the newest night show every slice, not only those that failed.")
+@json_option
+def nights(deployment: Deployment, model: str | None, limit: int, every_slice: bool, as_json: bool) -> None:
+    """Show each night's verdict, when the next night is, what is missing, and what a rollback would undo.
+
+    Exits with 1 where the newest night of a model failed.
+    """
+    from gateway.admin.resources.eval_nights import NightQuery, get_night_status, list_eval_nights
+    from gateway.evals.nights import EvalNight, NightStatus
+    from slipstream.administration import administer
+    from slipstream.night_report import night_lines, status_lines
+
+    async def work(call: AdminCall) -> tuple[NightStatus, list[EvalNight]]:
+        found = await list_eval_nights(call, NightQuery(model=model, limit=limit))
+        return await get_night_status(call), found.data
+
+    status, found = administer(deployment, work)
+    if as_json:
+        print(msgspec.json.encode({"status": status, "nights": found}).decode())
+    else:
+        print("\n".join(status_lines(status)))
+        print("\n".join(("", *night_lines(found, every_slice))) if found else "")
+    newest = {one.model: one for one in reversed(found)}
+    sys.exit(any(one.decision.value == "fail" for one in newest.values()))
 
 
 @evals.command()

@@ -19,7 +19,7 @@ from gateway.releases import store as releases
 from gateway.releases.machine import State
 from tests.console.figures import PREFIX_SAMPLES, tenant
 from tests.console.pages import Console, made
-from tests.console.quality import put_candidate, put_comparisons, put_reviews, put_windows
+from tests.console.quality import put_candidate, put_comparisons, put_nights, put_reviews, put_windows
 from tests.console.test_organization import TRACE
 from tests.deployment import Deployment
 from tests.diagnosis.traffic import CHANGES, rows
@@ -119,6 +119,7 @@ async def _quality(owner: Console, deployed: Deployment, database: asyncpg.Conne
     await put_candidate(database, "http://127.0.0.1:9", "http://127.0.0.1:9")
     comparison = (await put_comparisons(database))[-1]
     run = await database.fetchval("SELECT candidate_run FROM evals.comparisons WHERE id = $1", comparison)
+    await put_nights(database)
     await put_reviews(database, deployed.database_url)
     await put_windows(database)
     await history(database)

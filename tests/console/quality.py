@@ -29,6 +29,15 @@ SLICE_VERSION = """
 INSERT INTO evals.slice_versions (slice, version, about, goal) VALUES ($1, 'v1', 'tests', 0.85)
 ON CONFLICT (slice, version) DO UPDATE SET about = excluded.about RETURNING id
 """
+NIGHT = """
+WITH asked AS (
+    INSERT INTO evals.runs (model, pool, first_seed, night, status, created_at, ended_at)
+    VALUES ('m', $1, 0, current_date - $2::int, 'done', now() - $2 * interval '1 day', now() - $2 * interval '1 day')
+    RETURNING id
+)
+INSERT INTO evals.nights (run_id, model, pool, night, judged_at, decision, reason, changed, slices, release_id)
+SELECT id, 'm', $1, current_date - $2::int, now() - $2 * interval '1 day', $3, $4, $5, $6::text::jsonb, $7 FROM asked
+"""
 WINDOW = """
 INSERT INTO gateway.reconciliations
 SELECT $1, now() - $2 * interval '5 min', now() - ($2 - 1) * interval '5 min', 1000 + $3, 400, 900, 1000, 390, 400,
@@ -124,6 +133,51 @@ async def _answered(
             "UPDATE evals.run_slices SET slice_version_id = $3 WHERE run_id = $1 AND slice = $2", run, name, version
         )
     return paired
+
+
+async def put_nights(database: asyncpg.Connection, release: UUID | None = None, count: int = 9) -> None:
+    """Nights of the model `m`, the newest today: on the pool `new` its slice json is worse. release: that moved it
+    there."""
+    for back in range(count - 1, -1, -1):
+        worse = back == 0
+        slices = [
+            {
+                "slice": name,
+                "decision": ("fail" if worse and lost else "pass") if back < count - 5 else "inconclusive",
+                "reason": _why_night(worse and lost > 0, back < count - 5),
+                "against": "version_before" if worse else "history",
+                "nights": 1 if worse else 3,
+                "items": 40 if worse else 120,
+                "clusters": 9,
+                "difference": -0.45 if worse and lost else 0.0,
+                "lower": -0.6 if worse and lost else -0.025,
+                "upper": -0.12 if worse and lost else 0.1,
+                "score": 0.52 if worse and lost else 0.97,
+            }
+            for name, lost in SLICES.items()
+        ]
+        decisions = {each["decision"] for each in slices}
+        decision = next(each for each in ("fail", "inconclusive", "pass") if each in decisions)
+        await database.execute(
+            NIGHT,
+            "new" if worse else "old",
+            back,
+            decision,
+            {"fail": "1 of 2 slices worse: json", "pass": "all of 2 slices passed"}.get(
+                decision, "2 of 2 slices not decided: facts, json"
+            ),
+            ["pool: old -> new"] if worse else [],
+            msgspec.json.encode(slices).decode(),
+            release if worse else None,
+        )
+
+
+def _why_night(worse: bool, decided: bool) -> str:
+    if not decided:
+        return "no history: no earlier night has answered these items"
+    if worse:
+        return "-45.0 points over 40 items of tonight, below -12.0 points, against the version before"
+    return "not worse by 5.0 points or more: above -2.5 points"
 
 
 async def put_reviews(database: asyncpg.Connection, url: str, count: int = 3) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator
+from typing import Any
 from uuid import UUID
 
 import asyncpg
@@ -13,9 +14,10 @@ import pytest
 from playwright.async_api import Browser, Locator
 
 from gateway.releases import store
+from gateway.releases.machine import Event, State
 from tests.console.conftest import TOKEN
 from tests.console.pages import Console, expect, seen_by
-from tests.console.quality import candidate, put_comparisons, put_reviews, put_windows
+from tests.console.quality import candidate, put_comparisons, put_nights, put_reviews, put_windows
 from tests.console.test_tenants import sign_in
 from tests.deployment import Deployment
 from tests.fakes.process import FakeEngineProcess, fake_engine
@@ -216,6 +218,46 @@ async def test_two_pools_are_compared_until_somebody_cancels(
         await engine.control(ttft_s=0.0)
     await page.get_by_text("It ended without a decision").wait_for()
     assert await audited(database, found.group(1)) == ["eval_comparison.create", "eval_comparison.cancel"]
+
+
+async def test_nights_name_the_slice_that_is_worse_and_undo_the_promotion_that_changed_it(
+    owner: Console, database: asyncpg.Connection, comparisons: list[UUID]
+) -> None:
+    page = owner.page
+    release = await promoted(database)
+    await put_nights(database, release)
+    await owner.go("/operations/evals?view=slices&model=m")
+    newest = page.get_by_role("table", name="Nights").get_by_role("row").nth(1)
+    await expect(newest).to_contain_text("fail")
+    await expect(newest).to_contain_text("1 of 2 slices worse: json. json: -45.0 points over 40 items")
+    await expect(newest).to_contain_text("pool: old -> new")
+    await page.get_by_text("Next night").wait_for()
+    marks = page.get_by_role("list", name="Verdicts of 9 nights").last.get_by_role("listitem")
+    await expect(marks.last).to_have_text(re.compile("fail"))
+    await owner.expect_no_faults("nights")
+    await newest.get_by_role("button", name="Roll back…").click()
+    await page.get_by_role("dialog").get_by_role("button", name="Roll back").click()
+    await expect(newest.get_by_role("button", name="Roll back…")).to_have_count(0)
+    found = await store.locked(database, release)
+    assert found is not None
+    assert found.state is State.ROLLED_BACK
+    model = (await store.fleet(database)).model("m")
+    assert model is not None
+    assert model.pool == "old"
+    assert await audited(database, str(release)) == ["release.roll_back"]
+
+
+async def promoted(database: asyncpg.Connection) -> UUID:
+    """A release by which the model `m` is served by `new`."""
+    fixed: dict[str, Any] = {"policy": "{}", "thresholds": "{}"}
+    async with database.transaction():
+        made = await store.create(
+            database, "tests", model="m", candidate_pool="new", baseline_pool="old", control_pool="",
+            stages=[0.5, 1.0], shadow_share=0.0, shadow_least=0, slices=[], margins="{}",
+        )  # fmt: skip
+        made = await store.step(database, made, Event.BEGIN, reason="begun", actor=None, **fixed)
+        await store.step(database, made, Event.PROMOTE, reason="by hand", actor=None)
+    return made.id
 
 
 async def test_a_comparison_shows_what_moved_and_slices_their_bounds(owner: Console, comparisons: list[UUID]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import uuid
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,10 @@ import msgspec
 import pytest
 
 from evals.slices.catalogue import Catalogue
-from gateway.evals import store
+from gateway.evals import nights, store
 from slipstream import fetched_model
 from slipstream.eval_progress import Telling
+from tests.console.quality import put_nights
 from tests.slipstream.shell import Shell
 from tests.waiting import eventually
 
@@ -219,3 +221,44 @@ async def test_items_are_shown_with_question_answers_and_scores(shell: Shell, fr
     assert "1 of 10 answered items" in text
     wrong = await shell.must("evals", "show", made["baseline_run"], "--items", "--wrong", "--json")
     assert [msgspec.json.decode(line)["seed"] for line in wrong.splitlines()] == [9, 10]
+
+
+async def test_nights_are_shown_with_what_failed_and_what_is_missing(shell: Shell, fresh_postgres_url: str) -> None:
+    assert await shell.must("evals", "nights") == (
+        "last night: none yet\nnext:       none\n"
+        "missing:    no worker of the queue `evals` has started since this release was installed"
+    )
+    connection = await asyncpg.connect(fresh_postgres_url)
+    release = uuid.uuid4()
+    await connection.execute(
+        "INSERT INTO gateway.releases (id, model, candidate_pool, baseline_pool, control_pool, stages, shadow_share,"
+        " shadow_least, slices, margins, state, stage, step, reason, ended_at, policy)"
+        " VALUES ($1, 'm', 'new', 'old', '', '{0.5,1}', 0, 0, '{}', '{}', 'promoted', 1, 2, 'r', now(), '{}')",
+        release,
+    )
+    await put_nights(connection, release)
+    now = datetime.now(UTC)
+    await nights.report(
+        connection,
+        schedule="0 2 * * *",
+        previous_at=now,
+        next_at=datetime(2026, 11, 29, 2, tzinfo=UTC),
+        items=40,
+        slices={"m": ["facts", "json"]},
+        automatic_rollback=False,
+    )
+    await connection.close()
+    code, shown = await shell.run("evals", "nights", "--every-slice")
+    assert code == 1, "the newest night failed"
+    lines = shown.splitlines()
+    assert lines[0] == f"last night: m: {now:%Y-%m-%d}: fail, 1 of 2 slices worse: json"
+    assert lines[1:3] == ["next:       2026-11-29 02:00 UTC: m (2 slices), 80 items", "missing:    nothing"]
+    assert len([line for line in lines if re.match(r"\d{4}-\d\d-\d\d  m ", line)]) == 9
+    assert any(
+        re.match(r"json +fail +0.520 +-0.450 +40 +-45.0 points over 40 items of tonight", each) for each in lines
+    )
+    assert "changed since the version before: pool: old -> new" in lines
+    assert f"releases rollback {release} --reason" in lines[-1]
+    found = msgspec.json.decode((await shell.run("evals", "nights", "--json", "--limit", "2"))[1])
+    assert [each["decision"] for each in found["nights"]] == ["fail", "pass"]
+    assert found["nights"][0]["rollback_release_id"] == str(release)

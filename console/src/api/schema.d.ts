@@ -350,6 +350,46 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/admin/v1/evals/nights": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the verdicts on nights, newest first: each model's slices against its own history and the version before.
+         * @description Needs `evals.read`. Only for the operating organization.
+         */
+        get: operations["list_eval_nights"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/admin/v1/evals/nights/status": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * When nights were and will be asked, and what is missing.
+         * @description Needs `evals.read`. Only for the operating organization.
+         */
+        get: operations["get_night_status"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/admin/v1/evals/runs": {
         parameters: {
             query?: never;
@@ -1966,7 +2006,9 @@ export interface paths {
         put?: never;
         /**
          * Roll a release back: the candidate is given no session any more, and ends what it has begun.
-         * @description Needs `releases.write`. Only for the operating organization.
+         * @description A promoted release too, as long as its model is served as it was left: its model is then the baseline pool's again.
+         *
+         *     Needs `releases.write`. Only for the operating organization.
          */
         post: operations["roll_back_release"];
         delete?: never;
@@ -2899,6 +2941,27 @@ export interface components {
             slice: string;
         };
         /**
+         * EvalNight
+         * @description The verdict on a model's night. changed: how the version differs from the one before. version_since: the first
+         *         of the nights up to this one that ran the same version. rollback_release_id: of a fail, the promoted release that
+         *         can be rolled back; null: none.
+         */
+        EvalNight: {
+            changed: string[];
+            decision: components["schemas"]["gateway.evals.tables.Decision"];
+            judged_at: string;
+            model: string;
+            /** Format: date */
+            night: string;
+            pool: string;
+            reason: string;
+            rollback_release_id: string | null;
+            /** Format: uuid */
+            run_id: string;
+            slices: components["schemas"]["NightSlice"][];
+            version_since: string | null;
+        };
+        /**
          * EvalSlice
          * @description about: what it asks. tier: of the models that can be asked it. goal: the share of right answers it is to reach; 0
          *         where nobody has set one. items: how many there are; null where each seed makes one.
@@ -2921,7 +2984,7 @@ export interface components {
          * @description What can be told.
          * @enum {unknown}
          */
-        EventType: "budget.exhausted" | "budget.threshold_reached" | "prefix.share_dropped" | "webhook.test";
+        EventType: "budget.exhausted" | "budget.threshold_reached" | "evals.night_failed" | "prefix.share_dropped" | "webhook.test";
         /**
          * EvidenceLook
          * @description A step with a verdict. candidate_units, control_units: sessions of its stage by then.
@@ -3540,6 +3603,21 @@ export interface components {
             tokenizer?: string | null;
         };
         /**
+         * ModelNight
+         * @description A model's newest night as far as it is. decision: null until it is judged.
+         */
+        ModelNight: {
+            answered: number;
+            decision: components["schemas"]["gateway.evals.tables.Decision"] | null;
+            items: number;
+            model: string;
+            /** Format: date */
+            night: string;
+            pool: string | null;
+            reason: string | null;
+            status: components["schemas"]["Status"];
+        };
+        /**
          * ModelPrice
          * @description Rates in millionths of the deployment's currency for a million tokens. valid_until: null for ever.
          *
@@ -3826,6 +3904,52 @@ export interface components {
             waiting: number;
         };
         /**
+         * NightPlan
+         * @description What workers of the queue `evals` are set to. schedule: as in a crontab, in UTC; empty: never. previous_at,
+         *         next_at: its moments before and after the report. items: of each slice. slices: by model.
+         */
+        NightPlan: {
+            automatic_rollback: boolean;
+            items: number;
+            next_at: string | null;
+            previous_at: string | null;
+            reported_at: string;
+            schedule: string;
+            slices: {
+                [key: string]: string[];
+            };
+        };
+        /**
+         * NightSlice
+         * @description The verdict on a slice of a night. against: `history` or `version_before`, the reference that decided; null where
+         *         there is none. nights: nights up to this one that were looked at together. items: that they and the reference share.
+         *         difference, lower, upper: shares of items, below 0 where the slice is worse. score: this night's share of right
+         *         answers.
+         */
+        NightSlice: {
+            against: string | null;
+            clusters: number;
+            decision: components["schemas"]["gateway.evals.tables.Decision"];
+            difference: number;
+            items: number;
+            lower: number;
+            nights: number;
+            reason: string;
+            score: number | null;
+            slice: string;
+            upper: number;
+        };
+        /**
+         * NightStatus
+         * @description plan: null until a worker has reported. last: the newest night of each model. missing: what keeps a night from
+         *         being asked or from ending in a verdict, a sentence each.
+         */
+        NightStatus: {
+            last: components["schemas"]["ModelNight"][];
+            missing: string[];
+            plan: components["schemas"]["NightPlan"] | null;
+        };
+        /**
          * ObjectiveStanding
          * @description One objective, what was kept of it, and what is left of its error budget.
          */
@@ -3978,6 +4102,20 @@ export interface components {
          */
         Page_EvalItem_: {
             data: components["schemas"]["EvalItem"][];
+            has_more: boolean;
+            next_cursor: string | null;
+            /**
+             * @default list
+             * @enum {unknown}
+             */
+            object?: "list";
+        };
+        /**
+         * Page[EvalNight]
+         * @description Part of a list, newest first.
+         */
+        Page_EvalNight_: {
+            data: components["schemas"]["EvalNight"][];
             has_more: boolean;
             next_cursor: string | null;
             /**
@@ -5981,6 +6119,51 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Comparison"];
+                };
+            };
+        };
+    };
+    list_eval_nights: {
+        parameters: {
+            query?: {
+                limit?: number;
+                cursor?: string;
+                model?: string;
+                decision?: components["schemas"]["gateway.evals.tables.Decision"];
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Page_EvalNight_"];
+                };
+            };
+        };
+    };
+    get_night_status: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["NightStatus"];
                 };
             };
         };

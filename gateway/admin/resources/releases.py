@@ -248,7 +248,10 @@ async def promote_release(call: AdminCall, release_id: UUID, body: ReleaseReason
 
 
 async def roll_back_release(call: AdminCall, release_id: UUID, body: ReleaseReason) -> ReleaseDetail:
-    """Roll a release back: the candidate is given no session any more, and ends what it has begun."""
+    """Roll a release back: the candidate is given no session any more, and ends what it has begun.
+
+    A promoted release too, as long as its model is served as it was left: its model is then the baseline pool's again.
+    """
     return await _by_hand(call, release_id, Event.ROLL_BACK, body.reason)
 
 

@@ -34,6 +34,9 @@ class EventType(StrEnum):
     PREFIX_SHARE_DROPPED = "prefix.share_dropped"
     """data: began_at, usual_share, share, template, model, cause, part, part_number, differing_token; told by
     gateway/prefixes/drops.py."""
+    NIGHT_FAILED = "evals.night_failed"
+    """A model's night of evals found a slice worse; for the operating organization only. data: model, pool, night,
+    run_id, reason, changed, version_since, slices, release_id, rolled_back; sent by evals/runs/night_judge.py."""
     TEST = "webhook.test"
     """Sent by hand, to try a webhook."""
 

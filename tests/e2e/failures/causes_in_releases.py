@@ -23,6 +23,17 @@ SERVED = (
     f" WHERE model = 'wide' AND status = 200 AND completion_tokens = {TOKENS}"
 )
 """Other causes ask the model too, some for a single token: such an answer has no time between tokens."""
+FAILED_NIGHT = """
+WITH asked AS (
+    INSERT INTO evals.runs (model, pool, first_seed, night, status, ended_at)
+    VALUES ('wide', 'wide', 0, current_date, 'done', now()) RETURNING id
+)
+INSERT INTO evals.nights (run_id, model, pool, night, decision, reason, changed, slices)
+SELECT id, 'wide', 'wide', current_date, 'fail', 'a test', ARRAY['pool: old -> wide'],
+       '[{"slice": "facts", "decision": "fail", "reason": "a test", "against": "version_before", "nights": 1,
+          "items": 40, "clusters": 9, "difference": -0.5, "lower": -0.6, "upper": -0.4, "score": 0.5}]'
+  FROM asked RETURNING run_id
+"""
 _sessions = itertools.count()
 
 
@@ -95,3 +106,13 @@ async def a_transaction_is_left_open(world: World) -> AsyncIterator[None]:
 async def the_worker_of_releases_stands_still(world: World) -> AsyncIterator[None]:
     async with released(world), stopped(await world.running.pid("worker")):
         yield
+
+
+@CAUSES.of("NightlySliceIsWorse")
+async def a_night_finds_a_slice_worse(world: World) -> AsyncIterator[None]:
+    async with world.running.database() as connection:
+        run_id = await connection.fetchval(FAILED_NIGHT)
+        try:
+            yield
+        finally:
+            await connection.execute("DELETE FROM evals.runs WHERE id = $1", run_id)

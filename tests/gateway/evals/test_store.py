@@ -28,17 +28,28 @@ async def connection(module_postgres_url: str) -> AsyncIterator[asyncpg.Connecti
 
 async def test_a_night_is_queued_once_for_a_model(connection: asyncpg.Connection[Any]) -> None:
     night = date(2026, 11, 22)
-    asked: dict[str, Any] = {"slices": {"facts": 10, "lists": 5}, "night": night}
-    made = await store.queue_run(connection, model="chat", **asked)
+    asked: dict[str, Any] = {"slices": {"facts": 10, "lists": 5}, "night": night, "pool": "p", "version": {"pool": "p"}}
+    made = await store.queue_night(connection, model="chat", **asked)
     assert made is not None
-    assert await store.queue_run(connection, model="chat", **asked) is None
-    assert await store.queue_run(connection, model="other", **asked) is not None
+    assert await store.queue_night(connection, model="chat", **asked) is None
+    assert await store.queue_night(connection, model="other", **asked) is not None
     run = await store.run(connection, made)
     assert (run.items, run.answered, run.status, run.night) == (15, 0, Status.QUEUED, night)
-    assert run.first_seed == store.rotating_seed(night)
+    assert run.first_seed == store.panel_seed(night)
 
 
-def test_nights_ask_other_items_and_leave_those_kept_for_final_figures() -> None:
+def test_a_nights_items_come_round_and_are_no_days() -> None:
+    nights = [date.fromordinal(739_000 + day) for day in range(40)]
+    seeds = [store.panel_seed(night) for night in nights]
+    assert all(seeds[place] == seeds[place % store.PANEL_PARTS] for place in range(40))
+    parts = sorted(set(seeds))
+    assert len(parts) == store.PANEL_PARTS
+    assert all(later - earlier >= MOST_ITEMS for earlier, later in itertools.pairwise(parts))
+    assert not set(parts) & {store.rotating_seed(night) for night in nights}
+    assert min(parts) > 100 * RESERVED_FROM_SEED
+
+
+def test_days_ask_other_items_and_leave_those_kept_for_final_figures() -> None:
     seeds = [store.rotating_seed(date.fromordinal(739_000 + day)) for day in range(1000)]
     assert all(later - earlier == MOST_ITEMS for earlier, later in itertools.pairwise(seeds))
     assert min(seeds) > 100 * RESERVED_FROM_SEED

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as any_
 
-from contracts.desired_state import DesiredState
+from contracts.desired_state import Canary, DesiredState
 from contracts.errors import Conflict
 from gateway.releases.machine import Event, Place, State, after
-from gateway.releases.release import Release, fleet_for, is_of, why_lost, without_splits_of
+from gateway.releases.release import Release, fleet_before, fleet_for, is_of, why_lost, without_splits_of
 from tests.gateway.releases.fleets import FLEET, MODEL, STAGES, release
 
 
@@ -36,6 +36,10 @@ def test_whatever_happens_stages_follow_each_other_and_the_share_never_shrinks_b
             following = moved(current, event)
         except Conflict:
             continue
+        if current.state is State.PROMOTED:
+            assert following.state is State.ROLLED_BACK
+            assert fleet_before(fleet, current, None) == FLEET
+            return
         assert not current.state.ended
         assert following.stage - current.stage in (0, 1)
         now = fleet_for(fleet, following, f"drawn{following.stage}")
@@ -81,9 +85,35 @@ def test_a_held_release_goes_on_by_hand_alone_and_is_still_rolled_back_by_itself
 
 @pytest.mark.parametrize("state", [State.PROMOTED, State.ROLLED_BACK])
 @pytest.mark.parametrize("event", list(Event))
-def test_nothing_happens_to_what_has_ended(state: State, event: Event) -> None:
+def test_nothing_happens_to_what_has_ended_but_a_promotion_can_be_undone(state: State, event: Event) -> None:
+    if (state, event) == (State.PROMOTED, Event.ROLL_BACK):
+        assert after(Place(state, 4), event, 5) == Place(State.ROLLED_BACK, 4)
+        return
     with pytest.raises(Conflict):
         after(Place(state, 1), event, 5)
+
+
+def test_a_promotion_is_undone_only_in_the_fleet_that_it_left() -> None:
+    promoted = release(state=State.PROMOTED, stage=4)
+    served = fleet_for(FLEET, promoted, "s")
+    assert served.models[0].pool == "new"
+    assert fleet_before(served, promoted, None) == FLEET
+    assert fleet_before(served, promoted, "m-1").models[0].engine_model == "m-1"
+    model = served.models[0]
+    drained = msgspec.structs.replace(
+        served, pools=tuple(msgspec.structs.replace(pool, replicas=()) for pool in served.pools)
+    )
+    for fleet, why in (
+        (FLEET, "pool was changed from 'new' to 'old'"),
+        (msgspec.structs.replace(served, models=()), "is gone"),
+        (
+            msgspec.structs.replace(served, models=(msgspec.structs.replace(model, canary=Canary("fresh")),)),
+            "is split between pools",
+        ),
+        (drained, "'old' has no replica that takes load"),
+    ):
+        with pytest.raises(Conflict, match=why):
+            fleet_before(fleet, promoted, None)
 
 
 def test_a_split_keeps_the_secret_that_its_release_drew_first() -> None:

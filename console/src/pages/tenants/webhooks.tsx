@@ -20,6 +20,7 @@ const EVENTS = [
   "budget.threshold_reached",
   "budget.exhausted",
   "prefix.share_dropped",
+  "evals.night_failed",
 ] as const satisfies Schemas["EventType"][];
 
 export function Webhooks() {

@@ -29,7 +29,7 @@ export function Evals() {
   const view = search.view ?? "runs";
   const set = (part: Partial<typeof search>) =>
     void navigate({ search: (old) => ({ ...old, ...part }), replace: true });
-  useLive(["evals"], [["eval-runs"], ["eval-comparisons"], ["eval-scores"]]);
+  useLive(["evals"], [["eval-runs"], ["eval-comparisons"], ["eval-scores"], ["eval-nights"]]);
   const writes = canOperate("evals.write");
   return (
     <Page

@@ -3,6 +3,7 @@ import type { Schemas } from "../../../api/client";
 import { adviceOn, apartTold, byEngine, type Window } from "./drift";
 import { type EvalItem, movedItems, points } from "./eval-words";
 import { rangeOf } from "./interval-chart";
+import { type Night, type NightSlice, nextTold, nightsOf, notable } from "./night-words";
 import { leastOf, shareOf, stagesOf, wholeOf } from "./release-input";
 import {
   deciding,
@@ -18,6 +19,68 @@ import {
   towards,
 } from "./release-words";
 import { preferenceTold } from "./review-words";
+
+const nightOf = (
+  day: string,
+  decision: Night["decision"],
+  slices: [string, NightSlice["decision"]][],
+): Night => ({
+  run_id: day,
+  model: "chat",
+  pool: "one",
+  night: day,
+  judged_at: `${day}T02:10:00Z`,
+  decision,
+  reason: "why",
+  version_since: null,
+  changed: [],
+  rollback_release_id: null,
+  slices: slices.map(([slice, found]) => ({
+    slice,
+    decision: found,
+    reason: "r",
+    against: "history",
+    nights: 3,
+    items: 120,
+    clusters: 9,
+    difference: -0.1,
+    lower: -0.2,
+    upper: -0.01,
+    score: 0.8,
+  })),
+});
+
+describe("nights", () => {
+  const [older, newer] = [
+    nightOf("2026-11-27", "inconclusive", [
+      ["json", "inconclusive"],
+      ["lists", "pass"],
+    ]),
+    nightOf("2026-11-28", "fail", [
+      ["json", "fail"],
+      ["lists", "inconclusive"],
+    ]),
+  ];
+  it("names what failed, else what decided nothing", () => {
+    expect(notable(newer).map((each) => each.slice)).toEqual(["json"]);
+    expect(notable(older).map((each) => each.slice)).toEqual(["json"]);
+  });
+  it("reads a slice’s nights from the oldest on", () =>
+    expect(nightsOf([newer, older], "json").map((each) => each.decision)).toEqual(["inconclusive", "fail"]));
+  it("says when the next one is and how much it asks", () => {
+    const plan = {
+      reported_at: "2026-11-28T09:00:00Z",
+      schedule: "0 2 * * *",
+      previous_at: null,
+      next_at: "2026-11-29T02:00:00Z",
+      items: 40,
+      slices: { chat: ["json", "lists"] },
+      automatic_rollback: false,
+    };
+    expect(nextTold({ plan, last: [], missing: [] })).toBe("chat, 2 slices, 80 items");
+    expect(nextTold({ plan: { ...plan, next_at: null }, last: [], missing: [] })).toBeNull();
+  });
+});
 
 describe("a release’s form", () => {
   it("reads stages as shares", () => {
@@ -72,7 +135,7 @@ describe("a release", () => {
     ["waiting", ["roll_back"]],
     ["running", ["promote", "hold", "roll_back"]],
     ["held", ["promote", "resume", "roll_back"]],
-    ["promoted", []],
+    ["promoted", ["roll_back"]],
     ["rolled_back", []],
   ] as const)("that is %s may be %j", (state, actions) => {
     expect(stepsByHand({ ...RELEASE, state }).map((step) => step.action)).toEqual(actions);

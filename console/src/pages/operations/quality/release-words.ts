@@ -163,9 +163,18 @@ export interface Step {
 
 /** What may be done by hand now, and what happens then. */
 export function stepsByHand(release: Release): Step[] {
+  const { model, candidate_pool: candidate, baseline_pool: baseline } = release;
+  if (release.state === "promoted")
+    return [
+      {
+        action: "roll_back",
+        label: "Roll back",
+        title: `Undo the promotion of ${candidate}?`,
+        says: `${baseline} serves all of ${model} again, within a second; ${candidate} ends what it has begun. It is refused where the model was changed since.`,
+      },
+    ];
   if (hasEnded(release.state)) return [];
   const found: Step[] = [];
-  const { model, candidate_pool: candidate, baseline_pool: baseline } = release;
   if (release.state === "running" || release.state === "held") {
     const next = release.stages[release.stage + 1] ?? 1;
     const all = release.stage + 2 === release.stages.length;

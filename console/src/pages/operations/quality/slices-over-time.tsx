@@ -19,6 +19,8 @@ import {
   shortPoints,
 } from "./eval-words";
 import { IntervalChart, type Point } from "./interval-chart";
+import { type Night, nightsOf, type SliceNight } from "./night-words";
+import { NightStatusCard, Nights, SliceNights } from "./nights";
 
 const MOST_SERIES = 6;
 const DECISION_SERIES = { pass: 4, fail: 5, inconclusive: 2 } as const;
@@ -36,16 +38,23 @@ export function SlicesOverTime({ model, slice }: { model: string | undefined; sl
   const comparisons = useList(["eval-comparisons", "gate", of], (cursor) =>
     read(api.GET("/admin/v1/evals/comparisons", { params: { query: { limit: 100, cursor, ...of } } })),
   );
+  const nights = useList<Night>(["eval-nights", of], (cursor) =>
+    read(api.GET("/admin/v1/evals/nights", { params: { query: { limit: 100, cursor, ...of } } })),
+  );
+  if (nights.error) return <ErrorNotice error={nights.error} retry={nights.reload} />;
   if (scores.error) return <ErrorNotice error={scores.error} retry={scores.reload} />;
   if (comparisons.error) return <ErrorNotice error={comparisons.error} retry={comparisons.reload} />;
-  if (scores.loading || comparisons.loading) return <Loading lines={8} />;
+  if (scores.loading || comparisons.loading || nights.loading) return <Loading lines={8} />;
   if (scores.rows.length === 0)
     return (
-      <div className="table-frame">
-        <Empty title="No slice has been scored">
-          A run that is done shows here, slice by slice. Start one, or let the schedule run one every night (
-          <code>evals.schedule</code>).
-        </Empty>
+      <div className="stack">
+        <NightStatusCard />
+        <div className="table-frame">
+          <Empty title="No slice has been scored">
+            A run that is done shows here, slice by slice. Start one, or wait for the next night (
+            <code>evals.schedule</code>).
+          </Empty>
+        </div>
       </div>
     );
   const looked = comparisons.rows.flatMap((comparison) =>
@@ -53,6 +62,8 @@ export function SlicesOverTime({ model, slice }: { model: string | undefined; sl
   );
   return (
     <div className="stack">
+      <NightStatusCard />
+      <Nights list={nights} />
       <div className="grid-2">
         {bySlice(scores.rows).map(([name, own]) => (
           <SliceCard
@@ -60,6 +71,7 @@ export function SlicesOverTime({ model, slice }: { model: string | undefined; sl
             name={name}
             scores={own}
             looked={looked.filter((each) => each.slice === name && each.n > 0)}
+            nights={nightsOf(nights.rows, name)}
           />
         ))}
       </div>
@@ -83,7 +95,14 @@ export function SlicesOverTime({ model, slice }: { model: string | undefined; sl
 const told = (score: SliceScore) =>
   `${absolute(score.created_at)}: ${percent(score.score.value)} of ${count(score.answered)} items, ${score.model} on ${score.pool ?? "any pool"}`;
 
-function SliceCard({ name, scores, looked }: { name: string; scores: SliceScore[]; looked: Looked[] }) {
+interface SliceCardProps {
+  name: string;
+  scores: SliceScore[];
+  looked: Looked[];
+  nights: SliceNight[];
+}
+
+function SliceCard({ name, scores, looked, nights }: SliceCardProps) {
   const pools = [...new Set(scores.map((score) => score.pool ?? "as routed"))].sort();
   const goal = scores[0]?.goal ?? null;
   const newest = scores[0];
@@ -133,6 +152,7 @@ function SliceCard({ name, scores, looked }: { name: string; scores: SliceScore[
             ))}
           </ul>
         )}
+        <SliceNights nights={nights} />
         {margin !== undefined && (
           <>
             <h3>Candidate minus baseline</h3>

@@ -1,0 +1,65 @@
+"""Nights of evals as `slipstream evals nights` prints them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from slipstream.hints import command
+from slipstream.table import table
+
+if TYPE_CHECKING:
+    from gateway.evals.nights import EvalNight, NightSlice, NightStatus
+
+HEAD = ("night", "model", "pool", "verdict", "pass", "fail", "undecided", "why")
+SLICES = ("slice", "verdict", "right", "difference", "items", "why")
+
+
+def status_lines(found: NightStatus) -> Iterator[str]:
+    """When nights were and will be asked, and what is missing."""
+    for one in found.last:
+        told = one.status.value if one.decision is None else one.decision.value
+        how_far = f", {one.answered:,} of {one.items:,} items answered" if one.decision is None else f", {one.reason}"
+        yield f"last night: {one.model}: {one.night}: {told}{how_far}"
+    if not found.last:
+        yield "last night: none yet"
+    plan = found.plan
+    if plan is not None and plan.next_at is not None:
+        items = sum(len(slices) for slices in plan.slices.values()) * plan.items
+        asked = ", ".join(f"{model} ({len(slices)} slices)" for model, slices in plan.slices.items()) or "no model"
+        yield f"next:       {plan.next_at:%Y-%m-%d %H:%M} UTC: {asked}, {items:,} items"
+    else:
+        yield "next:       none"
+    yield f"missing:    {found.missing[0] if found.missing else 'nothing'}"
+    yield from (f"            {one}" for one in found.missing[1:])
+
+
+def night_lines(found: Sequence[EvalNight], every_slice: bool) -> Iterator[str]:
+    """A table of nights, the newest first; of the newest of each model the slices that failed, or all."""
+    if not found:
+        return
+    yield from table(HEAD, map(_row, found))
+    newest = {one.model: one for one in reversed(found)}
+    for one in newest.values():
+        slices = [each for each in one.slices if every_slice or each.decision.value == "fail"]
+        if slices:
+            yield ""
+            yield f"{one.model} on {one.pool}, the night of {one.night}, run {one.run_id}:"
+            yield from table(SLICES, map(_slice_row, slices))
+        if one.changed:
+            yield f"changed since the version before: {'; '.join(one.changed)}"
+        if one.rollback_release_id is not None:
+            undone = command(f'releases rollback {one.rollback_release_id} --reason "the night of {one.night}"')
+            yield f"release {one.rollback_release_id} was promoted before it; this puts the version before back:"
+            yield f"  {undone}"
+
+
+def _row(one: EvalNight) -> tuple[str, ...]:
+    counts = [sum(each.decision.value == name for each in one.slices) for name in ("pass", "fail", "inconclusive")]
+    return f"{one.night}", one.model, one.pool, one.decision.value, *map(str, counts), one.reason
+
+
+def _slice_row(one: NightSlice) -> tuple[str, ...]:
+    right = "-" if one.score is None else f"{one.score:.3f}"
+    difference = f"{one.difference:+.3f}" if one.items else "-"
+    return one.slice, one.decision.value, right, difference, f"{one.items:,}", one.reason
