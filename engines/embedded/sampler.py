@@ -1,7 +1,8 @@
 """Picks the next token of every sequence of a step.
 
 Rows are handled in three groups, each as one batch of tensor operations: greedy, plainly sampled, and filtered (top-k,
-top-p, min-p), which alone pays for a search of its likeliest tokens. A sampled row spends one uniform number of its own sequence's generator.
+top-p, min-p), which alone pays for a search of its likeliest tokens. A sampled row spends one uniform number of its own
+sequence's generator.
 
 Logits without a largest finite one (a broken weight, an overflow) have no likeliest token: such a row gives `NO_TOKEN`.
 """

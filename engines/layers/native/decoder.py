@@ -54,8 +54,8 @@ class NativeDecoder:
         kv_heads: int,
         intermediate: int,
     ) -> None:
-        """embedding: (vocabulary, hidden) bfloat16, or a matrix with these rows; turns: (positions, head_dim) cosine and sine of each pair, side by
-        side. Compiles the kernels, or finds them compiled: seconds or tenths of one."""
+        """embedding: (vocabulary, hidden) bfloat16, or a matrix with these rows; turns: (positions, head_dim) cosine
+        and sine of each pair, side by side. Compiles the kernels, or finds them compiled: seconds or tenths of one."""
         hidden, head_dim = layers[0].input_norm.shape[0], turns.shape[1]
         shared, vectors = heads // kv_heads, head_dim // LANES
         together = shared if shared * vectors <= MOST_VECTORS else 1
