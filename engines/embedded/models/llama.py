@@ -219,7 +219,7 @@ class Llama:
             return None
         return NativeDecoder(
             layers,
-            self._embedding if self._shared is None or self._shared.panels is None else self._shared.panels,
+            self.embedding if self._shared is None or self._shared.panels is None else self._shared.panels,
             self._norm.weight,
             config.rms_norm_eps,
             self._rotary.table(),
