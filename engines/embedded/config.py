@@ -47,7 +47,7 @@ class KVConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cached_bytes: Annotated[int, Meta(ge=0)] | None = None
     """Bytes of the budget that prefixes of ended requests may keep, the least recently used leaving first. Unset: all
     of it. Memory that nothing was written to is the system's: a small value keeps an engine small that computes little
-    at once. `up` sets 48 MiB for the chat model that it fetches."""
+    at once. `up` sets 32 MiB for the chat model that it fetches."""
 
     page_tokens: Annotated[int, Meta(ge=1, le=256)] = 16
     """Tokens in one page."""
