@@ -25,7 +25,14 @@ main(msgspec.json.decode(sys.argv[1], type=EngineConfig), token=sys.argv[2])
 
 @contextmanager
 def engine(config: dict[str, Any], nice: int = 0) -> Iterator[str]:
-    """Start an engine on a free port; the value is its URL once it listens. nice: how far it gives way to others."""
+    """Start an engine on a free port; the value is its URL once it serves. nice: how far it gives way to others."""
+    with engine_and_pid(config, nice) as (url, _):
+        yield url
+
+
+@contextmanager
+def engine_and_pid(config: dict[str, Any], nice: int = 0) -> Iterator[tuple[str, int]]:
+    """The same with the process's id."""
     child = subprocess.Popen(
         ["nice", "-n", str(nice), sys.executable, "-c", START, json.dumps({"port": 0, **config}), TOKEN],
         stderr=subprocess.PIPE,
@@ -42,7 +49,7 @@ def engine(config: dict[str, Any], nice: int = 0) -> Iterator[str]:
         listening = [line for line in log if "listening on " in line]
         if not listening:
             raise RuntimeError("the engine did not start:\n" + "".join(log))
-        yield listening[0].split("listening on ")[1].strip()
+        yield listening[0].split("listening on ")[1].strip(), child.pid
     finally:
         child.terminate()
         child.communicate()

@@ -110,9 +110,11 @@ def _engine(of_all: EngineConfig, folder: ModelFolder, own_limit: int, drafts: M
     if not _is_fetched(folder):
         return own
     temperature = fetched_model.TEMPERATURE if own.temperature is None else own.temperature
-    return msgspec.structs.replace(
-        own, temperature=temperature, top_p=fetched_model.TOP_P if own.top_p is None else own.top_p
-    )
+    top_p = fetched_model.TOP_P if own.top_p is None else own.top_p
+    cached = fetched_model.CACHED_BYTES if own.kv.cached_bytes is None else own.kv.cached_bytes
+    kv = msgspec.structs.replace(own.kv, cached_bytes=cached)
+    penalty = fetched_model.PRESENCE_PENALTY if own.presence_penalty is None else own.presence_penalty
+    return msgspec.structs.replace(own, temperature=temperature, top_p=top_p, presence_penalty=penalty, kv=kv)
 
 
 def _is_fetched(folder: ModelFolder) -> bool:

@@ -85,14 +85,14 @@ def read_path(folder: Path, setting: str, needs_chat_template: bool) -> ModelFol
 
 def _read_file(path: Path, setting: str, needs_chat_template: bool) -> ModelFolder:
     # imported here: other processes that check settings read no model file
-    from engines.gguf.text_files import text_of
+    from engines.gguf.text_files import chat_template_of
 
     try:
         config = msgspec.convert(config_of(path), _Config)
-        text = text_of(path)
+        template = chat_template_of(path)
     except ConfigError as error:
         raise ConfigError(f"{setting}: {error.message}", param=setting) from None
-    if needs_chat_template and text.chat_template is None:
+    if needs_chat_template and template is None:
         raise ConfigError(
             f"{setting}: {path} has no chat template (tokenizer.chat_template); choose a model made for chat",
             param=setting,

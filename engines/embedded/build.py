@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import functools
-from collections.abc import Iterator
 from pathlib import Path
 
 import torch
@@ -15,16 +12,13 @@ from engines.embedded.config import EngineConfig
 from engines.embedded.device import decided, device_of
 from engines.embedded.draft_sources import head_folder
 from engines.embedded.engine import Engine
+from engines.embedded.freed_memory import released_at_once
 from engines.embedded.kv.events import BlockEvents
 from engines.embedded.kv.store import KVStore
 from engines.embedded.models.registry import load_model
 from engines.embedded.quantization.linears import dtype_of, linears_of
 from engines.tokenizer.tokenizer import Tokenizer
 from speculative.eagle.checkpoint import token_bytes
-
-M_MMAP_THRESHOLD = -3
-"""glibc's number for the size from which a block is mapped alone."""
-LOADING_BYTES, SERVING_BYTES = 1 << 20, 32 << 20
 
 
 def build_engine(config: EngineConfig, context_tokens: int, tokenizer: Tokenizer) -> Engine:
@@ -35,7 +29,7 @@ def build_engine(config: EngineConfig, context_tokens: int, tokenizer: Tokenizer
     torch.set_num_threads(config.threads)
     config = decided(config)
     device = device_of(config)
-    with _releasing_freed_memory():
+    with released_at_once():
         linears = functools.partial(linears_of, config, device=device)
         model = load_model(Path(config.model), dtype_of(config), linears, device)
     if model.native is not None:
@@ -50,23 +44,6 @@ def build_engine(config: EngineConfig, context_tokens: int, tokenizer: Tokenizer
     beside_bytes = 0 if head is None else token_bytes(head, model.dtype)
     store = KVStore(model.config, config.kv, model.dtype, context_tokens, device, beside_bytes)
     return Engine(model, store, config, tokenizer.text_stream, events=_events(config))
-
-
-@contextlib.contextmanager
-def _releasing_freed_memory() -> Iterator[None]:
-    """Return what loading frees to the system at once: glibc would keep a third of a model's size in pieces."""
-    library = ctypes.CDLL(None)
-    tune, trim = getattr(library, "mallopt", None), getattr(library, "malloc_trim", None)
-    if tune is None or trim is None:
-        yield
-        return
-    tune(M_MMAP_THRESHOLD, LOADING_BYTES)
-    try:
-        yield
-    finally:
-        # glibc's own choice once it has freed a block of that size: serving reuses its blocks
-        tune(M_MMAP_THRESHOLD, SERVING_BYTES)
-        trim(0)
 
 
 def _events(config: EngineConfig) -> BlockEvents:

@@ -44,6 +44,11 @@ class KVConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Bytes for all pages. One token takes 2 * layers * kv heads * head dim * bytes per element; in 8 bits
     2 * layers * kv heads * (head dim + 2)."""
 
+    cached_bytes: Annotated[int, Meta(ge=0)] | None = None
+    """Bytes of the budget that prefixes of ended requests may keep, the least recently used leaving first. Unset: all
+    of it. Memory that nothing was written to is the system's: a small value keeps an engine small that computes little
+    at once. `up` sets 32 MiB for the chat model that it fetches."""
+
     page_tokens: Annotated[int, Meta(ge=1, le=256)] = 16
     """Tokens in one page."""
 
@@ -194,6 +199,10 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
     """Nucleus sampling of requests that give no `top_p`. Unset: the model's own (`generation_config.json`), else 1."""
+
+    presence_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
+    """Presence penalty of requests that give neither one nor a temperature. Unset: 0; `up` then sets 0.3 for the chat
+    model that it fetches, which repeats itself less with it."""
 
     context_tokens: Annotated[int, Meta(ge=0)] = 0
     """Longest prompt and output together; 0: what the model was made for."""

@@ -57,7 +57,7 @@ class Engine:
         self.store = store
         self.pages = PagePool(store.total_pages)
         self.events = BlockEvents() if events is None else events
-        self.cache = RadixCache(self.pages, store.page_tokens, self.events)
+        self.cache = RadixCache(self.pages, store.page_tokens, self.events, store.cached_pages)
         self.scheduler = Scheduler(config.scheduler, self.pages, self.cache, store.page_tokens, clock)
         self._drafter = Drafter(config.speculation, make_source(config.speculation, model, Path(config.model)))
         # elsewhere than on a GPU there is nothing to save

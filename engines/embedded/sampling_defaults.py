@@ -19,6 +19,14 @@ class SamplingDefaults(msgspec.Struct, frozen=True):
 
     temperature: float = 1.0
     top_p: float = 1.0
+    presence_penalty: float = 0.0
+
+    def presence_penalty_of(self, given: float | None, temperature: float | None) -> float:
+        """What a request gets that gives these two. With a temperature of its own, as evals have, it is answered by
+        the model alone."""
+        if given is not None:
+            return given
+        return self.presence_penalty if temperature is None else 0.0
 
 
 class _Own(msgspec.Struct):
@@ -33,7 +41,9 @@ def sampling_defaults(config: EngineConfig) -> SamplingDefaults:
     own = _own(Path(config.model) / FILE)
     temperature = own.temperature if config.temperature is None else config.temperature
     top_p = own.top_p if config.top_p is None else config.top_p
-    return SamplingDefaults(1.0 if temperature is None else temperature, 1.0 if top_p is None else top_p)
+    return SamplingDefaults(
+        1.0 if temperature is None else temperature, 1.0 if top_p is None else top_p, config.presence_penalty or 0.0
+    )
 
 
 def _own(file: Path) -> _Own:

@@ -58,6 +58,13 @@ class Int8Linear:
             self._surplus = -weight.shape[1] % MULTIPLE
             self._weight = functional.pad(rounded, (0, self._surplus))
 
+    def rows(self, ids: Tensor) -> Tensor:
+        """Rows of the rounded weight, (ids, in) float32."""
+        if self.panels is not None:
+            return self.panels.rows(ids)
+        assert self._weight is not None
+        return self._weight[ids, : self.shape[1]].float() * self._scales[ids, None].float()
+
     def __call__(self, x: Tensor) -> Tensor:
         """x: (tokens, in), rounded to bf16. Returns (tokens, out) of its dtype."""
         if self._weight is None:

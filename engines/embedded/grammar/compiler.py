@@ -15,6 +15,7 @@ from pathlib import Path
 
 from contracts.errors import InvalidField, Overloaded
 from engines.embedded.config import GrammarConfig
+from engines.embedded.freed_memory import release
 from engines.embedded.grammar.guide import Guide
 from engines.embedded.grammar.guide_cache import GuideCache
 from engines.embedded.grammar.spec import GrammarSpec
@@ -47,7 +48,8 @@ class GrammarCompiler:
 
     def start(self) -> None:
         """Read the vocabulary and start the processes now, so that the first request does not wait for them."""
-        self._plain_thread.submit(self.vocabulary)
+        # reading a large one frees twenty megabytes
+        self._plain_thread.submit(self.vocabulary).add_done_callback(lambda read: release())
         for trial in self._trials:
             self._tried_threads.submit(_warm, trial)
 

@@ -201,7 +201,7 @@ class Decoder:
             min_p=body.min_p or 0.0,
             seed=body.seed,
             frequency_penalty=body.frequency_penalty or 0.0,
-            presence_penalty=body.presence_penalty or 0.0,
+            presence_penalty=defaults.presence_penalty_of(body.presence_penalty, body.temperature),
             logit_bias=self._logit_bias(body.logit_bias),
             stop=(body.stop,) if isinstance(body.stop, str) else tuple(body.stop or ()),
             stop_ids=end_ids | frozenset(body.stop_token_ids or ()),

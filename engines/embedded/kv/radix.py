@@ -80,9 +80,13 @@ class Begun(NamedTuple):
 class RadixCache:
     """Owns the page pool together with the sequences: they take, share and release pages only through it."""
 
-    def __init__(self, pages: PagePool, page_tokens: int, events: BlockEvents | None = None) -> None:
-        """events: told of every page stored and removed, not of the ends of steps."""
+    def __init__(
+        self, pages: PagePool, page_tokens: int, events: BlockEvents | None = None, most_idle: int | None = None
+    ) -> None:
+        """events: told of every page stored and removed, not of the ends of steps. most_idle: pages that are kept
+        while no sequence owns them; None: all."""
         self.evicted_pages = 0
+        self._most_idle = pages.total if most_idle is None else most_idle
         self._pages = pages
         self._page_tokens = page_tokens
         self._events = BlockEvents() if events is None else events
@@ -186,6 +190,8 @@ class RadixCache:
             if node is not None:
                 node.used = self._tick
                 self._offer(node)
+        while self._pages.idle > self._most_idle:
+            self._evict_one()
 
     def take(self, count: int) -> list[int] | None:
         """`count` fresh pages owned by the caller, evicting what is needed, or None when that is not enough."""

@@ -43,6 +43,8 @@ class KVStore:
         self.total_pages = config.budget_bytes // budgeted
         least = -(-context_tokens // config.page_tokens)
         held = self.total_pages * config.page_tokens
+        self.cached_pages = None if config.cached_bytes is None else config.cached_bytes // budgeted
+        """Pages that the prefix cache may keep for nobody; None: all."""
         if self.total_pages < least:
             raise ConfigError(
                 f"engine.kv.budget_bytes: {config.budget_bytes} bytes hold {held:,} tokens of this model, and one "

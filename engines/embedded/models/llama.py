@@ -155,20 +155,41 @@ class Llama:
         self.generation_dtype = torch.float32 if linears.wide else dtype
         """In which generated tokens are computed; float32 where that is no slower: see `Linear`."""
         table = (config.vocab_size, config.hidden_size)
-        self.embedding = checkpoint.take("model.embed_tokens.weight", table, dtype).to(device)
+        embedding = checkpoint.read("model.embed_tokens.weight", table)
+        head = embedding if config.tie_word_embeddings else checkpoint.read("lm_head.weight", table)
+        self._head = linears.make(HEAD, head, None)
+        self._shared = self._head if config.tie_word_embeddings and isinstance(self._head, Int8Linear) else None
+        """The head whose rounded rows are the embedding too: the largest matrix of a small model is held once."""
+        self._embedding = None if self._shared is not None else embedding.to(device, dtype)
+        del embedding, head
         self._layers = [
             LlamaLayer(config, checkpoint, index, dtype, device, linears) for index in range(config.num_hidden_layers)
         ]
         norm = checkpoint.take("model.norm.weight", (config.hidden_size,), dtype).to(device)
         self._norm = RMSNorm(norm, config.rms_norm_eps)
-        head = self.embedding if config.tie_word_embeddings else checkpoint.read("lm_head.weight", table)
-        self._head = linears.make(HEAD, head, None)
         self._rotary = make_rotary(
             config.head_dim, config.rope_theta, config.rope_scaling, config.max_position_embeddings
         )
         self._rotary.to(device)
         self.native = self._native()
         """What computes generated tokens where our own kernels can."""
+
+    @property
+    def embedding(self) -> Tensor:
+        """The table, (vocabulary, hidden), in `dtype`; a copy where only the head holds it."""
+        if self._embedding is not None:
+            return self._embedding
+        return self._rows(torch.arange(self.config.vocab_size))
+
+    @embedding.setter
+    def embedding(self, table: Tensor) -> None:
+        self._embedding = table
+
+    def _rows(self, ids: Tensor) -> Tensor:
+        if self._embedding is not None:
+            return self._embedding.index_select(0, ids)
+        assert self._shared is not None
+        return self._shared.rows(ids).to(self.dtype)
 
     def keep_rounded(self, rounding: Rounding | None, layer: int | None = None) -> None:
         """Round keys and values from now on before they are kept, in one layer or in all; None: not any more.
@@ -198,7 +219,7 @@ class Llama:
             return None
         return NativeDecoder(
             layers,
-            self.embedding,
+            self.embedding if self._shared is None or self._shared.panels is None else self._shared.panels,
             self._norm.weight,
             config.rms_norm_eps,
             self._rotary.table(),
@@ -230,7 +251,7 @@ class Llama:
         that are computed with adapters. Returns the normalised final states, (tokens, hidden), and what `layers` (from
         0, ascending) gave out, as wide each.
         """
-        x = self.embedding.index_select(0, ids)
+        x = self._rows(ids)
         if dtype is not None:
             x = x.to(dtype)
         turns = self._rotary.at(positions)

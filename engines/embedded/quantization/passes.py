@@ -27,7 +27,7 @@ def logits_of_all(model: Llama, texts: Sequence[list[int]]) -> list[Tensor]:
 @torch.no_grad()
 def states_of(model: Llama, texts: Sequence[list[int]], layers: tuple[int, ...]) -> tuple[Tensor, list[Tensor]]:
     """The normalised final states of all texts' tokens, (tokens, hidden), and what `layers` gave out."""
-    config, device = model.config, model.embedding.device
+    config, device = model.config, model.device
     ends = list(itertools.accumulate(map(len, texts)))
     chunks = [
         # nothing precedes a chunk, so attention reads no pages; keys and values still need a place

@@ -46,7 +46,7 @@ class NativeDecoder:
     def __init__(
         self,
         layers: list[LayerWeights],
-        embedding: Tensor,
+        embedding: Tensor | Int8Panels,
         final_norm: Tensor,
         epsilon: float,
         turns: Tensor,
@@ -54,14 +54,14 @@ class NativeDecoder:
         kv_heads: int,
         intermediate: int,
     ) -> None:
-        """embedding: (vocabulary, hidden) bfloat16; turns: (positions, head_dim) cosine and sine of each pair, side by
-        side. Compiles the kernels, or finds them compiled: seconds or tenths of one."""
-        hidden, head_dim = embedding.shape[1], turns.shape[1]
+        """embedding: (vocabulary, hidden) bfloat16, or a matrix with these rows; turns: (positions, head_dim) cosine
+        and sine of each pair, side by side. Compiles the kernels, or finds them compiled: seconds or tenths of one."""
+        hidden, head_dim = layers[0].input_norm.shape[0], turns.shape[1]
         shared, vectors = heads // kv_heads, head_dim // LANES
         together = shared if shared * vectors <= MOST_VECTORS else 1
         self._layers = layers
         self._hidden = hidden
-        self._embedding = _bits(embedding)
+        self._embedding = _embedding(embedding, hidden)
         self._panels = np.array(
             [[part.address for part in (one.qkv, one.output, one.gate_up, one.down)] for one in layers], np.uint64
         )
@@ -129,7 +129,7 @@ class NativeDecoder:
         taken = (
             batch.ids, batch.positions, batch.slots, batch.pages, batch.firsts,
             _bits(pages).reshape(pages.shape[0], pages.shape[1], -1), pages.shape[2],
-            self._embedding, self._panels, self._norms, self._head_norms, self._turns, *self._shape,
+            *self._embedding, self._panels, self._norms, self._head_norms, self._turns, *self._shape,
             *self._shared,
         )  # fmt: skip
         given = asked, outputs.numpy(), out.numpy()
@@ -149,6 +149,13 @@ class NativeDecoder:
 
                 self._team.run(job)
         return out, list(outputs.unbind(0))
+
+
+def _embedding(embedding: Tensor | Int8Panels, hidden: int) -> tuple[Array, Array, Array]:
+    """As `run_stack` takes it."""
+    if isinstance(embedding, Int8Panels):
+        return np.zeros((0, hidden), np.uint16), embedding.codes.numpy(), embedding.scales.numpy()
+    return _bits(embedding), np.zeros((0, 1, 1, 1), np.int8), np.zeros(0, np.float32)
 
 
 def fits(hidden: int, intermediate: int, heads: int, kv_heads: int, head_dim: int) -> bool:

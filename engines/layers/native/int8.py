@@ -72,6 +72,15 @@ class Int8Panels:
         self._bytes = torch.cat([part.flatten().view(torch.uint8) for part in parts])
         self.address = self._bytes.data_ptr()
         """Valid as long as this object."""
+        size = panels.numel()
+        self.codes = self._bytes[:size].view(torch.int8).view(panels.shape)
+        """(panels, quads, columns of a panel, inputs of a quad)"""
+        self.scales = self._bytes[size : size + 4 * self.width].view(torch.float32)
+
+    def rows(self, ids: Tensor) -> Tensor:
+        """Rows of the weight, (ids, in) float32."""
+        quads = self.codes[ids // PANEL, :, ids % PANEL]
+        return quads.flatten(1)[:, : self._inputs].float() * self.scales[ids, None]
 
     def __call__(self, x: Tensor) -> Tensor:
         """x: (rows, in), rounded to bfloat16. Returns (rows, out) float32."""
@@ -146,6 +155,15 @@ def _kernel(rows: int) -> Any:
 
 
 _one, _two, _three = (_kernel(rows) for rows in range(1, MOST_ROWS + 1))
+
+
+@compiled
+def embed_codes(ids: Array, codes: Array, scales: Array, x: Array) -> None:
+    """x = rows of the matrix. codes, scales: of its `Int8Panels`."""
+    for row in range(ids.shape[0]):
+        panel, column = ids[row] // PANEL, ids[row] % PANEL
+        for at in range(x.shape[1]):
+            x[row, at] = np.float32(codes[panel, at // QUAD, column, at % QUAD]) * scales[ids[row]]
 
 
 @compiled

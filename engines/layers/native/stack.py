@@ -11,7 +11,7 @@ from typing import Any
 
 from engines.layers.native.attention import Count, attend, keep
 from engines.layers.native.compiled import compiled
-from engines.layers.native.int8 import through_codes
+from engines.layers.native.int8 import embed_codes, through_codes
 from engines.layers.native.matmul import MOST_ROWS, PANEL, through
 from engines.layers.native.pointwise import add, copy, embed, gate, normalise, normalise_heads, rotate, round_all
 from engines.layers.native.team import columns_of, meet
@@ -63,6 +63,8 @@ def run_stack(
     memory: Array,
     page_tokens: int,
     embedding: Array,
+    embedding_codes: Array,
+    embedding_scales: Array,
     panels: Array,
     norms: Array,
     head_norms: Array,
@@ -95,7 +97,8 @@ def run_stack(
     layer: out = their normalised final states. Between two calls for the same rows they are in `x`.
 
     The first arrays are `RowBatch`'s, and what `attend` wants is as there. A row may see those before it in the batch.
-    memory: (layers, pages, numbers); panels: (layers, 4) addresses; norms: (layers + 1, 2, hidden), the last is the
+    memory: (layers, pages, numbers); embedding: (vocabulary, hidden) bfloat16 bits; without rows it is a matrix of
+    `Int8Panels`, the next two; panels: (layers, 4) addresses; norms: (layers + 1, 2, hidden), the last is the
     final one; qkv to gated: scratch of `BLOCK` rows, bfloat16 bits where a matrix is read, as wide as whole panels
     where one is written; codes, steps: see `project`; wanted: (layers,) 1 where a layer's output goes to the next of
     `outputs`.
@@ -112,7 +115,10 @@ def run_stack(
     # what a row sees of its own batch is in the pages when its block comes
     places, contexts, targets = positions[start:stop], firsts[start:stop], slots[start:stop]
     if first == 0:
-        embed(ids[start:stop], embedding, x)
+        if embedding.shape[0]:
+            embed(ids[start:stop], embedding, x)
+        else:
+            embed_codes(ids[start:stop], embedding_codes, embedding_scales, x)
     told = 0
     for layer in range(first):
         told += wanted[layer]

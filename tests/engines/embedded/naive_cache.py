@@ -17,8 +17,9 @@ Prefix = tuple[str, tuple[int, ...]]
 class NaiveCache:
     """Same promises as `RadixCache`."""
 
-    def __init__(self, pages: PagePool, page_tokens: int) -> None:
+    def __init__(self, pages: PagePool, page_tokens: int, most_idle: int) -> None:
         self._pages = pages
+        self._most_idle = most_idle
         self._page_tokens = page_tokens
         self.page_of: dict[Prefix, int] = {}
         self._used: dict[Prefix, int] = {}
@@ -92,17 +93,22 @@ class NaiveCache:
         for prefix, page in self.page_of.items():
             if page in pages:
                 self._used[prefix] = self._tick
+        while self._pages.idle > self._most_idle:
+            self._evict()
 
     def take(self, count: int) -> list[int] | None:
         """`count` fresh pages, evicting what is needed, or None when that is not enough."""
         if count > self._pages.free + self._pages.idle:
             return None
         while self._pages.free < count:
-            leaves = [prefix for prefix in self.page_of if self._is_idle_leaf(prefix)]
-            oldest = min(leaves, key=lambda prefix: (self._used[prefix], self.page_of[prefix]))
-            self._pages.drop(self.page_of.pop(oldest))
-            del self._used[oldest]
+            self._evict()
         return self._pages.take(count)
+
+    def _evict(self) -> None:
+        leaves = [prefix for prefix in self.page_of if self._is_idle_leaf(prefix)]
+        oldest = min(leaves, key=lambda prefix: (self._used[prefix], self.page_of[prefix]))
+        self._pages.drop(self.page_of.pop(oldest))
+        del self._used[oldest]
 
     def _is_idle_leaf(self, prefix: Prefix) -> bool:
         salt, tokens = prefix

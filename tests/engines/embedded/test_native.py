@@ -101,6 +101,8 @@ def check(folder: Path, *, int8: bool = False) -> None:
     model = load_model(folder, "bfloat16", lambda dtype: Int8Linears(native=True) if int8 else PlainLinears(dtype))
     assert plain.native is None
     assert model.native is not None
+    if int8 and model.config.tie_word_embeddings:
+        plain.embedding = model.embedding
     batch, memory = contexts(model)
     theirs = as_pytorch_has_it(memory)
     layers = (0, model.config.num_hidden_layers - 1)
@@ -124,6 +126,17 @@ def test_shipped_models(name: str) -> None:
 def test_other_shapes(tmp_path: Path, name: str, int8: bool) -> None:
     make(tmp_path, *SHAPES[name], torch.bfloat16)
     check(tmp_path, int8=int8)
+
+
+@pytest.mark.parametrize("native", [False, True])
+def test_8_bits_of_a_tied_embedding_are_held_once(native: bool) -> None:
+    folder = SHIPPED / "slipstream-chat"
+    exact = load_model(folder, "bfloat16", PlainLinears).embedding
+    model = load_model(folder, "bfloat16", lambda _: Int8Linears(native=native))
+    held = [value for value in vars(model).values() if isinstance(value, Tensor) and value.shape == exact.shape]
+    assert model.config.tie_word_embeddings
+    assert held == []
+    assert apart(model.embedding.float(), exact.float()) < MOST_APART
 
 
 @pytest.mark.parametrize("linears", [PlainLinears, lambda _: Int8Linears(native=True)])

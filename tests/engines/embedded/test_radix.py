@@ -26,10 +26,13 @@ class Twins(RuleBasedStateMachine):
     """Both caches live through the life of random requests: match, begin a page, take what is missing, insert,
     release."""
 
+    most_idle = TOTAL
+
     def __init__(self) -> None:
         super().__init__()
         self.radix_pool, self.naive_pool = PagePool(TOTAL), PagePool(TOTAL)
-        self.radix, self.naive = RadixCache(self.radix_pool, TWINS_PAGE), NaiveCache(self.naive_pool, TWINS_PAGE)
+        self.radix = RadixCache(self.radix_pool, TWINS_PAGE, most_idle=self.most_idle)
+        self.naive = NaiveCache(self.naive_pool, TWINS_PAGE, self.most_idle)
         self.held: list[tuple[str, list[int], list[int], list[int]]] = []
 
     @rule(salt=SALTS, tokens=PROMPTS)
@@ -82,6 +85,7 @@ class Twins(RuleBasedStateMachine):
         check_tree(self.radix)
         assert cached_pages(self.radix) == len(self.naive.page_of)
         assert self.radix_pool.free == self.naive_pool.free
+        assert self.radix_pool.idle <= self.most_idle
         assert self.radix_pool.pinned == self.naive_pool.pinned == len({p for held in self.held for p in held[2]})
 
     def teardown(self) -> None:
@@ -94,9 +98,27 @@ class Twins(RuleBasedStateMachine):
         assert self.radix_pool.free == TOTAL
 
 
+class SmallTwins(Twins):
+    """They keep little for nobody."""
+
+    most_idle = 3
+
+
 @pytest.mark.hypothesis
-def test_radix_and_naive_twin_agree_on_every_page() -> None:
-    run_state_machine_as_test(Twins, settings=examples(nightly=2_000, gate=40, stateful_step_count=50))
+@pytest.mark.parametrize("twins", [Twins, SmallTwins])
+def test_radix_and_naive_twin_agree_on_every_page(twins: type[Twins]) -> None:
+    run_state_machine_as_test(twins, settings=examples(nightly=2_000, gate=40, stateful_step_count=50))
+
+
+def test_a_small_cache_forgets_the_oldest_and_leaves_the_rest_of_the_memory_alone() -> None:
+    pool = PagePool(8)
+    radix = RadixCache(pool, PAGE, most_idle=3)
+    put(radix, [1, 2, 3, 4])
+    put(radix, [5, 6, 7, 8])
+    assert (pool.idle, pool.free) == (3, 5)
+    assert len(radix.match("", [1, 2, 3, 4], 4)) == 1
+    assert len(radix.match("", [5, 6, 7, 8], 4)) == 2
+    assert max(radix.take(5) or ()) == 7, "running sequences have all that is left"
 
 
 def cache(total: int = 8) -> tuple[RadixCache, PagePool]:

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from engines.embedded import sampler
 from engines.embedded.sampler import pick
 from engines.embedded.sequence import Sequence
 from engines.tokenizer.text_stream import BytesTextStream
@@ -111,3 +112,21 @@ def test_a_large_vocabulary_never_draws_an_impossible_token() -> None:
     scores[0, 49_999] = 0.0
     sequence = Sequence(request("r", [0], temperature=1.0, max_tokens=9), 0, BytesTextStream({}), 50_000, 0.0)
     assert {pick(scores.clone(), (sequence,))[0].id for _ in range(20)} == {49_999}
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.3, 3.0, 30.0])
+@pytest.mark.parametrize("rounded", [False, True])
+def test_sorting_only_the_likeliest_changes_no_weight(
+    spread: float, rounded: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Flat rows and rows of many equal logits included, where the likeliest few do not suffice."""
+    vocabulary = 2_000
+    scores = torch.randn(4, vocabulary, generator=torch.Generator().manual_seed(3)) * spread
+    scores = scores.round() if rounded else scores
+    filters: tuple[dict[str, Any], ...] = ({"top_p": 0.9}, {"top_k": 40}, {"min_p": 0.05}, {"top_p": 0.5, "top_k": 300})
+    rows = [row(**each) for each in filters]
+    few = sampler._filtered(scores, rows)
+    alone = [sampler._filtered(scores[at : at + 1], [one])[0] for at, one in enumerate(rows)]
+    monkeypatch.setattr(sampler, "LIKELIEST", vocabulary)
+    assert torch.equal(few, sampler._filtered(scores, rows))
+    assert torch.equal(few, torch.stack(alone))

@@ -39,11 +39,25 @@ def test_a_file_that_makes_no_sense_stops_the_start(tmp_path: Path, generation: 
         sampling_defaults(EngineConfig(model=folder(tmp_path, **generation)))
 
 
+@pytest.mark.parametrize(
+    ("given", "temperature", "penalty"), [(None, None, 0.3), (None, 0.0, 0.0), (0.0, None, 0.0), (-1.0, 0.5, -1.0)]
+)
+def test_a_request_with_a_temperature_gets_no_penalty(
+    tmp_path: Path, given: float | None, temperature: float | None, penalty: float
+) -> None:
+    defaults = sampling_defaults(EngineConfig(model=str(tmp_path), presence_penalty=0.3))
+    assert defaults.presence_penalty_of(given, temperature) == penalty
+
+
 def test_the_fetched_model_is_sampled_as_its_authors_advise(tmp_path: Path) -> None:
     made = ModelFolder(tmp_path / f"{fetched_model.NAME}.gguf", fetched_model.NAME, 8_192, "bfloat16")
     engine = fleet._engine(EngineConfig(), made, 0, "off")
     assert (engine.temperature, engine.top_p) == (fetched_model.TEMPERATURE, fetched_model.TOP_P)
     engine = fleet._engine(EngineConfig(temperature=1.0), made, 0, "off")
     assert (engine.temperature, engine.top_p) == (1.0, fetched_model.TOP_P)
+    assert (engine.presence_penalty, engine.kv.cached_bytes) == (
+        fetched_model.PRESENCE_PENALTY,
+        fetched_model.CACHED_BYTES,
+    )
     other = ModelFolder(tmp_path / "other", "other", 8_192, "bfloat16")
     assert fleet._engine(EngineConfig(), other, 0, "off").temperature is None
