@@ -52,8 +52,8 @@ class Capabilities(msgspec.Struct, frozen=True):
     salted_cache: bool = True
     """One tenant's cached prefixes never serve another's. Otherwise how much of a prompt was cached tells about others'
     prompts, and nobody may learn it, by a count or by a price."""
-    dialect: str = ""
-    """The driver's name, for errors."""
+    dialects: tuple[str, ...] = ()
+    """Names of the drivers, for errors."""
     parameters: Mapping[str, Parameter] = _NO_PARAMETERS
     """Of the engines' own API, what a client may send, by name."""
 
@@ -71,7 +71,7 @@ def strictest(one: Capabilities, other: Capabilities) -> Capabilities:
         one,
         **merged,
         tools_in_prompt=widest,
-        dialect=" and ".join(sorted({one.dialect, other.dialect})),
+        dialects=tuple(sorted({*one.dialects, *other.dialects})),
         parameters={name: kind for name, kind in one.parameters.items() if name in other.parameters},
     )
 

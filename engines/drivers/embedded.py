@@ -41,7 +41,7 @@ class EmbeddedDriver(SGLangDriver):
         tools_in_prompt="callable",
         openings=True,
         adapters=True,
-        dialect=name,
+        dialects=(name,),
         parameters=EMBEDDED,
     )
     fills_gaps = True

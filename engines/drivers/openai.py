@@ -38,7 +38,7 @@ class OpenAIDriver(Driver):
             stop_ids=False,
             min_tokens=False,
             salted_cache=cache_salt,
-            dialect=self.name,
+            dialects=(self.name,),
         )
 
     def generate(self, generation: Generation, engine_model: str) -> EngineRequest:

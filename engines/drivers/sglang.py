@@ -72,7 +72,7 @@ class SGLangDriver(Driver):
         checks_token_ids=False,
         tools_in_prompt="chosen",
         adapters=True,
-        dialect=name,
+        dialects=(name,),
         parameters=SGLANG,
     )
     fills_gaps = False

@@ -51,7 +51,7 @@ class TensorRTLLMDriver(Driver):
         literal_text=False,
         usage_by_id=False,
         salted_cache=True,
-        dialect=name,
+        dialects=(name,),
         parameters=TENSORRT_LLM,
     )
 

@@ -56,7 +56,7 @@ class VLLMDriver(Driver):
         literal_text=False,
         usage_by_id=False,
         adapters=True,
-        dialect=name,
+        dialects=(name,),
         parameters=VLLM,
     )
 

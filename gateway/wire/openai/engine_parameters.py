@@ -79,7 +79,7 @@ def _refusal(name: str, request: Common, target: Target) -> RequestError:
     if name in KNOWN:
         return UnsupportedField(
             f"Unsupported parameter: '{name}' is not taken by the engines of '{target.model.name}' (driver "
-            f"{target.capabilities.dialect}). Leave it out, or have an operator name it in their pool's "
+            f"{' and '.join(target.capabilities.dialects)}). Leave it out, or have an operator name it in their pool's "
             "'engine_parameters' if they know it.",
             param=name,
         )
