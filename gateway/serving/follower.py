@@ -13,6 +13,7 @@ from gateway.http.server_timing import server_timing
 from gateway.serving.attempt import Attempt, Client
 from gateway.serving.recording import End, Reading
 from gateway.supersession.in_flight_request import Superseded
+from gateway.wire.fill.request import opening_of
 from gateway.wire.written import last_event, text_event
 
 SERVED_FROM = b"x-slipstream-served-from"
@@ -75,10 +76,15 @@ class Follower:
         """Until the answer is complete; False: it has to be made by an engine."""
         transcoder, reading = self._attempt.transcoder, self._reading
         recording, model = reading.recording, self._attempt.request.generation.public_model
+        opening = opening_of(self._attempt.request.prepared.details)
         while True:
             await reading.changed()
-            end, text = recording.end, reading.take()
-            events = transcoder.feed(text_event(text, recording.created, model)) if text else b""
+            end, text, tokens = recording.end, reading.take(), reading.take_tokens()
+            if tokens and opening:
+                # what its own output would have begun with is judged by nobody
+                tokens, opening = [(" " * opening, None), *tokens], 0
+            event = text_event(text, recording.created, model, tokens) if text or tokens else b""
+            events = transcoder.feed(event) if event else b""
             if end is not None and not transcoder.satisfied:
                 if not self._sent and not (end is End.FINISHED and reading.worthwhile):
                     return False

@@ -15,6 +15,11 @@ BYTES = "bytes:"
 """How engines name a token that is no whole characters: it is taken to have none."""
 
 
+def characters_of(token: str) -> int:
+    """How many characters of the text a token has."""
+    return 0 if token.startswith(BYTES) else len(token)
+
+
 class Confidence:
     """Of one completion. least: below it, in [0, 1], the completion is not worth showing. typed: characters that the
     output begins with and that stand in the file already: their tokens are told, their text is not."""
@@ -38,7 +43,7 @@ class Confidence:
             return
         tokens, values = logprobs.get("tokens") or (), logprobs.get("token_logprobs") or ()
         for token, value in zip(tokens, values, strict=False):
-            self._sizes.append(0 if str(token).startswith(BYTES) else len(str(token)))
+            self._sizes.append(characters_of(str(token)))
             self._values.append(None if value is None else float(value))
 
     def mean(self, characters: int) -> float | None:

@@ -65,3 +65,13 @@ class Filled(msgspec.Struct, frozen=True, kw_only=True):
     warm_up: bool = False
     details: object = None
     """The format's own, as `prepare_fill` was given it."""
+
+
+def judged(details: object) -> bool:
+    """Whether a gap's answer has to be sure enough to be shown. details: `Prepared.details`."""
+    return isinstance(details, Filled) and details.min_confidence > 0
+
+
+def opening_of(details: object) -> int:
+    """Characters of the prefix that a gap's output begins with. details: `Prepared.details`."""
+    return details.typed if isinstance(details, Filled) else 0

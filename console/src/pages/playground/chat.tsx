@@ -175,10 +175,17 @@ export function ChatPlayground() {
                     label="Message"
                     rows={3}
                     value={question}
-                    placeholder={key === null ? "Choose a key first" : "Ask something. Ctrl+Enter sends it."}
+                    placeholder={
+                      key === null
+                        ? "Choose a key first"
+                        : "Ask something. Enter sends it, Shift+Enter begins a line."
+                    }
                     onChange={(event) => setQuestion(event.currentTarget.value)}
                     onKeyDown={(event) => {
-                      if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) void send(event);
+                      // what composes a character (Japanese, Chinese) ends with Enter too
+                      if (event.key === "Enter" && !event.shiftKey && !event.nativeEvent.isComposing) {
+                        void send(event);
+                      }
                     }}
                   />
                   <div className="row">
