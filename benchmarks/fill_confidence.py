@@ -177,7 +177,7 @@ class Asker:
             logprobs=0,
         )
         texts = [""] * len(lines)
-        judged = [Confidence(0.0, len(prompt.begins_with)) for prompt in prompts]
+        judged = [Confidence(0.0, prompt.begins_with) for prompt in prompts]
         for number, asked in enumerate(prompts):
             opening = self._tokenizer.opening(asked.begins_with) if asked.begins_with else None
             ids = tuple(id_ for id_ in asked.prompts[0] if isinstance(id_, int))
@@ -194,7 +194,7 @@ class Asker:
                 line.file,
                 text.rstrip() == line.cursor.rest.rstrip(),
                 len(text),
-                round(confidence.mean(len(text)) or 0.0, 4),
+                1.0 if (mean := confidence.mean(len(text))) is None else round(mean, 4),
             )
             for line, text, confidence in zip(lines, texts, judged, strict=True)
         ]

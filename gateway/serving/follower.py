@@ -13,7 +13,6 @@ from gateway.http.server_timing import server_timing
 from gateway.serving.attempt import Attempt, Client
 from gateway.serving.recording import End, Reading
 from gateway.supersession.in_flight_request import Superseded
-from gateway.wire.fill.request import opening_of
 from gateway.wire.written import last_event, text_event
 
 SERVED_FROM = b"x-slipstream-served-from"
@@ -76,13 +75,9 @@ class Follower:
         """Until the answer is complete; False: it has to be made by an engine."""
         transcoder, reading = self._attempt.transcoder, self._reading
         recording, model = reading.recording, self._attempt.request.generation.public_model
-        opening = opening_of(self._attempt.request.prepared.details)
         while True:
             await reading.changed()
             end, text, tokens = recording.end, reading.take(), reading.take_tokens()
-            if tokens and opening:
-                # what its own output would have begun with is judged by nobody
-                tokens, opening = [(" " * opening, None), *tokens], 0
             event = text_event(text, recording.created, model, tokens) if text or tokens else b""
             events = transcoder.feed(event) if event else b""
             if end is not None and not transcoder.satisfied:

@@ -13,7 +13,7 @@ from enum import Enum
 import msgspec
 
 from contracts.errors import EngineFailed
-from gateway.wire.fill.confidence import characters_of
+from gateway.wire.fill.confidence import characters_of, untold_of
 from gateway.wire.written import Token, Written
 
 
@@ -48,12 +48,12 @@ class End(Enum):
 
 
 class Recording:
-    """One generation's text as it grows. request_id: the leader's. opening: characters that its first tokens have and
-    its text has not (`Filled.typed`)."""
+    """One generation's text as it grows. request_id: the leader's. opening: what its first token
+    may begin with and its text does not (`Filled.opening`)."""
 
     __slots__ = ("_written", "cursor", "end", "on_alone", "opening", "readings", "request_id")
 
-    def __init__(self, request_id: str, cursor: Cursor, opening: int = 0) -> None:
+    def __init__(self, request_id: str, cursor: Cursor, opening: str = "") -> None:
         self.request_id = request_id
         self.cursor = cursor
         self.opening = opening
@@ -70,7 +70,7 @@ class Recording:
 
     @property
     def tokens(self) -> list[Token]:
-        """Of the text and of what it was opened with; none where nobody judges it."""
+        """Of the text; none where nobody judges it."""
         return self._written.tokens
 
     @property
@@ -129,7 +129,7 @@ class Reading:
         self.typed = typed
         self._position = len(typed)
         self._token = 0
-        self._left_out = recording.opening + len(typed)
+        self._left_out = len(typed)
         """Characters of tokens to come that stand in the reader's file already."""
         self._waiter: asyncio.Future[None] | None = None
 
@@ -154,6 +154,8 @@ class Reading:
         """The tokens of what was written since the last call; of one that is typed in part, the rest."""
         found: list[Token] = []
         for text, value in self.recording.tokens[self._token :]:
+            if not self._token:
+                self._left_out += untold_of(text, self.recording.opening)
             self._token += 1
             size = characters_of(text)
             if 0 < self._left_out >= size:

@@ -54,17 +54,19 @@ async def test_a_judged_gap_and_one_that_is_not_share_nothing() -> None:
 
 
 def recording_of(tokens: list[Token], opening: int) -> Recording:
-    recording = Recording("req_1", Cursor(b"", 0, b"", b""), opening)
-    told = ""
+    """As an engine tells it: of what the output begins with no token, but the one that goes on behind it."""
+    whole = "".join(token for token, _ in tokens)
+    recording = Recording("req_1", Cursor(b"", 0, b"", b""), whole[:opening])
+    end = 0
     for token in tokens:
-        told += token[0]
-        text = token[0] if len(told) - len(token[0]) >= opening else told[opening:]
-        recording.feed(text_event(text, 1, "m", [token]))
+        start, end = end, end + len(token[0])
+        if end > opening:
+            recording.feed(text_event(whole[max(start, opening) : end], 1, "m", [token]))
     return recording
 
 
-@pytest.mark.parametrize("typed", range(8))
-@pytest.mark.parametrize("opening", [0, 2, 3])
+@pytest.mark.parametrize("typed", range(6))
+@pytest.mark.parametrize("opening", [0, 2, 3, 5])
 def test_the_rest_is_as_sure_as_its_own_tokens(typed: int, opening: int) -> None:
     """Beside a plain twin: of every character behind what is typed, the token that it is of."""
     tokens: list[Token] = [("abc", -1.0), ("d", -2.0), ("efg", -4.0), ("hijk", -8.0), ("l", -16.0)]
@@ -85,7 +87,7 @@ def test_the_rest_is_as_sure_as_its_own_tokens(typed: int, opening: int) -> None
 
 def test_tokens_of_parts_of_characters_stay_with_what_is_typed() -> None:
     tokens: list[Token] = [("a", -1.0), ("bytes:\\xc3", -2.0), ("bytes:\\xa9", -3.0), ("b", -4.0)]
-    recording = recording_of([("a", -1.0)], 0)
+    recording = recording_of(tokens[:1], 0)
     for token in tokens[1:]:
         text = {"bytes:\\xa9": "é", "b": "b"}.get(token[0], "")
         recording.feed(text_event(text, 1, "m", [token]))

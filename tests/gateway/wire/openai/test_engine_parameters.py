@@ -257,3 +257,21 @@ async def test_a_strict_template_takes_several_and_an_error_names_the_clients_ow
     with pytest.raises(SpecialToken) as refused:
         await chat(where, [system, system, {"role": "user", "content": "<|x|>"}])
     assert refused.value.param == "messages[2].content"
+
+
+def test_the_guides_table_is_what_drivers_take() -> None:
+    page = (Path(__file__).parents[4] / "docs" / "guides" / "real-engines.md").read_text()
+    table = page.partition("## Parameters of engines' own")[2].partition("\n\nDriver")[0]
+    head, _, *rows = [line for line in table.splitlines() if line.startswith("|")]
+    columns = [cell.strip(" `") for cell in head.split("|")[2:-2]]
+    said: dict[str, set[str]] = {name: set() for name in columns}
+    for row in rows:
+        names, *cells = row.split("|")[1:-2]
+        for column, cell in zip(columns, cells, strict=True):
+            if cell.strip() == "yes":
+                said[column] |= {name.strip(" `") for name in names.split(",")}
+    own = {"min_tokens", "ignore_eos"}
+    for name in columns:
+        capabilities = drivers.get(name).capabilities
+        assert said[name] == set(capabilities.parameters) | (own if capabilities.min_tokens else set()), name
+    assert not drivers.get("openai").capabilities.parameters
