@@ -46,7 +46,7 @@ from gateway.wire.fill.layout import lay_out
 from gateway.wire.gap import Gap
 from gateway.wire.prepared import Target
 from training.greedy import engine_of
-from training.line_scores import MOST_TOKENS, draw
+from training.line_scores import MOST_TOKENS, Cursor, draw
 
 ROOT = Path(__file__).parents[1]
 MANIFEST = ROOT / "training" / "data" / "slipstream-code.tsv.gz"
@@ -125,7 +125,7 @@ def report(rows: Sequence[Row], exact: float) -> None:
 
 def draw_lines(count: int, seed: int) -> list[Line]:
     """`count` of each part, shuffled together, so that a run that is stopped early has some of both."""
-    found = []
+    found: list[tuple[str, Cursor]] = []
     for texts in (own_files(), package_files()):
         names = list(texts)
         found += [(names[cursor.text], cursor) for cursor in draw(list(texts.values()), count, seed, whole=True)]

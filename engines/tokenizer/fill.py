@@ -158,6 +158,7 @@ def fill_template(folder: TokenizerFolder, control: ControlTokens) -> FillTempla
     Raises ConfigError for a `fim_order`, a `fim_typed_line` or a `fim_min_confidence` that there is not.
     """
     order, line = _choice(folder, "fim_order", ORDERS), _choice(folder, "fim_typed_line", TYPED_LINES)
+    min_confidence = _share(folder, "fim_min_confidence")
     for family in FAMILIES:
         names = [name for name in (family.prefix, family.suffix, family.middle) if name is not None]
         if all(name in control.by_text for name in names):
@@ -178,7 +179,7 @@ def fill_template(folder: TokenizerFolder, control: ControlTokens) -> FillTempla
                 end_ids=tuple(ends.values()),
                 end_texts=tuple(name.removeprefix("▁") for name in ends),
                 end_lines=(f"\n{file_mark}",) if file_mark else (),
-                min_confidence=_share(folder, "fim_min_confidence"),
+                min_confidence=min_confidence,
             )
     return None
 
