@@ -227,6 +227,11 @@ async def test_weights_bring_a_least_confidence_which_model_and_request_go_befor
     assert filled_of(await fill(where, "x", **fields)).min_confidence == least
 
 
+async def test_the_shipped_weights_hold_back_what_they_are_not_sure_of() -> None:
+    judged = filled_of(await fill(target(CODE, fim={"min_confidence": "auto"}), "x"))
+    assert judged.min_confidence == 0.75
+
+
 async def test_weights_that_say_nothing_judge_nothing(tmp_path: Path) -> None:
     psm = Tokenizer.load(write_psm_model(tmp_path / "psm"))
     assert filled_of(await fill(target(psm, fim={"min_confidence": "auto"}), "x")).min_confidence == 0.0
