@@ -130,7 +130,7 @@ def draw_lines(count: int, seed: int) -> list[Line]:
         names = list(texts)
         found += [(names[cursor.text], cursor) for cursor in draw(list(texts.values()), count, seed, whole=True)]
     order = torch.randperm(len(found), generator=torch.Generator().manual_seed(seed)).tolist()
-    return [Line(number, *found[at], ()) for number, at in enumerate(order)]
+    return [Line(number, found[at][0], found[at][1], ()) for number, at in enumerate(order)]
 
 
 def package_files() -> dict[str, str]:
