@@ -72,6 +72,12 @@ export function ChatPlayground() {
   const about = useAbout(key, model);
   const problems = { tools: parsed(options.tools).problem, schema: parsed(options.schema).problem };
   const running = generation?.running ?? false;
+  const ready =
+    key !== null &&
+    model !== "" &&
+    !running &&
+    question.trim() !== "" &&
+    !(problems.tools ?? problems.schema);
   const asked: Turn[] = question.trim() ? [...turns, { role: "user", content: question }] : turns;
   const body = chatBody({ ...options, model }, asked);
   const change = (name: keyof Options) => (event: { currentTarget: { value: string } }) => {
@@ -80,7 +86,7 @@ export function ChatPlayground() {
   };
   const send = async (event: FormEvent) => {
     event.preventDefault();
-    if (key === null || question.trim() === "" || running) return;
+    if (!ready) return;
     setError(null);
     setTurns(asked);
     setSent(body);
@@ -189,18 +195,7 @@ export function ChatPlayground() {
                     }}
                   />
                   <div className="row">
-                    <Button
-                      type="submit"
-                      kind="primary"
-                      icon="play"
-                      disabled={
-                        key === null ||
-                        model === "" ||
-                        running ||
-                        question.trim() === "" ||
-                        Boolean(problems.tools ?? problems.schema)
-                      }
-                    >
+                    <Button type="submit" kind="primary" icon="play" disabled={!ready}>
                       Send
                     </Button>
                     {running && (
