@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from contracts.cascade import Cascade
+from contracts.engine_parameters import TemplateValue, check_passed, check_variables
 from contracts.errors import ConfigError
 from contracts.fill_in_the_middle import FillInTheMiddle
 from contracts.generation import Tier
@@ -71,6 +72,9 @@ class Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     """The name the engines serve it under, when it differs from `name`."""
     default_max_tokens: Annotated[int, msgspec.Meta(ge=1)] = 512
     """Output limit when the client gives none; always cut to what the context leaves."""
+    chat_template_kwargs: dict[str, TemplateValue] = {}
+    """Variables for its chat template where a request does not set them: `{ enable_thinking = false }` switches the
+    thinking of Qwen 3 off. Its engines have to take `chat_template_kwargs` (all drivers but `openai`)."""
     fim: FillInTheMiddle = FillInTheMiddle()
     """How its gaps are laid out, filled and ended."""
     canary: Canary | None = None
@@ -162,6 +166,10 @@ class Pool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     abort_by_id: bool = False
     """Driver `vllm` only. The engines are started with `--enable-scale-out` and stop a request by its id: a client that
     leaves is then billed an exact count. Without it the connection is closed, and the last count told is billed."""
+    engine_parameters: tuple[str, ...] = ()
+    """Further parameters that clients may send, by the engines' own names; each is passed as it is. Those of
+    docs/guides/real-engines.md are passed without it, by driver. A parameter that the gateway sets itself, such as
+    `priority` or `cache_salt`, is refused here."""
     kv_objective: KvObjective = KvObjective()
     """How long files that are being edited shall stay in its engines' prefix caches."""
     speculation: SpeculationRule = SpeculationRule()
@@ -229,6 +237,16 @@ class Pool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
                 what = "1 to 65535 for each replica of a prefill pool, 0 for others"
                 name = f"{field}.replicas.{replica.id}.bootstrap_port"
                 raise ConfigError(f"{name}: {replica.bootstrap_port}; {what}", param=name)
+
+    def check_alike(self, other: Pool) -> None:
+        """Raise ConfigError unless another pool, which is given the same requests, passes the same parameters."""
+        field = f"pools.{other.name}.engine_parameters"
+        if different := set(self.engine_parameters) ^ set(other.engine_parameters):
+            raise ConfigError(
+                f"{field}: {min(different)!r} is in one list of {self.name!r} and {other.name!r} alone, and both are "
+                "given the same requests; name the same parameters in both",
+                param=field,
+            )
 
     def check_speculation(self) -> None:
         """Raise ConfigError when drafting cannot be governed as it says."""
@@ -304,10 +322,12 @@ class DesiredState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
         for pool in self.pools:
             pool.check_api_key()
             pool.check_speculation()
+            check_passed(pool.engine_parameters, f"pools.{pool.name}.engine_parameters")
         self._check_kv_events()
         self._check_pairs()
         self._check_splits()
         for model in self.models:
+            check_variables(model.chat_template_kwargs, f"models.{model.name}.chat_template_kwargs")
             self._require_serving_pool(f"models.{model.name}.pool", model.pool)
             if model.canary is not None:
                 self._require_serving_pool(f"models.{model.name}.canary.pool", model.canary.pool)
@@ -349,6 +369,7 @@ class DesiredState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
                     "give each decode pool a prefill pool of its own",
                     param=field,
                 )
+            pool.check_alike(prefill)
 
     def _check_splits(self) -> None:
         taken: dict[str, str] = {}
@@ -375,6 +396,7 @@ class DesiredState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
                     "own",
                     param=field,
                 )
+            pool.check_alike(decode)
 
     def _require_serving_pool(self, field: str, name: str) -> None:
         """One that answers requests: a prefill pool does not."""

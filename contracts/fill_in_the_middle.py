@@ -54,13 +54,15 @@ class FillInTheMiddle(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
     reuse: bool = True
     """A gap that a key asks for again while it is being filled shares that generation, and one that was typed on into
     what the model wrote is answered with the rest of it. false: the model is asked every time."""
-    min_confidence: MinConfidence = 0.0
+    min_confidence: MinConfidence | Literal["auto"] = "auto"
     """Least geometric mean of its tokens' probabilities that a completion needs to be shown, where the request does not
     say (`min_confidence`) and `fim.rules` hold for it; 0: every one is. Its pool's engines have to tell log
-    probabilities."""
+    probabilities. `auto` is as the tokenizer's folder says (`fim_min_confidence`, which the shipped model has), else
+    0."""
     min_confidence_by_client: dict[ClientFamily, MinConfidence] = {}
     """The same for requests of one kind of client, in place of `min_confidence`: `{ zed = 0.3, continue = 0.2 }`."""
 
-    def min_confidence_of(self, client: ClientFamily) -> float:
-        """Where the request does not say."""
-        return self.min_confidence_by_client.get(client, self.min_confidence)
+    def min_confidence_of(self, client: ClientFamily, folders: float) -> float:
+        """Where the request does not say. folders: what `auto` is."""
+        least = self.min_confidence_by_client.get(client, self.min_confidence)
+        return folders if least == "auto" else least

@@ -41,6 +41,10 @@ class ChatPrompt(msgspec.Struct, frozen=True):
     parallel_tool_calls: bool | None = None
     response_format: dict[str, Any] | None = None
     reasoning_effort: str | None = None
+    template_kwargs: dict[str, Any] | None = None
+    """Variables for the chat template, checked; only for dialects that take them."""
+    merged: int = 0
+    """Leading messages of the client that the first one was merged of, less one."""
 
 
 class TextPrompt(msgspec.Struct, frozen=True):
@@ -82,6 +86,8 @@ class Sampling(msgspec.Struct, frozen=True):
     best: int | None = None
     """Of the `n` choices of a prompt, how many are answered with, the likeliest per token; None: all. Completions only,
     never streamed. All `n` are reserved, generated and counted."""
+    engine_parameters: dict[str, Any] | None = None
+    """Parameters of the engine's own API, by its names, checked; only those that its dialect or pool takes."""
 
 
 class Bootstrap(msgspec.Struct, frozen=True):

@@ -17,5 +17,6 @@ def write_psm_model(folder: Path) -> Path:
             (folder / file.name).symlink_to(file)
     config = msgspec.json.decode((SHIPPED / "tokenizer_config.json").read_bytes())
     config |= {"fim_order": "psm", "fim_typed_line": "after_middle"}
+    del config["fim_min_confidence"]
     (folder / "tokenizer_config.json").write_bytes(msgspec.json.encode(config))
     return folder

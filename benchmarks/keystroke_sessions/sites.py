@@ -50,6 +50,8 @@ SHIPPED_S = 3.0
 LOST_S = 30.0
 PROMISE_S = 30.0
 """For the first token. What a GPU is promised to do, 200 ms, a CPU cannot: cold prompts would be refused."""
+SHOWN = FillInTheMiddle(min_confidence=0.0)
+"""What is measured is when text comes, whatever the model thinks of it."""
 ENGINE_NICE = 5
 """As `slipstream up` starts its engines."""
 
@@ -190,7 +192,7 @@ def everything_on(context_tokens: int = CONTEXT_TOKENS, kv_bytes: int = KV_BYTES
     """Drafts as engines of the autocomplete tier have them that `up` starts."""
     return Setup(
         FOLDER,
-        Model(MODEL, Tier.AUTOCOMPLETE, "code", context_tokens, tokenizer=str(FOLDER)),
+        Model(MODEL, Tier.AUTOCOMPLETE, "code", context_tokens, tokenizer=str(FOLDER), fim=SHOWN),
         SpeculationConfig(method=LocalConfig().code_speculation),
         RouterConfig().policy,
         kv_bytes=kv_bytes,
@@ -205,7 +207,7 @@ def _without_layout(setup: Setup, scratch: Path) -> Setup:
 def _without_grid(setup: Setup, scratch: Path) -> Setup:
     before, behind = (each * setup.model.context_tokens // CONTEXT_TOKENS for each in CLIENT_WINDOW)
     return msgspec.structs.replace(
-        setup, model=_model(setup, fim=FillInTheMiddle(window=False)), client_window=(before, behind)
+        setup, model=_model(setup, fim=msgspec.structs.replace(SHOWN, window=False)), client_window=(before, behind)
     )
 
 
@@ -214,11 +216,11 @@ def _without_affinity(setup: Setup, scratch: Path) -> Setup:
 
 
 def _without_supersession(setup: Setup, scratch: Path) -> Setup:
-    return msgspec.structs.replace(setup, model=_model(setup, fim=FillInTheMiddle(supersede=False)))
+    return msgspec.structs.replace(setup, model=_model(setup, fim=msgspec.structs.replace(SHOWN, supersede=False)))
 
 
 def _without_reuse(setup: Setup, scratch: Path) -> Setup:
-    return msgspec.structs.replace(setup, model=_model(setup, fim=FillInTheMiddle(reuse=False)))
+    return msgspec.structs.replace(setup, model=_model(setup, fim=msgspec.structs.replace(SHOWN, reuse=False)))
 
 
 def _without_speculation(setup: Setup, scratch: Path) -> Setup:
@@ -264,7 +266,7 @@ def plain_layout(folder: Path) -> Path:
     shutil.copytree(FOLDER, folder)
     file = folder / "tokenizer_config.json"
     settings = json.loads(file.read_text())
-    del settings["fim_typed_line"]
+    del settings["fim_typed_line"], settings["fim_min_confidence"]
     file.write_text(json.dumps({**settings, "fim_order": "psm"}))
     return folder
 

@@ -6,7 +6,9 @@ dialect; one instance serves every replica of every pool with the same options.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from http import HTTPStatus
+from types import MappingProxyType
 from typing import Literal, Protocol
 
 import msgspec
@@ -14,10 +16,12 @@ import msgspec
 from contracts.errors import EngineFailed, SlipstreamError
 from contracts.generation import Generation
 from contracts.usage import Usage
+from engines.drivers.parameters import Parameter
 
 ToolsInPrompt = Literal["all", "callable", "chosen"]
 TOOLS_IN_PROMPT: tuple[ToolsInPrompt, ...] = ("all", "callable", "chosen")
 """Most first."""
+_NO_PARAMETERS: Mapping[str, Parameter] = MappingProxyType({})
 
 
 class Capabilities(msgspec.Struct, frozen=True):
@@ -48,6 +52,10 @@ class Capabilities(msgspec.Struct, frozen=True):
     salted_cache: bool = True
     """One tenant's cached prefixes never serve another's. Otherwise how much of a prompt was cached tells about others'
     prompts, and nobody may learn it, by a count or by a price."""
+    dialects: tuple[str, ...] = ()
+    """Names of the drivers, for errors."""
+    parameters: Mapping[str, Parameter] = _NO_PARAMETERS
+    """Of the engines' own API, what a client may send, by name."""
 
 
 def strictest(one: Capabilities, other: Capabilities) -> Capabilities:
@@ -59,7 +67,13 @@ def strictest(one: Capabilities, other: Capabilities) -> Capabilities:
     }
     # in the order of how much they put into the prompt: what is counted must be enough for both
     widest = next(kind for kind in TOOLS_IN_PROMPT if kind in (one.tools_in_prompt, other.tools_in_prompt))
-    return msgspec.structs.replace(one, **merged, tools_in_prompt=widest)
+    return msgspec.structs.replace(
+        one,
+        **merged,
+        tools_in_prompt=widest,
+        dialects=tuple(sorted({*one.dialects, *other.dialects})),
+        parameters={name: kind for name, kind in one.parameters.items() if name in other.parameters},
+    )
 
 
 class EngineRequest(msgspec.Struct, frozen=True):

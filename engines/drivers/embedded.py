@@ -14,6 +14,7 @@ from engines.drivers.base import Capabilities, EngineRequest, Load
 from engines.drivers.engine_json import UNREADABLE_LOAD, decode_engine_json
 from engines.drivers.error_bodies import usage_of, with_drafts
 from engines.drivers.openai_body import JsonObject
+from engines.drivers.parameters import EMBEDDED
 from engines.drivers.sglang import SGLangDriver
 
 UNREADABLE_USAGE = "The engine's answer about a past request cannot be read."
@@ -40,6 +41,8 @@ class EmbeddedDriver(SGLangDriver):
         tools_in_prompt="callable",
         openings=True,
         adapters=True,
+        dialects=(name,),
+        parameters=EMBEDDED,
     )
     fills_gaps = True
     scores_prompts = True

@@ -38,6 +38,7 @@ class OpenAIDriver(Driver):
             stop_ids=False,
             min_tokens=False,
             salted_cache=cache_salt,
+            dialects=(self.name,),
         )
 
     def generate(self, generation: Generation, engine_model: str) -> EngineRequest:

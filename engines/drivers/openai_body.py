@@ -6,6 +6,7 @@ from typing import Any
 
 from contracts.errors import UnsupportedField
 from contracts.generation import ChatPrompt, Generation, Sampling, TextPrompt
+from engines.drivers.parameters import CHAT_TEMPLATE_KWARGS, STOP_TOKEN_IDS
 
 JsonObject = dict[str, Any]
 CHAT_PATH = "/v1/chat/completions"
@@ -34,7 +35,11 @@ def openai_body(generation: Generation, engine_model: str) -> JsonObject:
         body |= _chat(prompt, sampling)
     else:
         body |= _completion(prompt, sampling)
-    return body | _sampling(sampling)
+    body |= _sampling(sampling)
+    if sampling.engine_parameters:
+        # what the gateway itself writes stays as it is
+        body = {**sampling.engine_parameters, **body}
+    return body
 
 
 def engine_body(generation: Generation, engine_model: str) -> JsonObject:
@@ -48,7 +53,7 @@ def engine_body(generation: Generation, engine_model: str) -> JsonObject:
     if generation.sampling.min_tokens:
         body["min_tokens"] = generation.sampling.min_tokens
     if generation.sampling.stop_ids:
-        body["stop_token_ids"] = generation.sampling.stop_ids
+        body[STOP_TOKEN_IDS] = [*generation.sampling.stop_ids, *body.get(STOP_TOKEN_IDS, ())]
     if generation.cache_salt:
         body["cache_salt"] = generation.cache_salt
     return body
@@ -61,6 +66,7 @@ def _chat(prompt: ChatPrompt, sampling: Sampling) -> JsonObject:
         "parallel_tool_calls": prompt.parallel_tool_calls,
         "response_format": prompt.response_format,
         "reasoning_effort": prompt.reasoning_effort,
+        CHAT_TEMPLATE_KWARGS: prompt.template_kwargs,
     }
     body: JsonObject = {"messages": prompt.messages}
     body |= {name: value for name, value in optional.items() if value is not None}

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 import difflib
+
+import msgspec
 
 from contracts.desired_state import Pool
 from contracts.errors import ConfigError
 from engines.drivers.base import Driver
 from engines.drivers.embedded import EmbeddedDriver
 from engines.drivers.openai import OpenAIDriver
+from engines.drivers.parameters import with_passed
 from engines.drivers.sglang import SGLangDriver
 from engines.drivers.tensorrt_llm import TensorRTLLMDriver
 from engines.drivers.vllm import VLLMDriver
@@ -37,6 +41,16 @@ def of_pool(pool: Pool) -> Driver:
 
     Raises ConfigError for a name there is not.
     """
+    driver = _with_options(pool)
+    if not pool.engine_parameters:
+        return driver
+    driver = copy.copy(driver)
+    own = driver.capabilities
+    driver.capabilities = msgspec.structs.replace(own, parameters=with_passed(own.parameters, pool.engine_parameters))
+    return driver
+
+
+def _with_options(pool: Pool) -> Driver:
     if pool.driver == OpenAIDriver.name:
         return OpenAIDriver(
             continuous_usage_stats=pool.continuous_usage_stats,

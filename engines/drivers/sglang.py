@@ -17,6 +17,7 @@ from engines.drivers.counters import EngineCounts, EngineStages, sums_of_page
 from engines.drivers.engine_json import UNREADABLE_LOAD, decode_engine_json
 from engines.drivers.error_bodies import MAX_SENTENCE, RETRY_AFTER_S, TransferFailed, engine_error, error_body
 from engines.drivers.openai_body import JsonObject, engine_body, path_of
+from engines.drivers.parameters import SGLANG
 
 _PROMPT, _CACHED, _GENERATED = _COUNTERS = (
     b"sglang:prompt_tokens_total",
@@ -71,6 +72,8 @@ class SGLangDriver(Driver):
         checks_token_ids=False,
         tools_in_prompt="chosen",
         adapters=True,
+        dialects=(name,),
+        parameters=SGLANG,
     )
     fills_gaps = False
     """SGLang ignores `suffix` silently unless it was started with a completion template."""

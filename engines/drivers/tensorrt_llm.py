@@ -18,6 +18,7 @@ from engines.drivers.counters import EngineCounts, sums_of_page
 from engines.drivers.engine_json import UNREADABLE_LOAD, decode_engine_json
 from engines.drivers.error_bodies import RETRY_AFTER_S, context_too_long, engine_error, error_body
 from engines.drivers.openai_body import JsonObject, engine_body, path_of
+from engines.drivers.parameters import TENSORRT_LLM
 
 _PROMPT, _CACHED, _GENERATED = _COUNTERS = (
     b"trtllm_prompt_tokens_total",
@@ -45,7 +46,13 @@ class TensorRTLLMDriver(Driver):
 
     name = "tensorrt_llm"
     capabilities = Capabilities(
-        running_count=True, token_prompts=False, literal_text=False, usage_by_id=False, salted_cache=True
+        running_count=True,
+        token_prompts=False,
+        literal_text=False,
+        usage_by_id=False,
+        salted_cache=True,
+        dialects=(name,),
+        parameters=TENSORRT_LLM,
     )
 
     def __init__(self, *, request_priorities: bool = False) -> None:

@@ -18,6 +18,7 @@ from engines.drivers.base import Capabilities, Driver, EngineRequest, Load
 from engines.drivers.counters import EngineCounts, EngineStages, sums_of_page
 from engines.drivers.error_bodies import RETRY_AFTER_S, engine_error, error_body
 from engines.drivers.openai_body import engine_body, path_of
+from engines.drivers.parameters import VLLM
 
 _RUNNING, _WAITING, _USED_SHARE, _CACHE = (
     b"vllm:num_requests_running",
@@ -55,6 +56,8 @@ class VLLMDriver(Driver):
         literal_text=False,
         usage_by_id=False,
         adapters=True,
+        dialects=(name,),
+        parameters=VLLM,
     )
 
     def __init__(self, *, abort_by_id: bool = False) -> None:

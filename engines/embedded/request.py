@@ -22,6 +22,8 @@ class Sampling(msgspec.Struct, frozen=True):
     """0: all tokens."""
     min_p: float = 0.0
     """Drop tokens less likely than this share of the likeliest."""
+    repetition_penalty: float = 1.0
+    """Divides the positive logits, and multiplies the others, of tokens that the prompt or the output holds; 1: off."""
     seed: int | None = None
     frequency_penalty: float = 0.0
     presence_penalty: float = 0.0

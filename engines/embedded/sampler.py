@@ -133,8 +133,11 @@ def _adjust_(logits: Tensor, sequences: tuple[Sequence, ...]) -> None:
         before = sequence
         if sequence.bias is not None:
             logits[row] += sequence.bias.to(logits.device)
+        sampling = sequence.sampling
+        if (seen := sequence.seen_after(ahead)) is not None:
+            own, factor = logits[row], sampling.repetition_penalty
+            logits[row] = torch.where(seen.to(logits.device), torch.where(own > 0, own / factor, own * factor), own)
         if (counts := sequence.counts_after(ahead)) is not None:
-            sampling = sequence.sampling
             penalty = sampling.frequency_penalty * counts + sampling.presence_penalty * (counts > 0)
             logits[row] -= penalty.to(logits.device)
 

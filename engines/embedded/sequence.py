@@ -113,6 +113,11 @@ class Sequence:
         penalised = bool(sampling.frequency_penalty or sampling.presence_penalty)
         self.counts: Tensor | None = torch.zeros(vocabulary) if penalised else None
         """How often each id was generated, where a penalty needs it."""
+        self.seen: Tensor | None = None
+        """Whether each id stands in the prompt or the output, where the repetition penalty needs it."""
+        if sampling.repetition_penalty != 1:
+            self.seen = torch.zeros(vocabulary, dtype=torch.bool)
+            self.seen[torch.tensor(self.tokens)] = True
         self.prompt_scores: list[TokenLogprob] = []
         """Of the prompt's second token and those after it, where `score_prompt` asks for them."""
         self._told_scores = False
@@ -135,7 +140,8 @@ class Sequence:
         ids = sorted(sampling.stop_ids) if sampling.min_tokens else []
         self.end_ids = [id_ for id_ in ids if 0 <= id_ < vocabulary]
         """What may not be picked before `min_tokens`."""
-        adjusted = bool(self.bias is not None or self.counts is not None or self.guide is not None or self.end_ids)
+        penalised = penalised or self.seen is not None
+        adjusted = bool(self.bias is not None or penalised or self.guide is not None or self.end_ids)
         self._greedy_only = greedy and not adjusted and sampling.logprobs is None
 
     @property
@@ -240,7 +246,7 @@ class Sequence:
     def takes_trees(self) -> bool:
         """Whether its drafts may branch: not where what may follow depends on the branch, by a penalty, a grammar or
         how many tokens there are."""
-        return self.counts is None and self.guide is None and not self.end_ids
+        return self.counts is None and self.seen is None and self.guide is None and not self.end_ids
 
     def count_drafts(self, accepted: int) -> None:
         """Its drafts were checked."""
@@ -277,6 +283,14 @@ class Sequence:
             return self.counts
         return self.counts + torch.bincount(torch.tensor(self.drafts[:ahead]), minlength=self.counts.shape[0])
 
+    def seen_after(self, ahead: int) -> Tensor | None:
+        """`seen` as it is if the first `ahead` drafts are right."""
+        if self.seen is None or not ahead:
+            return self.seen
+        seen = self.seen.clone()
+        seen[torch.tensor(self.drafts[:ahead])] = True
+        return seen
+
     def append(self, id_: int) -> str:
         """Add a sampled token, set `finish` if it ends the sequence, and return the text that may be sent. id_: may be
         `NO_TOKEN`."""
@@ -290,6 +304,8 @@ class Sequence:
         self.tokens.append(id_)
         if self.counts is not None:
             self.counts[id_] += 1
+        if self.seen is not None:
+            self.seen[id_] = True
         # a mask that could not be made left this token free: it may be anything, an end token too
         if self.guide is not None and self.guide.error is not None:
             self.finish = self._guide_finish()

@@ -8,6 +8,8 @@ and that is what they are asked unless the file says `"fim_typed_line": "after_m
 line after the middle token, as the beginning of what it continues, so that a keystroke changes only the end of the
 prompt (EFIM, arXiv 2505.21889, by whole lines). The folder that has the weights says it, as it does with the order;
 a model's `fim.typed_line` goes before the folder, for whoever has found that weights which never learnt it do as well.
+How sure the weights have to be for a completion to be worth showing is theirs too: `"fim_min_confidence"`, under
+`fim.min_confidence`.
 
 A completion ends at any of its family's marks and at the tokens its models put behind one (`ends`), whatever end
 tokens the model's own files name: a base model's do not name them all.
@@ -98,6 +100,8 @@ class FillTemplate(msgspec.Struct, frozen=True):
     """Texts of these ids, for an engine that takes no ids."""
     end_lines: tuple[str, ...] = ()
     """Texts that end a completion and are no tokens."""
+    min_confidence: float = 0.0
+    """Least geometric mean of its tokens' probabilities that a completion needs to be shown; 0: none."""
 
     def fill(
         self, leading: Sequence[int], prefix: str, suffix: str, encode: Callable[[str], Sequence[int]]
@@ -151,9 +155,10 @@ class FillTemplate(msgspec.Struct, frozen=True):
 def fill_template(folder: TokenizerFolder, control: ControlTokens) -> FillTemplate | None:
     """The template of the family whose tokens this tokenizer has, or None.
 
-    Raises ConfigError for a `fim_order` or a `fim_typed_line` that there is not.
+    Raises ConfigError for a `fim_order`, a `fim_typed_line` or a `fim_min_confidence` that there is not.
     """
     order, line = _choice(folder, "fim_order", ORDERS), _choice(folder, "fim_typed_line", TYPED_LINES)
+    min_confidence = _share(folder, "fim_min_confidence")
     for family in FAMILIES:
         names = [name for name in (family.prefix, family.suffix, family.middle) if name is not None]
         if all(name in control.by_text for name in names):
@@ -174,6 +179,7 @@ def fill_template(folder: TokenizerFolder, control: ControlTokens) -> FillTempla
                 end_ids=tuple(ends.values()),
                 end_texts=tuple(name.removeprefix("▁") for name in ends),
                 end_lines=(f"\n{file_mark}",) if file_mark else (),
+                min_confidence=min_confidence,
             )
     return None
 
@@ -181,6 +187,14 @@ def fill_template(folder: TokenizerFolder, control: ControlTokens) -> FillTempla
 def _ids(control: ControlTokens, names: Sequence[str]) -> tuple[int, ...]:
     """Of the first of these that the tokenizer has."""
     return tuple(control.by_text[name].id for name in names if name in control.by_text)[:1]
+
+
+def _share(folder: TokenizerFolder, name: str) -> float:
+    value = folder.config.get(name, 0)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
+        where = folder.path / "tokenizer_config.json"
+        raise ConfigError(f"{where}: {name} must be a number from 0 to below 1; got {value!r}")
+    return float(value)
 
 
 def _choice(folder: TokenizerFolder, name: str, choices: tuple[str, ...]) -> str | None:

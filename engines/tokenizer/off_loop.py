@@ -6,11 +6,12 @@ time in what it does around that.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
 
+from contracts.engine_parameters import TemplateValue
 from contracts.errors import InvalidField
 from engines.tokenizer.fair_executor import FairExecutor, ours
 from engines.tokenizer.json_value import size_up_to
@@ -41,8 +42,13 @@ class OffLoopTokenizer:
         tools: Sequence[JsonObject] | None = None,
         limit_tokens: int | None = None,
         tenant: str = "",
+        variables: Mapping[str, TemplateValue] | None = None,
     ) -> list[int]:
-        return await self.run(tenant, (messages, tools), lambda: self.tokenizer.chat_ids(messages, tools, limit_tokens))
+        return await self.run(
+            tenant,
+            (messages, tools),
+            lambda: self.tokenizer.chat_ids(messages, tools, limit_tokens, variables=variables),
+        )
 
     async def fill_ids(self, prefix: str, suffix: str, limit_tokens: int | None = None, tenant: str = "") -> list[int]:
         return await self.run(tenant, (prefix, suffix), lambda: self.tokenizer.fill_ids(prefix, suffix, limit_tokens))

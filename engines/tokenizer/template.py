@@ -19,6 +19,7 @@ from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from contracts.engine_parameters import TemplateValue
 from contracts.errors import ConfigError, InvalidField, UnsupportedField, in_words
 from engines.tokenizer.json_value import JsonBounds, parsed_arguments, require_bounded
 
@@ -75,13 +76,19 @@ class ChatTemplate:
             return messages
         return [_with_text(message, index) for index, message in enumerate(messages)]
 
-    def render(self, messages: Sequence[JsonObject], tools: Sequence[JsonObject] | None) -> str:
-        """The prompt text, with the assistant's turn opened. Raises InvalidField when the template refuses.
+    def render(
+        self,
+        messages: Sequence[JsonObject],
+        tools: Sequence[JsonObject] | None,
+        variables: Mapping[str, TemplateValue] | None = None,
+    ) -> str:
+        """The prompt text, with the assistant's turn opened. variables: the template's own, checked
+        (`template_variables`). Raises InvalidField when the template refuses.
 
         What the template says when it refuses is meant for the client; what jinja2 says when it fails is not.
         """
         try:
-            return self._rendered(messages, tools)
+            return self._rendered(messages, tools, variables)
         except _Refused as refused:
             # it may quote a message, with the marks of `Escape` in it
             said = str(refused)[:REFUSAL_CHARACTERS].encode("utf-8", "replace").decode()
@@ -95,8 +102,14 @@ class ChatTemplate:
                 param="messages",
             ) from None
 
-    def _rendered(self, messages: Sequence[JsonObject], tools: Sequence[JsonObject] | None) -> str:
+    def _rendered(
+        self,
+        messages: Sequence[JsonObject],
+        tools: Sequence[JsonObject] | None,
+        variables: Mapping[str, TemplateValue] | None = None,
+    ) -> str:
         return self._template.render(
+            variables or {},
             messages=list(messages),
             tools=list(tools) if tools else None,
             documents=None,

@@ -8,13 +8,14 @@ from __future__ import annotations
 import copy
 import functools
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import tokenizers
 
+from contracts.engine_parameters import TemplateValue
 from contracts.errors import ConfigError, ContextTooLong, SpecialToken, UnsupportedField
 from engines.tokenizer.control import ControlToken, ControlTokens, gives_text, is_control
 from engines.tokenizer.escape import Escape
@@ -140,8 +141,10 @@ class Tokenizer:
         tools: Sequence[JsonObject] | None = None,
         limit_tokens: int | None = None,
         check: Check | None = None,
+        variables: Mapping[str, TemplateValue] | None = None,
     ) -> list[int]:
-        """The ids of a conversation with the assistant's turn opened. check: as of `ChatTemplate.prepared`.
+        """The ids of a conversation with the assistant's turn opened. check: as of `ChatTemplate.prepared`. variables:
+        as of `ChatTemplate.render`.
 
         Equal to Hugging Face's `apply_chat_template(messages, tools, add_generation_prompt=True)` unless user text
         holds a control string, which stays text here. Raises UnsupportedField when the model has no chat template,
@@ -155,8 +158,8 @@ class Tokenizer:
         messages = template.prepared(messages, self.bounds, check)
         escape = Escape(self._control, messages, tools)
         if not escape.needed and not self._has_loose_controls:
-            return self._encode(self._parsing, template.render(messages, tools), limit_tokens)
-        rendered = template.render(escape.messages, escape.tools)
+            return self._encode(self._parsing, template.render(messages, tools, variables), limit_tokens)
+        rendered = template.render(escape.messages, escape.tools, variables)
         ids: list[int] = []
         for part in self._control.split(rendered):
             if isinstance(part, ControlToken):

@@ -15,6 +15,7 @@ from contracts.generation import Tier
 from engines.drivers import registry
 from engines.drivers.embedded import EmbeddedDriver
 from engines.drivers.openai import OpenAIDriver
+from engines.drivers.parameters import CHAT_TEMPLATE_KWARGS
 from engines.drivers.sglang import SGLangDriver
 from engines.drivers.tensorrt_llm import TensorRTLLMDriver
 from engines.drivers.vllm import VLLMDriver
@@ -121,6 +122,13 @@ def check_served(model: Model, pool: Pool) -> None:
         raise _misplaced(
             model,
             f"the engines of pools.{pool.name} (driver {pool.driver}) take no token ids and lay gaps out themselves",
+        )
+    if model.chat_template_kwargs and CHAT_TEMPLATE_KWARGS not in registry.of_pool(pool).capabilities.parameters:
+        field = f"models.{model.name}.chat_template_kwargs"
+        raise ConfigError(
+            f"{field}: pools.{pool.name} (driver {pool.driver}) passes none on; leave them out, or add "
+            f"{CHAT_TEMPLATE_KWARGS!r} to pools.{pool.name}.engine_parameters if its engines take them",
+            param=field,
         )
     if pool.driver == TensorRTLLMDriver.name and model.tier is not Tier.CHAT:
         raise ConfigError(

@@ -119,4 +119,6 @@ def eligible(prepared: Prepared, cascade: Cascade) -> bool:
         return False
     if prompt.tools or prompt.response_format is not None or prompt.reasoning_effort is not None:
         return False
+    if sampling.engine_parameters:
+        return False
     return sampling.logprobs is None and not sampling.logit_bias and not sampling.stop_ids

@@ -26,12 +26,15 @@ from gateway.serving.recording import Cursor, End, Reading, Recording
 from gateway.serving.request import InferenceRequest
 from gateway.supersession.lineage import MOST_TYPED
 from gateway.wire.digest import digest_of
+from gateway.wire.fill.request import judged, opening_of
 
 LIMIT_BYTES = 16 * 1024 * 1024
 """Of the recordings of one process that have ended: some 12,000 short ones. The one that was not used for longest goes
 first."""
 ENTRY_BYTES = 1_200
 """What one takes beside its text, about."""
+TOKEN_BYTES = 140
+"""What a token takes with its probability, about, where answers are judged."""
 KEPT_S = 60.0
 KEPT_CHARACTERS = 4_096
 """A longer text is no completion between two keystrokes, and is forgotten with its request."""
@@ -77,7 +80,7 @@ def question_of(request: InferenceRequest) -> Question | None:
     gap, sampling = prepared.gap, generation.sampling
     if gap is None or prepared.warm_up or not model.fim.reuse or request.purpose is not None:
         return None
-    if generation.choices > 1 or sampling.logprobs is not None:
+    if generation.choices > 1 or (sampling.logprobs is not None and not judged(prepared.details)):
         return None
     wants_one = sampling.seed is not None or (sampling.temperature is not None and sampling.temperature <= ONE_ANSWER)
     if not request.typed and not wants_one:
@@ -132,7 +135,7 @@ class Continuations:
             self._forget()
             request.reading = self._find(question)
             if request.reading is None:
-                request.recording = self._record(request.request_id, question)
+                request.recording = self._record(request, question)
         try:
             yield None if request.reading is None else request.reading.recording.request_id
         finally:
@@ -157,7 +160,7 @@ class Continuations:
             reading.close()
             request.reading, question = None, question_of(request)
             assert question is not None
-            request.recording = self._record(request.request_id, question)
+            request.recording = self._record(request, question)
         return closing
 
     def _find(self, question: Question) -> Reading | None:
@@ -176,8 +179,8 @@ class Continuations:
             return reading
         return None
 
-    def _record(self, request_id: str, question: Question) -> Recording:
-        recording = Recording(request_id, question.cursor())
+    def _record(self, request: InferenceRequest, question: Question) -> Recording:
+        recording = Recording(request.request_id, question.cursor(), opening_of(request.prepared.details))
         self._places.setdefault(question.place, {})[recording] = None
         return recording
 
@@ -221,4 +224,4 @@ class Continuations:
 
 def _bytes(recording: Recording) -> int:
     """What one that has ended takes in memory, about; its text does not change any more."""
-    return ENTRY_BYTES + sys.getsizeof(recording.text)
+    return ENTRY_BYTES + sys.getsizeof(recording.text) + TOKEN_BYTES * len(recording.tokens)

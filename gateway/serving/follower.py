@@ -77,8 +77,9 @@ class Follower:
         recording, model = reading.recording, self._attempt.request.generation.public_model
         while True:
             await reading.changed()
-            end, text = recording.end, reading.take()
-            events = transcoder.feed(text_event(text, recording.created, model)) if text else b""
+            end, text, tokens = recording.end, reading.take(), reading.take_tokens()
+            event = text_event(text, recording.created, model, tokens) if text or tokens else b""
+            events = transcoder.feed(event) if event else b""
             if end is not None and not transcoder.satisfied:
                 if not self._sent and not (end is End.FINISHED and reading.worthwhile):
                     return False

@@ -13,7 +13,8 @@ from enum import Enum
 import msgspec
 
 from contracts.errors import EngineFailed
-from gateway.wire.written import Written
+from gateway.wire.fill.confidence import characters_of, untold_of
+from gateway.wire.written import Token, Written
 
 
 class Cursor(msgspec.Struct, frozen=True):
@@ -47,13 +48,15 @@ class End(Enum):
 
 
 class Recording:
-    """One generation's text as it grows. request_id: the leader's."""
+    """One generation's text as it grows. request_id: the leader's. opening: what its first token
+    may begin with and its text does not (`Filled.opening`)."""
 
-    __slots__ = ("_written", "cursor", "end", "on_alone", "readings", "request_id")
+    __slots__ = ("_written", "cursor", "end", "on_alone", "opening", "readings", "request_id")
 
-    def __init__(self, request_id: str, cursor: Cursor) -> None:
+    def __init__(self, request_id: str, cursor: Cursor, opening: str = "") -> None:
         self.request_id = request_id
         self.cursor = cursor
+        self.opening = opening
         self._written = Written()
         self.end: End | None = None
         self.readings: set[Reading] = set()
@@ -64,6 +67,11 @@ class Recording:
     def text(self) -> str:
         """All that the model has written so far."""
         return self._written.text
+
+    @property
+    def tokens(self) -> list[Token]:
+        """Of the text; none where nobody judges it."""
+        return self._written.tokens
 
     @property
     def created(self) -> int:
@@ -113,13 +121,16 @@ class Recording:
 class Reading:
     """A follower's place in a recording. typed: the beginning of the text, which its user has typed already."""
 
-    __slots__ = ("_position", "_waiter", "recording", "typed")
+    __slots__ = ("_left_out", "_position", "_token", "_waiter", "recording", "typed")
 
     def __init__(self, recording: Recording, typed: str) -> None:
         """Made by `Recording.read` only."""
         self.recording = recording
         self.typed = typed
         self._position = len(typed)
+        self._token = 0
+        self._left_out = len(typed)
+        """Characters of tokens to come that stand in the reader's file already."""
         self._waiter: asyncio.Future[None] | None = None
 
     @property
@@ -138,6 +149,21 @@ class Reading:
         start, text = self._position, self.recording.text
         self._position = max(start, len(text))
         return text[start:]
+
+    def take_tokens(self) -> list[Token]:
+        """The tokens of what was written since the last call; of one that is typed in part, the rest."""
+        found: list[Token] = []
+        for text, value in self.recording.tokens[self._token :]:
+            if not self._token:
+                self._left_out += untold_of(text, self.recording.opening)
+            self._token += 1
+            size = characters_of(text)
+            if 0 < self._left_out >= size:
+                self._left_out -= size
+                continue
+            found.append((text[self._left_out :] if self._left_out else text, value))
+            self._left_out = 0
+        return found
 
     async def changed(self) -> None:
         """Return when there is more to take, or the recording has ended. Cancelling loses nothing."""

@@ -64,18 +64,20 @@ async def _ids(prompt: ChatPrompt, target: Target, organization_id: str) -> list
         raise WrongEndpoint(f"'{target.model.name}' is not a chat model; use /v1/completions.", param="model")
 
     messages, tools = prompt.messages, _tools_in_prompt(prompt, target.capabilities)
+    if prompt.template_kwargs is not None:
+        require_plain(tokenizer, prompt.template_kwargs, "chat_template_kwargs")
 
     def require_plain_messages(parsed: Sequence[dict[str, Any]]) -> None:
         # as templates see them: JSON's escapes are undone by then
         for index, (message, seen) in enumerate(zip(messages, parsed, strict=True)):
             for name, value in message.items():
                 both = value if seen[name] is value else (value, seen[name])
-                require_plain(tokenizer, both, f"messages[{index}].{name}")
+                require_plain(tokenizer, both, f"messages[{index + prompt.merged if index else 0}].{name}")
         require_plain(tokenizer, tools, "tools")
 
     def ids() -> list[int]:
         check = None if target.capabilities.literal_text else require_plain_messages
-        return tokenizer.chat_ids(messages, tools or None, target.model.context_tokens, check)
+        return tokenizer.chat_ids(messages, tools or None, target.model.context_tokens, check, prompt.template_kwargs)
 
     return await target.tokenizer.run(organization_id, (messages, tools), ids)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import difflib
 import itertools
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -26,6 +26,8 @@ NOT_PART = "is not part of this API."
 _ALIKE = 0.85
 """Below it two names are as often two things: `min_tokens`, `max_tokens`."""
 _ANY_KEY = "[...]"
+MOST_MOVED = 64
+"""Fields that `decode` moves."""
 _MOST_KEYS = 1_000
 """Keys of a map that are searched for the invalid one."""
 _NO_NAME = re.compile(r"[`.\[\]\s]")
@@ -48,6 +50,15 @@ MOMENT_IN_WORDS = "a moment with its offset from UTC, such as 2026-11-22T09:30:0
 _JSON_NAMES = {"str": "string", "int": "integer", "float": "number", "bool": "boolean"}
 
 
+class Others(NamedTuple):
+    """Where `decode` puts fields that a struct lacks."""
+
+    field: str
+    """A map of undecoded values."""
+    takes: Callable[[str], bool]
+    """Whether it may have a field of this name; another is refused at once."""
+
+
 def decode(
     decoder: msgspec.json.Decoder[RequestT],
     body: bytes,
@@ -56,11 +67,12 @@ def decode(
     not_part: str = NOT_PART,
     advice: Mapping[str, str] = _NO_ADVICE,
     without_effect: Mapping[str, Collection[bytes]] | None = None,
+    others: Others | None = None,
 ) -> RequestT:
     """The body as the struct the decoder was made for. unsupported, not_part, advice: see `validation_error`.
     without_effect: null is absence in this body; by name, the other JSON values with which a field that the struct
     lacks asks for nothing. None: null is a value, as in a change of the admin API, and an unknown name with it is
-    refused.
+    refused. others: where fields that the struct lacks go; None: they are refused.
 
     Raises a RequestError that names the field.
     """
@@ -73,6 +85,8 @@ def decode(
             raise refusal
         known = _names(kind)
         asked = _asked(body, known, without_effect)
+        if others is not None:
+            _move_unknown(asked, known, others)
         if (unknown := next((name for name in asked if name not in known), None)) is not None:
             # at once: to read a large body again would hold the loop for as long as the first time
             raise _unknown_field(unknown, "", kind, unsupported, not_part, advice)
@@ -83,6 +97,18 @@ def decode(
         raise _syntax_error(str(error), body) from None
     except RecursionError:
         raise InvalidJson("The body is nested too deeply.") from None
+
+
+def _move_unknown(asked: dict[str, msgspec.Raw], known: Collection[str], others: Others) -> None:
+    """Move the fields that are not known, if all of them may be and there are not many."""
+    unknown = [name for name in asked if name not in known]
+    if not unknown or len(unknown) > MOST_MOVED or not all(map(others.takes, unknown)):
+        return
+    given = asked.get(others.field, _NULL)
+    moved = {} if given == _NULL else _decode_fields(given)
+    for name in unknown:
+        moved[name] = asked.pop(name)
+    asked[others.field] = msgspec.Raw(msgspec.json.encode(moved))
 
 
 def _asked(
@@ -178,6 +204,13 @@ def _as_json_says(types: re.Match[str]) -> str:
     """msgspec names types as Python does."""
     names = types.group(1).split(" | ")
     return " or ".join(_JSON_NAMES.get(name, name) for name in names)
+
+
+def refused_field(
+    name: str, kind: type, unsupported: Collection[str], not_part: str, advice: Mapping[str, str]
+) -> RequestError:
+    """Why a field at the body's top that was moved is refused after all; see `validation_error`."""
+    return _unknown_field(name, "", kind, unsupported, not_part, advice)
 
 
 def _unknown_field(

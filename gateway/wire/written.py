@@ -6,6 +6,7 @@ request these were meant for.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -19,12 +20,22 @@ ANSWER_ID = "cmpl-shared"
 """Clients never see it: the formats put their own."""
 
 
-class _Choice(msgspec.Struct, gc=False):
+Token = tuple[str, float | None]
+"""What an engine tells of a token: its text, and the natural logarithm of its probability."""
+
+
+class _Logprobs(msgspec.Struct):
+    tokens: list[str] | None = None
+    token_logprobs: list[float | None] | None = None
+
+
+class _Choice(msgspec.Struct):
     text: str | None = None
+    logprobs: _Logprobs | None = None
     finish_reason: str | None = None
 
 
-class _Event(msgspec.Struct, gc=False):
+class _Event(msgspec.Struct):
     choices: list[_Choice] = []
     created: int = 0
 
@@ -35,11 +46,13 @@ _decode = msgspec.json.Decoder(_Event).decode
 class Written:
     """A completion of one choice, as far as its events have come. Nothing of it is cut or replaced."""
 
-    __slots__ = ("_splitter", "created", "finish_reason", "text")
+    __slots__ = ("_splitter", "created", "finish_reason", "text", "tokens")
 
     def __init__(self) -> None:
         self._splitter = EventSplitter()
         self.text = ""
+        self.tokens: list[Token] = []
+        """None where log probabilities were not asked for."""
         self.finish_reason: str | None = None
         self.created = 0
         """Unix time in seconds; 0: the engine did not say."""
@@ -57,22 +70,27 @@ class Written:
             self.created = self.created or event.created
             for choice in event.choices if self.finish_reason is None else ():
                 self.text += choice.text or ""
+                if (told := choice.logprobs) is not None:
+                    self.tokens += zip(told.tokens or (), told.token_logprobs or (), strict=False)
                 if choice.finish_reason in BROKEN_OFF:
                     raise EngineFailed("The engine ended its answer early.")
                 self.finish_reason = self.finish_reason or choice.finish_reason
 
 
-def text_event(text: str, created: int, model: str) -> bytes:
-    """An event with a piece of text."""
-    return _event(text, None, created, model)
+def text_event(text: str, created: int, model: str, tokens: Sequence[Token] = ()) -> bytes:
+    """An event with a piece of text. tokens: its own."""
+    logprobs = None
+    if tokens:
+        logprobs = {"tokens": [token for token, _ in tokens], "token_logprobs": [value for _, value in tokens]}
+    return _event(text, None, created, model, logprobs)
 
 
 def last_event(finish_reason: str, created: int, model: str) -> bytes:
     """The event that ends the completion. Nothing was used for it."""
-    return _event("", finish_reason, created, model, usage=NOTHING_USED)
+    return _event("", finish_reason, created, model, None, usage=NOTHING_USED)
 
 
-def _event(text: str, finish_reason: str | None, created: int, model: str, **more: Any) -> bytes:
-    choice = {"index": 0, "text": text, "logprobs": None, "finish_reason": finish_reason}
+def _event(text: str, finish_reason: str | None, created: int, model: str, logprobs: Any, **more: Any) -> bytes:
+    choice = {"index": 0, "text": text, "logprobs": logprobs, "finish_reason": finish_reason}
     chunk = {"id": ANSWER_ID, "object": "text_completion", "created": created, "model": model, "choices": [choice]}
     return b"data: " + msgspec.json.encode({**chunk, **more}) + b"\n\n"

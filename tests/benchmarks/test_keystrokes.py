@@ -182,10 +182,10 @@ def differences(one: msgspec.Struct, other: msgspec.Struct) -> dict[str, object]
 @pytest.mark.parametrize(
     ("lever", "of_model", "of_setup"),
     [
-        ("grid", {"fim": FillInTheMiddle(window=False)}, {"client_window": CLIENT_WINDOW}),
+        ("grid", {"fim": FillInTheMiddle(window=False, min_confidence=0.0)}, {"client_window": CLIENT_WINDOW}),
         ("affinity", {}, {"policy": "round_robin"}),
-        ("supersession", {"fim": FillInTheMiddle(supersede=False)}, {}),
-        ("reuse", {"fim": FillInTheMiddle(reuse=False)}, {}),
+        ("supersession", {"fim": FillInTheMiddle(supersede=False, min_confidence=0.0)}, {}),
+        ("reuse", {"fim": FillInTheMiddle(reuse=False, min_confidence=0.0)}, {}),
         ("speculation", {}, {"speculation": SpeculationConfig(method="off")}),
     ],
 )

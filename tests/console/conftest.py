@@ -94,7 +94,8 @@ async def deployed(fakes: Engines) -> AsyncIterator[Deployment]:
     pools = [
         Pool("fake", "sglang", (Replica("fake-0", fakes.fake.url),), 1_000, max_adapters=4),
         Pool("pair", "sglang", pair, 1_000),
-        Pool("play", "sglang", (Replica("play-0", fakes.play.url),), 1_000),
+        # its engines fill gaps that come as text
+        Pool("play", "embedded", (Replica("play-0", fakes.play.url),), 1_000),
     ]
     async with serving(fleet_of(models, pools)) as running:
         yield running

@@ -440,6 +440,8 @@ def test_garbage_bytes_are_not_held_for_ever(sentencepiece: Tokenizer, ids: list
         ("tokenizer_config.json", "{", "not valid JSON"),
         ("tokenizer_config.json", '{"fim_order": "mps"}', "fim_order must be psm or spm; got 'mps'"),
         ("tokenizer_config.json", '{"fim_typed_line": "x"}', "must be before_middle or after_middle; got 'x'"),
+        ("tokenizer_config.json", '{"fim_min_confidence": 1}', "must be a number from 0 to below 1; got 1"),
+        ("tokenizer_config.json", '{"fim_min_confidence": true}', "must be a number from 0 to below 1; got True"),
         ("tokenizer_config.json", '{"chat_template": "{% if %}"}', "chat_template does not parse, line 1"),
         ("tokenizer_config.json", '{"chat_template": 3}', "chat_template must be"),
         ("generation_config.json", '{"eos_token_id": "x"}', "eos_token_id must be"),

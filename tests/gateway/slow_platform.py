@@ -20,6 +20,7 @@ import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
 from contracts.desired_state import Model, Pool, Replica
+from contracts.fill_in_the_middle import FillInTheMiddle
 from contracts.generation import Tier
 from gateway.auth.keys import MintedKey, mint
 from infra.local.folders import DataFolder
@@ -273,7 +274,8 @@ def _fleet(engine_url: str, code_tokenizer: Path | None) -> dict[str, str]:
     ]
     if code_tokenizer is not None:
         # first of its tier: requests that name no model, as llama.cpp's clients send, are for it
-        models.insert(1, Model("gaps", Tier.AUTOCOMPLETE, "narrow", 4_096, tokenizer=str(code_tokenizer)))
+        fim = FillInTheMiddle(min_confidence=0.0)
+        models.insert(1, Model("gaps", Tier.AUTOCOMPLETE, "narrow", 4_096, tokenizer=str(code_tokenizer), fim=fim))
     return {
         "SLIPSTREAM_MODELS": msgspec.json.encode(models).decode(),
         "SLIPSTREAM_POOLS": msgspec.json.encode(pools).decode(),

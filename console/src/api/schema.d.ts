@@ -3048,8 +3048,8 @@ export interface components {
              * @enum {unknown}
              */
             lines?: "auto" | "free" | "single";
-            /** @default 0 */
-            min_confidence?: number;
+            /** @default auto */
+            min_confidence?: number | "auto";
             /** @default {} */
             min_confidence_by_client?: {
                 [key: string]: number;
@@ -3587,6 +3587,10 @@ export interface components {
             canary?: components["schemas"]["Canary"] | null;
             /** @default null */
             cascade?: components["schemas"]["Cascade"] | null;
+            /** @default {} */
+            chat_template_kwargs?: {
+                [key: string]: boolean | number | string;
+            };
             context_tokens: number;
             /** @default 512 */
             default_max_tokens?: number;
@@ -4574,6 +4578,8 @@ export interface components {
             /** @default false */
             continuous_usage_stats?: boolean;
             driver: string;
+            /** @default [] */
+            engine_parameters?: string[];
             /** @default  */
             hardware?: string;
             /** @default {} */

@@ -17,7 +17,7 @@ Penalty = Annotated[float, Meta(ge=-2, le=2)]
 Stop = Annotated[str, Meta(min_length=1, max_length=1024)]
 BodyT = TypeVar("BodyT")
 OPENAI_ONLY = frozenset(
-    {"audio", "function_call", "functions", "modalities", "moderation", "prediction", "reasoning_effort", "store"}
+    {"audio", "function_call", "functions", "modalities", "moderation", "prediction", "store"}
     | {"prompt_cache_options", "prompt_cache_retention", "service_tier", "verbosity", "web_search_options"}
 )
 """Fields of OpenAI's API that would change the answer there and cannot here."""
@@ -75,6 +75,7 @@ class SamplingFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     cache_salt: str | None = None
     top_k: Annotated[int, Meta(ge=-1)] | None = None
     min_p: Share | None = None
+    repetition_penalty: Annotated[float, Meta(gt=0, le=2)] | None = None
     ignore_eos: bool | None = None
     stop_token_ids: list[int] | None = None
     min_tokens: Annotated[int, Meta(ge=0)] | None = None
@@ -102,6 +103,10 @@ class ChatBody(SamplingFields, frozen=True, kw_only=True):
     tools: list[Tool] | None = None
     tool_choice: Literal["none", "auto", "required"] | NamedChoice | None = None
     parallel_tool_calls: bool | None = None
+    reasoning_effort: str | None = None
+    """`none` alone, which switches thinking off by the template's variables."""
+    chat_template_kwargs: dict[str, Any] | None = None
+    """SGLang's: variables for the chat template."""
 
 
 class CompletionBody(SamplingFields, frozen=True, kw_only=True):

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from contracts.engine_parameters import NO_EFFORT, NOT_THINKING, TemplateValue, template_variables
 from contracts.errors import ContextTooLong, InvalidField, ModelNotFound, UnsupportedField
 from engines.embedded.grammar.guide import Guide
 from engines.embedded.grammar.spec import GrammarSpec
@@ -69,7 +70,7 @@ class Decoder:
         messages = [_plain(message, at) for at, message in enumerate(body.messages)]
         self._require_shown(messages)
         ids = await self._tokenizer.chat_ids(
-            messages, use.tools if use else None, self._service.context_tokens, body.cache_salt or ""
+            messages, use.tools if use else None, self._service.context_tokens, body.cache_salt or "", _variables(body)
         )
         guide, grammar_s = await self._guide(use.grammar if use else form, body)
         sampling = _Asked(
@@ -199,6 +200,7 @@ class Decoder:
             top_p=defaults.top_p if body.top_p is None else body.top_p,
             top_k=max(body.top_k or 0, 0),
             min_p=body.min_p or 0.0,
+            repetition_penalty=1.0 if body.repetition_penalty is None else body.repetition_penalty,
             seed=body.seed,
             frequency_penalty=body.frequency_penalty or 0.0,
             presence_penalty=defaults.presence_penalty_of(body.presence_penalty, body.temperature),
@@ -237,6 +239,18 @@ class Decoder:
 def _require_stream(body: SamplingFields) -> None:
     if body.stream_options is not None and not body.stream:
         raise InvalidField("stream_options needs stream to be true.", param="stream_options")
+
+
+def _variables(body: ChatBody) -> dict[str, TemplateValue]:
+    """Of the chat template. Raises RequestError naming the field."""
+    effort = body.reasoning_effort
+    if effort not in (None, NO_EFFORT):
+        raise UnsupportedField(
+            f"reasoning_effort: {effort[:32]!r} is not supported by this engine; it takes {NO_EFFORT!r} alone.",
+            param="reasoning_effort",
+        )
+    given = template_variables(body.chat_template_kwargs or {}, "chat_template_kwargs")
+    return given if effort is None else {**NOT_THINKING, **given}
 
 
 def _min_tokens(body: SamplingFields, asked: _Asked, room: int) -> int:

@@ -15,13 +15,27 @@ BYTES = "bytes:"
 """How engines name a token that is no whole characters: it is taken to have none."""
 
 
-class Confidence:
-    """Of one completion. least: below it, in [0, 1], the completion is not worth showing. typed: characters that the
-    output begins with and that stand in the file already: their tokens are told, their text is not."""
+def characters_of(token: str) -> int:
+    """How many characters of the text a token has."""
+    return 0 if token.startswith(BYTES) else len(token)
 
-    def __init__(self, least: float, typed: int = 0) -> None:
+
+def untold_of(token: str, opening: str) -> int:
+    """How many characters of an output's first token are the end of what the output had to begin with."""
+    most = min(characters_of(token) - 1, len(opening))
+    return next((size for size in range(most, 0, -1) if opening.endswith(token[:size])), 0)
+
+
+class Confidence:
+    """Of one completion. least: below it, in [0, 1], the completion is not worth showing. opening: text that the output
+    begins with and that stands in the file already (`TextPrompt.begins_with`): it is not told, nor are tokens that hold
+    nothing else; the first token that is told may begin with its end."""
+
+    def __init__(self, least: float, opening: str = "") -> None:
         self._least = least
-        self._typed = typed
+        self._opening = opening
+        self._untold = 0
+        """Characters of the first token that stand in the file."""
         self._sizes: list[int] = []
         """Characters of each token."""
         self._values: list[float | None] = []
@@ -38,15 +52,17 @@ class Confidence:
             return
         tokens, values = logprobs.get("tokens") or (), logprobs.get("token_logprobs") or ()
         for token, value in zip(tokens, values, strict=False):
-            self._sizes.append(0 if str(token).startswith(BYTES) else len(str(token)))
+            if not self._sizes:
+                self._untold = untold_of(str(token), self._opening)
+            self._sizes.append(characters_of(str(token)))
             self._values.append(None if value is None else float(value))
 
     def mean(self, characters: int) -> float | None:
         """Of the tokens that have any of the first `characters`; None: of none is it known."""
         numbers: list[float] = []
-        starts = accumulate(self._sizes, initial=-self._typed)
-        for start, size, value in zip(starts, self._sizes, self._values, strict=False):
-            if value is not None and start < characters and (start >= 0 or start + size > 0):
+        starts = accumulate(self._sizes, initial=-self._untold)
+        for start, value in zip(starts, self._values, strict=False):
+            if value is not None and start < characters:
                 numbers.append(value)
         return math.exp(sum(numbers) / len(numbers)) if numbers else None
 

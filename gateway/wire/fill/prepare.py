@@ -53,7 +53,7 @@ async def prepare_fill(
         suffix=laid_out.suffix,
         newline=newline,
         truncated=laid_out.truncated,
-        typed=_typed(laid_out.counted.prompt),
+        opening=_opening(laid_out.counted.prompt),
         min_confidence=min_confidence,
         warm_up=asked.warm_up,
         details=details,
@@ -81,12 +81,14 @@ def _least(asked: FillRequest, target: Target) -> float:
     """The confidence that its completion needs."""
     if asked.warm_up:
         return 0.0
-    least = target.model.fim.min_confidence_of(target.client)
-    return least if asked.min_confidence is None else asked.min_confidence
+    if asked.min_confidence is not None:
+        return asked.min_confidence
+    template = None if target.tokenizer is None else target.tokenizer.tokenizer.fill
+    return target.model.fim.min_confidence_of(target.client, 0.0 if template is None else template.min_confidence)
 
 
-def _typed(prompt: ChatPrompt | TextPrompt) -> int:
-    return len(prompt.begins_with) if isinstance(prompt, TextPrompt) else 0
+def _opening(prompt: ChatPrompt | TextPrompt) -> str:
+    return prompt.begins_with if isinstance(prompt, TextPrompt) else ""
 
 
 def _plain(text: str) -> str:

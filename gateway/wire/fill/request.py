@@ -60,8 +60,18 @@ class Filled(msgspec.Struct, frozen=True, kw_only=True):
     """The file did not fit: the model was shown a window of it."""
     min_confidence: float = 0.0
     """What holds for it, the request's or its model's; 0: none."""
-    typed: int = 0
-    """Characters of the prefix that the output begins with (`TextPrompt.begins_with`); engines do not tell them."""
+    opening: str = ""
+    """The end of the prefix that the output begins with (`TextPrompt.begins_with`); engines do not tell it."""
     warm_up: bool = False
     details: object = None
     """The format's own, as `prepare_fill` was given it."""
+
+
+def judged(details: object) -> bool:
+    """Whether a gap's answer has to be sure enough to be shown. details: `Prepared.details`."""
+    return isinstance(details, Filled) and details.min_confidence > 0
+
+
+def opening_of(details: object) -> str:
+    """What of the prefix a gap's output begins with. details: `Prepared.details`."""
+    return details.opening if isinstance(details, Filled) else ""

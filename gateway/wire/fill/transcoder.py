@@ -77,7 +77,7 @@ class _Transcoder:
         self._line_feeds = io.IncrementalNewlineDecoder(None, translate=True)
         """The engine may end lines as the file does, and cut an end between two events; rules know line feeds."""
         self._filter = TextFilter(filled.rules, filled.suffix, clock)
-        self._confidence = Confidence(filled.min_confidence, filled.typed) if filled.min_confidence else None
+        self._confidence = Confidence(filled.min_confidence, filled.opening) if filled.min_confidence else None
         self._unjudged: list[str] = []
         """Text that is held back until all of it is known to be worth showing."""
         self._splitter = EventSplitter()

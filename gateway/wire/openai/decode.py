@@ -7,12 +7,13 @@ from collections.abc import Iterator
 
 import msgspec
 
+from contracts.engine_parameters import may_pass
 from contracts.errors import InvalidField, InvalidJson, RequestError
 from contracts.misfit import shortened
 from gateway.wire.body_shape import BodyShape
 from gateway.wire.config import RequestConfig
-from gateway.wire.decode import decode
-from gateway.wire.openai.foreign_names import IN_CHAT, IN_COMPLETION, WITHOUT_EFFECT
+from gateway.wire.decode import Others, decode
+from gateway.wire.openai.foreign_names import IN_CHAT, IN_COMPLETION, NOT_PASSED_ON, WITHOUT_EFFECT
 from gateway.wire.openai.schema import (
     MAX_MODEL_NAME,
     TOKEN_ID_TEXT,
@@ -26,8 +27,7 @@ from gateway.wire.openai.schema import (
     ToolCall,
 )
 
-NOT_PASSED_ON = "is not part of this API; parameters private to an engine are not passed on."
-
+OTHERS = Others("extra_body", may_pass)
 _TOKEN_ID = re.compile(TOKEN_ID_TEXT)
 _decode_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
@@ -48,7 +48,9 @@ class Decoder:
 
     def chat(self, body: bytes) -> ChatRequest:
         """Raises a RequestError that names the field."""
-        request = decode(self._chat, body, ChatRequest, UNSUPPORTED_CHAT, NOT_PASSED_ON, IN_CHAT, WITHOUT_EFFECT)
+        request = decode(
+            self._chat, body, ChatRequest, UNSUPPORTED_CHAT, NOT_PASSED_ON, IN_CHAT, WITHOUT_EFFECT, OTHERS
+        )
         for message in request.messages:
             if isinstance(message, AssistantMessage):
                 message.annotations = None
@@ -64,13 +66,17 @@ class Decoder:
 
     def completion(self, body: bytes) -> CompletionRequest:
         """Raises a RequestError that names the field."""
-        request = decode(self._completion, body, CompletionRequest, (), NOT_PASSED_ON, IN_COMPLETION, WITHOUT_EFFECT)
+        request = decode(
+            self._completion, body, CompletionRequest, (), NOT_PASSED_ON, IN_COMPLETION, WITHOUT_EFFECT, OTHERS
+        )
         _require_token_ids(request)
         return request
 
     def engine_completion(self, body: bytes, model: str) -> EngineCompletionRequest:
         """model: the path's. Raises a RequestError that names the field."""
-        request = decode(self._engine_completion, body, EngineCompletionRequest, (), NOT_PASSED_ON, {}, WITHOUT_EFFECT)
+        request = decode(
+            self._engine_completion, body, EngineCompletionRequest, (), NOT_PASSED_ON, {}, WITHOUT_EFFECT, OTHERS
+        )
         _require_token_ids(request)
         if request.model not in ("", model):
             raise InvalidField(

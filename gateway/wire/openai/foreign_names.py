@@ -9,9 +9,13 @@ import msgspec
 
 from gateway.wire.openai.schema import ChatRequest, CompletionRequest
 
+NOT_PASSED_ON = "is not part of this API, nor a parameter that this model's engines take."
 CHAT_URL, COMPLETIONS_URL = "POST /v1/chat/completions", "POST /v1/completions"
 
-_SAMPLING = "it belongs to an engine's own API; sampling is set here by 'temperature', 'top_p' and the penalties."
+_SAMPLING = (
+    "it belongs to an engine's own API, and this model's engines do not take it. Leave it out, or have an operator "
+    "name it in their pool's 'engine_parameters' if they know it."
+)
 _LENGTH = "write 'max_tokens'."
 _SCHEMA = "write 'response_format' with type json_schema."
 _CHAT_ONLY = f"it belongs to {CHAT_URL}."
@@ -19,14 +23,10 @@ _BOTH = {
     "max_length": _LENGTH,
     "max_new_tokens": _LENGTH,
     "max_output_tokens": _LENGTH,
-    "min_p": _SAMPLING,
     "n_predict": _LENGTH,
     "num_predict": _LENGTH,
-    "repetition_penalty": "write 'frequency_penalty' or 'presence_penalty', whose scale is another.",
     "stop_sequences": "write 'stop'.",
-    "stop_token_ids": "write the texts of these tokens in 'stop'.",
     "top_a": _SAMPLING,
-    "top_k": _SAMPLING,
     "typical_p": _SAMPLING,
 }
 _IMAGE = (
@@ -60,14 +60,20 @@ _COMPLETION = {
 WITHOUT_EFFECT = {
     "add_generation_prompt": (b"true",),
     "best_of": (b"1",),
+    "chat_template_kwargs": (b"{}",),
     "continue_final_message": (b"false",),
     "echo": (b"false",),
+    "include_reasoning": (b"true",),
     "include_stop_str_in_output": (b"false",),
     "length_penalty": (b"1", b"1.0"),
     "min_p": (b"0", b"0.0"),
+    "no_stop_trim": (b"false",),
     "repetition_penalty": (b"1", b"1.0"),
+    "separate_reasoning": (b"true",),
     "skip_special_tokens": (b"true",),
     "spaces_between_special_tokens": (b"true",),
+    "stop_token_ids": (b"[]",),
+    "stream_reasoning": (b"true",),
     "top_k": (b"-1", b"0"),
     "typical_p": (b"1", b"1.0"),
     "use_beam_search": (b"false",),

@@ -3,7 +3,7 @@ its model's `fim.rules`, or because the request has a `min_confidence`."""
 
 from __future__ import annotations
 
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 import msgspec
 
@@ -42,10 +42,12 @@ async def prepare_gap(
     caller: Caller,
     salt: str,
     target: Target,
+    own: dict[str, Any] | None = None,
     *,
     include_usage: bool,
 ) -> Prepared:
-    """As an editor's request is prepared, but for OpenAI's default of the output limit."""
+    """As an editor's request is prepared, but for OpenAI's default of the output limit. own: parameters of engines, as
+    `Sampling.engine_parameters`."""
     stop = request.stop
     asked = FillRequest(
         model=request.model,
@@ -69,6 +71,7 @@ async def prepare_gap(
         frequency_penalty=request.frequency_penalty,
         presence_penalty=request.presence_penalty,
         logit_bias=request.logit_bias or None,
+        engine_parameters=own,
     )
     generation = msgspec.structs.replace(prepared.generation, sampling=sampling)
     return msgspec.structs.replace(prepared, generation=generation)

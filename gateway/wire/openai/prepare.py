@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from contracts.engine_parameters import NO_EFFORT
 from contracts.errors import ContextTooLong, InvalidField, UnsupportedField
 from contracts.generation import Caller, ChatPrompt, Sampling, TextPrompt
 from gateway.wire.chat_prompt import counted_chat
@@ -18,6 +19,7 @@ from gateway.wire.fill.layout import lay_out
 from gateway.wire.fill.rendered import rendered_gap
 from gateway.wire.gap import Gap
 from gateway.wire.least_tokens import require_least
+from gateway.wire.openai.engine_parameters import engine_parameters, template_kwargs
 from gateway.wire.openai.gap import DEFAULT_MAX_TOKENS, keeps_rules, prepare_gap
 from gateway.wire.openai.schema import (
     MAX_CHOICES,
@@ -35,6 +37,7 @@ from gateway.wire.openai.schema import (
     TextPart,
     UserMessage,
 )
+from gateway.wire.openai.system_messages import with_one_system
 from gateway.wire.prepared import Prepared, Target, output_limit, prepared
 from gateway.wire.text_prompt import counted_texts
 
@@ -50,13 +53,23 @@ async def prepare_chat(request: ChatRequest, request_id: str, caller: Caller, sa
             "Give 'max_completion_tokens' or the older 'max_tokens', not both.", param="max_completion_tokens"
         )
     choice: Any = request.tool_choice
+    own = None if request.extra_body is None else engine_parameters(request, target)
+    variables = None
+    if own is not None or target.model.chat_template_kwargs or request.reasoning_effort == NO_EFFORT:
+        variables = template_kwargs(own, request.reasoning_effort, target)
+    messages = tuple(_message(message, index) for index, message in enumerate(request.messages))
+    merged = 0
+    if len(messages) > 1 and messages[0]["role"] == messages[1]["role"] == "system":
+        messages, merged = with_one_system(messages)
     prompt = ChatPrompt(
-        messages=tuple(_message(message, index) for index, message in enumerate(request.messages)),
+        messages=messages,
         tools=tuple(msgspec.to_builtins(tool) for tool in request.tools) if request.tools else None,
         tool_choice=choice if choice is None or isinstance(choice, str) else msgspec.to_builtins(choice),
         parallel_tool_calls=request.parallel_tool_calls if request.tools else None,
         response_format=_response_format(request),
         reasoning_effort=request.reasoning_effort,
+        template_kwargs=variables,
+        merged=merged,
     )
     counted = await counted_chat(prompt, target, caller.organization_id)
     asked = request.max_completion_tokens or request.max_tokens
@@ -64,7 +77,7 @@ async def prepare_chat(request: ChatRequest, request_id: str, caller: Caller, sa
     max_tokens = output_limit(asked, target.model.default_max_tokens, counted.tokens, target, param)
     return prepared(
         counted,
-        _sampling(request, max_tokens, (request.top_logprobs or 0) if request.logprobs else None, target),
+        _sampling(request, max_tokens, (request.top_logprobs or 0) if request.logprobs else None, target, own),
         request_id,
         caller,
         salt,
@@ -93,18 +106,19 @@ async def prepare_completion(
         raise InvalidField(f"At most {MAX_CHOICES} choices in one request (prompts x {field}).", param=field)
     gap = _gap(request, prompts, target)
     include_usage = _include_usage(request)
+    own = None if request.extra_body is None else engine_parameters(request, target)
     if keeps_rules(gap, request, target):
-        return await prepare_gap(gap, request, request_id, caller, salt, target, include_usage=include_usage)
+        return await prepare_gap(gap, request, request_id, caller, salt, target, own, include_usage=include_usage)
     asked = (request.max_tokens, DEFAULT_MAX_TOKENS)
     if gap is not None:
         laid_out = await lay_out(gap, *asked, target, caller.organization_id)
         counted = laid_out.counted
-        sampling = laid_out.ends.added(_sampling(request, laid_out.max_tokens, request.logprobs, target))
+        sampling = laid_out.ends.added(_sampling(request, laid_out.max_tokens, request.logprobs, target, own))
     else:
         prompt = TextPrompt(tuple(prompts), echo=bool(request.echo))
         counted = await counted_texts(prompt, target, caller.organization_id)
         max_tokens = output_limit(*asked, counted.longest, target, "max_tokens")
-        sampling = _sampling(request, max_tokens, request.logprobs, target)
+        sampling = _sampling(request, max_tokens, request.logprobs, target, own)
     if tried > wanted:
         sampling = msgspec.structs.replace(sampling, n=tried, best=wanted)
     return prepared(
@@ -157,7 +171,9 @@ def _response_format(request: ChatRequest) -> dict[str, Any] | None:
     return built
 
 
-def _sampling(request: Common, max_tokens: int, logprobs: int | None, target: Target) -> Sampling:
+def _sampling(
+    request: Common, max_tokens: int, logprobs: int | None, target: Target, own: dict[str, Any] | None
+) -> Sampling:
     stop = request.stop
     least = require_least(request.min_tokens or 0, max_tokens, target)
     if request.ignore_eos:
@@ -174,6 +190,7 @@ def _sampling(request: Common, max_tokens: int, logprobs: int | None, target: Ta
         logit_bias=request.logit_bias or None,
         logprobs=logprobs,
         min_tokens=least,
+        engine_parameters=own or None,
     )
 
 

@@ -234,6 +234,9 @@ class Common(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """Engines' own: the answer does not end before it has as many."""
     ignore_eos: bool | None = None
     """Engines' own: as `min_tokens` with the value of the output limit."""
+    extra_body: dict[str, msgspec.Raw] | None = None
+    """Other parameters of engines, undecoded (`engine_parameters.py`). The decoder moves those of the body's top here,
+    where clients may put them too: SDKs have an option of this name, which writes them at the top."""
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     user: Tag | None = None

@@ -14,10 +14,13 @@ from openai.resources.completions import AsyncCompletions as Text
 from contracts.errors import UnknownField, UnsupportedField
 from engines.embedded.http.bodies import ChatBody, CompletionBody, decode_body
 from gateway.wire.openai.decode import Decoder
+from gateway.wire.openai.engine_parameters import engine_parameters
 from gateway.wire.openai.schema import ChatRequest, CompletionRequest
+from tests.gateway.wire.openai.preparing import target
 
 NOT_SENT = {"self", "extra_headers", "extra_query", "extra_body", "timeout"}
 GATEWAY = Decoder()
+ENGINE = target(None, "embedded")
 Decode = Callable[[bytes], Any]
 
 
@@ -28,8 +31,8 @@ def fields(method: Callable[..., Any]) -> list[str]:
 CASES = [
     (fields(Chat.create), ChatBody, lambda body: decode_body(body, ChatBody)),
     (fields(Text.create), CompletionBody, lambda body: decode_body(body, CompletionBody)),
-    (fields(Chat.create), ChatRequest, GATEWAY.chat),
-    (fields(Text.create), CompletionRequest, GATEWAY.completion),
+    (fields(Chat.create), ChatRequest, lambda body: engine_parameters(GATEWAY.chat(body), ENGINE)),
+    (fields(Text.create), CompletionRequest, lambda body: engine_parameters(GATEWAY.completion(body), ENGINE)),
 ]
 
 

@@ -30,6 +30,7 @@ TEMPLATE = (
     "{% for m in messages %}{% if m['role'] == 'tool' %}{{ '<|user|>' + m['content'] }}"
     "{% elif m['role'] == 'user' %}{{ '<|user|>' + m['content'] }}"
     "{% elif m['role'] == 'assistant' %}{{ '<|assistant|>' + m['content'] + '<|end|>' }}{% endif %}{% endfor %}"
+    "{{ hint }}{% if enable_thinking is defined and not enable_thinking %}at once{% endif %}"
     "{{ '<|assistant|>' }}"
 )
 WEATHER = {
@@ -225,6 +226,29 @@ async def test_a_form_has_the_least_number_of_tokens_too_where_it_can(client: op
     assert (await written("ab", 12))[0] == "ab", "nothing else may follow"
 
 
+async def test_a_template_is_given_variables_and_no_effort_is_one(client: openai.AsyncOpenAI) -> None:
+    async def prompt_tokens(**body: Any) -> int:
+        answer = await chat(client, max_tokens=1, **body)
+        return int(answer.usage.prompt_tokens)
+
+    plain = await prompt_tokens()
+    variables = {"enable_thinking": False}
+    terse = await prompt_tokens(extra_body={"chat_template_kwargs": variables})
+    assert terse > plain
+    assert await prompt_tokens(reasoning_effort="none") == terse
+    on = {"chat_template_kwargs": {"enable_thinking": True}}
+    assert await prompt_tokens(reasoning_effort="none", extra_body=on) == plain
+
+
+async def test_a_repetition_penalty_changes_what_is_likeliest(client: openai.AsyncOpenAI) -> None:
+    async def text(penalty: float) -> str:
+        answer = await chat(client, max_tokens=40, temperature=0, extra_body={"repetition_penalty": penalty})
+        return str(answer.choices[0].message.content)
+
+    assert await text(1.0) == (await chat(client, max_tokens=40, temperature=0)).choices[0].message.content
+    assert await text(2.0) != await text(1.0)
+
+
 async def test_bias_penalties_and_seed(client: openai.AsyncOpenAI) -> None:
     tokenizer = Tokenizer.load(SHIPPED / "slipstream-chat")
     the = tokenizer.encode("The")[-1]
@@ -395,6 +419,8 @@ CALLER = Caller("11111111-1111-1111-1111-111111111111", "22222222-2222-2222-2222
         ChatPrompt(tuple(ASK), tools=(WEATHER, CLOSED_CLOCK), tool_choice="required", parallel_tool_calls=False),
         ChatPrompt(
             tuple(ASK),
+            reasoning_effort="none",
+            template_kwargs={"hint": "!"},
             response_format={"type": "json_schema", "json_schema": {"name": "c", "schema": SCHEMA, "strict": True}},
         ),
         TextPrompt(((5, 6, 7),), echo=True),
@@ -402,8 +428,9 @@ CALLER = Caller("11111111-1111-1111-1111-111111111111", "22222222-2222-2222-2222
 )
 async def test_what_the_driver_writes_is_what_the_engine_takes(engine: Served, prompt: ChatPrompt | TextPrompt) -> None:
     sampling = GenerationSampling(
-        200, seed=1, stop=("#",), logit_bias={"7": -1.0}, logprobs=2, frequency_penalty=0.1, presence_penalty=0.1
-    )
+        200, seed=1, stop=("#",), logit_bias={"7": -1.0}, logprobs=2, frequency_penalty=0.1, presence_penalty=0.1,
+        engine_parameters={"top_k": 500, "min_p": 0.0001, "repetition_penalty": 1.01, "stop_token_ids": [2_000]},
+    )  # fmt: skip
     generation = Generation(f"req_{id(prompt):032x}", CALLER, Tier.CHAT, "m", prompt, sampling, cache_salt="s")
     asked = EmbeddedDriver().generate(generation, "talker")
     headers = {"authorization": f"Bearer {TOKEN}"}
@@ -454,6 +481,8 @@ async def test_what_the_driver_writes_is_what_the_engine_takes(engine: Served, p
         ({"top_logprobs": 21, "logprobs": True}, "top_logprobs"),
         ({"frequency_penalty": 3}, "frequency_penalty"),
         ({"reasoning_effort": "low"}, "reasoning_effort"),
+        ({"repetition_penalty": 0}, "repetition_penalty"),
+        ({"chat_template_kwargs": {"messages": []}}, "chat_template_kwargs"),
         ({"store": True}, "store"),
         ({"max_completion_tokens": 3, "max_tokens": 3}, "max_completion_tokens"),
         ({"stream_options": {"include_usage": True}}, "stream_options"),

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from engines.embedded import sampler
-from engines.embedded.sampler import pick
+from engines.embedded.sampler import _adjust_, pick
 from engines.embedded.sequence import Sequence
 from engines.tokenizer.text_stream import BytesTextStream
 from tests.engines.embedded.tiny import request
@@ -76,6 +76,32 @@ def test_penalties_lower_what_was_generated() -> None:
     assert pick(logits(), (sequence,))[0].id == 1  # 2.0 - 0.6 - 0.5 < 1.0
     sequence.append(1)
     assert pick(logits(), (sequence,))[0].id == 0
+
+
+@pytest.mark.parametrize("penalty", [0.5, 1.3, 2.0])
+def test_the_repetition_penalty_is_that_of_the_paper(penalty: float) -> None:
+    """CTRL's (1909.05858), of the prompt and the output, beside a plain twin: one draft at a time and several."""
+    prompt, drafts = [0], [3, 2]
+    sequence = row(repetition_penalty=penalty, logprobs=0, frequency_penalty=0.1)
+    sequence.append(1)
+    sequence.drafts = list(drafts)
+    given = logits(3)
+    _adjust_(given, (sequence,) * 3)
+    for ahead, found in enumerate(given.tolist()):
+        output = [1, *drafts[:ahead]]
+        for id_, logit in enumerate(LOGITS):
+            expected = logit
+            if id_ in prompt + output:
+                expected = logit / penalty if logit > 0 else logit * penalty
+            assert found[id_] == pytest.approx(expected - 0.1 * output.count(id_)), (ahead, id_)
+    assert not sequence.takes_trees
+    assert not sequence.greedy_only
+
+
+def test_a_penalty_of_one_costs_nothing() -> None:
+    sequence = row(temperature=0.0, repetition_penalty=1.0)
+    assert sequence.seen is None
+    assert sequence.greedy_only
 
 
 def test_bias_can_force_and_forbid() -> None:

@@ -91,3 +91,15 @@ def test_the_half_typed_line_is_moved_by_a_tokenizer_with_a_middle_token_alone(t
         assert refused.value.param == "models.coder.fim.typed_line"
         assert reason in refused.value.message
         assert refused.value.message.endswith("; write auto or before_middle")
+
+
+@pytest.mark.parametrize("driver", registry.names())
+def test_variables_of_a_template_are_for_engines_that_take_some(driver: str) -> None:
+    model = Model("m", Tier.CHAT, "gpus", 4_096, chat_template_kwargs={"enable_thinking": False})
+    check_served(model, pool_of(driver, engine_parameters=("chat_template_kwargs",)))
+    if driver != "openai":
+        check_served(model, pool_of(driver))
+        return
+    with pytest.raises(ConfigError, match=r"add 'chat_template_kwargs' to pools\.gpus\.engine_parameters") as refused:
+        check_served(model, pool_of(driver))
+    assert refused.value.param == "models.m.chat_template_kwargs"

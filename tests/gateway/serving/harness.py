@@ -75,8 +75,8 @@ PRICE = Price(1, "m", 0.0, None, 1_000_000, 1_000_000, 1_000_000, 1_000_000)
 
 
 def target(driver: str, tokenizer: Tokenizer | None = None) -> Target:
-    """One chat model; its tokenizer, where it has one, heals no prompt."""
-    model = Model("m", Tier.CHAT, "pool", 4_096, fim=FillInTheMiddle(healing=tokenizer is None))
+    """One chat model; its tokenizer, where it has one, heals no prompt, and no answer is judged."""
+    model = Model("m", Tier.CHAT, "pool", 4_096, fim=FillInTheMiddle(healing=tokenizer is None, min_confidence=0.0))
     off_loop = None if tokenizer is None else OffLoopTokenizer(tokenizer)
     return Target(model, drivers.get(driver).capabilities, off_loop)
 

@@ -72,6 +72,19 @@ async def test_a_stream_has_one_id_our_model_and_exact_usage(era: Generation, ch
 
 
 @eras
+async def test_a_server_that_refuses_unknown_fields_takes_its_own_parameters(era: Generation) -> None:
+    async with platform_on(era) as (platform, (fake,)):
+        own: dict[str, Any] = {"top_k": 20, "min_p": 0.1, "repetition_penalty": 1.1, "skip_special_tokens": False}
+        client = Client()
+        await platform.serve(client, body(**own, chat_template_kwargs={"enable_thinking": False}))
+        assert client.answer.status == 200
+        (seen,) = fake.asked
+        assert {name: seen.body[name] for name in own} == own
+        assert seen.body["chat_template_kwargs"] == {"enable_thinking": False}
+        platform.require_balanced()
+
+
+@eras
 async def test_a_whole_answer_is_collected(era: Generation) -> None:
     async with platform_on(era) as (platform, _):
         client = Client()

@@ -10,8 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.errors import InvalidField, InvalidJson, MissingField, RequestError, UnknownField, UnsupportedField
+from engines.drivers.parameters import KNOWN
 from gateway.wire.decode import decode
 from gateway.wire.openai.decode import Decoder
+from gateway.wire.openai.engine_parameters import engine_parameters
+from tests.gateway.wire.openai.preparing import target
 
 ENGINE_PRIVATE = """
     bootstrap_host bootstrap_port bootstrap_room cache_salt chat_template_kwargs continue_final_message
@@ -30,20 +33,28 @@ def decoder() -> Decoder:
     return Decoder()
 
 
+PLAIN = target(None, "openai")
+"""Its engines take no parameters of their own."""
+
+
 def chat(decoder: Decoder, **more: Any) -> Any:
-    return decoder.chat(msgspec.json.encode({"model": "m", "messages": MESSAGES, **more}))
+    request = decoder.chat(msgspec.json.encode({"model": "m", "messages": MESSAGES, **more}))
+    engine_parameters(request, PLAIN)
+    return request
 
 
 def completion(decoder: Decoder, **more: Any) -> Any:
-    return decoder.completion(msgspec.json.encode({"model": "m", "prompt": "x", **more}))
+    request = decoder.completion(msgspec.json.encode({"model": "m", "prompt": "x", **more}))
+    engine_parameters(request, PLAIN)
+    return request
 
 
 @pytest.mark.parametrize("name", ENGINE_PRIVATE)
 def test_engine_private_fields_are_refused_by_name(decoder: Decoder, name: str) -> None:
     for ask in (chat, completion):
-        values: list[Any] = [2, "x", {}]
+        values: list[Any] = [2, "x", {"a": 1}]
         for value in values:
-            with pytest.raises(UnknownField) as caught:
+            with pytest.raises(UnsupportedField if name in KNOWN else UnknownField) as caught:
                 ask(decoder, **{name: value})
             assert caught.value.param == name
             assert name in caught.value.message
@@ -74,8 +85,8 @@ def test_what_openai_has_and_we_do_not_is_unsupported_not_unknown(decoder: Decod
         (chat, "functions", "is not available on this deployment; write 'tools'."),
         (chat, "function_call", "is not available on this deployment; write 'tool_choice'."),
         (chat, "image", "; an image stands in a message's 'content', as a part such as {"),
-        (chat, "top_k", "; it belongs to an engine's own API; sampling is set here by 'temperature', 'top_p' and"),
-        (chat, "stop_token_ids", "; write the texts of these tokens in 'stop'."),
+        (chat, "top_k", " taken by the engines of 'm' (driver openai). Leave it out, or have an operator name it in"),
+        (chat, "typical_p", "; it belongs to an engine's own API, and this model's engines do not take it. Leave"),
         (completion, "max_new_tokens", "; write 'max_tokens'."),
     ],
 )
@@ -93,7 +104,7 @@ def test_what_clients_know_from_elsewhere_is_led_to_its_place(
 @pytest.mark.parametrize("name", [*ENGINE_PRIVATE, "top_a", "verbose", "models", "image_urls"])
 def test_nothing_of_another_meaning_is_proposed(decoder: Decoder, name: str) -> None:
     for ask in (chat, completion):
-        with pytest.raises(UnknownField) as caught:
+        with pytest.raises((UnknownField, UnsupportedField)) as caught:
             ask(decoder, **{name: 2})
         meant = caught.value.message.partition("Did you mean '")[2].rstrip("'?")
         assert meant in ("", "model")

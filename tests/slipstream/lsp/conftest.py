@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from contracts.desired_state import Model, Pool, Replica
+from contracts.fill_in_the_middle import FillInTheMiddle
 from contracts.generation import Tier
 from tests.deployment import ROOT, Deployment, deployment
 from tests.fakes.process import FakeEngineProcess, fake_engine
@@ -31,11 +32,11 @@ async def _coding_engine() -> AsyncIterator[FakeEngineProcess]:
 async def coding(_coding_engine: FakeEngineProcess) -> AsyncIterator[Deployment]:
     """A chat model first, then `code` for autocomplete, and `small`, of a short context."""
     pool = Pool("fake", "sglang", (Replica("fake-0", _coding_engine.url),), 1_000)
-    tokenizer = str(ROOT / "models" / "slipstream-code")
+    tokenizer, fim = str(ROOT / "models" / "slipstream-code"), FillInTheMiddle(min_confidence=0.0)
     models = [
         Model("chat", Tier.CHAT, "fake", 4_096),
-        Model("code", Tier.AUTOCOMPLETE, "fake", 200_000, tokenizer=tokenizer),
-        Model("small", Tier.AUTOCOMPLETE, "fake", 2_048, tokenizer=tokenizer),
+        Model("code", Tier.AUTOCOMPLETE, "fake", 200_000, tokenizer=tokenizer, fim=fim),
+        Model("small", Tier.AUTOCOMPLETE, "fake", 2_048, tokenizer=tokenizer, fim=fim),
     ]
     environment = {
         "SLIPSTREAM_MODELS": msgspec.json.encode(models).decode(),

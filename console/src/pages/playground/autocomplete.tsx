@@ -14,7 +14,12 @@ import { SameCall } from "./same-call";
 const FIRST = `def mean(values: list[float]) -> float:
     """The arithmetic mean."""
     return sum(values) / `;
-const PAUSE_MS = 80;
+/** As the language server has them (slipstream/lsp/config.py). */
+const PAUSE_MS = 75;
+const MAX_TOKENS = 128;
+/** Has the gateway answer as it answers an editor: it ends the text with its line or block, and leaves out a completion
+ * that the model was not sure enough of. */
+const AS_EDITOR = { "X-Slipstream-Client": "editor" };
 
 /** A suggestion that stands in the editor. over: it was taken or rejected; what still comes of it is not shown. */
 interface Showing {
@@ -34,9 +39,11 @@ export function fillBody(
   return {
     model,
     prompt: prefix,
-    ...(suffix === "" ? {} : { suffix }),
-    max_tokens: Number(maxTokens) || 48,
+    // a gap at the end of a file too
+    suffix,
+    max_tokens: Number(maxTokens) || MAX_TOKENS,
     temperature: 0,
+    user: "playground",
     stream: true,
     stream_options: { include_usage: true },
   };
@@ -46,7 +53,7 @@ export function AutocompletePlayground() {
   const key = usePlaygroundKey();
   const models = useModels(key, "autocomplete");
   const [chosen, setChosen] = useState("");
-  const [maxTokens, setMaxTokens] = useState("48");
+  const [maxTokens, setMaxTokens] = useState(String(MAX_TOKENS));
   const [around, setAround] = useState({ prefix: FIRST, suffix: "" });
   const [sent, setSent] = useState<Record<string, unknown> | null>(null);
   const [generation, setGeneration] = useState<Generation | null>(null);
@@ -110,19 +117,21 @@ export function AutocompletePlayground() {
     const body = fillBody(model, maxTokens, prefix, suffix);
     setSent(body);
     try {
-      await generate("/v1/completions", key ?? "", body, controller.signal, (each) => {
+      const follow = (each: Generation) => {
         if (controller.signal.aborted) return;
         setGeneration(each);
-        if (each.text === "" || shown?.over || view.state.selection.main.head !== head) return;
-        view.dispatch({ effects: suggest.of({ at: head, text: each.text }) });
+        const text = each.text.trimEnd();
+        if (text === "" || shown?.over || view.state.selection.main.head !== head) return;
+        view.dispatch({ effects: suggest.of({ at: head, text }) });
         if (shown === null) {
           shown = { requestId: each.requestId, at: head, text: "", since: performance.now(), over: false };
           showing.current = shown;
           tell(shown, { type: "view" });
           setCounts((all) => ({ ...all, shown: all.shown + 1 }));
         }
-        shown.text = each.text;
-      });
+        shown.text = text;
+      };
+      await generate("/v1/completions", key ?? "", body, controller.signal, follow, AS_EDITOR);
     } catch (thrown) {
       if (controller.signal.aborted) return;
       setError(thrown);
@@ -141,7 +150,7 @@ export function AutocompletePlayground() {
           <div className="stack">
             <Card
               title="Editor"
-              about="Python. The text after the cursor is sent too: the model fills the gap."
+              about="Python, completed as in an editor: the text after the cursor is sent too, the suggestion ends with its line or block, and one that the model is not sure of is not shown."
             >
               <div className="stack-tight">
                 <Editor
@@ -159,6 +168,10 @@ export function AutocompletePlayground() {
                   {key === null
                     ? "Choose a key first, then type."
                     : `${counts.shown} shown, ${counts.taken} taken in this page.`}
+                  {generation !== null &&
+                    !generation.running &&
+                    generation.text.trimEnd() === "" &&
+                    " Nothing is suggested here: the model was not sure enough, or had nothing to add."}
                 </p>
                 {error != null && <Refused error={error} />}
               </div>
@@ -168,6 +181,7 @@ export function AutocompletePlayground() {
               kind="completions"
               path="/v1/completions"
               body={sent ?? fillBody(model, maxTokens, around.prefix, around.suffix)}
+              headers={AS_EDITOR}
             />
           </div>
           <Card title="Options">

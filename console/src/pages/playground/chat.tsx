@@ -72,6 +72,12 @@ export function ChatPlayground() {
   const about = useAbout(key, model);
   const problems = { tools: parsed(options.tools).problem, schema: parsed(options.schema).problem };
   const running = generation?.running ?? false;
+  const ready =
+    key !== null &&
+    model !== "" &&
+    !running &&
+    question.trim() !== "" &&
+    !(problems.tools ?? problems.schema);
   const asked: Turn[] = question.trim() ? [...turns, { role: "user", content: question }] : turns;
   const body = chatBody({ ...options, model }, asked);
   const change = (name: keyof Options) => (event: { currentTarget: { value: string } }) => {
@@ -80,7 +86,7 @@ export function ChatPlayground() {
   };
   const send = async (event: FormEvent) => {
     event.preventDefault();
-    if (key === null || question.trim() === "" || running) return;
+    if (!ready) return;
     setError(null);
     setTurns(asked);
     setSent(body);
@@ -175,25 +181,21 @@ export function ChatPlayground() {
                     label="Message"
                     rows={3}
                     value={question}
-                    placeholder={key === null ? "Choose a key first" : "Ask something. Ctrl+Enter sends it."}
+                    placeholder={
+                      key === null
+                        ? "Choose a key first"
+                        : "Ask something. Enter sends it, Shift+Enter begins a line."
+                    }
                     onChange={(event) => setQuestion(event.currentTarget.value)}
                     onKeyDown={(event) => {
-                      if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) void send(event);
+                      // what composes a character (Japanese, Chinese) ends with Enter too
+                      if (event.key === "Enter" && !event.shiftKey && !event.nativeEvent.isComposing) {
+                        void send(event);
+                      }
                     }}
                   />
                   <div className="row">
-                    <Button
-                      type="submit"
-                      kind="primary"
-                      icon="play"
-                      disabled={
-                        key === null ||
-                        model === "" ||
-                        running ||
-                        question.trim() === "" ||
-                        Boolean(problems.tools ?? problems.schema)
-                      }
-                    >
+                    <Button type="submit" kind="primary" icon="play" disabled={!ready}>
                       Send
                     </Button>
                     {running && (

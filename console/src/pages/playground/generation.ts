@@ -119,12 +119,13 @@ export async function generate(
   body: unknown,
   signal: AbortSignal,
   onChange: (generation: Generation) => void,
+  headers: Record<string, string> = {},
 ): Promise<Generation> {
   const began = performance.now();
   const response = await fetch(path, {
     method: "POST",
     credentials: "omit",
-    headers: { Authorization: `Bearer ${key}`, "Content-Type": "application/json" },
+    headers: { ...headers, Authorization: `Bearer ${key}`, "Content-Type": "application/json" },
     body: JSON.stringify(body),
     signal,
   });

@@ -31,6 +31,13 @@ describe("the same call", () => {
     execFileSync("python3", ["-c", "import ast, sys; ast.parse(sys.stdin.read())"], { input: source });
     expect(source).not.toContain("sk-slip-");
   });
+  it("says what kind of client asks, where the page does", () => {
+    const headers = { "X-Slipstream-Client": "editor" };
+    expect(curl("http://h", "/v1/completions", body, headers)).toContain("-H 'X-Slipstream-Client: editor'");
+    const source = python("http://h", "completions", body, headers);
+    execFileSync("python3", ["-c", "import ast, sys; ast.parse(sys.stdin.read())"], { input: source });
+    expect(source).toContain('"X-Slipstream-Client": "editor"');
+  });
 });
 
 describe("the models to choose from", () => {
@@ -60,6 +67,10 @@ describe("a stream", () => {
     expect(end.text).toBe("Hello");
     expect(end.ttftMs).toBe(200);
     expect(end.finish).toBe("stop");
+  });
+  it("has no speed where all text came within a few milliseconds", () => {
+    expect(tokensPerSecond({ ...end, ttftMs: 100, elapsedMs: 119 })).toBeNull();
+    expect(tokensPerSecond({ ...end, ttftMs: 100, elapsedMs: 120 })).toBeCloseTo(500);
   });
   it("has the engine's count in the end", () => {
     expect(tokensPerSecond(end)).toBeCloseTo(50);

@@ -8,13 +8,18 @@ export function SameCall({
   kind,
   path,
   body,
+  headers,
 }: {
   kind: "chat" | "completions";
   path: string;
   body: Record<string, unknown>;
+  headers?: Record<string, string>;
 }) {
   const [language, setLanguage] = useState<"curl" | "python">("curl");
-  const code = language === "curl" ? curl(location.origin, path, body) : python(location.origin, kind, body);
+  const code =
+    language === "curl"
+      ? curl(location.origin, path, body, headers)
+      : python(location.origin, kind, body, headers);
   return (
     <Card
       title="The same call"

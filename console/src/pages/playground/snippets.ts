@@ -4,11 +4,17 @@ function shellQuoted(text: string): string {
   return `'${text.replaceAll("'", `'\\''`)}'`;
 }
 
-export function curl(origin: string, path: string, body: unknown): string {
+export function curl(
+  origin: string,
+  path: string,
+  body: unknown,
+  headers: Record<string, string> = {},
+): string {
   return [
     `curl ${shellQuoted(`${origin}${path}`)} \\`,
     `  -H "Authorization: Bearer $SLIPSTREAM_API_KEY" \\`,
     `  -H "Content-Type: application/json" \\`,
+    ...Object.entries(headers).map(([name, value]) => `  -H ${shellQuoted(`${name}: ${value}`)} \\`),
     `  --no-buffer \\`,
     `  -d ${shellQuoted(JSON.stringify(body, null, 2))}`,
   ].join("\n");
@@ -35,7 +41,13 @@ export function pythonValue(value: unknown, indent = 0): string {
   return JSON.stringify(value);
 }
 
-export function python(origin: string, kind: "chat" | "completions", body: Record<string, unknown>): string {
+export function python(
+  origin: string,
+  kind: "chat" | "completions",
+  body: Record<string, unknown>,
+  headers: Record<string, string> = {},
+): string {
+  const named = Object.keys(headers).length > 0 ? { ...body, extra_headers: headers } : body;
   const call = kind === "chat" ? "client.chat.completions.create" : "client.completions.create";
   const piece = kind === "chat" ? 'chunk.choices[0].delta.content or ""' : "chunk.choices[0].text";
   return [
@@ -45,7 +57,7 @@ export function python(origin: string, kind: "chat" | "completions", body: Recor
     "",
     `client = OpenAI(base_url=${JSON.stringify(`${origin}/v1`)}, api_key=os.environ["SLIPSTREAM_API_KEY"])`,
     `stream = ${call}(`,
-    ...Object.entries(body).map(([name, value]) => `    ${name}=${pythonValue(value, 4)},`),
+    ...Object.entries(named).map(([name, value]) => `    ${name}=${pythonValue(value, 4)},`),
     ")",
     "for chunk in stream:",
     "    if chunk.choices:",

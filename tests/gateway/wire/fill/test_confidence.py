@@ -97,13 +97,18 @@ def test_an_engine_that_tells_no_probabilities_is_named(rules: StopRules) -> Non
 
 
 def test_what_was_typed_already_is_not_judged() -> None:
-    confidence = Confidence(0.5, typed=5)
-    confidence.add({"tokens": ["of", "fse", "t = 1"], "token_logprobs": [-9.0, -9.0, -1.0]})
-    assert confidence.mean(5) == pytest.approx(math.exp(-1.0))
-    partly = Confidence(0.5, typed=3)
-    partly.add({"tokens": ["offset", " = 1"], "token_logprobs": [-1.0, -3.0]})
-    assert partly.mean(3) == pytest.approx(math.exp(-1.0))
-    assert partly.mean(7) == pytest.approx(math.exp(-2.0))
+    """Engines tell no token that holds nothing else (`tests/engines/embedded/test_openings.py`)."""
+    whole = Confidence(0.5, "offse")
+    whole.add({"tokens": ["t = 1", "x"], "token_logprobs": [-1.0, -3.0]})
+    assert whole.mean(5) == pytest.approx(math.exp(-1.0))
+    assert whole.mean(6) == pytest.approx(math.exp(-2.0))
+    partly = Confidence(0.5, "offs")
+    partly.add({"tokens": ["fset", " = 1"], "token_logprobs": [-1.0, -3.0]})
+    assert partly.mean(2) == pytest.approx(math.exp(-1.0))
+    assert partly.mean(3) == pytest.approx(math.exp(-2.0))
+    nothing = Confidence(0.5, "else")
+    nothing.add({"tokens": [":"], "token_logprobs": [-1.0]})
+    assert nothing.mean(1) == pytest.approx(math.exp(-1.0))
 
 
 def test_a_token_that_is_part_of_a_character_counts_with_it() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -205,6 +207,38 @@ async def test_the_models_least_confidence_holds_where_the_request_does_not_say(
 
 
 @pytest.mark.parametrize(
+    ("fim", "fields", "least"),
+    [
+        ({}, {}, 0.45),
+        ({"min_confidence": 0.2}, {}, 0.2),
+        ({"min_confidence": 0.0}, {}, 0.0),
+        ({"min_confidence_by_client": {"other": 0.1}}, {}, 0.1),
+        ({}, {"min_confidence": 0.6}, 0.6),
+        ({}, {"min_confidence": 0.0}, 0.0),
+    ],
+)
+async def test_weights_bring_a_least_confidence_which_model_and_request_go_before(
+    fim: Any, fields: Any, least: float, tmp_path: Path
+) -> None:
+    folder = shutil.copytree(MODELS / "slipstream-code", tmp_path / "code")
+    config = folder / "tokenizer_config.json"
+    config.write_text(json.dumps({**json.loads(config.read_text()), "fim_min_confidence": 0.45}))
+    where = target(Tokenizer.load(folder), fim={"min_confidence": "auto", **fim})
+    assert filled_of(await fill(where, "x", **fields)).min_confidence == least
+
+
+async def test_the_shipped_weights_hold_back_what_they_are_not_sure_of() -> None:
+    judged = filled_of(await fill(target(CODE, fim={"min_confidence": "auto"}), "x"))
+    assert judged.min_confidence == 0.75
+
+
+async def test_weights_that_say_nothing_judge_nothing(tmp_path: Path) -> None:
+    psm = Tokenizer.load(write_psm_model(tmp_path / "psm"))
+    assert filled_of(await fill(target(psm, fim={"min_confidence": "auto"}), "x")).min_confidence == 0.0
+    assert filled_of(await fill(target(None, fim={"min_confidence": "auto"}), "x")).min_confidence == 0.0
+
+
+@pytest.mark.parametrize(
     ("client", "fields", "least"),
     [
         ("zed", {}, 0.3),
@@ -338,7 +372,7 @@ async def test_a_half_typed_word_is_left_to_the_output_where_the_model_says_so()
 
     assert ids_of(healed) == tuple(CODE.fill_ids("x = 1\ny =", "\nz = 3\n"))
     assert prompt_of(healed).begins_with == " offse"
-    assert filled_of(healed).typed == len(" offse")
+    assert filled_of(healed).opening == " offse"
     short = await fill(target(CODE, **HEALING), "y = offse", "", max_tokens=3)
     assert prompt_of(short).begins_with == "", "the answer would be nothing but what is typed"
     wordless = await fill(target(CODE, **HEALING), "# 这个函数把两个数字相加并且返回它们的总和如果输入", "")

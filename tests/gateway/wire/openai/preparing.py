@@ -29,7 +29,7 @@ def cost_tokens(prepared: Prepared) -> int:
 
 
 def target(tokenizer: Tokenizer | None, driver: str = "embedded", *, fim: Any = (), **model: Any) -> Target:
-    """Without token healing, which has tests of its own: a prompt is what the client wrote."""
+    """Without token healing, which has tests of its own: a prompt is what the client wrote. Nor is an answer judged."""
     fields: dict[str, Any] = {
         "name": "m",
         "tier": Tier.CHAT,
@@ -37,7 +37,7 @@ def target(tokenizer: Tokenizer | None, driver: str = "embedded", *, fim: Any = 
         "context_tokens": 100,
         "default_max_tokens": 20,
     }
-    fields |= {"fim": FillInTheMiddle(**{"healing": False, **dict(fim)}), **model}
+    fields |= {"fim": FillInTheMiddle(**{"healing": False, "min_confidence": 0.0, **dict(fim)}), **model}
     off_loop = None if tokenizer is None else OffLoopTokenizer(tokenizer)
     return Target(Model(**fields), drivers.get(driver).capabilities, off_loop)
 

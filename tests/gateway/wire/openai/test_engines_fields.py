@@ -39,8 +39,8 @@ async def test_the_same_field_with_another_value_is_still_refused_by_name(name: 
 
 async def test_a_field_that_asks_for_something_is_refused_beside_one_that_does_not() -> None:
     with pytest.raises(RequestError) as refused:
-        await chat(ENGINE, verbosity=None, top_k=40)
-    assert refused.value.param == "top_k"
+        await chat(ENGINE, verbosity=None, guided_json={})
+    assert refused.value.param == "guided_json"
 
 
 async def test_a_least_length_reaches_the_engine() -> None:

@@ -1,0 +1,106 @@
+"""Which request parameters a pool may pass to its engines as they are, and which variables a chat template may have.
+
+A parameter that sets how a request is counted, ordered, cached or connected belongs to the gateway: with another value
+a tenant could read others' caches, go before them, or generate more than was reserved.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from contracts.errors import ConfigError, InvalidField
+
+TemplateValue = bool | Annotated[int, Meta(ge=-(10**9), le=10**9)] | float | Annotated[str, Meta(max_length=256)]
+NO_EFFORT = "none"
+"""The `reasoning_effort` that asks for no thinking."""
+NOT_THINKING: Mapping[str, TemplateValue] = MappingProxyType({"enable_thinking": False, "thinking": False})
+"""The variables by which templates switch thinking off: one has the first, another the second."""
+MAX_VARIABLES = 16
+MAX_PARAMETERS = 64
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
+_WITHHELD_PREFIXES = ("bootstrap_", "disagg", "kv_", "ec_transfer", "return_", "routed_", "internal_", "session_")
+WITHHELD = frozenset(
+    {
+        # who and what is asked, and how it is answered
+        "model", "messages", "prompt", "suffix", "tools", "input", "input_ids", "input_embeds", "prompt_embeds",
+        "prompt_token_ids", "stream", "stream_options", "stream_interval", "detokenize", "echo", "extra_body",
+        # how much is generated
+        "n", "best_of", "max_tokens", "max_completion_tokens", "max_new_tokens", "max_output_tokens", "max_length",
+        "n_predict", "num_predict", "n_cmpl", "use_beam_search", "beam_width", "prediction", "prompt_logprobs",
+        "web_search_options", "audio", "background",
+        # order, identity and caches
+        "priority", "rid", "request_id", "cache_salt", "extra_key", "cache_prompt", "id_slot", "slot_id",
+        "data_parallel_rank", "conversation_params", "start_within_s", "agent_hierarchy", "truncate_prompt_tokens",
+        # weights, and programs that run in the engine
+        "lora", "lora_path", "lora_request", "custom_logit_processor", "custom_params", "logits_processors",
+        "vllm_xargs", "chat_template", "stop_regex", "speculation", "begins_with", "ngram_corpus_id",
+    }
+)  # fmt: skip
+"""Names that no pool passes on."""
+RESERVED_VARIABLES = frozenset(
+    {
+        "messages", "tools", "documents", "conversation", "chat_template", "tokenize", "padding", "truncation",
+        "max_length", "add_generation_prompt", "continue_final_message", "tokenizer", "raise_exception",
+        "strftime_now", "processor", "tokenizer_kwargs",
+    }
+)  # fmt: skip
+"""What engines themselves give a template or its renderer."""
+
+
+def may_pass(name: str) -> bool:
+    """Whether a pool could pass a parameter of this name."""
+    return bool(_NAME.fullmatch(name)) and name not in WITHHELD and not name.startswith(_WITHHELD_PREFIXES)
+
+
+def check_passed(names: Collection[str], field: str) -> None:
+    """Raise ConfigError naming the field where a pool may not pass these parameters."""
+    if len(names) > MAX_PARAMETERS:
+        raise ConfigError(f"{field}: {len(names)} names; at most {MAX_PARAMETERS}", param=field)
+    for name in names:
+        if not _NAME.fullmatch(name):
+            raise ConfigError(
+                f"{field}: {name[:80]!r}; a name has letters, digits and _, at most 64",
+                param=field,
+            )
+        if not may_pass(name):
+            raise ConfigError(
+                f"{field}: {name!r} is set by the gateway alone, since it decides how a request is served, counted or "
+                "cached; leave it out",
+                param=field,
+            )
+
+
+def template_variables(given: object, param: str) -> dict[str, TemplateValue]:
+    """The variables of a chat template that a client or a model gives. Raises InvalidField."""
+    try:
+        variables = msgspec.convert(given, dict[str, TemplateValue])
+    except msgspec.ValidationError:
+        raise InvalidField(
+            f"'{param}' must be an object of booleans, numbers and texts of at most 256 characters, such as "
+            '{"enable_thinking": false}.',
+            param=param,
+        ) from None
+    if len(variables) > MAX_VARIABLES:
+        raise InvalidField(f"'{param}' has {len(variables)} variables; at most {MAX_VARIABLES}.", param=param)
+    for name in variables:
+        if not _NAME.fullmatch(name) or name in RESERVED_VARIABLES or name.startswith("_") or name.endswith("_token"):
+            raise InvalidField(
+                f"'{param}.{name[:80]}' is no variable of a template's own: the engine sets it, or it is no name. "
+                "Leave it out.",
+                param=param,
+            )
+    return variables
+
+
+def check_variables(variables: Mapping[str, TemplateValue], field: str) -> None:
+    """Raise ConfigError for a model's default that no client could send."""
+    try:
+        template_variables(dict(variables), field)
+    except InvalidField as error:
+        raise ConfigError(f"{field}: {error.message}", param=field) from None

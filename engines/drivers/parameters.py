@@ -1,0 +1,70 @@
+"""Parameters of engines' own APIs that a client may send: by driver, with what each may be.
+
+What OpenAI's API has under the same name, and what the gateway reads itself (`min_tokens`, `ignore_eos`), is not here.
+`engines/drivers/openai_body.py` writes them; `gateway/wire/openai/engine_parameters.py` reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+CHAT_TEMPLATE_KWARGS = "chat_template_kwargs"
+STOP_TOKEN_IDS = "stop_token_ids"
+
+
+class Parameter(msgspec.Struct, frozen=True):
+    """One parameter."""
+
+    kind: Any = Any
+    """The type that its value must have, as msgspec writes types."""
+    allowed: str = ""
+    """The same in words; empty: any JSON value, which the engine judges."""
+    chat_only: bool = False
+    """It belongs to chat completions."""
+
+
+_FLAG = Parameter(bool, "true or false")
+_CHAT_FLAG = Parameter(bool, "true or false", chat_only=True)
+_SAMPLING: dict[str, Parameter] = {
+    "top_k": Parameter(Annotated[int, Meta(ge=-1, le=2**30)], "an integer from 1 on; -1 and 0 mean every token"),
+    "min_p": Parameter(Annotated[float, Meta(ge=0, le=1)], "a number from 0 to 1"),
+    "repetition_penalty": Parameter(Annotated[float, Meta(gt=0, le=2)], "a number above 0, at most 2"),
+    STOP_TOKEN_IDS: Parameter(
+        Annotated[list[Annotated[int, Meta(ge=0, lt=2**31)]], Meta(max_length=64)], "at most 64 token ids"
+    ),
+}
+_TEMPLATE = {CHAT_TEMPLATE_KWARGS: Parameter(dict[str, Any], "an object", chat_only=True)}
+
+EMBEDDED: Mapping[str, Parameter] = MappingProxyType({**_SAMPLING, **_TEMPLATE})
+SGLANG: Mapping[str, Parameter] = MappingProxyType(
+    {
+        **_SAMPLING,
+        **_TEMPLATE,
+        "skip_special_tokens": _FLAG,
+        "no_stop_trim": _FLAG,
+        "separate_reasoning": _CHAT_FLAG,
+        "stream_reasoning": _CHAT_FLAG,
+    }
+)
+TENSORRT_LLM: Mapping[str, Parameter] = MappingProxyType(
+    {
+        **_SAMPLING,
+        **_TEMPLATE,
+        "skip_special_tokens": _FLAG,
+        "spaces_between_special_tokens": _FLAG,
+        "include_stop_str_in_output": _FLAG,
+    }
+)
+VLLM: Mapping[str, Parameter] = MappingProxyType({**TENSORRT_LLM, "include_reasoning": _CHAT_FLAG})
+KNOWN: Mapping[str, Parameter] = MappingProxyType({**EMBEDDED, **SGLANG, **TENSORRT_LLM, **VLLM})
+"""Of all drivers together: what a pool's own list may name is checked the same way."""
+
+
+def with_passed(own: Mapping[str, Parameter], names: tuple[str, ...]) -> Mapping[str, Parameter]:
+    """A driver's parameters with those that a pool passes besides (`Pool.engine_parameters`)."""
+    return MappingProxyType({**{name: KNOWN.get(name, Parameter()) for name in names}, **own})

@@ -1,0 +1,111 @@
+"""Parameters of engines' own APIs in a client's body: which the engines of its model take, and with what values.
+
+The decoder puts fields that the request's struct lacks into `extra_body`, undecoded; here they meet the model's
+engines. A request without any costs nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from contracts.engine_parameters import NO_EFFORT, NOT_THINKING, TemplateValue, template_variables
+from contracts.errors import InvalidField, RequestError, UnsupportedField
+from contracts.misfit import shortened
+from engines.drivers.parameters import CHAT_TEMPLATE_KWARGS, KNOWN, STOP_TOKEN_IDS, Parameter
+from gateway.wire.decode import refused_field
+from gateway.wire.openai.foreign_names import IN_CHAT, IN_COMPLETION, NOT_PASSED_ON, WITHOUT_EFFECT
+from gateway.wire.openai.schema import UNSUPPORTED_CHAT, ChatRequest, Common
+from gateway.wire.prepared import Target
+
+JsonObject = dict[str, Any]
+
+
+def engine_parameters(request: Common, target: Target) -> JsonObject | None:
+    """Those of the body that the engines of the model take; None: there are none.
+
+    Raises a RequestError that names the field: UnsupportedField where they do not take it, InvalidField for a value
+    that it cannot have.
+    """
+    if not request.extra_body:
+        return None
+    read: JsonObject = {}
+    for name, raw in request.extra_body.items():
+        if bytes(raw).strip() in (b"null", *WITHOUT_EFFECT.get(name, ())):
+            continue
+        parameter = target.capabilities.parameters.get(name)
+        if parameter is None:
+            raise _refusal(name, request, target)
+        if parameter.chat_only and not isinstance(request, ChatRequest):
+            raise UnsupportedField(f"Unsupported parameter: '{name}' belongs to POST /v1/chat/completions.", param=name)
+        read[name] = _value(name, raw, parameter)
+    if STOP_TOKEN_IDS in read:
+        _require_known_ids(read[STOP_TOKEN_IDS], target)
+    return read or None
+
+
+def template_kwargs(asked: JsonObject | None, effort: str | None, target: Target) -> dict[str, TemplateValue] | None:
+    """The variables of the chat template: the model's own, under those of `reasoning_effort`, under the request's,
+    which are taken out of `asked`. Raises InvalidField.
+
+    SGLang and vLLM read the effort `none` so too; that it is written out here makes it hold for every version, and
+    the gateway's count the engine's.
+    """
+    variables: dict[str, TemplateValue] = dict(target.model.chat_template_kwargs)
+    if effort == NO_EFFORT and CHAT_TEMPLATE_KWARGS in target.capabilities.parameters:
+        variables |= NOT_THINKING
+    if asked is not None and CHAT_TEMPLATE_KWARGS in asked:
+        variables |= template_variables(asked.pop(CHAT_TEMPLATE_KWARGS), CHAT_TEMPLATE_KWARGS)
+    return variables or None
+
+
+def _value(name: str, raw: msgspec.Raw, parameter: Parameter) -> Any:
+    try:
+        return msgspec.json.decode(raw, type=parameter.kind)
+    except msgspec.ValidationError:
+        given = shortened(bytes(raw).decode("utf-8", "replace"))
+        raise InvalidField(
+            f"Invalid value for '{name}': {given}. It must be {parameter.allowed}.", param=name
+        ) from None
+
+
+def _refusal(name: str, request: Common, target: Target) -> RequestError:
+    """Why a field is not passed on, and what to do."""
+    if name in type(request).__struct_fields__:
+        return UnsupportedField(
+            f"Unsupported parameter: 'extra_body.{name}'; write '{name}' at the top of the body.", param=name
+        )
+    if name in KNOWN:
+        return UnsupportedField(
+            f"Unsupported parameter: '{name}' is not taken by the engines of '{target.model.name}' (driver "
+            f"{' and '.join(target.capabilities.dialects)}). Leave it out, or have an operator name it in their pool's "
+            "'engine_parameters' if they know it.",
+            param=name,
+        )
+    chat = isinstance(request, ChatRequest)
+    return refused_field(
+        name,
+        type(request),
+        UNSUPPORTED_CHAT if chat else (),
+        NOT_PASSED_ON,
+        IN_CHAT if chat else IN_COMPLETION,
+    )
+
+
+def _require_known_ids(ids: list[int], target: Target) -> None:
+    """An engine that does not check ids would end at one outside of its vocabulary."""
+    if target.tokenizer is None:
+        if ids and not target.capabilities.checks_token_ids:
+            raise UnsupportedField(
+                f"'{STOP_TOKEN_IDS}' is not taken for this model here: it has no tokenizer configured to check them. "
+                "Write the texts of these tokens in 'stop'.",
+                param=STOP_TOKEN_IDS,
+            )
+        return
+    size = target.tokenizer.tokenizer.vocabulary_size
+    if max(ids, default=0) >= size:
+        raise InvalidField(
+            f"Invalid value for '{STOP_TOKEN_IDS}': {max(ids)} is outside this model's vocabulary of {size}.",
+            param=STOP_TOKEN_IDS,
+        )
