@@ -14,7 +14,7 @@ import { count } from "../format/number";
 import { Button } from "./button";
 import { ErrorNotice, Loading } from "./notice";
 import { TableCsv } from "./table-csv";
-import { compared, useOrder, type Value } from "./table-sort";
+import { compared, type Order, useOrder, type Value } from "./table-sort";
 
 export interface Column<Row extends RowData> {
   /** Unique; also the heading in CSV. */
@@ -29,6 +29,8 @@ export interface Column<Row extends RowData> {
   actions?: boolean;
   /** Not shown: what cells say in another way, such as a currency. */
   csvOnly?: boolean;
+  /** On a phone it stands on the row's first line, beside the first cell: a state. */
+  lead?: boolean;
 }
 
 const features = tableFeatures({ rowSortingFeature, sortedRowModel: createSortedRowModel() });
@@ -120,8 +122,14 @@ export function Table<Row extends RowData>({
   const below = items === null ? 0 : virtual.getTotalSize() - (items.at(-1)?.end ?? 0);
   return (
     <div className="table-frame">
-      {/* biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls is scrolled with the keyboard too */}
-      <section className="table-scroll" ref={scroller} aria-label={label} tabIndex={0}>
+      <section
+        className="table-scroll"
+        data-virtual={items !== null || undefined}
+        ref={scroller}
+        aria-label={label}
+        // biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls is scrolled with the keyboard too
+        tabIndex={0}
+      >
         <table className="table" aria-rowcount={paged?.hasMore ? -1 : rows.length + 1}>
           <caption className="visually-hidden">{label}</caption>
           <thead>
@@ -162,10 +170,10 @@ export function Table<Row extends RowData>({
                 {columns.map((column) => (
                   <td
                     key={column.id}
-                    className={
-                      [column.right ? "to-right" : "", column.actions ? "actions" : ""].join(" ").trim() ||
-                      undefined
-                    }
+                    className={column.actions ? "actions" : column.right ? "to-right" : undefined}
+                    data-label={column.actions || column.lead ? undefined : column.heading}
+                    data-lead={column.lead || undefined}
+                    data-none={column.value(row.original) == null && !column.actions ? "" : undefined}
                   >
                     {column.cell ? column.cell(row.original) : (column.value(row.original) ?? "–")}
                   </td>
@@ -179,6 +187,7 @@ export function Table<Row extends RowData>({
       <div className="table-foot">
         <span>{foot ?? footOf(data.length, paged?.hasMore ?? false, order !== null)}</span>
         <span className="row">
+          <PhoneOrder columns={columns} order={order} choose={choose} />
           {paged?.hasMore && (
             <Button size="small" busy={paged.loadingMore} onClick={paged.loadMore}>
               Load more
@@ -188,6 +197,41 @@ export function Table<Row extends RowData>({
         </span>
       </div>
     </div>
+  );
+}
+
+/** Where the headings have no room: what the rows are sorted by. */
+function PhoneOrder<Row extends RowData>({
+  columns,
+  order,
+  choose,
+}: {
+  columns: Column<Row>[];
+  order: Order | null;
+  choose: (order: Order | null) => void;
+}) {
+  const values = columns.filter((column) => !column.actions);
+  if (values.length < 2) return null;
+  const value = order === null ? "" : `${order.id} ${order.desc ? "desc" : "asc"}`;
+  return (
+    <select
+      className="input phone-order"
+      aria-label="Order"
+      value={value}
+      onChange={(event) => {
+        const [id, way] = event.currentTarget.value.split(" ");
+        choose(id ? { id, desc: way === "desc" } : null);
+      }}
+    >
+      <option value="">as it came</option>
+      {values.map((column) =>
+        ["asc", "desc"].map((way) => (
+          <option key={way} value={`${column.id} ${way}`}>
+            {column.heading} {way === "asc" ? "↑" : "↓"}
+          </option>
+        )),
+      )}
+    </select>
   );
 }
 

@@ -103,6 +103,7 @@ export function Members() {
     {
       id: "state",
       heading: "State",
+      lead: true,
       value: (row) => (row.disabled_at ? "disabled" : "active"),
       cell: (row) => <StateBadge state={row.disabled_at ? "disabled" : "active"} />,
     },

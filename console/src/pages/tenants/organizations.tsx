@@ -58,6 +58,7 @@ export function Organizations() {
     {
       id: "state",
       heading: "State",
+      lead: true,
       value: (row) => (row.disabled_at ? "disabled" : "enabled"),
       cell: (row) => <StateBadge state={row.disabled_at ? "disabled" : "enabled"} />,
     },

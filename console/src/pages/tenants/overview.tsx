@@ -165,6 +165,7 @@ function Refused({ organizationId }: { organizationId: string }) {
           {
             id: "decision",
             heading: "Outcome",
+            lead: true,
             value: (row) => row.decision,
             cell: (row) => <StateBadge state={row.decision} />,
           },

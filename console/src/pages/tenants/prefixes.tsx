@@ -192,6 +192,7 @@ function Drops({ organizationId }: { organizationId: string }) {
     {
       id: "state",
       heading: "State",
+      lead: true,
       value: (row) => (row.ended_at ? "over" : "lasts"),
       cell: (row) => <Badge tone={row.ended_at ? "good" : "bad"}>{row.ended_at ? "over" : "lasts"}</Badge>,
     },

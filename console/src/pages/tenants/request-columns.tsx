@@ -25,6 +25,7 @@ export function requestColumns(money: Money): Column<Summary>[] {
     {
       id: "decision",
       heading: "Outcome",
+      lead: true,
       value: (row) => row.decision,
       cell: (row) => (
         <>

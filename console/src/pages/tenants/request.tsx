@@ -260,7 +260,7 @@ function Counters({ counters }: { counters: CounterState[] }) {
 const attemptsIn = (money: Money, currency: string): Column<Attempt>[] => [
   { id: "attempt", heading: "Attempt", right: true, value: (row) => row.attempt },
   { id: "engine", heading: "Engine", value: (row) => row.engine ?? "not told" },
-  { id: "outcome", heading: "Outcome", value: (row) => row.outcome },
+  { id: "outcome", heading: "Outcome", lead: true, value: (row) => row.outcome },
   { id: "finish", heading: "Finish", value: (row) => row.finish },
   {
     id: "prompt_tokens",

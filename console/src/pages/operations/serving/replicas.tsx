@@ -38,6 +38,7 @@ export function Replicas({ pool }: { pool: LivePool }) {
     {
       id: "state",
       heading: "State",
+      lead: true,
       value: (row) => stateOf(row).word,
       cell: (row) => {
         const { word, tone, why } = stateOf(row);
