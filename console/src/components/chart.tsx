@@ -101,7 +101,7 @@ export function Chart({
             font,
             size: (_, labels) => axisWidth(labels),
             ...(whole ? { incrs: WHOLE_STEPS } : {}),
-            values: (_, ticks) => ticks.map(format),
+            values: (_, ticks) => ticks.map((tick) => format(tick)),
           },
         ],
         scales: { y: { range: (_, __, most) => [0, most > 0 ? most * 1.08 : 1] } },

@@ -8,7 +8,7 @@ import {
   useTable,
 } from "@tanstack/react-table";
 import { useVirtualizer } from "@tanstack/react-virtual";
-import { type ReactNode, useEffect, useMemo, useRef } from "react";
+import { Fragment, type ReactNode, useEffect, useMemo, useRef } from "react";
 import type { List } from "../api/list";
 import { count } from "../format/number";
 import { Button } from "./button";
@@ -45,6 +45,8 @@ interface TableProps<Row extends RowData> {
   /** The file's name without its ending; no download without. */
   csvName?: string;
   foot?: ReactNode;
+  /** A line above each run of rows with the same key. */
+  group?: { key: (row: Row) => string; head: (row: Row) => ReactNode } | undefined;
 }
 
 /** Of a row of one line, until it is measured. */
@@ -59,6 +61,7 @@ export function Table<Row extends RowData>({
   empty,
   csvName,
   foot,
+  group,
 }: TableProps<Row>) {
   const columns = useMemo(() => every.filter((column) => !column.csvOnly), [every]);
   const paged = Array.isArray(list) ? null : list;
@@ -161,24 +164,32 @@ export function Table<Row extends RowData>({
           <tbody>
             <Spacer height={above} columns={columns.length} />
             {shown.map(({ row, index }) => (
-              <tr
-                key={row.id}
-                aria-rowindex={index + 2}
-                data-index={index}
-                ref={items === null ? undefined : virtual.measureElement}
-              >
-                {columns.map((column) => (
-                  <td
-                    key={column.id}
-                    className={column.actions ? "actions" : column.right ? "to-right" : undefined}
-                    data-label={column.actions || column.lead ? undefined : column.heading}
-                    data-lead={column.lead || undefined}
-                    data-none={column.value(row.original) == null && !column.actions ? "" : undefined}
-                  >
-                    {column.cell ? column.cell(row.original) : (column.value(row.original) ?? "–")}
-                  </td>
-                ))}
-              </tr>
+              <Fragment key={row.id}>
+                {group && !sameGroup(group, rows[index - 1], row) && (
+                  <tr className="table-group">
+                    <th colSpan={columns.length} scope="rowgroup">
+                      <span>{group.head(row.original)}</span>
+                    </th>
+                  </tr>
+                )}
+                <tr
+                  aria-rowindex={index + 2}
+                  data-index={index}
+                  ref={items === null ? undefined : virtual.measureElement}
+                >
+                  {columns.map((column) => (
+                    <td
+                      key={column.id}
+                      className={column.actions ? "actions" : column.right ? "to-right" : undefined}
+                      data-label={column.actions || column.lead ? undefined : column.heading}
+                      data-lead={column.lead || undefined}
+                      data-none={column.value(row.original) == null && !column.actions ? "" : undefined}
+                    >
+                      {column.cell ? column.cell(row.original) : (column.value(row.original) ?? "–")}
+                    </td>
+                  ))}
+                </tr>
+              </Fragment>
             ))}
             <Spacer height={below} columns={columns.length} />
           </tbody>
@@ -198,6 +209,14 @@ export function Table<Row extends RowData>({
       </div>
     </div>
   );
+}
+
+function sameGroup<Row extends RowData>(
+  group: { key: (row: Row) => string },
+  one: { original: Row } | undefined,
+  other: { original: Row },
+): boolean {
+  return one !== undefined && group.key(one.original) === group.key(other.original);
 }
 
 /** Where the headings have no room: what the rows are sorted by. */

@@ -18,6 +18,12 @@ export function percent(share: number | null | undefined, digits = 1): string {
   return share == null || !Number.isFinite(share) ? "–" : `${(share * 100).toFixed(digits)} %`;
 }
 
+/** 0.25 → "0.25/s". null: "". */
+export function perSecond(rate: number | null | undefined): string {
+  if (rate == null) return "";
+  return `${rate < 10 ? rate.toFixed(rate > 0 && rate < 0.1 ? 4 : 2) : short(rate)}/s`;
+}
+
 /** 12.3 → "12.3 ms", 1234 → "1.23 s", 90,000 → "1 min 30 s". */
 export function milliseconds(ms: number | null | undefined): string {
   if (ms == null || !Number.isFinite(ms)) return "–";

@@ -5,6 +5,7 @@ import type { Column } from "../../components/table";
 import { Time } from "../../components/time";
 import { count, milliseconds } from "../../format/number";
 import type { Money } from "../../shell/money";
+import { KeyName } from "./key-name";
 
 export type Summary = Schemas["RequestSummary"];
 
@@ -40,6 +41,17 @@ export function requestColumns(money: Money): Column<Summary>[] {
       ),
     },
     { id: "model", heading: "Model", value: (row) => row.model },
+    {
+      id: "key_id",
+      heading: "Key",
+      value: (row) => row.key_id,
+      cell: (row) =>
+        row.project_id && row.key_id ? (
+          <KeyName organizationId={row.organization_id} projectId={row.project_id} keyId={row.key_id} />
+        ) : (
+          "–"
+        ),
+    },
     {
       id: "prompt_tokens",
       heading: "In",
