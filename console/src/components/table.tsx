@@ -45,6 +45,8 @@ interface TableProps<Row extends RowData> {
   /** The file's name without its ending; no download without. */
   csvName?: string;
   foot?: ReactNode;
+  /** All rows are there, in sight or not: the page is printed. */
+  whole?: boolean;
   /** A line above each run of rows with the same key. */
   group?: { key: (row: Row) => string; head: (row: Row) => ReactNode } | undefined;
 }
@@ -62,6 +64,7 @@ export function Table<Row extends RowData>({
   csvName,
   foot,
   group,
+  whole = false,
 }: TableProps<Row>) {
   const columns = useMemo(() => every.filter((column) => !column.csvOnly), [every]);
   const paged = Array.isArray(list) ? null : list;
@@ -96,15 +99,16 @@ export function Table<Row extends RowData>({
     onSortingChange: (change) => choose((typeof change === "function" ? change(sorting) : change)[0] ?? null),
   });
   const rows = table.getRowModel().rows;
+  const isVirtual = !whole && rows.length > VIRTUAL_FROM;
   const scroller = useRef<HTMLDivElement>(null);
   const virtual = useVirtualizer({
     count: rows.length,
     getScrollElement: () => scroller.current,
     estimateSize: () => ROW_PX,
     overscan: 12,
-    enabled: rows.length > VIRTUAL_FROM,
+    enabled: isVirtual,
   });
-  const items = rows.length > VIRTUAL_FROM ? virtual.getVirtualItems() : null;
+  const items = isVirtual ? virtual.getVirtualItems() : null;
   const last = items?.at(-1)?.index ?? -1;
   useEffect(() => {
     if (paged?.hasMore && !paged.loadingMore && items !== null && last >= rows.length - 15) paged.loadMore();

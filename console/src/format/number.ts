@@ -7,10 +7,12 @@ export function count(value: number | null | undefined): string {
   return value == null ? "–" : whole.format(value);
 }
 
-/** 1234567 → "1.2M", below ten thousand in full. */
+const IN_FULL_BELOW = 1_000_000;
+
+/** 1234567 → "1.2M", below a million in full. */
 export function short(value: number | null | undefined): string {
   if (value == null) return "–";
-  return Math.abs(value) < 10_000 ? whole.format(Math.round(value)) : compact.format(value);
+  return Math.abs(value) < IN_FULL_BELOW ? whole.format(Math.round(value)) : compact.format(value);
 }
 
 /** 0.1234 → "12.3 %". */

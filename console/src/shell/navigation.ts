@@ -105,3 +105,8 @@ export const NAVIGATION: Record<Mode, Destination[]> = {
 export function modeOf(place: string, operator: boolean): Mode {
   return operator && /^\/(operations|organizations|prices)(\/|$)/.test(place) ? "deployment" : "organization";
 }
+
+/** Whether a page is of those who operate the deployment alone. A tenant may read its own requests anywhere. */
+export function isOperators(place: string): boolean {
+  return /^\/operations(?!\/requests\/.)/.test(place);
+}

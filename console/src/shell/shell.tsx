@@ -7,9 +7,11 @@ import { signOut } from "../api/session";
 import { IconButton } from "../components/button";
 import { Icon, Mark } from "../components/icon";
 import { Menu, MenuItem, MenuLabel, MenuLine } from "../components/menu";
+import { Empty } from "../components/notice";
+import { Page } from "../components/page";
 import { useToasts } from "../components/toasts";
 import { Boundary } from "./boundary";
-import { type Destination, type Mode, modeOf, NAVIGATION } from "./navigation";
+import { type Destination, isOperators, type Mode, modeOf, NAVIGATION } from "./navigation";
 import { useKeepSession, useMyself } from "./session";
 import { Switcher } from "./switcher";
 import { type Choice, choose, useChoice } from "./theme";
@@ -43,7 +45,8 @@ export function Shell() {
     return () => removeEventListener("keydown", close);
   }, [open]);
   const organizationId = useOrganizationId();
-  const mode = modeOf(place, useMyself().operator);
+  const { operator } = useMyself();
+  const mode = modeOf(place, operator);
   return (
     <>
       <a className="skip-link" href="#main">
@@ -74,13 +77,30 @@ export function Shell() {
         </aside>
         <main className="main" id="main" tabIndex={-1}>
           <div className="main-inner">
-            <Boundary key={place}>
-              <Outlet />
-            </Boundary>
+            <Boundary key={place}>{isOperators(place) && !operator ? <ForOperators /> : <Outlet />}</Boundary>
           </div>
         </main>
       </div>
     </>
+  );
+}
+
+/** Instead of a page that is the deployment's. */
+function ForOperators() {
+  const { organization } = useMyself();
+  return (
+    <Page title="For operators">
+      <Empty
+        title="This page is of those who operate the deployment"
+        action={
+          <Link className="button" to="/org/$organizationId" params={{ organizationId: organization.id }}>
+            To {organization.name}
+          </Link>
+        }
+      >
+        You are signed in as a member of {organization.name}, whose own pages are in the menu.
+      </Empty>
+    </Page>
   );
 }
 

@@ -314,10 +314,10 @@ function Goodput({
             { name: "Left early", value: short(sum((row) => row.abandoned + row.superseded)) },
           ]}
         />
-        {rows.length > 1 ? (
+        {rows.length > 0 ? (
           <Chart label="Goodput" times={times} series={series} format={(value) => percent(value, 1)} />
         ) : (
-          <p className="quiet">A chart is drawn once there are two {bucket}s with requests.</p>
+          <p className="quiet">No request in this period.</p>
         )}
       </div>
     </Card>

@@ -1,5 +1,4 @@
 /** A page of requests: of an organization, or of all of them. */
-import { Link } from "@tanstack/react-router";
 import { type FormEvent, type ReactNode, useState } from "react";
 import { type ApiPage, useList } from "../../api/list";
 import { useLive } from "../../api/live";
@@ -12,7 +11,8 @@ import { type Column, Table } from "../../components/table";
 import { useMoney } from "../../shell/money";
 import { LOOKS, type Look, lengthMs } from "../operations/serving/choices";
 import { LOOK_NAMES } from "./diagnosis-of";
-import { requestColumns, type Summary, shortId } from "./request-columns";
+import { ModelFilter } from "./model-choice";
+import { requestColumn, requestColumns, type Summary } from "./request-columns";
 
 const MINUTE_MS = 60_000;
 
@@ -67,16 +67,7 @@ export function RequestList(props: RequestListProps) {
     props.read({ limit: 100, ...(cursor === undefined ? {} : { cursor }), ...query }),
   );
   const columns: Column<Summary>[] = [
-    {
-      id: "request_id",
-      heading: "Request",
-      value: (row) => row.request_id,
-      cell: (row) => (
-        <Link to={props.place(row.request_id)} className="mono" title={row.request_id}>
-          {shortId(row.request_id)}
-        </Link>
-      ),
-    },
+    requestColumn(props.place),
     ...(props.column ? [props.column] : []),
     ...requestColumns(money),
   ];
@@ -97,7 +88,7 @@ export function RequestList(props: RequestListProps) {
               value={search.since}
               onChange={(since) => set({ since })}
             />
-            <TextFilter label="Model" value={search.model} onChange={(model) => set({ model })} />
+            <ModelFilter value={search.model} onChange={(model) => set({ model })} />
             <TextFilter
               label="Status"
               placeholder="429"

@@ -7,7 +7,7 @@ import { api, read, type Schemas } from "../../../api/client";
 import { useLive } from "../../../api/live";
 import { Badge } from "../../../components/badge";
 import { Chart } from "../../../components/chart";
-import { Filters, SelectFilter, TextFilter } from "../../../components/filters";
+import { Filters, SelectFilter } from "../../../components/filters";
 import { Empty, ErrorNotice, Loading, Notice } from "../../../components/notice";
 import { Card, Page, Stats } from "../../../components/page";
 import { type Column, Table } from "../../../components/table";
@@ -16,8 +16,9 @@ import { budgetLeft } from "../../../format/budget";
 import { count, milliseconds, percent, perSecond, short } from "../../../format/number";
 import { notAhead } from "../../../format/time";
 import { TIERS } from "../../../shell/choices";
-import { useMoney } from "../../../shell/money";
+import { Cents } from "../../../shell/money";
 import { useTroubleReport } from "../../../shell/use-troubles";
+import { ModelFilter } from "../../tenants/model-choice";
 import { OVERVIEW_PERIODS, type OverviewSpan, PERIOD_NAMES, spanOf } from "./choices";
 import { GetStarted } from "./get-started";
 
@@ -80,7 +81,7 @@ export function DeploymentOverview() {
             value={search.tier}
             onChange={(tier) => set({ tier })}
           />
-          <TextFilter label="Model" value={search.model} onChange={(model) => set({ model })} />
+          <ModelFilter value={search.model} onChange={(model) => set({ model })} />
         </Filters>
         {total.error && <ErrorNotice error={total.error} retry={() => void total.refetch()} />}
         {!total.data && !total.error && <Loading lines={8} />}
@@ -166,7 +167,6 @@ function useSpend(span: OverviewSpan, which: Which) {
 
 function Sums({ series, span, which }: { series: Series; span: OverviewSpan; which: Which }) {
   const spend = useSpend(span, which);
-  const money = useMoney();
   const sum = series.data[0];
   if (!sum) return <Nothing filtered={which.tier !== undefined || which.model !== undefined} />;
   return (
@@ -182,7 +182,7 @@ function Sums({ series, span, which }: { series: Series; span: OverviewSpan; whi
           { name: "From the cache", value: percent(sum.cache_hit_share), note: "of input" },
           {
             name: "Billed",
-            value: money(spend.data),
+            value: <Cents micro={spend.data} />,
             note: "in whole hours",
           },
         ]}

@@ -1,6 +1,6 @@
 /** What a pool serves and how it does, in words. Pure. */
 import type { Schemas } from "../../../api/client";
-import { milliseconds, perSecond } from "../../../format/number";
+import { count, milliseconds, perSecond } from "../../../format/number";
 
 /** "serves fake-chat, fake-code"; a model that is tried out on the pool is named as such. */
 export function modelsTold(pool: string, models: Schemas["Model"][]): string {
@@ -15,5 +15,5 @@ export function servedTold(figures: Schemas["ServingFigures"] | undefined): stri
   if (!figures || figures.requests === 0) return "no request in the last hour";
   const ttft = figures.ttft_ms;
   const first = ttft ? `, first token p50 ${milliseconds(ttft.p50)}, p99 ${milliseconds(ttft.p99)}` : "";
-  return `${perSecond(figures.requests_per_s)} requests${first} in the last hour`;
+  return `${count(figures.requests)} requests in the last hour (${perSecond(figures.requests_per_s)})${first}`;
 }
