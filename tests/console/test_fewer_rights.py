@@ -44,7 +44,7 @@ async def test_an_administrator_presses_once_to_make_a_project_and_sees_what_lim
         page = console.page
         await console.go(f"/org/{organization}/limits")
         await page.get_by_text("Neither the organization nor a project or a key of it has a limit.").wait_for()
-        await page.get_by_role("heading", name="Nothing limits the organization as a whole").wait_for()
+        await page.get_by_role("heading", name="No limit at this level").wait_for()
 
         await console.go(f"/org/{organization}")
         await page.get_by_role("link", name="Make a project").click()

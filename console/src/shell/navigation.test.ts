@@ -1,11 +1,11 @@
 import { expect, test } from "vitest";
 import { isOperators, modeOf, NAVIGATION } from "./navigation";
 
-test("an operator's pages are of the deployment, and everybody's of an organization", () => {
-  expect(modeOf("/operations/fleet", true)).toBe("deployment");
-  expect(modeOf("/organizations", true)).toBe("deployment");
-  expect(modeOf("/org/1/usage", true)).toBe("organization");
-  expect(modeOf("/prices", false)).toBe("organization");
+test("a page is of the deployment, of an organization, or of both", () => {
+  expect(modeOf("/operations/fleet")).toBe("deployment");
+  expect(modeOf("/organizations")).toBe("deployment");
+  expect(modeOf("/org/1/usage")).toBe("organization");
+  expect(modeOf("/playground/chat")).toBeNull();
 });
 
 test("a mode shows ten destinations at most, and the rest under More", () => {

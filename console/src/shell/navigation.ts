@@ -18,6 +18,10 @@ export interface Destination {
 export type Mode = "organization" | "deployment";
 
 const ORGANIZATION = "/org/$organizationId";
+const PLAYGROUND: Destination[] = [
+  { label: "Chat", icon: "chat", to: "/playground/chat" },
+  { label: "Autocomplete", icon: "editor", to: "/playground/autocomplete" },
+];
 const PRICES: Destination = {
   label: "Prices",
   icon: "price",
@@ -35,8 +39,7 @@ export const NAVIGATION: Record<Mode, Destination[]> = {
     { label: "Requests", icon: "request", to: `${ORGANIZATION}/requests`, needs: "requests.read" },
     { label: "Limits", icon: "limits", to: `${ORGANIZATION}/limits`, needs: "limits.read" },
     { label: "Members", icon: "members", to: `${ORGANIZATION}/members`, needs: "members.read" },
-    { label: "Chat", icon: "chat", to: "/playground/chat" },
-    { label: "Autocomplete", icon: "editor", to: "/playground/autocomplete" },
+    ...PLAYGROUND,
     ...[
       { label: "Objectives", icon: "slo", to: `${ORGANIZATION}/objectives`, needs: "usage.read" } as const,
       {
@@ -96,14 +99,16 @@ export const NAVIGATION: Record<Mode, Destination[]> = {
       needs: "organization.read",
       operator: true,
     },
+    ...PLAYGROUND,
     ...OPERATIONS.filter((each) => each.folded),
     PRICES,
   ],
 };
 
-/** Which mode a page is of: prices are the deployment's, which its tenants may see. */
-export function modeOf(place: string, operator: boolean): Mode {
-  return operator && /^\/(operations|organizations|prices)(\/|$)/.test(place) ? "deployment" : "organization";
+/** Which mode a page is of; null: of both, such as the playground. */
+export function modeOf(place: string): Mode | null {
+  if (/^\/(operations|organizations)(\/|$)/.test(place)) return "deployment";
+  return place.startsWith("/org/") ? "organization" : null;
 }
 
 /** Whether a page is of those who operate the deployment alone. A tenant may read its own requests anywhere. */

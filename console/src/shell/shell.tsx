@@ -1,7 +1,7 @@
 /** What stands around every page of somebody signed in. */
 import { useQuery } from "@tanstack/react-query";
 import { Link, Outlet, useMatchRoute, useNavigate, useParams, useRouterState } from "@tanstack/react-router";
-import { Fragment, type ReactNode, useEffect, useState } from "react";
+import { Fragment, type ReactNode, useEffect, useRef, useState } from "react";
 import { api, read } from "../api/client";
 import { signOut } from "../api/session";
 import { IconButton } from "../components/button";
@@ -33,6 +33,13 @@ export function useOrganizationId(): string {
   return id;
 }
 
+/** The mode of a page; of a page of both, that of the one before. */
+function useMode(place: string, operator: boolean): Mode {
+  const last = useRef<Mode>(operator ? "deployment" : "organization");
+  last.current = (operator && modeOf(place)) || last.current;
+  return last.current;
+}
+
 export function Shell() {
   const [open, setOpen] = useState(false);
   const place = useRouterState({ select: (state) => state.location.pathname });
@@ -46,7 +53,7 @@ export function Shell() {
   }, [open]);
   const organizationId = useOrganizationId();
   const { operator } = useMyself();
-  const mode = modeOf(place, operator);
+  const mode = useMode(place, operator);
   return (
     <>
       <a className="skip-link" href="#main">

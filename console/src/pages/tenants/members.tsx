@@ -43,6 +43,12 @@ export function RoleField({ value, onChange }: { value: Role; onChange: (role: R
   );
 }
 
+/** Invited: nobody has signed in as this member yet. */
+function stateOf(member: Member): "disabled" | "active" | "invited" {
+  if (member.disabled_at) return "disabled";
+  return member.has_account ? "active" : "invited";
+}
+
 type Open =
   | { what: "add" }
   | { what: "change" | "remove" | "invite"; member: Member }
@@ -104,8 +110,8 @@ export function Members() {
       id: "state",
       heading: "State",
       lead: true,
-      value: (row) => (row.disabled_at ? "disabled" : "active"),
-      cell: (row) => <StateBadge state={row.disabled_at ? "disabled" : "active"} />,
+      value: stateOf,
+      cell: (row) => <StateBadge state={stateOf(row)} />,
     },
     {
       id: "created_at",

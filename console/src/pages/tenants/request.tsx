@@ -155,7 +155,7 @@ export function RequestView({ requestId, crumbs, more }: RequestViewProps) {
           </Card>
         </div>
         <Card title="Where the time went" about={`${milliseconds(found.total_ms)} in all.`}>
-          <Waterfall phases={found.phases_ms} />
+          <Waterfall phases={found.phases_ms} explained />
         </Card>
         {more?.(found)}
         {found.counters && found.counters.length > 0 && <Counters counters={found.counters} />}

@@ -21,13 +21,20 @@ export function inOrder(names: string[]): string[] {
   return [...names].sort((one, other) => place(one) - place(other));
 }
 
-export function Waterfall({ phases }: { phases: Record<string, number> }) {
+/** explained: with a sentence under each name. */
+export function Waterfall({
+  phases,
+  explained = false,
+}: {
+  phases: Record<string, number>;
+  explained?: boolean;
+}) {
   const names = inOrder(Object.keys(phases));
   if (names.length === 0) return <p className="quiet">No phases were measured.</p>;
   const total = names.reduce((sum, name) => sum + (phases[name] ?? 0), 0) || 1;
   let begin = 0;
   return (
-    <ol className="waterfall">
+    <ol className="waterfall" data-explained={explained || undefined}>
       {names.map((name) => {
         const ms = phases[name] ?? 0;
         const left = (begin / total) * 100;
@@ -36,7 +43,7 @@ export function Waterfall({ phases }: { phases: Record<string, number> }) {
           <li key={name}>
             <span>
               {name.replaceAll("_", " ")}
-              {PHASES[name] && <small className="quiet">{PHASES[name]}</small>}
+              {explained && PHASES[name] && <small className="quiet">{PHASES[name]}</small>}
             </span>
             <span className="waterfall-lane" aria-hidden="true">
               <i style={{ left: `${left}%`, width: `max(${(ms / total) * 100}%, 2px)` }} />

@@ -134,7 +134,7 @@ function FoldedSteps({ release }: { release: Release }) {
   const [open, setOpen] = useState(false);
   const looks = release.consumed.reduce((sum, each) => sum + each.steps, 0);
   return (
-    <details className="chart-table" onToggle={(event) => setOpen(event.currentTarget.open)}>
+    <details className="folded" onToggle={(event) => setOpen(event.currentTarget.open)}>
       <summary>Every step, looks at the evidence included ({count(looks)})</summary>
       {open && <EveryStep release={release} />}
     </details>
