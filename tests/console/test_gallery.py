@@ -142,8 +142,9 @@ async def lines_of(owner: Console) -> list[str]:
 WIDER = """
 () => [document.documentElement, ...document.querySelectorAll("main section.table-scroll, main .card, main .notice")]
     .filter(each => each.scrollWidth > each.clientWidth + 1)
-    .map(each => `${each.getAttribute("aria-label") ?? each.className ?? "page"}: ${each.scrollWidth} of ${each.clientWidth}`)
+    .map(each => [each.getAttribute("aria-label") ?? each.className, each.scrollWidth, each.clientWidth].join(" "))
 """
+"""Of the page and its tables and cards: name, width of what is in it, its own width."""
 PHONE = {"width": 390, "height": 844}
 
 

@@ -7,11 +7,8 @@ import { useMyself } from "../../../shell/session";
 import { useLiveFleet } from "../serving/live-fleet";
 
 export function GetStarted() {
-  const { organization } = useMyself();
-  const fleet = useLiveFleet();
+  const { organization, canOperate } = useMyself();
   const params = { organizationId: organization.id };
-  const engines = fleet.data?.pools.flatMap((pool) => pool.replicas) ?? [];
-  const usable = engines.filter((each) => each.usable).length;
   return (
     <Card title="Get started" about="No request has come yet. Four steps lead to the first one and beyond.">
       <ol className="steps">
@@ -44,9 +41,7 @@ export function GetStarted() {
           }
           title="Add an engine"
         >
-          {fleet.data
-            ? `${count(usable)} of ${count(engines.length)} engines can serve now. `
-            : "Engines serve the models. "}
+          {canOperate("fleet.read") && <Engines />}
           Add a model with the URL of your own vLLM, SGLang, TensorRT-LLM or other OpenAI server.
         </Step>
         <Step
@@ -63,6 +58,13 @@ export function GetStarted() {
       </ol>
     </Card>
   );
+}
+
+function Engines() {
+  const fleet = useLiveFleet();
+  if (!fleet.data) return null;
+  const engines = fleet.data.pools.flatMap((pool) => pool.replicas);
+  return `${count(engines.filter((each) => each.usable).length)} of ${count(engines.length)} engines can serve now. `;
 }
 
 function Step({ title, action, children }: { title: string; action: ReactNode; children: ReactNode }) {
