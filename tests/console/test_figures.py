@@ -201,8 +201,8 @@ async def test_an_invoice_on_paper_has_names_period_lines_and_total_and_nothing_
 ) -> None:
     page = owner.page
     begin = datetime.now(UTC).replace(day=1)
-    await page.emulate_media(media="print", color_scheme="dark")
     await owner.go(f"/org/{counted}/invoices?month={begin:%Y-%m}")
+    await page.emulate_media(media="print", color_scheme="dark")
     paper = page.locator("main")
     await expect(paper.get_by_role("heading", name=f"Invoice: counted, {begin:%B %Y}")).to_be_visible()
     await expect(paper.get_by_text(f"1 {begin:%B %Y} to ")).to_be_visible()
