@@ -87,7 +87,7 @@ async def test_a_viewer_is_told_whose_key_it_was_and_nothing_to_make(browser: Br
         await console.go(f"/org/{people.organizations['ours']}/requests/{things['request_id']}")
         fact = page.locator("dt:text-is('Key') + dd")
         await expect(fact.get_by_role("link")).to_have_text(name)
-        await expect(fact.locator("code")).to_have_text(str(things["key_id"]))
+        await expect(page.locator("dt:text-is('Key’s id') + dd")).to_have_text(str(things["key_id"]))
         assert re.search(r"\d\.\d\d\sUSD$", await page.locator("dt:text-is('Cost') + dd").inner_text())
         await fact.get_by_role("link").click()
         await page.get_by_role("heading", name=name, level=1).wait_for()

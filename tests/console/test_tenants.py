@@ -226,6 +226,7 @@ async def test_a_phone_shows_the_menu_on_demand_and_scrolls_down_only(
             wide = await phone.page.evaluate("document.documentElement.scrollWidth")
             assert wide <= 390, f"{path} is {wide} pixels wide"
             assert not await phone.page.get_by_role("link", name="Audit log").is_visible()
+        await phone.go(f"/org/{acme}")
         await phone.page.get_by_role("button", name="Menu").click()
         await phone.page.get_by_text("More", exact=True).click()
         await phone.page.get_by_role("link", name="Audit log").wait_for()
