@@ -11,7 +11,7 @@ import {
   ROLES,
   TIERS,
   USAGE_FIGURES,
-  USAGE_GROUPS,
+  USAGE_GROUP_CHOICES,
 } from "./shell/choices";
 import { flag, oneOf, searchOf, text } from "./shell/search";
 import { rootRoute, signedRoute } from "./shell/signed-route";
@@ -131,7 +131,7 @@ const usage = createRoute({
   path: "/org/$organizationId/usage",
   validateSearch: searchOf((raw) => ({
     period: oneOf(raw, "period", PERIODS),
-    by: oneOf(raw, "by", USAGE_GROUPS),
+    by: oneOf(raw, "by", USAGE_GROUP_CHOICES),
     figure: oneOf(raw, "figure", USAGE_FIGURES),
     compare: flag(raw, "compare"),
     project_id: text(raw, "project_id"),

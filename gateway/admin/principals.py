@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TypeVar
+from typing import Any, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -60,12 +60,14 @@ class PrincipalResource(Resource[HolderT]):
     kind: PrincipalKind
 
     @classmethod
-    def of(cls, kind: PrincipalKind, shown: type[HolderT]) -> PrincipalResource[HolderT]:
-        """shown: the struct of this kind."""
+    def of(
+        cls, kind: PrincipalKind, shown: type[HolderT], **computed: ColumnElement[Any]
+    ) -> PrincipalResource[HolderT]:
+        """shown: the struct of this kind. computed: its fields that are no columns."""
         only = principals.c.kind == kind.value
         noun = kind.value.replace("_", " ")
         bound = Bound(f"{kind.value}s", f"{noun}s", "remove")
-        return cls(noun, shown, principals, principals, only=only, bound=bound, kind=kind)
+        return cls(noun, shown, principals, principals, computed=computed, only=only, bound=bound, kind=kind)
 
     async def list_of(
         self, call: AdminCall, organization_id: UUID, query: HolderQuery, narrower: ColumnElement[bool]

@@ -129,10 +129,10 @@ async def sums(
 
 
 def short(value: int) -> str:
-    """As the console writes counts: below ten thousand in full."""
-    if value < 10_000:
+    """As the console writes counts: below a million in full."""
+    if value < 1_000_000:
         return f"{value:,}"
-    for size, letter in ((10**9, "B"), (10**6, "M"), (10**3, "K")):
+    for size, letter in ((10**9, "B"), (10**6, "M")):
         if value >= size:
             return f"{value / size:.1f}".removesuffix(".0") + letter
     raise ValueError(value)
@@ -147,6 +147,13 @@ def apart(plus: int, minus: int) -> str:
 def money(micro: int) -> str:
     """As the console writes money: on one line."""
     return f"{amount(micro)}\xa0USD"
+
+
+def cents(micro: int) -> str:
+    """As the console's tiles write money: to the cent."""
+    if 0 < micro < 10_000:
+        return "< 0.01\xa0USD"
+    return money(int(micro / 10_000 + 0.5) * 10_000)
 
 
 def amount(micro: int) -> str:

@@ -15,7 +15,8 @@ from gateway.tenants.roles import PERMISSIONS, Role
 
 MENU = re.compile("^(Actions for |More actions$)")
 HARMLESS = re.compile(
-    r"Try again|CSV|Copy|curl|Python|Load more|Find out|Send|Use it|Show change .*|Actions for .*|More.*|Attempts…"
+    r"Try again|CSV|Copy.*|Print or save as PDF|"
+    r"curl|Python|Load more|Find out|Send|Use it|Show change .*|Actions for .*|More.*|Attempts…"
 )
 """They ask, draw anew, or open what is listed."""
 

@@ -78,7 +78,7 @@ async def test_the_other_replica_answers_while_one_is_drained(
     for place in (0, 1):
         await (await begun_on(deployed, engines, place))
     await owner.go("/operations/fleet")
-    row = owner.page.get_by_role("region", name="Replicas of pair").get_by_role("row", name="pair-0")
+    row = owner.page.get_by_role("region", name="Replicas").get_by_role("row", name="pair-0")
     await engines[0].control(hang_after_tokens=3)
     running = await begun_on(deployed, engines, 0)
     await weigh(row, "Drain")

@@ -44,7 +44,7 @@ async def test_an_administrator_presses_once_to_make_a_project_and_sees_what_lim
         page = console.page
         await console.go(f"/org/{organization}/limits")
         await page.get_by_text("Neither the organization nor a project or a key of it has a limit.").wait_for()
-        await page.get_by_role("heading", name="Nothing limits the organization as a whole").wait_for()
+        await page.get_by_role("heading", name="No limit at this level").wait_for()
 
         await console.go(f"/org/{organization}")
         await page.get_by_role("link", name="Make a project").click()
@@ -87,7 +87,7 @@ async def test_a_viewer_is_told_whose_key_it_was_and_nothing_to_make(browser: Br
         await console.go(f"/org/{people.organizations['ours']}/requests/{things['request_id']}")
         fact = page.locator("dt:text-is('Key') + dd")
         await expect(fact.get_by_role("link")).to_have_text(name)
-        await expect(fact.locator("code")).to_have_text(str(things["key_id"]))
+        await expect(page.locator("dt:text-is('Key’s id') + dd")).to_have_text(str(things["key_id"]))
         assert re.search(r"\d\.\d\d\sUSD$", await page.locator("dt:text-is('Cost') + dd").inner_text())
         await fact.get_by_role("link").click()
         await page.get_by_role("heading", name=name, level=1).wait_for()

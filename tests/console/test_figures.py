@@ -42,6 +42,7 @@ from tests.console.figures import (
     PREFIX_SHARES,
     ROWS,
     apart,
+    cents,
     money,
     short,
     sums,
@@ -121,7 +122,7 @@ async def asked_period(owner: Console, path: str) -> tuple[datetime, datetime]:
 @pytest.mark.parametrize("by", list(GROUPS))
 async def test_usage_equals_the_ledger(owner: Console, books: Books, counted: UUID, by: str, period: str) -> None:
     page = owner.page
-    grouped = "" if by == "all" else f"&by={by}"
+    grouped = f"&by={'nothing' if by == 'all' else by}"
     start, end = await asked_period(owner, f"/org/{counted}/usage?period={period}{grouped}")
     async with books.database() as database:
         expected = await sums(database, counted, by, start, end)
@@ -185,7 +186,7 @@ async def test_the_invoice_equals_the_ledger(owner: Console, books: Books, count
     async with books.database() as database:
         [whole] = (await sums(database, counted, "all", begin, begin + timedelta(days=32))).values()
         by_key = await sums(database, counted, "key", begin, begin + timedelta(days=32))
-    assert await figure(page, "Amount").inner_text() == money(whole["amount_micro"])
+    assert await figure(page, "Total").inner_text() == money(whole["amount_micro"])
     assert await figure(page, "Requests").inner_text() == f"{whole['requests']:,}"
     rows = page.get_by_role("table", name=re.compile("^Invoice of")).locator("tbody tr")
     requests: Counter[str] = Counter()
@@ -195,13 +196,36 @@ async def test_the_invoice_equals_the_ledger(owner: Console, books: Books, count
     assert requests == {name: of["requests"] for name, of in by_key.items()}
 
 
+async def test_an_invoice_on_paper_has_names_period_lines_and_total_and_nothing_to_click(
+    owner: Console, counted: UUID
+) -> None:
+    page = owner.page
+    begin = datetime.now(UTC).replace(day=1)
+    await owner.go(f"/org/{counted}/invoices?month={begin:%Y-%m}")
+    await page.emulate_media(media="print", color_scheme="dark")
+    paper = page.locator("main")
+    await expect(paper.get_by_role("heading", name=f"Invoice: counted, {begin:%B %Y}")).to_be_visible()
+    await expect(paper.get_by_text(f"1 {begin:%B %Y} to ")).to_be_visible()
+    await expect(paper.get_by_text("is rounded to a millionth of a USD; that")).to_be_visible()
+    await expect(figure(page, "Total")).to_be_visible()
+    assert await page.get_by_role("table", name=re.compile("^Invoice of")).locator("tbody tr").count() > 1
+    for hidden in (page.get_by_role("navigation"), page.get_by_role("search"), page.locator(".button")):
+        assert [await each.is_visible() for each in await hidden.all()].count(True) == 0
+    surface = await page.evaluate("getComputedStyle(document.querySelector('.card')).backgroundColor")
+    assert surface == "rgb(255, 255, 255)", "paper is light"
+    await page.emulate_media(media="screen", color_scheme="light")
+
+
 async def test_a_tenants_overview_equals_the_ledger(owner: Console, books: Books, counted: UUID) -> None:
     start, end = await asked_period(owner, f"/org/{counted}")
     async with books.database() as database:
         [whole] = (await sums(database, counted, "all", start, end)).values()
     page = owner.page
-    assert await figure(page, "Requests").inner_text() == f"{whole['requests']:,}"
-    assert await figure(page, "Cost").inner_text() == money(whole["amount_micro"])
+    billed = await figure(page, "Billed requests").inner_text()
+    assert billed == f"{whole['requests']:,} refused ones cost nothing"
+    assert await figure(page, "Cost").inner_text() == cents(whole["amount_micro"])
+    exact = figure(page, "Cost").locator("[title]")
+    assert await exact.get_attribute("title") == money(whole["amount_micro"])
     share = whole["cached_tokens"] / whole["prompt_tokens"]
     assert await figure(page, "From the cache").inner_text() == f"{share * 100:.1f} %"
 
@@ -406,7 +430,7 @@ async def expect_the_deployments_page(
         billed = await database.fetchval(BILLED, begin, past.replace(minute=0, second=0, microsecond=0))
     requests = became["requests"]
     await expect(figure(page, "Requests")).to_contain_text(short(requests))
-    assert await figure(page, "Billed").inner_text() == f"{money(billed)} in whole hours"
+    assert await figure(page, "Billed").inner_text() == f"{cents(billed)} in whole hours"
     goodput = share(became["good"], became["counted"], 2)
     assert await figure(page, "Goodput").inner_text() == f"{goodput} of {short(became['counted'])}"
     for name in ("shed", "failed", "limited"):

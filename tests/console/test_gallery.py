@@ -49,7 +49,7 @@ VIEWS = {
     f"{ORGANIZATION}/settings": View(("Acme",)),
     f"{ORGANIZATION}/completions": View(("python", "go")),
     f"{ORGANIZATION}/usage": View(("counted-wide", "counted-narrow", "Cost by day"), "period=30d&by=model"),
-    f"{ORGANIZATION}/invoices": View(("Amount", "counted-wide")),
+    f"{ORGANIZATION}/invoices": View(("Total", "counted-wide", "Rounding")),
     f"{ORGANIZATION}/requests": View(("refused", "fake-chat")),
     f"{ORGANIZATION}/requests/$requestId": View(("Limited by requests per minute of the key",)),
     f"{ORGANIZATION}/webhooks": View(("https://example.com/hooks/slipstream",)),
@@ -139,6 +139,26 @@ async def lines_of(owner: Console) -> list[str]:
     return await owner.page.get_by_role("textbox", name="Code").locator(".cm-line").all_text_contents()
 
 
+WIDER = """
+() => [document.documentElement, ...document.querySelectorAll("main section.table-scroll, main .card, main .notice")]
+    .filter(each => each.scrollWidth > each.clientWidth + 1)
+    .map(each => [each.getAttribute("aria-label") ?? each.className, each.scrollWidth, each.clientWidth].join(" "))
+"""
+"""Of the page and its tables and cards: name, width of what is in it, its own width."""
+PHONE = {"width": 390, "height": 844}
+
+
+async def fits_a_phone(owner: Console) -> None:
+    """Nothing of the page lies beyond the edge of a phone, in a table neither."""
+    page = owner.page
+    before = page.viewport_size
+    assert before is not None
+    await page.set_viewport_size(PHONE)
+    wider = await page.evaluate(WIDER)
+    await page.set_viewport_size(before)
+    assert not wider, wider
+
+
 @pytest.mark.timeout(900)
 async def test_every_page_shows_what_the_guide_says_and_is_usable_in_light_and_dark(
     browser: Browser, owner: Console, shown_all: Deployment, engines: list[FakeEngineProcess]
@@ -159,6 +179,7 @@ async def test_every_page_shows_what_the_guide_says_and_is_usable_in_light_and_d
                 found = owner.page.locator("main").get_by_text(text).locator("visible=true").first
                 await expect(found).to_be_visible()
             await owner.expect_no_faults(page_name(route))
+            await fits_a_phone(owner)
         except AssertionError as error:
             wrong.append(f"{route}: {str(error).partition('Aria snapshot')[0]}")
     assert not wrong, "\n".join(wrong)

@@ -117,6 +117,14 @@ async def test_a_release_is_started_watched_held_resumed_and_rolled_back(
     await expect(track.get_by_role("listitem").first).to_contain_text(
         re.compile(r"candidate (2[5-9]|3[0-2])\d of 2,000")
     )
+    await expect(track.get_by_role("listitem").first).to_contain_text(re.compile("about .+ left at this pace"))
+    latency = page.get_by_role("table", name="Latency of candidate and baseline")
+    both = re.compile(r"^Time to first token, p50 [\d.]+ m?s [\d.]+ m?s [+−]?[\d.]+ %$")
+    await expect(latency.get_by_role("row", name=both)).to_be_visible()
+    await expect(page.get_by_role("table", name="Steps").get_by_role("row")).to_have_count(3)  # start and begin
+    await page.get_by_text(re.compile("^Every step, looks at the evidence included")).click()
+    every = page.get_by_role("table", name="Every step")
+    await expect(every.get_by_role("row", name=re.compile("observe")).first).to_be_visible()
     await owner.expect_no_faults("a running release")
 
     await by_hand(owner, "Hold", "the big customer has its demo")
@@ -131,6 +139,8 @@ async def test_a_release_is_started_watched_held_resumed_and_rolled_back(
     await page.get_by_role("button", name="Cancel").click()
     await by_hand(owner, "Roll back", "tried by hand")
     await page.get_by_text("Rolled back: old serves all of m").wait_for()
+    await expect(track.get_by_role("listitem").last).to_contain_text("not reached")
+    assert await track.get_by_text("to come").count() == 0
     assert await page.get_by_role("button", name="Roll back…").count() == 0
     assert await audited(database, release) == [
         "release.start", "release.hold", "release.resume", "release.promote", "release.roll_back"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import aiohttp
 import msgspec
 import pytest
@@ -35,7 +37,7 @@ async def newest_version(deployed: Deployment) -> int:
 
 def row_of(page: Page) -> Locator:
     """The replica's, on the fleet's page."""
-    return page.get_by_role("region", name="Replicas of fake").get_by_role("row", name="fake-0")
+    return page.get_by_role("region", name="Replicas", exact=True).get_by_role("row", name="fake-0")
 
 
 @pytest.fixture
@@ -50,11 +52,14 @@ async def test_the_fleets_page_says_what_the_router_sees(live: Console, deployed
     [pool] = [pool for pool in seen["pools"] if pool["name"] == "fake"]
     [replica] = pool["replicas"]
     page = live.page
-    await page.get_by_role("heading", name=pool["name"], exact=True).wait_for()
-    row = page.get_by_role("region", name=f"Replicas of {pool['name']}").get_by_role("row", name=replica["id"])
+    table = page.get_by_role("region", name="Replicas", exact=True)
+    group = table.get_by_role("row", name=re.compile(f"^{pool['name']} serves fake"))
+    await expect(group.get_by_role("link", name=pool["name"])).to_be_visible()
+    await expect(group).to_contain_text(re.compile("in the last hour"))
+    row = table.get_by_role("row", name=replica["id"])
+    await expect(row.get_by_text(f"{replica['url']} · {replica['driver']}")).to_be_visible()
     await expect(row.get_by_text("healthy", exact=True)).to_be_visible()
     await expect(row.get_by_text(f"of {replica['max_concurrency']:,}")).to_be_visible()
-    await expect(row.get_by_text(replica["url"])).to_be_visible()
     version = await newest_version(deployed)
     await expect(page.get_by_role("region", name="Gateways").get_by_text(f"version {version}")).to_be_visible()
 
@@ -91,7 +96,8 @@ async def test_a_model_is_added_with_its_engines_url_and_another_replica_then(
     await dialog.get_by_label("Engine’s URL").fill(f"{fakes.fake.url}/v1")
     await dialog.get_by_label("Driver").select_option("openai")
     await dialog.get_by_role("button", name="Add", exact=True).click()
-    await page.get_by_role("region", name="Replicas of added").get_by_text("healthy", exact=True).wait_for()
+    row = page.get_by_role("region", name="Replicas", exact=True).get_by_role("row", name=re.compile("^added-1"))
+    await row.get_by_text("healthy", exact=True).wait_for()
     await live.go("/operations/fleet/pools/added")
     await page.get_by_role("button", name="Add a replica").click()
     await dialog.get_by_label("Engine’s URL").fill("http://127.0.0.1:9")

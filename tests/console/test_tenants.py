@@ -226,7 +226,9 @@ async def test_a_phone_shows_the_menu_on_demand_and_scrolls_down_only(
             wide = await phone.page.evaluate("document.documentElement.scrollWidth")
             assert wide <= 390, f"{path} is {wide} pixels wide"
             assert not await phone.page.get_by_role("link", name="Audit log").is_visible()
+        await phone.go(f"/org/{acme}")
         await phone.page.get_by_role("button", name="Menu").click()
+        await phone.page.get_by_text("More", exact=True).click()
         await phone.page.get_by_role("link", name="Audit log").wait_for()
         await phone.page.keyboard.press("Escape")
         await phone.page.get_by_role("link", name="Audit log").wait_for(state="hidden")
@@ -262,6 +264,7 @@ async def test_a_developer_of_the_organization_sees_what_the_role_allows(
 ) -> None:
     async with welcomed(browser, owner, deployed, acme, "Dev") as console:
         page = console.page
+        await page.get_by_text("More", exact=True).click()
         names = await page.get_by_role("navigation", name="Main").get_by_role("link").all_inner_texts()
         assert "Projects" in names
         assert not {"Admin keys", "Webhooks", "Audit log", "Organizations"} & set(names)

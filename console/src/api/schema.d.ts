@@ -3547,12 +3547,14 @@ export interface components {
         };
         /**
          * Member
-         * @description A member. disabled_at: since when the member's admin keys are refused.
+         * @description A member. has_account: the member has signed in to the console at least once, by a link or a provider.
+         *         disabled_at: since when the member's admin keys are refused.
          */
         Member: {
             created_at: string;
             disabled_at: string | null;
             email: string;
+            has_account: boolean;
             /** Format: uuid */
             id: string;
             name: string;
@@ -3972,7 +3974,8 @@ export interface components {
         };
         /**
          * Organization
-         * @description An organization. operator: its members run the deployment. disabled_at: since when its keys are refused.
+         * @description An organization. operator: its members run the deployment. internal: the deployment's own, which is no customer
+         *         and on no bill. disabled_at: since when its keys are refused.
          *         store_prompts: what is asked and answered at gaps, and where its prompts differ from those before, is kept for its
          *         own administrators; and where the deployment reviews candidates (`gateway.shadow.review_share`), some of its prompts
          *         with two answers for the operating organization's reviewers.
@@ -3982,6 +3985,7 @@ export interface components {
             disabled_at: string | null;
             /** Format: uuid */
             id: string;
+            internal: boolean;
             name: string;
             operator: boolean;
             store_prompts: boolean;

@@ -26,6 +26,7 @@ const TONES: Record<string, Tone> = {
   running: "accent",
   pending: "accent",
   queued: "accent",
+  invited: "accent",
   waiting: "accent",
   expired: "warn",
   held: "warn",

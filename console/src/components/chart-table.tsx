@@ -36,7 +36,7 @@ export function ChartTable({ label, headings, rows }: ChartTableProps) {
                     <span>{first}</span>
                   </th>
                   {cells.map((cell, place) => (
-                    <td key={headings[place + 1]} className="to-right">
+                    <td key={headings[place + 1]} className="to-right" data-label={headings[place + 1]}>
                       {cell}
                     </td>
                   ))}

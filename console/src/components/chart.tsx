@@ -19,6 +19,8 @@ interface ChartProps {
 }
 
 const SERIES_COLOURS = 6;
+/** Between two moments below the axis: "04:28:45" and air. */
+const TICK_PX = 72;
 /** Steps of a y axis of whole numbers: 1, 2, 5, 10, 20, … */
 const WHOLE_STEPS = Array.from({ length: 16 }, (_, power) =>
   [1, 2, 5].map((step) => step * 10 ** power),
@@ -93,13 +95,13 @@ export function Chart({
         height,
         series: [{}, ...order.map((place) => drawn[place] as uPlot.Series)],
         axes: [
-          { ...axis, font, grid: { show: false }, values: (_, ticks) => labels(ticks) },
+          { ...axis, font, space: TICK_PX, grid: { show: false }, values: (_, ticks) => labels(ticks) },
           {
             ...axis,
             font,
             size: (_, labels) => axisWidth(labels),
             ...(whole ? { incrs: WHOLE_STEPS } : {}),
-            values: (self, ticks) => amounts(self, ticks, format),
+            values: (_, ticks) => ticks.map((tick) => format(tick)),
           },
         ],
         scales: { y: { range: (_, __, most) => [0, most > 0 ? most * 1.08 : 1] } },
@@ -108,8 +110,7 @@ export function Chart({
         cursor: { points: { show: false }, drag: { x: false, y: false } },
         hooks: {
           setCursor: [
-            (self) =>
-              tell(self, element, label, newest.current.series, newest.current.times, newest.current.format),
+            (self) => tell(self, element, newest.current.series, newest.current.times, newest.current.format),
           ],
         },
       },
@@ -190,7 +191,6 @@ function tick(seconds: number, ticks: number[]): string {
 function tell(
   plot: uPlot,
   element: HTMLElement,
-  label: string,
   series: Series[],
   times: number[],
   format: (value: number) => string,
@@ -200,7 +200,7 @@ function tell(
   const at = plot.cursor.idx;
   const time = at == null ? undefined : times[at];
   if (at == null || time === undefined) {
-    output.textContent = label;
+    output.textContent = "";
     return;
   }
   const values = cellsOf(series, at, format).map((cell, place) => `${series[place]?.label}: ${cell}`);
@@ -213,12 +213,4 @@ const CHARACTER = 7;
 /** Width of the y axis in pixels, with room for its longest label. */
 export function axisWidth(labels: string[] | null): number {
   return Math.max(LEAST_AXIS, 18 + CHARACTER * Math.max(0, ...(labels ?? []).map((each) => each.length)));
-}
-
-/** The y axis'. Where everything is 0 the scale is none: only the 0 is told. */
-function amounts(plot: uPlot, ticks: number[], format: (value: number) => string): string[] {
-  const nothing = plot.data
-    .slice(1)
-    .every((values) => [...(values as Iterable<number | null | undefined>)].every((value) => !value));
-  return ticks.map((tick) => (nothing && tick > 0 ? "" : format(tick)));
 }

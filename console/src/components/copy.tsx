@@ -31,7 +31,15 @@ async function copy(text: string): Promise<void> {
 }
 
 /** A secret that is shown this once. */
-export function Secret({ secret, label }: { secret: string; label: string }) {
+export function Secret({
+  secret,
+  label,
+  about = "It is shown this once. Keep it where secrets are kept; nobody can read it again.",
+}: {
+  secret: string;
+  label: string;
+  about?: string;
+}) {
   return (
     <div className="stack-tight">
       <span className="field-label">{label}</span>
@@ -39,9 +47,7 @@ export function Secret({ secret, label }: { secret: string; label: string }) {
         <code>{secret}</code>
         <CopyButton text={secret} />
       </div>
-      <Notice tone="warn">
-        It is shown this once. Keep it where secrets are kept; nobody can read it again.
-      </Notice>
+      <Notice tone="warn">{about}</Notice>
     </div>
   );
 }

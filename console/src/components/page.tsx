@@ -114,16 +114,18 @@ export function Stats({ figures }: { figures: Figure[] }) {
   );
 }
 
-/** Names and values. */
+/** Names and values. A name without a value (null, false, "", 0) is left out. */
 export function Facts({ facts }: { facts: [string, ReactNode][] }) {
   return (
     <dl className="facts">
-      {facts.map(([name, value]) => (
-        <Fragment key={name}>
-          <dt>{name}</dt>
-          <dd>{value}</dd>
-        </Fragment>
-      ))}
+      {facts
+        .filter(([, value]) => value)
+        .map(([name, value]) => (
+          <Fragment key={name}>
+            <dt>{name}</dt>
+            <dd>{value}</dd>
+          </Fragment>
+        ))}
     </dl>
   );
 }

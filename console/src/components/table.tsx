@@ -8,13 +8,13 @@ import {
   useTable,
 } from "@tanstack/react-table";
 import { useVirtualizer } from "@tanstack/react-virtual";
-import { type ReactNode, useEffect, useMemo, useRef } from "react";
+import { Fragment, type ReactNode, useEffect, useMemo, useRef } from "react";
 import type { List } from "../api/list";
 import { count } from "../format/number";
 import { Button } from "./button";
 import { ErrorNotice, Loading } from "./notice";
 import { TableCsv } from "./table-csv";
-import { compared, useOrder, type Value } from "./table-sort";
+import { compared, type Order, useOrder, type Value } from "./table-sort";
 
 export interface Column<Row extends RowData> {
   /** Unique; also the heading in CSV. */
@@ -29,6 +29,8 @@ export interface Column<Row extends RowData> {
   actions?: boolean;
   /** Not shown: what cells say in another way, such as a currency. */
   csvOnly?: boolean;
+  /** On a phone it stands on the row's first line, beside the first cell: a state. */
+  lead?: boolean;
 }
 
 const features = tableFeatures({ rowSortingFeature, sortedRowModel: createSortedRowModel() });
@@ -43,6 +45,10 @@ interface TableProps<Row extends RowData> {
   /** The file's name without its ending; no download without. */
   csvName?: string;
   foot?: ReactNode;
+  /** All rows are there, in sight or not: the page is printed. */
+  whole?: boolean;
+  /** A line above each run of rows with the same key. */
+  group?: { key: (row: Row) => string; head: (row: Row) => ReactNode } | undefined;
 }
 
 /** Of a row of one line, until it is measured. */
@@ -57,6 +63,8 @@ export function Table<Row extends RowData>({
   empty,
   csvName,
   foot,
+  group,
+  whole = false,
 }: TableProps<Row>) {
   const columns = useMemo(() => every.filter((column) => !column.csvOnly), [every]);
   const paged = Array.isArray(list) ? null : list;
@@ -91,15 +99,16 @@ export function Table<Row extends RowData>({
     onSortingChange: (change) => choose((typeof change === "function" ? change(sorting) : change)[0] ?? null),
   });
   const rows = table.getRowModel().rows;
+  const isVirtual = !whole && rows.length > VIRTUAL_FROM;
   const scroller = useRef<HTMLDivElement>(null);
   const virtual = useVirtualizer({
     count: rows.length,
     getScrollElement: () => scroller.current,
     estimateSize: () => ROW_PX,
     overscan: 12,
-    enabled: rows.length > VIRTUAL_FROM,
+    enabled: isVirtual,
   });
-  const items = rows.length > VIRTUAL_FROM ? virtual.getVirtualItems() : null;
+  const items = isVirtual ? virtual.getVirtualItems() : null;
   const last = items?.at(-1)?.index ?? -1;
   useEffect(() => {
     if (paged?.hasMore && !paged.loadingMore && items !== null && last >= rows.length - 15) paged.loadMore();
@@ -120,8 +129,14 @@ export function Table<Row extends RowData>({
   const below = items === null ? 0 : virtual.getTotalSize() - (items.at(-1)?.end ?? 0);
   return (
     <div className="table-frame">
-      {/* biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls is scrolled with the keyboard too */}
-      <section className="table-scroll" ref={scroller} aria-label={label} tabIndex={0}>
+      <section
+        className="table-scroll"
+        data-virtual={items !== null || undefined}
+        ref={scroller}
+        aria-label={label}
+        // biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls is scrolled with the keyboard too
+        tabIndex={0}
+      >
         <table className="table" aria-rowcount={paged?.hasMore ? -1 : rows.length + 1}>
           <caption className="visually-hidden">{label}</caption>
           <thead>
@@ -153,24 +168,32 @@ export function Table<Row extends RowData>({
           <tbody>
             <Spacer height={above} columns={columns.length} />
             {shown.map(({ row, index }) => (
-              <tr
-                key={row.id}
-                aria-rowindex={index + 2}
-                data-index={index}
-                ref={items === null ? undefined : virtual.measureElement}
-              >
-                {columns.map((column) => (
-                  <td
-                    key={column.id}
-                    className={
-                      [column.right ? "to-right" : "", column.actions ? "actions" : ""].join(" ").trim() ||
-                      undefined
-                    }
-                  >
-                    {column.cell ? column.cell(row.original) : (column.value(row.original) ?? "–")}
-                  </td>
-                ))}
-              </tr>
+              <Fragment key={row.id}>
+                {group && !sameGroup(group, rows[index - 1], row) && (
+                  <tr className="table-group">
+                    <th colSpan={columns.length} scope="rowgroup">
+                      <span>{group.head(row.original)}</span>
+                    </th>
+                  </tr>
+                )}
+                <tr
+                  aria-rowindex={index + 2}
+                  data-index={index}
+                  ref={items === null ? undefined : virtual.measureElement}
+                >
+                  {columns.map((column) => (
+                    <td
+                      key={column.id}
+                      className={column.actions ? "actions" : column.right ? "to-right" : undefined}
+                      data-label={column.actions || column.lead ? undefined : column.heading}
+                      data-lead={column.lead || undefined}
+                      data-none={column.value(row.original) == null && !column.actions ? "" : undefined}
+                    >
+                      {column.cell ? column.cell(row.original) : (column.value(row.original) ?? "–")}
+                    </td>
+                  ))}
+                </tr>
+              </Fragment>
             ))}
             <Spacer height={below} columns={columns.length} />
           </tbody>
@@ -179,6 +202,7 @@ export function Table<Row extends RowData>({
       <div className="table-foot">
         <span>{foot ?? footOf(data.length, paged?.hasMore ?? false, order !== null)}</span>
         <span className="row">
+          <PhoneOrder columns={columns} order={order} choose={choose} />
           {paged?.hasMore && (
             <Button size="small" busy={paged.loadingMore} onClick={paged.loadMore}>
               Load more
@@ -188,6 +212,49 @@ export function Table<Row extends RowData>({
         </span>
       </div>
     </div>
+  );
+}
+
+function sameGroup<Row extends RowData>(
+  group: { key: (row: Row) => string },
+  one: { original: Row } | undefined,
+  other: { original: Row },
+): boolean {
+  return one !== undefined && group.key(one.original) === group.key(other.original);
+}
+
+/** Where the headings have no room: what the rows are sorted by. */
+function PhoneOrder<Row extends RowData>({
+  columns,
+  order,
+  choose,
+}: {
+  columns: Column<Row>[];
+  order: Order | null;
+  choose: (order: Order | null) => void;
+}) {
+  const values = columns.filter((column) => !column.actions);
+  if (values.length < 2) return null;
+  const value = order === null ? "" : `${order.id} ${order.desc ? "desc" : "asc"}`;
+  return (
+    <select
+      className="input phone-order"
+      aria-label="Order"
+      value={value}
+      onChange={(event) => {
+        const [id, way] = event.currentTarget.value.split(" ");
+        choose(id ? { id, desc: way === "desc" } : null);
+      }}
+    >
+      <option value="">as it came</option>
+      {values.map((column) =>
+        ["asc", "desc"].map((way) => (
+          <option key={way} value={`${column.id} ${way}`}>
+            {column.heading} {way === "asc" ? "↑" : "↓"}
+          </option>
+        )),
+      )}
+    </select>
   );
 }
 

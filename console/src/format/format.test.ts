@@ -1,8 +1,8 @@
 import { describe, expect, it } from "vitest";
 import { budgetLeft } from "./budget";
 import { csv } from "./csv";
-import { amount, microOf, money } from "./money";
-import { change, count, duration, milliseconds, percent, short, signedPercent } from "./number";
+import { amount, cents, microOf, money } from "./money";
+import { change, count, duration, milliseconds, percent, perSecond, short, signedPercent } from "./number";
 import { notAhead, relative, utcMonth } from "./time";
 
 describe("numbers", () => {
@@ -10,8 +10,9 @@ describe("numbers", () => {
     expect(count(1234567)).toBe("1,234,567");
     expect(count(null)).toBe("–");
   });
-  it("shortens from ten thousand on", () => {
-    expect(short(9_999)).toBe("9,999");
+  it("shortens from a million on", () => {
+    expect(short(74_912)).toBe("74,912");
+    expect(short(999_999)).toBe("999,999");
     expect(short(1_234_567)).toBe("1.2M");
   });
   it.each([
@@ -50,6 +51,19 @@ describe("money", () => {
     expect(money(2_500_000, "EUR")).toBe("2.50\u00a0EUR");
     expect(money(0, "USD")).toBe("0.00\u00a0USD");
     expect(money(-1_234, "USD")).toBe("−0.001234\u00a0USD");
+  });
+  it("rounds to a cent where there is no room for more, and never to nothing", () => {
+    expect(cents(52, "USD")).toBe("< 0.01\u00a0USD");
+    expect(cents(0, "USD")).toBe("0.00\u00a0USD");
+    expect(cents(1_855_000, "USD")).toBe("1.86\u00a0USD");
+    expect(cents(-52, "USD")).toBe("> −0.01\u00a0USD");
+    expect(cents(null, "USD")).toBe("–");
+  });
+  it("tells a rate by the second", () => {
+    expect(perSecond(0.0017)).toBe("0.0017/s");
+    expect(perSecond(0.25)).toBe("0.25/s");
+    expect(perSecond(120)).toBe("120/s");
+    expect(perSecond(null)).toBe("");
   });
   it("says nothing of nothing", () => expect(money(null, "EUR")).toBe("–"));
   it("reads what it writes, to the millionth", () => {

@@ -5,6 +5,15 @@ export function money(micro: number | null | undefined, currency: string): strin
   return micro == null ? "–" : `${amount(micro)}\u00a0${currency}`;
 }
 
+const CENT = 10_000;
+
+/** For tiles: 1_855_000 → "1.86 USD"; less than a cent is "< 0.01 USD", for its digits say nothing at a glance. */
+export function cents(micro: number | null | undefined, currency: string): string {
+  if (micro == null || micro === 0 || Math.abs(micro) >= CENT)
+    return money(micro == null ? micro : Math.round(micro / CENT) * CENT, currency);
+  return `${micro < 0 ? "> −" : "< "}0.01\u00a0${currency}`;
+}
+
 /** Without its currency: for fields, and where it stands beside. */
 export function amount(micro: number): string {
   const sign = micro < 0 ? "−" : "";

@@ -7,15 +7,23 @@ export function count(value: number | null | undefined): string {
   return value == null ? "–" : whole.format(value);
 }
 
-/** 1234567 → "1.2M", below ten thousand in full. */
+const IN_FULL_BELOW = 1_000_000;
+
+/** 1234567 → "1.2M", below a million in full. */
 export function short(value: number | null | undefined): string {
   if (value == null) return "–";
-  return Math.abs(value) < 10_000 ? whole.format(Math.round(value)) : compact.format(value);
+  return Math.abs(value) < IN_FULL_BELOW ? whole.format(Math.round(value)) : compact.format(value);
 }
 
 /** 0.1234 → "12.3 %". */
 export function percent(share: number | null | undefined, digits = 1): string {
   return share == null || !Number.isFinite(share) ? "–" : `${(share * 100).toFixed(digits)} %`;
+}
+
+/** 0.25 → "0.25/s". null: "". */
+export function perSecond(rate: number | null | undefined): string {
+  if (rate == null) return "";
+  return `${rate < 10 ? rate.toFixed(rate > 0 && rate < 0.1 ? 4 : 2) : short(rate)}/s`;
 }
 
 /** 12.3 → "12.3 ms", 1234 → "1.23 s", 90,000 → "1 min 30 s". */

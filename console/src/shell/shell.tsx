@@ -1,15 +1,17 @@
 /** What stands around every page of somebody signed in. */
 import { useQuery } from "@tanstack/react-query";
-import { Link, Outlet, useNavigate, useParams, useRouterState } from "@tanstack/react-router";
-import { useEffect, useRef, useState } from "react";
+import { Link, Outlet, useMatchRoute, useNavigate, useParams, useRouterState } from "@tanstack/react-router";
+import { Fragment, type ReactNode, useEffect, useRef, useState } from "react";
 import { api, read } from "../api/client";
 import { signOut } from "../api/session";
 import { IconButton } from "../components/button";
 import { Icon, Mark } from "../components/icon";
 import { Menu, MenuItem, MenuLabel, MenuLine } from "../components/menu";
+import { Empty } from "../components/notice";
+import { Page } from "../components/page";
 import { useToasts } from "../components/toasts";
 import { Boundary } from "./boundary";
-import { type Destination, NAVIGATION } from "./navigation";
+import { type Destination, isOperators, type Mode, modeOf, NAVIGATION } from "./navigation";
 import { useKeepSession, useMyself } from "./session";
 import { Switcher } from "./switcher";
 import { type Choice, choose, useChoice } from "./theme";
@@ -31,6 +33,13 @@ export function useOrganizationId(): string {
   return id;
 }
 
+/** The mode of a page; of a page of both, that of the one before. */
+function useMode(place: string, operator: boolean): Mode {
+  const last = useRef<Mode>(operator ? "deployment" : "organization");
+  last.current = (operator && modeOf(place)) || last.current;
+  return last.current;
+}
+
 export function Shell() {
   const [open, setOpen] = useState(false);
   const place = useRouterState({ select: (state) => state.location.pathname });
@@ -43,6 +52,8 @@ export function Shell() {
     return () => removeEventListener("keydown", close);
   }, [open]);
   const organizationId = useOrganizationId();
+  const { operator } = useMyself();
+  const mode = useMode(place, operator);
   return (
     <>
       <a className="skip-link" href="#main">
@@ -65,17 +76,15 @@ export function Shell() {
           <Link to="/" className="brand">
             <Mark /> Slipstream
           </Link>
-          <Switcher organizationId={organizationId} />
-          <Navigation organizationId={organizationId} />
+          {mode === "organization" && <Switcher organizationId={organizationId} />}
+          <Navigation organizationId={organizationId} mode={mode} />
           <div className="sidebar-foot">
             <AccountMenu />
           </div>
         </aside>
         <main className="main" id="main" tabIndex={-1}>
           <div className="main-inner">
-            <Boundary key={place}>
-              <Outlet />
-            </Boundary>
+            <Boundary key={place}>{isOperators(place) && !operator ? <ForOperators /> : <Outlet />}</Boundary>
           </div>
         </main>
       </div>
@@ -83,50 +92,103 @@ export function Shell() {
   );
 }
 
-function Navigation({ organizationId }: { organizationId: string }) {
-  const { can, operator } = useMyself();
-  const seen = (each: Destination) =>
-    (!each.operator || operator) && (each.needs === undefined || can(each.needs));
-  const troubles = useTroubles();
-  const nav = useRef<HTMLElement>(null);
-  const place = useRouterState({ select: (state) => state.location.pathname });
-  // biome-ignore lint/correctness/useExhaustiveDependencies: the list is longer than a low window: who goes somewhere sees where
-  useEffect(() => {
-    const sidebar = nav.current?.closest(".sidebar");
-    const link = nav.current?.querySelector<HTMLElement>('[aria-current="page"]');
-    if (!sidebar || !link) return;
-    const hidden =
-      link.offsetTop < sidebar.scrollTop ||
-      link.offsetTop + link.offsetHeight > sidebar.scrollTop + sidebar.clientHeight;
-    if (hidden) sidebar.scrollTop = link.offsetTop - sidebar.clientHeight / 2;
-  }, [place]);
+/** Instead of a page that is the deployment's. */
+function ForOperators() {
+  const { organization } = useMyself();
   return (
-    <nav aria-label="Main" ref={nav}>
-      {NAVIGATION.map((section) => ({ ...section, destinations: section.destinations.filter(seen) }))
-        .filter((section) => section.destinations.length > 0)
-        .map((section) => (
-          <div className="nav-group" key={section.label}>
-            <h2>{section.label}</h2>
-            <ul>
-              {section.destinations.map((each) => (
-                <li key={each.to}>
-                  <Link
-                    className="nav-link"
-                    // biome-ignore lint/suspicious/noExplicitAny: the list is data, the router's types are of literals
-                    to={each.to as any}
-                    params={{ organizationId } as never}
-                    activeOptions={{ exact: WHOLE.includes(each.to), includeSearch: false }}
-                  >
-                    <Icon name={each.icon} />
-                    {each.label}
-                    <Warned trouble={badgeOf(troubles, each.to)} />
-                  </Link>
-                </li>
-              ))}
-            </ul>
-          </div>
+    <Page title="For operators">
+      <Empty
+        title="This page is of those who operate the deployment"
+        action={
+          <Link className="button" to="/org/$organizationId" params={{ organizationId: organization.id }}>
+            To {organization.name}
+          </Link>
+        }
+      >
+        You are signed in as a member of {organization.name}, whose own pages are in the menu.
+      </Empty>
+    </Page>
+  );
+}
+
+const MODES: [Mode, string][] = [
+  ["organization", "Organization"],
+  ["deployment", "Deployment"],
+];
+
+function Navigation({ organizationId, mode }: { organizationId: string; mode: Mode }) {
+  const { can, operator } = useMyself();
+  const troubles = useTroubles();
+  const seen = (of: Mode) =>
+    NAVIGATION[of].filter(
+      (each) => (!each.operator || operator) && (each.needs === undefined || can(each.needs)),
+    );
+  const link = (each: Destination, current: boolean | undefined, children: ReactNode) => (
+    <Link
+      className={current === undefined ? "nav-link" : "nav-mode"}
+      data-current={current}
+      // biome-ignore lint/suspicious/noExplicitAny: the list is data, the router's types are of literals
+      to={each.to as any}
+      params={{ organizationId } as never}
+      activeOptions={{ exact: WHOLE.includes(each.to), includeSearch: false }}
+    >
+      {children}
+    </Link>
+  );
+  const list = (folded: boolean) => (
+    <ul>
+      {seen(mode)
+        .filter((each) => Boolean(each.folded) === folded)
+        .map((each) => (
+          <li key={each.to}>
+            {link(
+              each,
+              undefined,
+              <>
+                <Icon name={each.icon} />
+                {each.label}
+                <Warned trouble={badgeOf(troubles, each.to)} />
+              </>,
+            )}
+          </li>
         ))}
+    </ul>
+  );
+  return (
+    <nav aria-label="Main">
+      {operator && (
+        <div className="nav-modes">
+          {MODES.map(([of, label]) => {
+            const first = seen(of)[0];
+            return first && <Fragment key={of}>{link(first, of === mode, label)}</Fragment>;
+          })}
+        </div>
+      )}
+      {list(false)}
+      {seen(mode).some((each) => each.folded) && (
+        <Folded key={mode} places={seen(mode).flatMap((each) => (each.folded ? [each.to] : []))}>
+          {list(true)}
+        </Folded>
+      )}
     </nav>
+  );
+}
+
+/** Open where one of its pages is looked at, or by hand. */
+function Folded({ places, children }: { places: string[]; children: ReactNode }) {
+  const [open, setOpen] = useState(false);
+  const matches = useMatchRoute();
+  // biome-ignore lint/suspicious/noExplicitAny: the list is data, the router's types are of literals
+  const holds = places.some((to) => matches({ to: to as any, fuzzy: true }) !== false);
+  return (
+    <details
+      className="nav-more"
+      open={open || holds}
+      onToggle={(event) => setOpen(event.currentTarget.open)}
+    >
+      <summary>More</summary>
+      {children}
+    </details>
   );
 }
 

@@ -29,6 +29,20 @@ export function troublesOf(
   return found.sort((one, other) => Number(one.tone === "warn") - Number(other.tone === "warn"));
 }
 
+/** What was looked at where nothing is listed. */
+export function allWell(fleet: Schemas["LiveFleet"], recent: Schemas["ServingFigures"] | undefined): string {
+  const replicas = fleet.pools.flatMap((pool) => pool.replicas);
+  const usable = replicas.filter((each) => each.usable).length;
+  const failed = recent?.failed ?? 0;
+  return [
+    replicas.length === 0
+      ? "The fleet has no engine."
+      : `${count(usable)} of ${count(replicas.length)} engines can serve.`,
+    "No error budget burns too fast.",
+    `${failed === 0 ? "No request" : failed === 1 ? "1 request" : `${count(failed)} requests`} failed in the last five minutes.`,
+  ].join(" ");
+}
+
 function poolTrouble(pool: Schemas["LivePool"]): Trouble[] {
   const meant = pool.replicas.filter((each) => each.weight > 0 && !each.draining);
   const dead = meant.filter((each) => !each.usable);

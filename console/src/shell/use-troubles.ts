@@ -2,13 +2,18 @@
 import { useQuery } from "@tanstack/react-query";
 import { api, read } from "../api/client";
 import { useMyself } from "./session";
-import { type Trouble, troublesOf } from "./troubles";
+import { allWell, type Trouble, troublesOf } from "./troubles";
 
 const EVERY_MS = 15_000;
 const MINUTE_MS = 60_000;
 
 /** Empty for other members, and until the data is there. */
 export function useTroubles(): Trouble[] {
+  return useTroubleReport().troubles;
+}
+
+/** known: a sentence of what was looked at; null until all of it is there. */
+export function useTroubleReport(): { troubles: Trouble[]; known: string | null } {
   const { canOperate } = useMyself();
   const fleet = useQuery({
     queryKey: ["troubles", "fleet"],
@@ -36,5 +41,8 @@ export function useTroubles(): Trouble[] {
       );
     },
   });
-  return troublesOf(fleet.data, slo.data?.objectives ?? [], recent.data?.data[0]);
+  return {
+    troubles: troublesOf(fleet.data, slo.data?.objectives ?? [], recent.data?.data[0]),
+    known: fleet.data && slo.data && recent.data ? allWell(fleet.data, recent.data.data[0]) : null,
+  };
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from sqlalchemy import func
+from sqlalchemy import column, exists, func, table
 
 from gateway.admin.call import AdminCall
 from gateway.admin.principals import Holder, HolderQuery, PrincipalChanges, PrincipalResource
@@ -15,12 +15,16 @@ from gateway.tenants.tables import principals
 
 
 class Member(Holder, frozen=True, kw_only=True):
-    """A member. disabled_at: since when the member's admin keys are refused."""
+    """A member. has_account: the member has signed in to the console at least once, by a link or a provider.
+    disabled_at: since when the member's admin keys are refused."""
 
     email: str
+    has_account: bool
 
 
-MEMBERS = PrincipalResource.of(PrincipalKind.MEMBER, Member)
+_ACCOUNTS = table("console_accounts", column("principal_id"), schema="gateway")
+HAS_ACCOUNT = exists().where(_ACCOUNTS.c.principal_id == principals.c.id)
+MEMBERS = PrincipalResource.of(PrincipalKind.MEMBER, Member, has_account=HAS_ACCOUNT)
 
 
 class NewMember(Body, frozen=True, kw_only=True):

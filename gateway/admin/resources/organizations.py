@@ -17,7 +17,8 @@ from gateway.db.tables import organizations
 
 
 class Organization(msgspec.Struct, frozen=True, kw_only=True):
-    """An organization. operator: its members run the deployment. disabled_at: since when its keys are refused.
+    """An organization. operator: its members run the deployment. internal: the deployment's own, which is no customer
+    and on no bill. disabled_at: since when its keys are refused.
     store_prompts: what is asked and answered at gaps, and where its prompts differ from those before, is kept for its
     own administrators; and where the deployment reviews candidates (`gateway.shadow.review_share`), some of its prompts
     with two answers for the operating organization's reviewers."""
@@ -25,6 +26,7 @@ class Organization(msgspec.Struct, frozen=True, kw_only=True):
     id: UUID
     name: str
     operator: bool
+    internal: bool
     created_at: datetime
     disabled_at: datetime | None
     store_prompts: bool

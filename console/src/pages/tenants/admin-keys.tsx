@@ -76,6 +76,7 @@ export function AdminKeys() {
     {
       id: "state",
       heading: "State",
+      lead: true,
       value: (row) => row.state,
       cell: (row) => (
         <span className="row">

@@ -192,8 +192,12 @@ function Change({ entry, onClose }: { entry: Entry; onClose: () => void }) {
                     <td>
                       <code>{each.field}</code> <Badge tone={TONES[each.kind]}>{each.kind}</Badge>
                     </td>
-                    <td className="wrap">{written(each.before)}</td>
-                    <td className="wrap">{written(each.after)}</td>
+                    <td className="wrap" data-label="Before">
+                      {written(each.before)}
+                    </td>
+                    <td className="wrap" data-label="After">
+                      {written(each.after)}
+                    </td>
                   </tr>
                 ))}
               </tbody>

@@ -1,13 +1,16 @@
 import { useQuery } from "@tanstack/react-query";
 import { getRouteApi } from "@tanstack/react-router";
 import { api, read, type Schemas } from "../../api/client";
+import { Button } from "../../components/button";
 import { Filters, TextFilter } from "../../components/filters";
 import { Empty, ErrorNotice, Loading } from "../../components/notice";
-import { Page, Stats } from "../../components/page";
+import { Card, Facts, Page } from "../../components/page";
 import { type Column, Table } from "../../components/table";
 import { amount, money } from "../../format/money";
 import { count } from "../../format/number";
 import { utcMonth } from "../../format/time";
+import { useOrganization } from "../../shell/shell";
+import { isOver, monthName, periodTold, roundingTold } from "./invoice-words";
 
 type Line = Schemas["InvoiceLine"];
 const route = getRouteApi("/signed/org/$organizationId/invoices");
@@ -26,6 +29,7 @@ export function Invoices() {
         }),
       ),
   });
+  const organization = useOrganization(organizationId);
   const number = (
     id: "requests" | "prompt_tokens" | "cached_tokens" | "completion_tokens",
     heading: string,
@@ -69,6 +73,13 @@ export function Invoices() {
     <Page
       title="Invoices"
       about="A calendar month (UTC), added up from every single request by project, key, model and price."
+      actions={
+        invoice.data && (
+          <Button icon="invoice" onClick={() => print()}>
+            Print or save as PDF
+          </Button>
+        )
+      }
     >
       <Filters>
         <TextFilter
@@ -83,28 +94,38 @@ export function Invoices() {
       ) : !invoice.data ? (
         <Loading />
       ) : (
-        <div className="stack">
-          <Stats
-            figures={[
-              { name: "Amount", value: money(invoice.data.amount_micro, currency) },
-              { name: "Requests", value: count(invoice.data.requests) },
-              { name: "Lines", value: count(invoice.data.lines.length) },
-              {
-                name: "Rounding",
-                value: invoice.data.rounding_micro,
-                note: `millionths of ${currency}`,
-              },
-            ]}
-          />
+        <article className="stack invoice">
+          <Card title={`Invoice: ${organization.data?.name ?? ""}, ${monthName(invoice.data.begin)}`}>
+            <Facts
+              facts={[
+                ["To", organization.data?.name],
+                ["Period", periodTold(invoice.data.begin, invoice.data.end)],
+                [
+                  "State",
+                  isOver(invoice.data.end) ? "complete" : "the month is not over: amounts still grow",
+                ],
+                ["Requests", count(invoice.data.requests)],
+                [
+                  "Total",
+                  <strong key="total" className="invoice-total">
+                    {money(invoice.data.amount_micro, currency)}
+                  </strong>,
+                ],
+                ["Rounding", roundingTold(invoice.data)],
+                ["Organization’s id", <code key="id">{invoice.data.organization_id}</code>],
+              ]}
+            />
+          </Card>
           <Table
             label={`Invoice of ${month}, ${money(invoice.data.amount_micro, currency)}`}
             columns={columns}
             list={invoice.data.lines}
             rowKey={(row) => `${row.key_id} ${row.model} ${row.tier} ${row.price_version}`}
             csvName={`invoice ${month}`}
+            whole
             empty={<Empty title="Nothing was billed in this month">Choose another month.</Empty>}
           />
-        </div>
+        </article>
       )}
     </Page>
   );

@@ -1,6 +1,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { getRouteApi, Link } from "@tanstack/react-router";
 import { api, read } from "../../api/client";
+import { EVERY_MS } from "../../api/live";
 import { StateBadge } from "../../components/badge";
 import { Card, Facts, Page } from "../../components/page";
 import { Pending } from "../../components/pending";
@@ -31,6 +32,7 @@ function Key() {
   const { organizationId, projectId, keyId } = route.useParams();
   const key = useQuery({
     queryKey: ["key", keyId],
+    refetchInterval: EVERY_MS, // "Last used" and counters go on while the page is open
     queryFn: () => read(api.GET("/admin/v1/keys/{key_id}", { params: { path: { key_id: keyId } } })),
   });
   if (!key.data) return <Pending title="Key" query={key} />;

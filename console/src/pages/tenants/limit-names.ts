@@ -18,3 +18,13 @@ export function labelOf(counter: string): string {
   const found = COUNTERS.find((each) => each.name === counter);
   return found ? `${found.label} ${found.unit}`.trim() : counter.replaceAll("_", " ");
 }
+
+/** What a month's budget comes to by its end at the pace so far; null in its first day, which tells nothing. */
+export function monthAtThisPace(used: number, now = new Date()): number | null {
+  const begin = Date.UTC(now.getUTCFullYear(), now.getUTCMonth(), 1);
+  const end = Date.UTC(now.getUTCFullYear(), now.getUTCMonth() + 1, 1);
+  const elapsed = now.getTime() - begin;
+  return elapsed < DAY_MS ? null : Math.round((used * (end - begin)) / elapsed);
+}
+
+const DAY_MS = 86_400_000;

@@ -15,7 +15,7 @@ import { TIERS } from "../../shell/choices";
 import { type Money, useMoney } from "../../shell/money";
 import { useMyself } from "../../shell/session";
 import { LimitFields, useLimitInput } from "./limit-fields";
-import { COUNTERS, type Limits, labelOf } from "./limit-names";
+import { COUNTERS, type Limits, labelOf, monthAtThisPace } from "./limit-names";
 
 type Level = Schemas["Level"];
 type Rule = Schemas["LimitRule"];
@@ -178,13 +178,15 @@ export function LimitsOf({
                   );
                   const used = now ? now.used : null;
                   const share = used === null || limit === 0 ? null : used / limit;
+                  const month = name === BUDGET && used !== null ? monthAtThisPace(used) : null;
                   return (
                     <li key={name}>
                       <span>{labelOf(name)}</span>
                       <span className="number quiet">
                         {used === null ? "" : `${shownLimit(name, used, money)} of `}
                         {shownLimit(name, limit, money)}
-                        {share === null ? "" : ` (${percent(share, 0)})`}
+                        {share === null ? "" : ` (${percent(share)})`}
+                        {month === null ? "" : `, ${money(month)} by the month’s end at this pace`}
                       </span>
                       <span
                         className="meter"

@@ -1,6 +1,6 @@
-import { getRouteApi, Link } from "@tanstack/react-router";
+import { getRouteApi } from "@tanstack/react-router";
 import type { Schemas } from "../../api/client";
-import { Empty, ErrorNotice, Loading } from "../../components/notice";
+import { ErrorNotice, Loading } from "../../components/notice";
 import { Card, Page } from "../../components/page";
 import { type Column, Table } from "../../components/table";
 import { TIERS } from "../../shell/choices";
@@ -68,6 +68,8 @@ function Holds({
   const rows = TIERS.flatMap((tier): Row[] =>
     effectiveLimits(rules, tier).map((each) => ({ ...each, tier })),
   );
+  // what is set, and that nothing is, the cards below say
+  if (rows.length === 0) return null;
   const columns: Column<Row>[] = [
     { id: "tier", heading: "Requests of", value: (row) => row.tier },
     { id: "counter", heading: "Counter", value: (row) => labelOf(row.counter) },
@@ -108,25 +110,7 @@ function Holds({
         list={rows}
         rowKey={(row) => `${row.tier} ${row.counter}`}
         csvName="effective-limits"
-        empty={
-          <Empty
-            title={
-              apiKey
-                ? "Nothing limits this key"
-                : project
-                  ? "Nothing limits this project as a whole"
-                  : "Nothing limits the organization as a whole"
-            }
-          >
-            {!apiKey &&
-              `${project ? "Its keys" : "Its projects and keys"} may have limits: they are listed below. `}
-            What a request was refused for is told{" "}
-            <Link to="/org/$organizationId/requests" params={{ organizationId }}>
-              by its id
-            </Link>
-            .
-          </Empty>
-        }
+        empty={null}
       />
     </Card>
   );

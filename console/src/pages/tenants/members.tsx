@@ -25,7 +25,7 @@ const route = getRouteApi("/signed/org/$organizationId/members");
 
 export const ROLE_ABOUT: Record<Role, string> = {
   owner: "everything, prompts' storage included",
-  admin: "everything but the organization itself",
+  admin: "everything but renaming the organization, its budget and its prompts' storage",
   developer: "reads all, makes and revokes keys",
   viewer: "reads",
   billing: "usage, invoices, limits and webhooks",
@@ -43,9 +43,15 @@ export function RoleField({ value, onChange }: { value: Role; onChange: (role: R
   );
 }
 
+/** Invited: nobody has signed in as this member yet. */
+function stateOf(member: Member): "disabled" | "active" | "invited" {
+  if (member.disabled_at) return "disabled";
+  return member.has_account ? "active" : "invited";
+}
+
 type Open =
   | { what: "add" }
-  | { what: "change" | "remove"; member: Member }
+  | { what: "change" | "remove" | "invite"; member: Member }
   | { what: "link"; url: string; expires_at: string };
 
 export function Members() {
@@ -103,8 +109,9 @@ export function Members() {
     {
       id: "state",
       heading: "State",
-      value: (row) => (row.disabled_at ? "disabled" : "active"),
-      cell: (row) => <StateBadge state={row.disabled_at ? "disabled" : "active"} />,
+      lead: true,
+      value: stateOf,
+      cell: (row) => <StateBadge state={stateOf(row)} />,
     },
     {
       id: "created_at",
@@ -122,7 +129,7 @@ export function Members() {
           <ActionsMenu
             label={`Actions for ${row.name}`}
             actions={[
-              { label: "Link to sign in…", onSelect: () => link.mutate(row.id) },
+              { label: "Link to sign in…", onSelect: () => setOpen({ what: "invite", member: row }) },
               { label: "Change…", onSelect: () => setOpen({ what: "change", member: row }) },
               row.disabled_at
                 ? { label: "Enable", onSelect: () => toggle.mutate({ id: row.id, disabled: false }) }
@@ -197,13 +204,32 @@ export function Members() {
           All their admin keys and sessions end at once. What they did stays in the audit log.
         </Confirm>
       )}
+      {open?.what === "invite" && (
+        <FormDialog
+          title={`Make a link for ${open.member.name}?`}
+          submit="Make the link"
+          busy={link.isPending}
+          error={link.error}
+          onSubmit={() => link.mutate(open.member.id)}
+          onClose={() => setOpen(null)}
+        >
+          <p>
+            The person who opens it chooses a password for {open.member.email} and is signed in. An earlier
+            link that nobody opened ends.
+          </p>
+        </FormDialog>
+      )}
       {open?.what === "link" && (
         <ShownOnce title="Link to sign in" onClose={() => setOpen(null)}>
           <p>
-            Give it to the member: whoever opens it chooses the password. It opens once, until{" "}
+            Send it to the member alone: the person who opens it chooses the password. It opens once, until{" "}
             <FullTime at={open.expires_at} />.
           </p>
-          <Secret secret={open.url} label="Link" />
+          <Secret
+            secret={open.url}
+            label="Link"
+            about="It is shown this once. A new link can be made at any time; the earlier one then opens nothing."
+          />
         </ShownOnce>
       )}
     </Page>

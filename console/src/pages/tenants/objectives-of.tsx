@@ -6,7 +6,7 @@ import { api, read, type Schemas } from "../../api/client";
 import { readAll } from "../../api/list";
 import { Badge } from "../../components/badge";
 import { Chart } from "../../components/chart";
-import { Filters, SelectFilter, TextFilter } from "../../components/filters";
+import { Filters, SelectFilter } from "../../components/filters";
 import { Empty, ErrorNotice, Loading } from "../../components/notice";
 import { Card, Page, Stats } from "../../components/page";
 import { type Column, Table } from "../../components/table";
@@ -16,6 +16,7 @@ import { count, milliseconds, percent, short } from "../../format/number";
 import { notAhead } from "../../format/time";
 import { TIERS } from "../../shell/choices";
 import { bucketOf, lengthMs, SERIES_PERIODS, type SeriesPeriod } from "../operations/serving/choices";
+import { ModelFilter } from "./model-choice";
 
 type Objective = Schemas["ObjectiveStanding"];
 type Totals = Schemas["GoodputTotals"];
@@ -104,7 +105,7 @@ export function ObjectivesPage({
             value={search.tier}
             onChange={(tier) => onChange({ tier })}
           />
-          <TextFilter label="Model" value={search.model} onChange={(model) => onChange({ model })} />
+          <ModelFilter value={search.model} onChange={(model) => onChange({ model })} />
         </Filters>
         {report.error && <ErrorNotice error={report.error} retry={() => void report.refetch()} />}
         {!report.data && !report.error && <Loading lines={6} />}
@@ -314,10 +315,10 @@ function Goodput({
             { name: "Left early", value: short(sum((row) => row.abandoned + row.superseded)) },
           ]}
         />
-        {rows.length > 1 ? (
+        {rows.length > 0 ? (
           <Chart label="Goodput" times={times} series={series} format={(value) => percent(value, 1)} />
         ) : (
-          <p className="quiet">A chart is drawn once there are two {bucket}s with requests.</p>
+          <p className="quiet">No request in this period.</p>
         )}
       </div>
     </Card>

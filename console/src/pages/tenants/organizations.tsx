@@ -1,7 +1,8 @@
+import { useQuery } from "@tanstack/react-query";
 import { getRouteApi, Link } from "@tanstack/react-router";
 import { useState } from "react";
 import { api, read, type Schemas } from "../../api/client";
-import { useList } from "../../api/list";
+import { readAll, useList } from "../../api/list";
 import { useAction } from "../../components/action";
 import { Badge, StateBadge } from "../../components/badge";
 import { Button } from "../../components/button";
@@ -13,11 +14,44 @@ import { Empty } from "../../components/notice";
 import { Page } from "../../components/page";
 import { type Column, Table } from "../../components/table";
 import { Time } from "../../components/time";
+import { count } from "../../format/number";
+import { utcMonth } from "../../format/time";
+import { Cents } from "../../shell/money";
 import { filtersOf } from "../../shell/search";
 import { useMyself } from "../../shell/session";
 
 type Organization = Schemas["Organization"];
 const route = getRouteApi("/signed/organizations");
+
+const MOST_TOTALS = 5000;
+
+/** Billed in this month (UTC), for who operates the deployment. */
+function useSpendByOrganization() {
+  const { canOperate } = useMyself();
+  const month = utcMonth(new Date());
+  return useQuery({
+    queryKey: ["usage", "organizations", month],
+    enabled: canOperate("usage.read"),
+    queryFn: () =>
+      readAll(
+        (cursor) =>
+          read(
+            api.GET("/admin/v1/usage", {
+              params: {
+                query: {
+                  limit: MOST_TOTALS,
+                  cursor,
+                  start: `${month}-01T00:00:00Z`,
+                  bucket: "all",
+                  group_by: ["organization"],
+                },
+              },
+            }),
+          ),
+        2 * MOST_TOTALS,
+      ),
+  });
+}
 
 export function Organizations() {
   const search = filtersOf(route.useSearch());
@@ -41,6 +75,8 @@ export function Organizations() {
       then: () => setAsked(null),
     },
   );
+  const spend = useSpendByOrganization();
+  const spent = (row: Organization) => spend.data?.find((each) => each.organization_id === row.id);
   const columns: Column<Organization>[] = [
     {
       id: "name",
@@ -52,14 +88,30 @@ export function Organizations() {
             {row.name}
           </Link>
           {row.operator && <Badge tone="accent">operates</Badge>}
+          {row.internal && <Badge>internal, on no bill</Badge>}
         </span>
       ),
     },
     {
       id: "state",
       heading: "State",
+      lead: true,
       value: (row) => (row.disabled_at ? "disabled" : "enabled"),
       cell: (row) => <StateBadge state={row.disabled_at ? "disabled" : "enabled"} />,
+    },
+    {
+      id: "requests",
+      heading: "Requests this month",
+      right: true,
+      value: (row) => spent(row)?.requests ?? 0,
+      cell: (row) => count(spent(row)?.requests ?? 0),
+    },
+    {
+      id: "amount",
+      heading: "Cost this month",
+      right: true,
+      value: (row) => (spent(row)?.amount_micro ?? 0) / 1_000_000,
+      cell: (row) => <Cents micro={spent(row)?.amount_micro ?? 0} />,
     },
     {
       id: "created_at",

@@ -4,19 +4,18 @@ import { useMemo } from "react";
 import { api, read } from "../../api/client";
 import { readAll } from "../../api/list";
 import { useLive } from "../../api/live";
-import { StateBadge } from "../../components/badge";
 import { Chart } from "../../components/chart";
 import { Empty, ErrorNotice, Loading } from "../../components/notice";
 import { Card, Page, Stats } from "../../components/page";
 import { Pending } from "../../components/pending";
 import { Table } from "../../components/table";
-import { Time } from "../../components/time";
-import { count, milliseconds, percent, short } from "../../format/number";
-import { useMoney } from "../../shell/money";
+import { count, percent, short } from "../../format/number";
+import { Cents, useMoney } from "../../shell/money";
 import { useMyself } from "../../shell/session";
 import { useOrganization } from "../../shell/shell";
 import { useProjects } from "./names";
 import { periodOf } from "./periods";
+import { requestColumn, requestColumns } from "./request-columns";
 import { seriesOf, totalsOf } from "./usage-series";
 
 const route = getRouteApi("/signed/org/$organizationId");
@@ -37,7 +36,7 @@ export function Overview() {
     <Page title={organization.data?.name ?? "Overview"} about="The last 24 hours.">
       <div className="stack">
         {can("usage.read", organizationId) && <Traffic organizationId={organizationId} />}
-        {can("requests.read", organizationId) && <Refused organizationId={organizationId} />}
+        {can("requests.read", organizationId) && <Newest organizationId={organizationId} />}
       </div>
     </Page>
   );
@@ -46,7 +45,6 @@ export function Overview() {
 function Traffic({ organizationId }: { organizationId: string }) {
   const hour = Math.floor(Date.now() / 3_600_000);
   const period = useMemo(() => periodOf("24h", new Date(hour * 3_600_000)), [hour]);
-  const money = useMoney();
   const usage = useQuery({
     queryKey: ["usage", organizationId, "overview", period.start.toISOString()],
     queryFn: () =>
@@ -80,14 +78,14 @@ function Traffic({ organizationId }: { organizationId: string }) {
     <>
       <Stats
         figures={[
-          { name: "Requests", value: short(sum.requests) },
+          { name: "Billed requests", value: short(sum.requests), note: "refused ones cost nothing" },
           { name: "Input tokens", value: short(sum.prompt_tokens) },
           {
             name: "From the cache",
             value: sum.prompt_tokens > 0 ? percent(sum.cached_tokens / sum.prompt_tokens) : "–",
           },
           { name: "Output tokens", value: short(sum.completion_tokens) },
-          { name: "Cost", value: money(sum.amount_micro) },
+          { name: "Cost", value: <Cents micro={sum.amount_micro} /> },
         ]}
       />
       <Card
@@ -117,7 +115,8 @@ function Traffic({ organizationId }: { organizationId: string }) {
   );
 }
 
-function Refused({ organizationId }: { organizationId: string }) {
+function Newest({ organizationId }: { organizationId: string }) {
+  const money = useMoney();
   const requests = useQuery({
     queryKey: ["requests", organizationId, "newest"],
     queryFn: () =>
@@ -141,42 +140,7 @@ function Refused({ organizationId }: { organizationId: string }) {
         list={requests.data.data}
         rowKey={(row) => row.request_id}
         empty={null}
-        columns={[
-          {
-            id: "request_id",
-            heading: "Request",
-            value: (row) => row.request_id,
-            cell: (row) => (
-              <Link
-                className="mono"
-                to="/org/$organizationId/requests/$requestId"
-                params={{ organizationId, requestId: row.request_id }}
-              >
-                {row.request_id}
-              </Link>
-            ),
-          },
-          {
-            id: "at",
-            heading: "When",
-            value: (row) => row.recorded_at,
-            cell: (row) => <Time at={row.recorded_at} />,
-          },
-          {
-            id: "decision",
-            heading: "Outcome",
-            value: (row) => row.decision,
-            cell: (row) => <StateBadge state={row.decision} />,
-          },
-          { id: "model", heading: "Model", value: (row) => row.model },
-          {
-            id: "ttft",
-            heading: "First token",
-            right: true,
-            value: (row) => row.ttft_ms,
-            cell: (row) => milliseconds(row.ttft_ms),
-          },
-        ]}
+        columns={[requestColumn((id) => `/org/${organizationId}/requests/${id}`), ...requestColumns(money)]}
       />
     </section>
   );

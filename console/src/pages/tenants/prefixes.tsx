@@ -61,6 +61,7 @@ export function Prefixes() {
   const chart = useMemo(() => sharesByHour(shares.data ?? []), [shares.data]);
   const sum = (of: (row: (typeof rows)[number]) => number) => rows.reduce((all, row) => all + of(row), 0);
   const prompt = sum((row) => row.prompt_tokens);
+  const cached = sum((row) => row.cached_tokens);
   return (
     <Page
       title="Prefix contract"
@@ -90,7 +91,8 @@ export function Prefixes() {
                   },
                   {
                     name: "Was reused",
-                    value: prompt > 0 ? percent(sum((row) => row.cached_tokens) / prompt) : "–",
+                    value: cached > 0 ? percent(cached / prompt) : "none reported",
+                    note: cached > 0 ? undefined : "by the engines",
                   },
                   { name: "Requests", value: short(sum((row) => row.requests)) },
                 ]}
@@ -192,6 +194,7 @@ function Drops({ organizationId }: { organizationId: string }) {
     {
       id: "state",
       heading: "State",
+      lead: true,
       value: (row) => (row.ended_at ? "over" : "lasts"),
       cell: (row) => <Badge tone={row.ended_at ? "good" : "bad"}>{row.ended_at ? "over" : "lasts"}</Badge>,
     },

@@ -6,6 +6,7 @@ import { FormDialog } from "../../components/dialog";
 import { CheckField, ChoiceField, TextField } from "../../components/field";
 import { TIERS } from "../../shell/choices";
 import { useMyself } from "../../shell/session";
+import { useModelNames } from "./model-choice";
 
 type Project = Schemas["Project"];
 
@@ -22,14 +23,12 @@ export function ProjectForm({
   const navigate = useNavigate();
   const { organization } = useMyself();
   const [name, setName] = useState(project?.name ?? "");
-  const [models, setModels] = useState(project?.models?.join(", ") ?? "");
+  const [models, setModels] = useState<string[] | null>(project?.models ?? null);
+  const known = useModelNames();
+  const options = [...new Set([...known, ...(project?.models ?? [])])];
   const [tiers, setTiers] = useState<Schemas["Tier"][] | null>(project?.tiers ?? null);
   const [reviews, setReviews] = useState(project?.allow_reviews ?? false);
-  const named = models
-    .split(",")
-    .map((each) => each.trim())
-    .filter(Boolean);
-  const body = { name, models: named.length === 0 ? null : named, tiers };
+  const body = { name, models, tiers };
   const save = useAction(
     () =>
       project === undefined
@@ -63,6 +62,7 @@ export function ProjectForm({
     <FormDialog
       title={project ? `Change ${project.name}` : "New project"}
       submit={project ? "Save" : "Make project"}
+      disabled={models?.length === 0}
       busy={save.isPending}
       error={save.error}
       onSubmit={() => save.mutate(undefined)}
@@ -75,11 +75,12 @@ export function ProjectForm({
         value={name}
         onChange={(event) => setName(event.currentTarget.value)}
       />
-      <TextField
-        label="Models"
-        hint="Names with commas between. Empty: every model, those that come later too."
-        value={models}
-        onChange={(event) => setModels(event.currentTarget.value)}
+      <ChoiceField
+        legend="Models"
+        all="all models, later ones too"
+        options={options}
+        chosen={models}
+        onChange={setModels}
       />
       <ChoiceField legend="Tiers" all="all tiers" options={TIERS} chosen={tiers} onChange={setTiers} />
       {project && organizationId === organization.id && (

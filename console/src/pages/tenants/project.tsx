@@ -74,6 +74,7 @@ export function ProjectPage() {
     {
       id: "state",
       heading: "State",
+      lead: true,
       value: (row) => row.state,
       cell: (row) => (
         <span className="row">

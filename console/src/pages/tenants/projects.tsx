@@ -53,6 +53,7 @@ export function Projects() {
     {
       id: "state",
       heading: "State",
+      lead: true,
       value: (row) => (row.disabled_at ? "disabled" : "enabled"),
       cell: (row) => <StateBadge state={row.disabled_at ? "disabled" : "enabled"} />,
     },

@@ -3,6 +3,7 @@ import { getRouteApi, Link } from "@tanstack/react-router";
 import type { ReactNode } from "react";
 import { api, read, type Schemas } from "../../api/client";
 import { Badge, StateBadge } from "../../components/badge";
+import { CopyButton } from "../../components/copy";
 import { ErrorNotice, Loading, Notice } from "../../components/notice";
 import { Card, Facts, Page } from "../../components/page";
 import { type Column, Table } from "../../components/table";
@@ -10,6 +11,7 @@ import { FullTime } from "../../components/time";
 import { count, milliseconds } from "../../format/number";
 import { type Money, useMoney } from "../../shell/money";
 import { useMyself } from "../../shell/session";
+import { KeyName } from "./key-name";
 import { labelOf } from "./limit-names";
 import { shownLimit } from "./limits-of";
 import { Waterfall } from "./waterfall";
@@ -75,7 +77,11 @@ export function RequestView({ requestId, crumbs, more }: RequestViewProps) {
   const rule = found.rule as RefusingRule | null;
   const latency = found.latency;
   return (
-    <Page title={found.request_id} crumbs={crumbs}>
+    <Page
+      title={found.request_id}
+      crumbs={crumbs}
+      actions={<CopyButton text={found.request_id} label="Copy the id" />}
+    >
       <div className="stack">
         {rule && <Why rule={rule} />}
         {!rule && found.reason && (
@@ -94,55 +100,62 @@ export function RequestView({ requestId, crumbs, more }: RequestViewProps) {
                     {found.error_code ?? ""}
                   </span>,
                 ],
-                ["When", found.recorded_at ? <FullTime key="at" at={found.recorded_at} /> : "–"],
-                ["Endpoint", found.endpoint ?? "–"],
-                ["Model", `${found.model ?? "–"}${found.tier ? ` (${found.tier})` : ""}`],
-                ["Class", found.service_class ?? "–"],
+                ["When", found.recorded_at && <FullTime key="at" at={found.recorded_at} />],
+                ["Endpoint", found.endpoint],
+                ["Model", found.model && `${found.model}${found.tier ? ` (${found.tier})` : ""}`],
+                ["Class", found.service_class],
                 ["Cost", money(found.amount_micro)],
-                ["Client’s id", found.client_request_id ?? "none"],
+                ["Client’s id", found.client_request_id],
                 [
                   "Key",
-                  found.project_id && found.key_id ? (
+                  found.project_id && found.key_id && (
                     <KeyName
                       key="key"
                       organizationId={found.organization_id}
                       projectId={found.project_id}
                       keyId={found.key_id}
                     />
-                  ) : (
-                    "–"
                   ),
                 ],
-                ["Answer shared with request", found.served_from ?? "none"],
+                ["Key’s id", found.key_id && <code key="id">{found.key_id}</code>],
+                ["Shares the answer of request", found.served_from],
               ]}
             />
           </Card>
           <Card title="Latency">
-            {latency ? (
+            {latency && found.decision !== "refused" ? (
               <Facts
                 facts={[
-                  ["First token", milliseconds(latency.ttft_ms)],
-                  ["Time per output token", milliseconds(latency.tpot_ms)],
-                  ["Longest gap", milliseconds(latency.itl_max_ms)],
-                  ["Gaps over 100 ms", count(latency.gaps_over_100ms)],
-                  ["Client read nothing for", milliseconds(latency.client_stall_ms)],
-                  ["Engine’s queue", milliseconds(latency.engine_queue_ms)],
-                  ["Engine’s prefill", milliseconds(latency.engine_prefill_ms)],
-                  ["Compiling its schema", milliseconds(latency.engine_grammar_ms)],
+                  ["First token", measured(latency.ttft_ms, milliseconds)],
+                  ["Time per output token", measured(latency.tpot_ms, milliseconds)],
+                  ["Longest gap", measured(latency.itl_max_ms, milliseconds)],
+                  ["Gaps over 100 ms", measured(latency.gaps_over_100ms, count)],
+                  ["Client read nothing for", measured(latency.client_stall_ms, milliseconds)],
+                  ["Engine’s queue", measured(latency.engine_queue_ms, milliseconds)],
+                  ["Engine’s prefill", measured(latency.engine_prefill_ms, milliseconds)],
+                  ["Compiling its schema", measured(latency.engine_grammar_ms, milliseconds)],
                   [
                     "Input",
-                    `${count(latency.prompt_tokens)} tokens (${latency.length ?? "–"}), ${count(latency.cached_tokens)} from the cache`,
+                    latency.prompt_tokens !== null &&
+                      `${count(latency.prompt_tokens)} tokens${latency.length ? ` (${latency.length})` : ""}${latency.cached_tokens === null ? "" : `, ${count(latency.cached_tokens)} from the cache`}`,
                   ],
-                  ["Output", `${count(latency.completion_tokens)} tokens`],
+                  [
+                    "Output",
+                    latency.completion_tokens !== null && `${count(latency.completion_tokens)} tokens`,
+                  ],
                 ]}
               />
             ) : (
-              <p className="quiet">No record was kept of it.</p>
+              <p className="quiet">
+                {found.decision === "refused"
+                  ? "It was refused before an engine had it: no token came."
+                  : "No record was kept of it."}
+              </p>
             )}
           </Card>
         </div>
         <Card title="Where the time went" about={`${milliseconds(found.total_ms)} in all.`}>
-          <Waterfall phases={found.phases_ms} />
+          <Waterfall phases={found.phases_ms} explained />
         </Card>
         {more?.(found)}
         {found.counters && found.counters.length > 0 && <Counters counters={found.counters} />}
@@ -161,37 +174,9 @@ export function RequestView({ requestId, crumbs, more }: RequestViewProps) {
   );
 }
 
-/** By its name, with the id that scripts know it by; the id alone where the role does not see keys. */
-function KeyName({
-  organizationId,
-  projectId,
-  keyId,
-}: {
-  organizationId: string;
-  projectId: string;
-  keyId: string;
-}) {
-  const { can } = useMyself();
-  const sees = can("keys.read", organizationId);
-  const key = useQuery({
-    queryKey: ["key", keyId],
-    queryFn: () => read(api.GET("/admin/v1/keys/{key_id}", { params: { path: { key_id: keyId } } })),
-    enabled: sees,
-  });
-  const id = <code className="wrap small quiet">{keyId}</code>;
-  if (!sees) return id;
-  return (
-    <span className="row">
-      <Link
-        to="/org/$organizationId/projects/$projectId/keys/$keyId"
-        params={{ organizationId, projectId, keyId }}
-      >
-        {key.data?.name ?? "Key"}
-      </Link>
-      {id}
-    </span>
-  );
-}
+/** null: it was not measured, and is not shown. */
+const measured = (value: number | null, told: (value: number) => string) =>
+  value === null ? null : told(value);
 
 function Why({ rule }: { rule: RefusingRule }) {
   const money = useMoney();
@@ -260,7 +245,7 @@ function Counters({ counters }: { counters: CounterState[] }) {
 const attemptsIn = (money: Money, currency: string): Column<Attempt>[] => [
   { id: "attempt", heading: "Attempt", right: true, value: (row) => row.attempt },
   { id: "engine", heading: "Engine", value: (row) => row.engine ?? "not told" },
-  { id: "outcome", heading: "Outcome", value: (row) => row.outcome },
+  { id: "outcome", heading: "Outcome", lead: true, value: (row) => row.outcome },
   { id: "finish", heading: "Finish", value: (row) => row.finish },
   {
     id: "prompt_tokens",

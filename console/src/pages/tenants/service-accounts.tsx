@@ -77,6 +77,7 @@ export function ServiceAccounts() {
     {
       id: "state",
       heading: "State",
+      lead: true,
       value: (row) => (row.disabled_at ? "disabled" : "active"),
       cell: (row) => <StateBadge state={row.disabled_at ? "disabled" : "active"} />,
     },

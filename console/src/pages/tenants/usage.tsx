@@ -11,9 +11,10 @@ import { Empty, ErrorNotice, Loading } from "../../components/notice";
 import { Card, Page, type Figure as Stat, Stats } from "../../components/page";
 import { type Column, Table } from "../../components/table";
 import { change, count, percent, short, signedPercent } from "../../format/number";
-import { PERIODS, TIERS, USAGE_FIGURES, USAGE_GROUPS } from "../../shell/choices";
+import { PERIODS, TIERS, USAGE_FIGURES, USAGE_GROUP_CHOICES } from "../../shell/choices";
 import { useMoney } from "../../shell/money";
 import { useMyself } from "../../shell/session";
+import { ModelFilter } from "./model-choice";
 import { useProjects } from "./names";
 import { PERIOD_NAMES, type Period, periodBefore, periodOf } from "./periods";
 import {
@@ -118,7 +119,7 @@ export function Usage() {
     void navigate({ search: (old) => ({ ...old, ...part }), replace: true });
   const name = search.period ?? "30d";
   const figure = search.figure ?? "amount_micro";
-  const by = search.by;
+  const by = search.by === "nothing" ? undefined : (search.by ?? "model");
   // the day moves on; the hour does within "24h"
   const hour = Math.floor(Date.now() / 3_600_000);
   const period = useMemo(() => periodOf(name, new Date(hour * 3_600_000)), [name, hour]);
@@ -171,9 +172,8 @@ export function Usage() {
         />
         <SelectFilter
           label="Group by"
-          all="nothing"
-          options={USAGE_GROUPS}
-          value={by}
+          options={USAGE_GROUP_CHOICES}
+          value={search.by ?? "model"}
           onChange={(value) => set({ by: value })}
         />
         <SelectFilter
@@ -184,7 +184,7 @@ export function Usage() {
           value={search.project_id}
           onChange={(value) => set({ project_id: value, key_id: undefined })}
         />
-        <TextFilter label="Model" value={search.model} onChange={(value) => set({ model: value })} />
+        <ModelFilter value={search.model} onChange={(value) => set({ model: value })} />
         <SelectFilter
           label="Tier"
           all="All"

@@ -77,6 +77,7 @@ export function WebhookPage() {
     {
       id: "state",
       heading: "State",
+      lead: true,
       value: (row) => row.state,
       cell: (row) => <StateBadge state={row.state} />,
     },

@@ -54,6 +54,7 @@ export function Webhooks() {
     {
       id: "state",
       heading: "State",
+      lead: true,
       value: (row) => (row.disabled_at ? "disabled" : "active"),
       cell: (row) => <StateBadge state={row.disabled_at ? "disabled" : "active"} />,
     },

@@ -7,18 +7,20 @@ import { api, read, type Schemas } from "../../../api/client";
 import { useLive } from "../../../api/live";
 import { Badge } from "../../../components/badge";
 import { Chart } from "../../../components/chart";
-import { Filters, SelectFilter, TextFilter } from "../../../components/filters";
+import { Filters, SelectFilter } from "../../../components/filters";
 import { Empty, ErrorNotice, Loading, Notice } from "../../../components/notice";
 import { Card, Page, Stats } from "../../../components/page";
 import { type Column, Table } from "../../../components/table";
 import { Time } from "../../../components/time";
 import { budgetLeft } from "../../../format/budget";
-import { count, milliseconds, percent, short } from "../../../format/number";
+import { count, milliseconds, percent, perSecond, short } from "../../../format/number";
 import { notAhead } from "../../../format/time";
 import { TIERS } from "../../../shell/choices";
-import { useMoney } from "../../../shell/money";
-import { useTroubles } from "../../../shell/use-troubles";
+import { Cents } from "../../../shell/money";
+import { useTroubleReport } from "../../../shell/use-troubles";
+import { ModelFilter } from "../../tenants/model-choice";
 import { OVERVIEW_PERIODS, type OverviewSpan, PERIOD_NAMES, spanOf } from "./choices";
+import { GetStarted } from "./get-started";
 
 type Figures = Schemas["ServingFigures"];
 type Series = Schemas["ServingSeries"];
@@ -79,23 +81,28 @@ export function DeploymentOverview() {
             value={search.tier}
             onChange={(tier) => set({ tier })}
           />
-          <TextFilter label="Model" value={search.model} onChange={(model) => set({ model })} />
+          <ModelFilter value={search.model} onChange={(model) => set({ model })} />
         </Filters>
         {total.error && <ErrorNotice error={total.error} retry={() => void total.refetch()} />}
         {!total.data && !total.error && <Loading lines={8} />}
         {total.data && <Sums series={total.data} span={span} which={which} />}
         {total.data && total.data.data.length > 0 && <Charts span={span} which={which} />}
         <Budgets which={which} />
-        {total.data && total.data.data.length > 0 && <Parts span={span} which={which} />}
+        {total.data && total.data.data.length > 0 && (
+          <>
+            <Parts span={span} which={which} />
+            <ByTime span={span} which={which} />
+          </>
+        )}
       </div>
     </Page>
   );
 }
 
-/** The current problems, above the charts. */
+/** What needs attention now, or that nothing does, above the charts. */
 function Troubles() {
-  const troubles = useTroubles();
-  if (troubles.length === 0) return null;
+  const { troubles, known } = useTroubleReport();
+  if (troubles.length === 0) return known && <Notice tone="good">{known}</Notice>;
   return (
     <Notice tone={troubles[0]?.tone ?? "warn"} title="Needs attention now">
       <ul className="lines">
@@ -160,32 +167,22 @@ function useSpend(span: OverviewSpan, which: Which) {
 
 function Sums({ series, span, which }: { series: Series; span: OverviewSpan; which: Which }) {
   const spend = useSpend(span, which);
-  const money = useMoney();
   const sum = series.data[0];
-  if (!sum) {
-    return (
-      <Card>
-        <Empty title="No requests in this period">
-          Choose a longer period or clear the filters. If nothing was ever sent: make a key in a project and
-          send a request with it. It shows here within two minutes.
-        </Empty>
-      </Card>
-    );
-  }
+  if (!sum) return <Nothing filtered={which.tier !== undefined || which.model !== undefined} />;
   return (
     <>
       <Stats
         figures={[
-          { name: "Requests", value: short(sum.requests), note: rate(sum.requests_per_s) },
+          { name: "Requests", value: short(sum.requests), note: perSecond(sum.requests_per_s) },
           {
             name: "Output tokens",
             value: short(sum.completion_tokens),
-            note: rate(sum.completion_tokens_per_s),
+            note: perSecond(sum.completion_tokens_per_s),
           },
           { name: "From the cache", value: percent(sum.cache_hit_share), note: "of input" },
           {
             name: "Billed",
-            value: money(spend.data),
+            value: <Cents micro={spend.data} />,
             note: "in whole hours",
           },
         ]}
@@ -202,10 +199,27 @@ function Sums({ series, span, which }: { series: Series; span: OverviewSpan; whi
   );
 }
 
-function rate(perSecond: number | null): string {
-  return perSecond === null
-    ? ""
-    : `${perSecond < 10 ? perSecond.toFixed(perSecond < 0.1 ? 4 : 2) : short(perSecond)}/s`;
+const EVER_MS = 28 * 24 * 60 * MINUTE_MS;
+
+/** No request: in this period, or none yet at all. */
+function Nothing({ filtered }: { filtered: boolean }) {
+  const ever = useQuery({
+    queryKey: ["serving", "ever"],
+    enabled: !filtered,
+    queryFn: () =>
+      read(
+        api.GET("/admin/v1/serving", {
+          params: { query: { start: new Date(Date.now() - EVER_MS).toISOString(), bucket: "all" } },
+        }),
+      ),
+  });
+  if (ever.isLoading) return <Loading lines={4} />;
+  if (ever.data?.data.length === 0) return <GetStarted />;
+  return (
+    <Card>
+      <Empty title="No requests in this period">Choose a longer period or clear the filters.</Empty>
+    </Card>
+  );
 }
 
 function Charts({ span, which }: { span: OverviewSpan; which: Which }) {
@@ -233,83 +247,87 @@ function Charts({ span, which }: { span: OverviewSpan; which: Which }) {
       ? "Values that requests had."
       : `Of histograms: within ${percent(series.data.percentiles_within)} of a value that a request had.`;
   return (
-    <>
-      <div className="grid-2">
-        <Card title={`Requests by ${every}`} about="By what became of them, in UTC.">
-          <Chart
-            label={`Requests by ${every}`}
-            kind="bars"
-            times={times}
-            format={count}
-            whole
-            series={[
-              { label: "answered or left", values: zeroed((row) => row.requests - row.failed - row.limited) },
-              { label: "limited", values: zeroed((row) => row.limited) },
-              { label: "shed", values: zeroed((row) => row.shed) },
-              { label: "failed otherwise", values: zeroed((row) => row.failed - row.shed), bad: true },
-            ]}
-          />
-        </Card>
-        <Card title="Output tokens per second" about={`Mean of each ${every}.`}>
-          <Chart
-            label="Output tokens per second"
-            times={times}
-            format={(value) => (value === 0 ? "0" : value < 10 ? value.toPrecision(2) : short(value))}
-            series={[{ label: "tokens/s", values: zeroed((row) => row.completion_tokens_per_s ?? 0) }]}
-          />
-        </Card>
-        <Card title="Time to first token" about={how}>
-          <Chart
-            label="Time to first token"
-            times={times}
-            format={milliseconds}
-            series={latency("ttft_ms")}
-          />
-        </Card>
-        <Card
-          title="Time per output token"
-          about={`Of each request the mean behind its first token (TPOT); percentiles are over requests. ${how}`}
-        >
-          <Chart
-            label="Time per output token"
-            times={times}
-            format={milliseconds}
-            series={latency("tpot_ms")}
-          />
-        </Card>
-        <Card title="Longest gap between tokens" about={`The worst moment of each request. ${how}`}>
-          <Chart
-            label="Longest gap between tokens"
-            times={times}
-            format={milliseconds}
-            series={latency("itl_max_ms")}
-          />
-        </Card>
-        <Card
-          title="Goodput and cache"
-          about="Requests that kept their objective; input tokens from the cache."
-        >
-          <Chart
-            label="Goodput and cache hits"
-            times={times}
-            format={percent}
-            series={[
-              { label: "goodput", values: values((row) => row.goodput) },
-              { label: "from the cache", values: values((row) => row.cache_hit_share), dashed: true },
-              { label: "shed", values: values((row) => row.shed_share) },
-            ]}
-          />
-        </Card>
-      </div>
+    <div className="grid-2">
+      <Card title={`Requests by ${every}`} about="By what became of them, in UTC.">
+        <Chart
+          label={`Requests by ${every}`}
+          kind="bars"
+          times={times}
+          format={count}
+          whole
+          series={[
+            { label: "answered or left", values: zeroed((row) => row.requests - row.failed - row.limited) },
+            { label: "limited", values: zeroed((row) => row.limited) },
+            { label: "shed", values: zeroed((row) => row.shed) },
+            { label: "failed otherwise", values: zeroed((row) => row.failed - row.shed), bad: true },
+          ]}
+        />
+      </Card>
+      <Card title="Output tokens per second" about={`Mean of each ${every}.`}>
+        <Chart
+          label="Output tokens per second"
+          times={times}
+          format={(value) => (value === 0 ? "0" : value < 10 ? value.toPrecision(2) : short(value))}
+          series={[{ label: "tokens/s", values: zeroed((row) => row.completion_tokens_per_s ?? 0) }]}
+        />
+      </Card>
+      <Card title="Time to first token" about={how}>
+        <Chart label="Time to first token" times={times} format={milliseconds} series={latency("ttft_ms")} />
+      </Card>
+      <Card
+        title="Time per output token"
+        about={`Of each request the mean behind its first token (TPOT); percentiles are over requests. ${how}`}
+      >
+        <Chart
+          label="Time per output token"
+          times={times}
+          format={milliseconds}
+          series={latency("tpot_ms")}
+        />
+      </Card>
+      <Card title="Longest gap between tokens" about={`The worst moment of each request. ${how}`}>
+        <Chart
+          label="Longest gap between tokens"
+          times={times}
+          format={milliseconds}
+          series={latency("itl_max_ms")}
+        />
+      </Card>
+      <Card
+        title="Goodput and cache"
+        about="Requests that kept their objective; input tokens from the cache."
+      >
+        <Chart
+          label="Goodput and cache hits"
+          times={times}
+          format={percent}
+          series={[
+            { label: "goodput", values: values((row) => row.goodput) },
+            { label: "from the cache", values: values((row) => row.cache_hit_share), dashed: true },
+            { label: "shed", values: values((row) => row.shed_share) },
+          ]}
+        />
+      </Card>
+    </div>
+  );
+}
+
+/** The figures of the charts, last, for they are long. */
+function ByTime({ span, which }: { span: OverviewSpan; which: Which }) {
+  const series = useServing("series", span, which);
+  if (!series.data) return null;
+  return (
+    <section className="stack-tight">
+      <h2>By {span.bucket}</h2>
       <Table
-        label={`Figures by ${every}`}
+        label={`Figures by ${span.bucket}`}
         columns={BY_TIME}
         list={[...series.data.data].reverse()}
         rowKey={(row) => row.at ?? ""}
-        csvName={`serving by ${every}`}
+        csvName={`serving by ${span.bucket}`}
         empty={null}
       />
-    </>
+    </section>
   );
 }
 

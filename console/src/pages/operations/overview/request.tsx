@@ -36,7 +36,8 @@ export function RequestAnatomy() {
 
 function Whereabouts({ found }: { found: Detail }) {
   const latency = found.latency;
-  if (!latency) return null;
+  // refused before an engine had it: it ran nowhere
+  if (!latency || (latency.pool === null && found.decision === "refused")) return null;
   const cached =
     latency.cached_tokens !== null && latency.prompt_tokens
       ? latency.cached_tokens / latency.prompt_tokens
@@ -55,10 +56,10 @@ function Whereabouts({ found }: { found: Detail }) {
             ["Pool", latency.pool ?? "none given"],
             ["Engine", latency.replica_id ?? "none given"],
             ["Engines tried", count(latency.attempts)],
-            ["Of a release", latency.release ?? "no"],
+            ["Of a release", latency.release],
             ["Side", latency.side ?? (latency.canary ? "canary" : "not split")],
             ["Memory taken back by the engine", count(latency.retractions)],
-            ["Trace", found.trace_id ?? "none"],
+            ["Trace", found.trace_id],
           ]}
         />
       </Card>

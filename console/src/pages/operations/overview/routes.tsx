@@ -3,6 +3,7 @@ import { createRoute, lazyRouteComponent } from "@tanstack/react-router";
 import { TIERS } from "../../../shell/choices";
 import { oneOf, searchOf, text } from "../../../shell/search";
 import { signedRoute } from "../../../shell/signed-route";
+import { LOOKS } from "../serving/choices";
 import { OVERVIEW_PERIODS } from "./choices";
 
 const overview = createRoute({
@@ -25,6 +26,7 @@ const requests = createRoute({
     tier: oneOf(raw, "tier", TIERS),
     model: text(raw, "model"),
     pool: text(raw, "pool"),
+    since: oneOf(raw, "since", LOOKS),
   })),
   component: lazyRouteComponent(() => import("./requests"), "DeploymentRequests"),
 });

@@ -7,15 +7,18 @@ import { type Night, type NightSlice, nextTold, nightsOf, notable } from "./nigh
 import { leastOf, shareOf, stagesOf, wholeOf } from "./release-input";
 import {
   deciding,
+  latenciesOf,
   leftOut,
   nearest,
   placesOf,
+  progressOf,
   type Release,
   stageName,
   stageOfCopies,
   stepsByHand,
   strongest,
   type Test,
+  timeLeft,
   towards,
 } from "./release-words";
 import { preferenceTold } from "./review-words";
@@ -128,8 +131,36 @@ describe("a release", () => {
   it("knows where each stage stands", () => {
     expect(placesOf("running", 1, 3)).toEqual(["done", "now", "ahead"]);
     expect(placesOf("waiting", 0, 2)).toEqual(["ahead", "ahead"]);
-    expect(placesOf("rolled_back", 1, 3)).toEqual(["done", "stopped", "ahead"]);
+    expect(placesOf("rolled_back", 1, 3)).toEqual(["done", "stopped", "unreached"]);
     expect(placesOf("promoted", 2, 3)).toEqual(["done", "done", "done"]);
+  });
+  it("counts copies in the shadow stage, and says how long the rest takes at this pace", () => {
+    const shadow = {
+      ...RELEASE,
+      state: "running",
+      stage: 0,
+      stages: [0, 0.5, 1],
+      shadow_least: 100,
+      waits_for: "missing: 75 more copies of requests that both sides answered",
+    } as Release;
+    const progress = progressOf(shadow);
+    expect(progress).toEqual([{ what: "copies", units: 25, least: 100 }]);
+    expect(timeLeft(progress, 60)).toBe(180);
+    expect(timeLeft([{ what: "copies", units: 0, least: 100 }], 60)).toBeNull();
+    expect(timeLeft([{ what: "copies", units: 100, least: 100 }], 60)).toBeNull();
+    expect(progressOf({ ...shadow, state: "rolled_back" })).toEqual([]);
+  });
+  it("puts both pools' milliseconds side by side, and nothing where neither answered", () => {
+    const pool = (p50: number, p99: number) =>
+      ({ ttft_ms: { p50, p99 }, itl_max_ms: null }) as unknown as Parameters<typeof latenciesOf>[0];
+    const rows = latenciesOf(pool(60, 90), pool(50, 100));
+    expect(rows.map((row) => [row.candidate, row.baseline])).toEqual([
+      [60, 50],
+      [90, 100],
+      [null, null],
+      [null, null],
+    ]);
+    expect(latenciesOf(undefined, undefined)).toEqual([]);
   });
   it.each([
     ["waiting", ["roll_back"]],

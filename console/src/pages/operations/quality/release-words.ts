@@ -54,37 +54,80 @@ export const stageOfCopies = (share: number | null) => (share === null ? "" : `,
 /** What a share of the sessions is called where it is no stage. */
 export const sharePercent = (share: number) => `${Number((share * 100).toPrecision(4))} %`;
 
-export type StagePlace = "done" | "now" | "stopped" | "ahead";
+export type StagePlace = "done" | "now" | "stopped" | "ahead" | "unreached";
 
 /** Where each stage stands; the last is all traffic. */
 export function placesOf(state: ReleaseState, stage: number, stages: number): StagePlace[] {
   return Array.from({ length: stages }, (_, at) => {
     if (state === "promoted") return "done";
     if (at < stage) return "done";
-    if (at > stage || state === "waiting") return "ahead";
+    if (at > stage) return state === "rolled_back" ? "unreached" : "ahead";
+    if (state === "waiting") return "ahead";
     return state === "rolled_back" ? "stopped" : "now";
   });
 }
 
 export interface Progress {
-  arm: "candidate" | "control";
+  what: "candidate" | "control" | "copies";
   units: number;
   least: number;
 }
 
-/** Sessions of this stage beside the least it needs; empty in the shadow stage, before the first look and at the end. */
+/** What the controller says in the shadow stage. */
+const COPIES = /(\d+) more copies of requests/;
+
+/** Sessions of this stage beside the least it needs, or copies that both sides answered; empty before the first look and
+ * at the end. */
 export function progressOf(release: Release): Progress[] {
+  if (hasEnded(release.state)) return [];
+  if (release.stages[release.stage] === 0) {
+    const lacking = COPIES.exec(release.waits_for || release.reason)?.[1];
+    const least = release.shadow_least;
+    return lacking === undefined
+      ? []
+      : [{ what: "copies", units: Math.max(0, least - Number(lacking)), least }];
+  }
   const verdict = verdictOf(release);
   const policy = policyOf(release);
-  if (verdict === null || policy === null || hasEnded(release.state)) return [];
+  if (verdict === null || policy === null) return [];
   const serving = release.stage - (release.stages[0] === 0 ? 1 : 0);
   const least = policy.least_units[serving];
   if (least === undefined) return [];
   const here = verdict.stage === serving;
   return [
-    { arm: "candidate", units: here ? verdict.candidate_units : 0, least },
-    { arm: "control", units: here ? verdict.control_units : 0, least },
+    { what: "candidate", units: here ? verdict.candidate_units : 0, least },
+    { what: "control", units: here ? verdict.control_units : 0, least },
   ];
+}
+
+/** Seconds until the stage has all that it needs, at its pace so far. null: nothing is missing, or nothing came. */
+export function timeLeft(progress: Progress[], elapsedS: number): number | null {
+  const left = progress
+    .filter((each) => each.units < each.least)
+    .map((each) => ((each.least - each.units) * elapsedS) / each.units);
+  const most = Math.max(0, ...left);
+  return most > 0 && Number.isFinite(most) ? most : null;
+}
+
+export interface LatencyRow {
+  name: string;
+  candidate: number | null;
+  baseline: number | null;
+}
+
+/** First token and longest gap of two pools, at p50 and p99; empty where neither answered. */
+export function latenciesOf(
+  candidate: Schemas["ServingFigures"] | undefined,
+  baseline: Schemas["ServingFigures"] | undefined,
+): LatencyRow[] {
+  if (!candidate?.ttft_ms && !baseline?.ttft_ms) return [];
+  return (["ttft_ms", "itl_max_ms"] as const).flatMap((measure) =>
+    (["p50", "p99"] as const).map((quantile) => ({
+      name: `${measure === "ttft_ms" ? "Time to first token" : "Longest gap"}, ${quantile}`,
+      candidate: candidate?.[measure]?.[quantile] ?? null,
+      baseline: baseline?.[measure]?.[quantile] ?? null,
+    })),
+  );
 }
 
 export const METRICS: Record<string, string> = {

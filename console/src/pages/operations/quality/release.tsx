@@ -1,5 +1,6 @@
 import { useQuery } from "@tanstack/react-query";
 import { getRouteApi, Link } from "@tanstack/react-router";
+import { useState } from "react";
 import { api, read, type Schemas } from "../../../api/client";
 import { useList } from "../../../api/list";
 import { useLive } from "../../../api/live";
@@ -13,6 +14,8 @@ import { count, milliseconds, percent } from "../../../format/number";
 import { useMyself } from "../../../shell/session";
 import { ReleaseActions } from "./release-actions";
 import { ReleaseEvidence } from "./release-evidence";
+import { ReleaseLatency } from "./release-latency";
+import { Reason } from "./release-reason";
 import {
   hasEnded,
   leftOut,
@@ -43,21 +46,16 @@ export function ReleasePage() {
     queryKey: ["release-evidence", releaseId],
     queryFn: () => read(api.GET("/admin/v1/releases/{release_id}/evidence", { params })),
   });
-  const steps = useList(["release-steps", releaseId], (cursor) =>
-    read(
-      api.GET("/admin/v1/releases/{release_id}/steps", {
-        params: { ...params, query: { limit: 100, cursor } },
-      }),
-    ),
-  );
   const live = [
     ["release", releaseId],
     ["release-evidence", releaseId],
     ["release-steps", releaseId],
+    ["release-latency", releaseId],
   ];
   useLive(["releases"], release.data && hasEnded(release.data.state) ? [] : live);
   if (!release.data) return <Pending title="Release" query={release} />;
   const found = release.data;
+  const began = found.moves.find((move) => move.event === "begin")?.at ?? found.created_at;
   return (
     <Page
       title={`${found.model}: ${found.baseline_pool} → ${found.candidate_pool}`}
@@ -78,6 +76,7 @@ export function ReleasePage() {
           </Notice>
         )}
         <StageTrack release={found} />
+        {found.state !== "waiting" && <ReleaseLatency release={found} began={began} />}
         <Stats
           figures={[
             { name: "State", value: <StateBadge state={found.state} /> },
@@ -106,7 +105,7 @@ export function ReleasePage() {
           <ReleaseEvidence
             release={found}
             evidence={evidence.data}
-            began={found.moves.find((move) => move.event === "begin")?.at ?? found.created_at}
+            began={began}
             check={search.check}
             onCheck={(check) =>
               void navigate({ search: (old) => ({ ...old, check }), replace: true, resetScroll: false })
@@ -119,14 +118,46 @@ export function ReleasePage() {
           <Table
             label="Steps"
             columns={stepColumns(found)}
-            list={steps}
+            list={[...found.moves].reverse()}
             rowKey={(row) => String(row.step)}
-            csvName={`steps of ${found.id}`}
             empty={<Empty title="No steps yet" />}
           />
+          <FoldedSteps release={found} />
         </section>
       </div>
     </Page>
+  );
+}
+
+/** The steps that only counted evidence are many: they are read when somebody asks for them. */
+function FoldedSteps({ release }: { release: Release }) {
+  const [open, setOpen] = useState(false);
+  const looks = release.consumed.reduce((sum, each) => sum + each.steps, 0);
+  return (
+    <details className="folded" onToggle={(event) => setOpen(event.currentTarget.open)}>
+      <summary>Every step, looks at the evidence included ({count(looks)})</summary>
+      {open && <EveryStep release={release} />}
+    </details>
+  );
+}
+
+function EveryStep({ release }: { release: Release }) {
+  const steps = useList(["release-steps", release.id], (cursor) =>
+    read(
+      api.GET("/admin/v1/releases/{release_id}/steps", {
+        params: { path: { release_id: release.id }, query: { limit: 100, cursor } },
+      }),
+    ),
+  );
+  return (
+    <Table
+      label="Every step"
+      columns={stepColumns(release)}
+      list={steps}
+      rowKey={(row) => String(row.step)}
+      csvName={`steps of ${release.id}`}
+      empty={<Empty title="No steps yet" />}
+    />
   );
 }
 
@@ -149,11 +180,17 @@ function Standing({ release }: { release: Release }) {
     case "running":
       return (
         <Notice title={release.waits_for ? "It goes on when" : "It is judged at every look"}>
-          {release.waits_for && <p>{release.waits_for}</p>}
+          {release.waits_for && (
+            <p>
+              <Reason text={release.waits_for} />
+            </p>
+          )}
           {missing.length > 0 && !release.waits_for && (
             <ul className="missing-list">
               {missing.map((each) => (
-                <li key={each}>still missing: {each}</li>
+                <li key={each}>
+                  still missing: <Reason text={each} />
+                </li>
               ))}
             </ul>
           )}
@@ -175,7 +212,9 @@ function Standing({ release }: { release: Release }) {
     case "held":
       return (
         <Notice tone="warn" title="It is held in this stage">
-          <p>{release.waits_for || release.reason}</p>
+          <p>
+            <Reason text={release.waits_for || release.reason} />
+          </p>
           <p className="quiet">
             {verdict?.decision === "inconclusive"
               ? "Its budget of evidence is spent. Resume it with more sessions, promote it by hand, or roll it back."
@@ -186,7 +225,9 @@ function Standing({ release }: { release: Release }) {
     case "promoted":
       return (
         <Notice tone="good" title={`${release.candidate_pool} serves all of ${release.model}`}>
-          <p>{release.reason}</p>
+          <p>
+            <Reason text={release.reason} />
+          </p>
           <p className="quiet">
             {release.baseline_pool} serves {release.model} no more; remove the pool when nothing else uses it.
           </p>
@@ -195,7 +236,9 @@ function Standing({ release }: { release: Release }) {
     case "rolled_back":
       return (
         <Notice tone="bad" title={`Rolled back: ${release.baseline_pool} serves all of ${release.model}`}>
-          <p>{release.reason}</p>
+          <p>
+            <Reason text={release.reason} />
+          </p>
           <p className="quiet">
             What its steps consumed is kept: <code>slipstream releases replay {release.id}</code> judges them
             again. Mend the candidate and start another release.
@@ -337,7 +380,7 @@ function stepColumns(release: Release): Column<Step>[] {
       value: (row) => row.reason,
       cell: (row) => (
         <span className="why-cell" title={row.reason}>
-          {row.reason}
+          <Reason text={row.reason} />
         </span>
       ),
     },

@@ -14,6 +14,7 @@ import { filtersOf } from "../../../shell/search";
 import { useMyself } from "../../../shell/session";
 import { RELEASE_STATES } from "./choices";
 import { ReleaseForm } from "./release-form";
+import { Reason } from "./release-reason";
 import { hasEnded, sharePercent } from "./release-words";
 import "./quality.css";
 
@@ -53,6 +54,7 @@ export function Releases() {
     {
       id: "state",
       heading: "State",
+      lead: true,
       value: (row) => row.state,
       cell: (row) => <StateBadge state={row.state} />,
     },
@@ -68,7 +70,11 @@ export function Releases() {
       id: "why",
       heading: "Why it is there",
       value: (row) => row.waits_for || row.reason,
-      cell: (row) => <span className="why-cell">{row.waits_for || row.reason}</span>,
+      cell: (row) => (
+        <span className="why-cell">
+          <Reason text={row.waits_for || row.reason} />
+        </span>
+      ),
     },
     {
       id: "since",

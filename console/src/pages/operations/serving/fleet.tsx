@@ -2,6 +2,7 @@ import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { useState } from "react";
 import { api, read } from "../../../api/client";
+import { useFleetModels } from "../../../api/fleet-names";
 import { useLive } from "../../../api/live";
 import { Badge } from "../../../components/badge";
 import { Button } from "../../../components/button";
@@ -13,10 +14,13 @@ import { count, short } from "../../../format/number";
 import { useMyself } from "../../../shell/session";
 import { AddModel } from "./add-model";
 import { LIVE_FLEET, useLiveFleet } from "./live-fleet";
+import { modelsTold, servedTold } from "./pool-words";
 import type { LiveReplica } from "./replica-state";
 import { type LivePool, Replicas } from "./replicas";
 
 const STANDING = ["fleet", "standing"];
+const SERVING_EVERY_MS = 15_000;
+const HOUR_MS = 3_600_000;
 
 export function Fleet() {
   useLive(["fleet"], [LIVE_FLEET, STANDING]);
@@ -71,9 +75,7 @@ export function Fleet() {
                 <code>[[pools]]</code>).
               </Empty>
             )}
-            {pools.map((pool) => (
-              <PoolCard key={pool.name} pool={pool} />
-            ))}
+            {pools.length > 0 && <Pools pools={pools} />}
           </>
         )}
         <Standing routerVersion={live.data?.version} />
@@ -83,20 +85,55 @@ export function Fleet() {
   );
 }
 
-function PoolCard({ pool }: { pool: LivePool }) {
+/** Every replica in one table, under what its pool serves and how it does. */
+function Pools({ pools }: { pools: LivePool[] }) {
+  const models = useFleetModels();
+  const serving = useQuery({
+    queryKey: ["fleet", "serving"],
+    refetchInterval: SERVING_EVERY_MS,
+    queryFn: () =>
+      read(
+        api.GET("/admin/v1/serving", {
+          params: {
+            query: {
+              start: new Date(Date.now() - HOUR_MS).toISOString(),
+              bucket: "all",
+              group_by: ["pool"],
+            },
+          },
+        }),
+      ),
+  });
+  const without = pools.filter((pool) => pool.replicas.length === 0);
   return (
-    <Card
-      title={
-        <Link to="/operations/fleet/pools/$pool" params={{ pool: pool.name }}>
-          {pool.name}
-        </Link>
-      }
-      about={[`${count(pool.queued)} waiting for a place`, pool.speculation && `drafts ${pool.speculation}`]
-        .filter(Boolean)
-        .join(" · ")}
-    >
-      <Replicas pool={pool} />
-    </Card>
+    <>
+      {without.length > 0 && (
+        <Notice tone="warn" title="Pools without a replica">
+          {without.map((pool) => (
+            <p key={pool.name}>
+              <Link to="/operations/fleet/pools/$pool" params={{ pool: pool.name }}>
+                {pool.name}
+              </Link>
+              : requests for its models are refused until it has one.
+            </p>
+          ))}
+        </Notice>
+      )}
+      <Replicas
+        label="Replicas"
+        pools={pools}
+        head={(pool) => (
+          <>
+            <Link className="primary-cell" to="/operations/fleet/pools/$pool" params={{ pool: pool.name }}>
+              {pool.name}
+            </Link>
+            <span>{modelsTold(pool.name, models.data ?? [])}</span>
+            <span>{servedTold(serving.data?.data.find((each) => each.pool === pool.name))}</span>
+            <span>{count(pool.queued)} waiting for a place</span>
+          </>
+        )}
+      />
+    </>
   );
 }
 

@@ -84,7 +84,7 @@ export function PoolPage() {
           ) : !live.data ? (
             <Loading lines={4} />
           ) : seen ? (
-            <Replicas pool={seen} />
+            <Replicas label={`Replicas of ${name}`} pools={[seen]} />
           ) : (
             <Notice tone="warn" title="The router does not know this pool yet">
               It is told by the first gateway that has taken the newest version up.

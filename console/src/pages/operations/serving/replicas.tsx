@@ -1,5 +1,5 @@
-/** A pool's replicas as the router sees them, and what can be done with each. */
-import { useState } from "react";
+/** Replicas as the router sees them, by pool, and what can be done with each. */
+import { type ReactNode, useState } from "react";
 import { api, read, type Schemas } from "../../../api/client";
 import { useAction } from "../../../components/action";
 import { Badge } from "../../../components/badge";
@@ -13,10 +13,22 @@ import { type LiveReplica, stateOf } from "./replica-state";
 
 export type LivePool = Schemas["LivePool"];
 
-export function Replicas({ pool }: { pool: LivePool }) {
+type Row = LiveReplica & { pool: LivePool };
+
+/** head: the line above each pool's replicas; none for a page of one pool. */
+export function Replicas({
+  label,
+  pools,
+  head,
+}: {
+  label: string;
+  pools: LivePool[];
+  head?: (pool: LivePool) => ReactNode;
+}) {
   const { canOperate } = useMyself();
-  const [weighing, setWeighing] = useState<LiveReplica | null>(null);
-  const columns: Column<LiveReplica>[] = [
+  const [weighing, setWeighing] = useState<Row | null>(null);
+  const columns: Column<Row>[] = [
+    { id: "pool", heading: "Pool", value: (row) => row.pool.name, csvOnly: true },
     {
       id: "replica",
       heading: "Replica",
@@ -25,19 +37,14 @@ export function Replicas({ pool }: { pool: LivePool }) {
         <>
           <span className="primary-cell">{row.id}</span>
           <br />
-          <small className="quiet">{row.url}</small>
-          {row.hardware && (
-            <>
-              <br />
-              <small className="quiet">{row.hardware}</small>
-            </>
-          )}
+          <small className="quiet">{[row.url, row.driver, row.hardware].filter(Boolean).join(" · ")}</small>
         </>
       ),
     },
     {
       id: "state",
       heading: "State",
+      lead: true,
       value: (row) => stateOf(row).word,
       cell: (row) => {
         const { word, tone, why } = stateOf(row);
@@ -114,16 +121,15 @@ export function Replicas({ pool }: { pool: LivePool }) {
   return (
     <>
       <Table
-        label={`Replicas of ${pool.name}`}
+        label={label}
         columns={columns}
-        list={pool.replicas}
-        rowKey={(row) => row.id}
-        csvName={`replicas-${pool.name}`}
-        empty={
-          <Empty title="No replica">Requests for this pool’s models are refused until it has one.</Empty>
-        }
+        list={pools.flatMap((pool) => pool.replicas.map((replica): Row => ({ ...replica, pool })))}
+        rowKey={(row) => `${row.pool.name} ${row.id}`}
+        csvName={label.toLowerCase()}
+        group={head && { key: (row) => row.pool.name, head: (row) => head(row.pool) }}
+        empty={<Empty title="No replica">Requests for its models are refused until there is one.</Empty>}
       />
-      {weighing && <Weigh pool={pool} replica={weighing} onClose={() => setWeighing(null)} />}
+      {weighing && <Weigh pool={weighing.pool} replica={weighing} onClose={() => setWeighing(null)} />}
     </>
   );
 }
