@@ -143,7 +143,9 @@ export function ReleaseForm({ onClose }: { onClose: () => void }) {
           onChange={set("control")}
           hint="Serves the old version with caches as empty as the candidate’s."
         >
-          <option value="">the same pool ({model?.pool ?? "the model’s"}), with separate cache entries</option>
+          <option value="">
+            the same pool ({model?.pool ?? "the model’s"}), with separate cache entries
+          </option>
           {others
             .filter((pool) => pool !== candidate)
             .map((pool) => (

@@ -280,7 +280,10 @@ function Judged({ release }: { release: Release }) {
     <Card title="What it is judged by" about="Fixed when it begins, so that no arm’s data moves it.">
       <Facts
         facts={[
-          ["Control arm", release.control_pool || `the same pool (${release.baseline_pool}), with separate cache entries`],
+          [
+            "Control arm",
+            release.control_pool || `the same pool (${release.baseline_pool}), with separate cache entries`,
+          ],
           ...(release.engine_model
             ? [
                 ["The engines’ name", <code key="engine">{release.engine_model}</code>] as [

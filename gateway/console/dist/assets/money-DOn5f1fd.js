@@ -1,1 +1,0 @@
-import{_t as e,yt as t}from"./client-DktW1jq6.js";import{r as n}from"./money-C7B_9eia.js";import{A as r}from"./index-BrGdVJ9U.js";var i=t(e(),1);function a(){let{currency:e}=r();return(0,i.useCallback)(t=>n(t,e),[e])}export{a as t};
