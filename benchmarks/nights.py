@@ -13,7 +13,7 @@ noisier than engines are; and the same at 20 times the alarms that a night may r
 
 Last line: JSON. `defects_by_night_3`: share of broken runs that failed by the third night;
 `false_alarms_in_50_equal_nights`: share of equal seasons with a fail, the bound is 0.05; `inconclusive`: share of the
-verdicts on slices of equal nights that decide nothing. About three minutes of one core; --keep holds the answers
+verdicts on slices of equal nights that decide nothing. About ten minutes of one core; --keep holds the answers
 between runs. --check ends with an error where fewer than 95 % of the defects are reported, or alarms exceed their
 bound by more than chance explains.
 """

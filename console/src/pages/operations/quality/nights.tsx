@@ -117,17 +117,14 @@ export function Nights({ list }: { list: List<Night> }) {
       heading: "Rollback",
       value: (row) => row.rollback_release_id,
       cell: (row) =>
-        row.rollback_release_id === null ? null : (
-          <>
-            <Link to="/operations/releases/$releaseId" params={{ releaseId: row.rollback_release_id }}>
-              the release
-            </Link>{" "}
-            {writes && (
-              <Button size="small" kind="danger" onClick={() => setUndoing(row)}>
-                Roll back…
-              </Button>
-            )}
-          </>
+        row.rollback_release_id === null ? null : writes ? (
+          <Button size="small" kind="danger" onClick={() => setUndoing(row)}>
+            Roll back…
+          </Button>
+        ) : (
+          <Link to="/operations/releases/$releaseId" params={{ releaseId: row.rollback_release_id }}>
+            the release
+          </Link>
         ),
     },
   ];
