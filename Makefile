@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip install --disable-pip-version-check
 INSTALL := $(BIN)/python -m infra.installation $(VENV)/install.log
 UNUSED := /(tests?|testing|sympy|networkx|mpmath|_dynamo|_inductor|onnx)/
 COMPILE = $(BIN)/python -m compileall -q -j 0 -x '$(UNUSED)' $(VENV)/lib >/dev/null || true
-CODE := benchmarks contracts diagnosis engines evals gateway infra migrations planning rollout router slipstream speculative telemetry tests training
+CODE := benchmarks contracts control engines evals gateway infra migrations planning router slipstream speculative storage telemetry tests training
 ENGINE := $(VENV)/.installed-engine
 DEV := $(VENV)/.installed-dev
 # Test processes side by side; each has a database, a Valkey and ports of its own.
@@ -74,7 +74,7 @@ docs: $(DEV)  ## write docs/reference, Grafana's boards and the output of comman
 	$(BIN)/python -m slipstream.printed_page docs/guides/plan.md docs/guides/launch-engines.md
 	$(BIN)/python -m tests.costs --page
 
-console: $(DEV)  ## check, test and build the console into gateway/console/dist (Node of the virtual environment)
+console: $(DEV)  ## check, test and build the console into control/console/dist (Node of the virtual environment)
 	PATH="$(CURDIR)/$(BIN):$$PATH" console/build.sh $(ARGS)
 
 console-types: $(DEV)  ## write the console's types of the admin API

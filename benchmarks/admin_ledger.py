@@ -8,7 +8,7 @@ from uuid import UUID
 
 import asyncpg
 
-from gateway.metering.ledger.rollup import roll_up
+from control.billing.rollup import roll_up
 
 DAYS = 30
 MIDNIGHT = "SELECT date_trunc('day', now(), 'UTC') - make_interval(days => $1)"

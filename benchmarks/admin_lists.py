@@ -23,11 +23,11 @@ import asyncpg
 
 from benchmarks.admin_ledger import fill
 from benchmarks.scratch_servers import scratch_servers
-from gateway.admin.controllers import OPERATIONS
-from gateway.admin.operation import Operation
-from gateway.admin.schemas import PageQuery
-from tests.gateway.admin.lone_gateway import lone_gateway
-from tests.gateway.admin.people import Client, People
+from control.api.operation import Operation
+from control.api.schemas import PageQuery
+from control.operations import OPERATIONS
+from tests.control.api.lone_gateway import lone_gateway
+from tests.control.api.people import Client, People
 
 GOAL_P95_MS = 100.0
 DEEP_PAGES = 9

@@ -40,7 +40,7 @@ from benchmarks.canary_rollouts.rivals import ARGO, FLAGGER
 from benchmarks.canary_rollouts.rollout import OURS, Ending, play
 from benchmarks.canary_rollouts.summary import at_share, line, promoted, rolled_back, rolled_back_minutes
 from benchmarks.canary_rollouts.traffic import Change, Traffic
-from evals.judge import Policy
+from control.releases.judge import Policy
 
 FIRST_SEED = 1_000_000
 """Nothing was chosen by rollouts from here on."""

@@ -31,8 +31,8 @@ from benchmarks.console.ledger import fill
 from benchmarks.console.place import PEPPER, filled, gateway_and_router, servers
 from benchmarks.console.quality import furnish
 from benchmarks.console.requests import Ask, View, pages
-from gateway.tenants.roles import Role
-from tests.gateway.console.browser import Browser, Town
+from storage.roles import Role
+from tests.control.console.browser import Browser, Town
 
 GOAL_P95_MS = 300.0
 CONNECTIONS, REPORTS = 6, 2

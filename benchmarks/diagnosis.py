@@ -31,7 +31,7 @@ from benchmarks.diagnosed.causes import INJECTIONS
 from benchmarks.diagnosed.load import Load, Shape
 from benchmarks.diagnosed.site import Site, site
 from benchmarks.needs import program
-from gateway.admin.resources.diagnosis import DiagnosisOf, DiagnosisQuery
+from control.diagnosis.diagnosis import DiagnosisOf, DiagnosisQuery
 
 WARM_S, HEAL_S = 10.0, 2.5
 GOAL = 0.95

@@ -21,8 +21,8 @@ import asyncpg
 
 from benchmarks.bounds import add_check, tell
 from benchmarks.scratch_servers import scratch_servers
-from tests.gateway.admin.lone_gateway import lone_gateway
-from tests.gateway.admin.people import People
+from tests.control.api.lone_gateway import lone_gateway
+from tests.control.api.people import People
 
 PROMISE_MS = 1_000.0
 POLLING_MS = 500.0

@@ -23,17 +23,17 @@ import msgspec
 from prometheus_client import CollectorRegistry
 
 from benchmarks.scratch_servers import scratch_postgres
+from contracts.dated_request_id import mint
 from contracts.generation import Tier
 from contracts.usage import Finish, Outcome, Usage
-from gateway.db.engine import lazy_pool
 from gateway.metering.config import MeteringConfig
 from gateway.metering.journal.journal import Journal
 from gateway.metering.journal.records import Closed, Opened, Placed
-from gateway.metering.journal.request_id import mint
 from gateway.metering.ledger.ledger import Ledger
 from gateway.metering.ledger.shipper import Shipper
 from gateway.metering.metrics import MeteringMetrics
 from infra.local.folders import DataFolder
+from storage.engine import lazy_pool
 
 CONCURRENT = 200
 PRICE = """

@@ -5,7 +5,7 @@
 The shipped chat model answers 160 items of each of 12 slices on the embedded engine: sound, with each of the seeded
 defects (`evals.quantization.defects`), and four times at temperature 1. A night is a choice among those answers: a
 panel of four parts of 40 items, drawn anew for each repeat, of which a night asks one, as `evals.items` and
-`gateway.evals.store.panel_seed` have it.
+`control.evals.store.panel_seed` have it.
 
 Broken: eight sound nights, then up to three of a defect, once as a version that is recorded and once as one that is
 not. Equal: seasons of 50 nights after the panel's first round, each answer drawn from four at temperature 1, which is
@@ -33,11 +33,11 @@ import msgspec
 from benchmarks.bounds import add_check, tell
 from benchmarks.gate import BROKEN, most
 from benchmarks.gated.nightly_scores import Asking, Kept, Scores, scores
+from control.eval_runs.config import EvalsConfig
+from control.evals.store import PANEL_PARTS
 from evals.gate import Decision
 from evals.nights import Night, NightRule, NightVerdict, SliceNight, judge
 from evals.quantization.defects import seeded
-from evals.runs.config import EvalsConfig
-from gateway.evals.store import PANEL_PARTS
 
 ITEMS = EvalsConfig().items
 SOUND_NIGHTS, BROKEN_NIGHTS, SEASON = 8, 3, 50

@@ -53,7 +53,7 @@ REFERENCE = Measure("import litestar", python("-c", "import litestar"))
 MEASURES = (
     Measure("slipstream --help", python("-m", "slipstream", "--help"), 0.6),
     Measure("gateway", python("-c", "import gateway.app, gateway.compose"), 2.7),
-    Measure("control plane", python("-c", "import gateway.app, gateway.compose, gateway.control_routes")),
+    Measure("control plane", python("-c", "import gateway.app, gateway.compose, control.routes")),
     Measure("router", python("-c", "import router.service")),
     Measure("worker", python("-c", "import slipstream.worker")),
 )

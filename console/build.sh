@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Install exactly what package-lock.json names, check, test and build the console into gateway/console/dist.
+# Install exactly what package-lock.json names, check, test and build the console into control/console/dist.
 # Fail where the types are not those of the admin API; with --compare also where the built files are not what is committed.
 # Without, note what was built from what, which a test holds against the source.
 set -euo pipefail
@@ -15,6 +15,6 @@ npm run build
 if [ "${1:-}" != --compare ]; then
   cd .. && "${PYTHON:-.venv/bin/python}" -m tests.console.built_from
 else
-  [ -z "$(git status --porcelain -- ../gateway/console/dist)" ] \
-    || { git status --short -- ../gateway/console/dist; echo "gateway/console/dist is not what its source builds: make console"; exit 1; }
+  [ -z "$(git status --porcelain -- ../control/console/dist)" ] \
+    || { git status --short -- ../control/console/dist; echo "control/console/dist is not what its source builds: make console"; exit 1; }
 fi

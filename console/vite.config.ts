@@ -13,7 +13,7 @@ export default defineConfig({
     proxy: { "/admin": gateway, "/v1": gateway, "/console/api": gateway },
   },
   build: {
-    outDir: "../gateway/console/dist",
+    outDir: "../control/console/dist",
     emptyOutDir: true,
     target: "es2023",
     // inlined images are data: addresses, which the content security policy refuses

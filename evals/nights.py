@@ -1,7 +1,7 @@
 """Whether a night found a model worse than before, slice by slice, from the answers of its nights.
 
 Pure: who asks, stores and reports is not here. A night asks one part of a panel of items whose parts come round
-(`gateway.evals.store.panel_seed`), so each item of tonight has been answered on earlier nights and its scores are
+(`control.evals.store.panel_seed`), so each item of tonight has been answered on earlier nights and its scores are
 compared with its own earlier scores. The outcomes of a slice:
 
 - fail: the last nights score lower than the same items did before, by exact tests of losses against wins at this

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from gateway.shadow.interval import wilson
+from evals.statistics.interval import wilson
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,12 +12,14 @@ from gateway.autocomplete.openapi import with_autocomplete
 from gateway.autocomplete.routes import CompletionEventsController, TabbyController
 from gateway.config import GatewayConfig
 from gateway.control_plane import is_controlled
-from gateway.cross_origin import CrossOrigin
-from gateway.front_door import FrontDoor
+from gateway.http.cross_origin import CrossOrigin
 from gateway.http.document import document_route
+from gateway.http.front_door import FrontDoor
 from gateway.http.front_page import front_page
+from gateway.http.loop_shares import LoopShares
+from gateway.http.pace import Pace
 from gateway.http.page_origins import checked_origins
-from gateway.pace import Pace
+from gateway.http.routing import routes
 from gateway.routes import (
     ModelsController,
     SystemController,
@@ -25,11 +27,9 @@ from gateway.routes import (
     named_inference_route,
     stream_audit_route,
 )
-from gateway.routing import routes
 from gateway.services import Services
 from gateway.serving.body_room import BodyRoom
 from gateway.serving.endpoint import InferenceEndpoint, IsTheirs
-from gateway.serving.loop_shares import LoopShares
 from gateway.stream_audit.endpoint import StreamAuditEndpoint
 from gateway.stream_audit.openapi import with_stream_audit
 from gateway.wire.config import RequestConfig

@@ -22,10 +22,15 @@ from contracts.backoff import Backoff
 from contracts.desired_state import DesiredState
 from contracts.errors import ConfigError
 from contracts.metrics import metrics_server
+from control.fleet.seeding import Seeding
+from control.router_view.control_client import RouterControl
+from control.sessions.browsers import Browsers
+from control.sessions.config import OidcConfig
+from control.slices.startable import SliceCheck
+from control.webhooks.outbox import tell_crossing
 from engines.http.engine_connections import EngineConnections
 from engines.http.keys import EngineKeys
 from engines.tokenizer.json_value import JsonBounds
-from gateway.admin.webhooks.outbox import tell_crossing
 from gateway.auth.keyring import Keyring
 from gateway.autocomplete.event_rate import EventRate
 from gateway.autocomplete.report_window import ReportWindow
@@ -33,12 +38,8 @@ from gateway.autocomplete.store import EventStore
 from gateway.autocomplete.text_store import TextStore
 from gateway.config import GatewayConfig
 from gateway.control_plane import Control, ControlPlane
-from gateway.db.channels import PRICES_CHANNEL
-from gateway.db.engine import lazy_pool
 from gateway.desired.reports import Reporter
-from gateway.desired.seeding import Seeding
 from gateway.desired.store import DesiredStateStore, last_pools
-from gateway.evals.startable import SliceCheck
 from gateway.limits.limiter import Limiter
 from gateway.limits.metrics import LimitsMetrics
 from gateway.limits.spending import LedgerSpending
@@ -58,7 +59,6 @@ from gateway.observability.metrics import GatewayMetrics
 from gateway.prefixes.observer import PrefixObserver
 from gateway.prefixes.store import PrefixSamples
 from gateway.prefixes.template import PrefixDigests
-from gateway.router_view.control_client import RouterControl
 from gateway.services import Services
 from gateway.serving.access_log import AccessLog
 from gateway.serving.assembly import Features, Serving
@@ -70,8 +70,6 @@ from gateway.serving.request_costs import RequestCosts
 from gateway.serving.request_spans import RequestSpans
 from gateway.serving.shadow_copies import Shadow
 from gateway.serving.trace import Traces
-from gateway.sessions.browsers import Browsers
-from gateway.sessions.config import OidcConfig
 from gateway.shadow.metrics import ShadowMetrics
 from gateway.shadow.sampling import ShadowSampler
 from gateway.shadow.store import PairStore
@@ -80,12 +78,14 @@ from gateway.supersession.lineage import Digests
 from gateway.supersession.other_gateways import OtherGateways
 from gateway.supersession.supersession import Supersession
 from router.client import RouterClient
+from storage.channels import PRICES_CHANNEL
+from storage.engine import lazy_pool
 from telemetry.config import TracingConfig
 from telemetry.sampler import Sampler
 from telemetry.start import running_tracing
 
 if TYPE_CHECKING:
-    from gateway.console.oidc.provider import Provider
+    from control.console.oidc.provider import Provider
 
 REFUSED_PAUSE_S = 1.0
 LONGEST_REFUSED_PAUSE_S = 30.0
@@ -204,10 +204,10 @@ async def running_services(
         provider = _provider(config.console.oidc)
 
         def load_control() -> Control:
-            from gateway.admin.api import AdminApi
-            from gateway.admin.services import AdminServices
-            from gateway.console.console import Console
-            from gateway.control_routes import ControlRoutes
+            from control.api.api import AdminApi
+            from control.api.services import AdminServices
+            from control.console.console import Console
+            from control.routes import ControlRoutes
 
             admin = AdminApi(
                 place.database_url,
@@ -303,7 +303,7 @@ async def running_services(
 def _provider(config: OidcConfig) -> Provider | None:
     if not config.issuer:
         return None
-    from gateway.console.oidc.provider import Provider  # which takes a quarter of a second
+    from control.console.oidc.provider import Provider  # which takes a quarter of a second
 
     return Provider(config, os.environ)
 

@@ -9,8 +9,9 @@ from msgspec import Meta
 
 from contracts.generation import Tier
 from contracts.metrics import MetricsConfig
+from control.api.config import AdminConfig
+from control.sessions.config import ConsoleConfig
 from engines.tokenizer.config import TokenizingConfig
-from gateway.admin.config import AdminConfig
 from gateway.auth.config import AuthConfig
 from gateway.autocomplete.config import AutocompleteConfig
 from gateway.desired.config import DesiredConfig
@@ -18,7 +19,6 @@ from gateway.http.config import ConnectionsConfig, TlsConfig
 from gateway.limits.config import LimitsConfig
 from gateway.metering.config import MeteringConfig
 from gateway.prefixes.config import PrefixesConfig
-from gateway.sessions.config import ConsoleConfig
 from gateway.shadow.config import ShadowConfig
 from gateway.stream_audit.config import StreamAuditConfig
 from gateway.wire.config import RequestConfig

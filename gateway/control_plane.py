@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from contracts.backoff import Backoff
+from contracts.dated_request_id import mint
 from contracts.errors import ServiceError
-from gateway.metering.journal.request_id import mint
 from gateway.wire.errors import body_of, headers_of, status_of
 
 FIRST_STEPS = frozenset({"admin", "console"})

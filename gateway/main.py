@@ -23,7 +23,7 @@ from gateway.http.config import ConnectionsConfig
 from telemetry.config import LoggingConfig, TracingConfig
 
 if TYPE_CHECKING:
-    from gateway.evals.startable import SliceCheck
+    from control.slices.startable import SliceCheck
     from gateway.services import Services
 
 SWITCH_INTERVAL_S = 0.0005

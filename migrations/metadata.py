@@ -4,22 +4,22 @@
 
 from __future__ import annotations
 
-from gateway.admin import tables as admin_tables
-from gateway.audit import tables as audit_tables
-from gateway.autocomplete import tables as autocomplete_tables
-from gateway.autocomplete import total_tables as autocomplete_total_tables
-from gateway.console import tables as console_tables
-from gateway.db.tables import metadata
-from gateway.diagnosis import tables as diagnosis_tables
-from gateway.evals import tables as evals_tables
-from gateway.limits import tables as limits_tables
-from gateway.metering import tables as metering_tables
-from gateway.prefixes import tables as prefixes_tables
-from gateway.releases import tables as releases_tables
-from gateway.shadow import tables as shadow_tables
-from gateway.slo import serving_tables
-from gateway.slo import tables as slo_tables
-from gateway.tenants import tables as tenants_tables
+from control.completions import tables as autocomplete_tables
+from control.completions import total_tables as autocomplete_total_tables
+from control.console import tables as console_tables
+from control.diagnosis import tables as diagnosis_tables
+from control.prefixes import tables as prefixes_tables
+from control.releases import tables as releases_tables
+from control.shadow import tables as shadow_tables
+from control.slo import serving_tables
+from control.slo import tables as slo_tables
+from control.tenants import limit_tables as limits_tables
+from control.webhooks import tables as admin_tables
+from storage.tables import audit as audit_tables
+from storage.tables import evals as evals_tables
+from storage.tables import metering as metering_tables
+from storage.tables import tenants as tenants_tables
+from storage.tables.core import metadata
 
 MODULES = (
     limits_tables,
@@ -38,6 +38,6 @@ MODULES = (
     serving_tables,
     tenants_tables,
 )
-"""Where the tables are that gateway/db/tables.py does not hold itself."""
+"""Where the tables are that storage/tables/core.py does not hold itself."""
 
 __all__ = ["MODULES", "metadata"]

@@ -9,8 +9,8 @@ from pathlib import Path
 import asyncpg
 
 from contracts.errors import ConfigError
-from gateway.db.engine import FAILURES, connect, redacted
 from migrations.privileges import MISSING_ROLE, granting, missing, role_to_grant
+from storage.engine import FAILURES, connect, redacted
 
 VERSION_TABLE = "slipstream_version"
 LOCK_ID = 0x736C6970

@@ -20,9 +20,9 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.pool import NullPool
 
 from contracts.errors import ConfigError
-from gateway.db.engine import redacted, sqlalchemy_url
 from migrations.privileges import MISSING_ROLE, granting, missing, role_to_grant
 from migrations.revision import LOCK, VERSION_TABLE
+from storage.engine import redacted, sqlalchemy_url
 
 
 def upgrade(url: str, revision: str = "head", *, application_url: str | None = None) -> None:

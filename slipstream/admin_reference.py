@@ -8,12 +8,12 @@ from typing import Any, get_args, get_origin
 
 import msgspec
 
-from gateway.admin.controllers import OPERATIONS, PREFIX
-from gateway.admin.events.route import EVENTS, EventsQuery
-from gateway.admin.events.topics import OF_TENANTS, Topic
-from gateway.admin.events.topics import PERMISSIONS as TOPIC_PERMISSIONS
-from gateway.admin.operation import Operation
-from gateway.tenants.roles import PERMISSIONS, Permission, Role
+from control.api.events.route import EVENTS, EventsQuery
+from control.api.events.topics import OF_TENANTS, Topic
+from control.api.events.topics import PERMISSIONS as TOPIC_PERMISSIONS
+from control.api.operation import Operation
+from control.operations import OPERATIONS, PREFIX
+from storage.roles import PERMISSIONS, Permission, Role
 
 ROLES = """# Roles of the admin API
 

@@ -21,7 +21,7 @@ from slipstream.database import connected
 from slipstream.settings import Settings
 
 if TYPE_CHECKING:
-    from gateway.admin.call import AdminCall
+    from control.api.call import AdminCall
 
 ResultT = TypeVar("ResultT")
 BodyT = TypeVar("BodyT")
@@ -44,13 +44,13 @@ async def administration(settings: Settings, command: str) -> AsyncIterator[Admi
 
     Raises ConfigError when the database is out of reach, Conflict when a name is taken.
     """
-    from evals.runs.startable import ConfiguredSlices
-    from gateway.admin.api import prepare
-    from gateway.admin.call import AdminCall, NoCounterReader
-    from gateway.admin.principal import NO_KEY, Principal
-    from gateway.admin.transaction import recorded
-    from gateway.desired.revision import newest
-    from gateway.tenants.roles import PrincipalKind, Role
+    from control.api.api import prepare
+    from control.api.call import AdminCall, NoCounterReader
+    from control.api.principal import NO_KEY, Principal
+    from control.api.transaction import recorded
+    from control.eval_runs.startable import ConfiguredSlices
+    from control.fleet.revision import newest
+    from storage.roles import PrincipalKind, Role
 
     async with connected(settings) as connection:
         await prepare(connection)

@@ -23,7 +23,7 @@ async def connected(settings: Settings) -> AsyncIterator[asyncpg.Connection[Any]
 
     Raises ConfigError when it cannot be reached or was not migrated, ServiceError when its disk is full.
     """
-    from gateway.db.engine import connect, redacted
+    from storage.engine import connect, redacted
 
     try:
         connection = await connect(settings.database_url, name="slipstream-command")
@@ -44,7 +44,7 @@ async def connected(settings: Settings) -> AsyncIterator[asyncpg.Connection[Any]
 
 async def live_fleet(settings: Settings) -> DesiredState | None:
     """The fleet in force, with what was edited since the settings were read; None where no database answers."""
-    from gateway.desired.revision import newest
+    from control.fleet.revision import newest
 
     try:
         async with connected(settings) as connection:
@@ -56,7 +56,7 @@ async def live_fleet(settings: Settings) -> DesiredState | None:
 
 async def ownership_warning(settings: Settings) -> str | None:
     """What to tell when the application's role could alter the audit log and the ledger. Raises like `connected`."""
-    from gateway.audit.chain import OWNED, may_alter
+    from control.audit.chain import OWNED, may_alter
 
     async with connected(settings) as connection:
         return OWNED if await may_alter(connection) else None
@@ -67,7 +67,7 @@ async def fleet_warning(settings: Settings, instance: str) -> str | None:
 
     instance: the gateway's name. Raises like `connected`.
     """
-    from gateway.desired.ownership import foreseen, warning_of
+    from control.fleet.ownership import foreseen, warning_of
 
     state = DesiredState(version=0, models=settings.models, pools=settings.desired_pools)
     async with connected(settings) as connection:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from diagnosis.evidence import Audit, AuditFinding
+from control.diagnosis.findings.evidence import Audit, AuditFinding
 from slipstream.stream_audit.measure import Plan, measure
 from slipstream.stream_audit.measured import Measured
 from slipstream.stream_audit.not_measured import NotMeasured

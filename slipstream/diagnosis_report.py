@@ -6,12 +6,12 @@ import textwrap
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from diagnosis.evidence import LATE
-from diagnosis.tree import Outcome
+from control.diagnosis.findings.evidence import LATE
+from control.diagnosis.findings.tree import Outcome
 from slipstream.table import table
 
 if TYPE_CHECKING:
-    from gateway.admin.resources.diagnosis import BurningObjective, DiagnosisOf, FoundCause, TwoNumbers
+    from control.diagnosis.diagnosis import BurningObjective, DiagnosisOf, FoundCause, TwoNumbers
 
 WIDTH = 100
 NUMBERS = ("class", "requests", "TTFT p50", "p95", "p99", "limit", "TPOT p50", "p95", "p99", "limit")

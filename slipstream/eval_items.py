@@ -11,9 +11,9 @@ import msgspec
 from contracts.printable import printable
 
 if TYPE_CHECKING:
+    from control.api.call import AdminCall
+    from control.evals.evals import EvalItem
     from evals.slices.item import Source
-    from gateway.admin.call import AdminCall
-    from gateway.admin.resources.evals import EvalItem
 
 PAGE = 100
 
@@ -45,7 +45,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 
 async def items_of(call: AdminCall, run_id: UUID, slice: str | None) -> dict[tuple[str, int], EvalItem]:
     """All items that a run has answered, by slice and seed. slice: of this one only."""
-    from gateway.admin.resources.evals import ItemQuery, list_eval_items
+    from control.evals.evals import ItemQuery, list_eval_items
 
     found: dict[tuple[str, int], EvalItem] = {}
     cursor = None

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from gateway.admin.resources.evals import RunInFull
-    from gateway.evals.store import Comparison, SliceProgress
-    from gateway.evals.tables import Status
+    from control.evals.evals import RunInFull
+    from control.evals.store import Comparison, SliceProgress
+    from storage.tables.evals import Status
 
 MOST_NAMED = 4
 """Slices in one line."""
@@ -18,7 +18,7 @@ SILENT_S = 30.0
 
 def plan_of(found: RunInFull | Comparison, runs: Sequence[RunInFull]) -> str:
     """What will be asked, and when it ends. runs: the run itself, or the comparison's two."""
-    from gateway.evals.store import Comparison
+    from control.evals.store import Comparison
 
     slices = runs[0].slices
     names = _listed([each.slice for each in slices])
@@ -38,7 +38,7 @@ def plan_of(found: RunInFull | Comparison, runs: Sequence[RunInFull]) -> str:
 
 def progress_of(found: RunInFull | Comparison, runs: Sequence[RunInFull]) -> str:
     """One line."""
-    from gateway.evals.store import Comparison
+    from control.evals.store import Comparison
 
     is_comparison = isinstance(found, Comparison)
     status = _status_of(found)
@@ -83,7 +83,7 @@ class Telling:
 
 
 def _status_of(found: RunInFull | Comparison) -> Status:
-    from gateway.evals.store import Comparison
+    from control.evals.store import Comparison
 
     return found.status if isinstance(found, Comparison) else found.run.status
 

@@ -15,11 +15,11 @@ from slipstream.settings import Settings
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from evals.runs.night_plan import NightPlanner
-    from evals.runs.runner import Runner
+    from control.api.call import AdminCall
+    from control.eval_runs.night_plan import NightPlanner
+    from control.eval_runs.nights import EvalNight
+    from control.eval_runs.runner import Runner
     from evals.slices.item import Source
-    from gateway.admin.call import AdminCall
-    from gateway.evals.nights import EvalNight
 
 COMMAND = "slipstream worker"
 NAME = "evals"
@@ -28,7 +28,7 @@ NAME = "evals"
 
 def night_planner(settings: Settings) -> NightPlanner:
     """What is asked of this deployment's models at night."""
-    from evals.runs.night_plan import NightPlanner
+    from control.eval_runs.night_plan import NightPlanner
     from slipstream import fetched_model
     from slipstream.engine_identity import EngineIdentity
 
@@ -43,8 +43,8 @@ def evals_runner(
 
     Raises ConfigError for certificates that cannot be read. Files of questions are read when the first slice is looked
     for."""
-    from evals.runs.night_judge import NightJudge
-    from evals.runs.runner import Runner
+    from control.eval_runs.night_judge import NightJudge
+    from control.eval_runs.runner import Runner
 
     config = settings.evals
 
@@ -106,11 +106,11 @@ class EvalsKey:
 
 async def _made(call: AdminCall) -> str:
     """A new key of the internal organization, which is made with the first one."""
-    from gateway.admin.resources.keys import NewKey, create_key
-    from gateway.admin.resources.organizations import ORGANIZATIONS
+    from control.tenants.keys import NewKey, create_key
+    from control.tenants.organizations import ORGANIZATIONS
     from gateway.auth.scopes import Scope
-    from gateway.evals.tables import ORGANIZATION
     from slipstream.tenants import ensure_project
+    from storage.tables.evals import ORGANIZATION
 
     await call.connection.execute("SELECT pg_advisory_xact_lock(hashtext('slipstream internal organization'))")
     organization_id = await call.connection.fetchval("SELECT id FROM gateway.organizations WHERE internal")

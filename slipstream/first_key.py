@@ -12,7 +12,7 @@ from slipstream.database import connected
 from slipstream.settings import Settings
 
 if TYPE_CHECKING:
-    from gateway.admin.call import AdminCall
+    from control.api.call import AdminCall
 
 COMMAND = "slipstream up"
 ORGANIZATION, PROJECT, KEY = "demo", "default", "demo"
@@ -58,7 +58,7 @@ async def make_first_key(settings: Settings) -> FirstKey:
     if found["demo"] and found["owner"] and (found["welcomed"] or not settings.gateway.console.enabled):
         return FirstKey(None, held=found["held"])
 
-    from gateway.admin.resources.console_links import first_link
+    from control.console.console_links import first_link
     from slipstream.administration import administration
 
     async with administration(settings, COMMAND) as call:
@@ -71,7 +71,7 @@ async def make_first_key(settings: Settings) -> FirstKey:
 
 async def _demo_key(call: AdminCall) -> str | None:
     """The first time only, whatever became of the key."""
-    from gateway.admin.resources.keys import NewKey, create_key
+    from control.tenants.keys import NewKey, create_key
     from slipstream.tenants import ensure_organization, ensure_project, organizations_named
 
     # The oldest of that name: a tenant that calls itself so later neither gets the key nor stops the next start.
@@ -85,8 +85,8 @@ async def _demo_key(call: AdminCall) -> str | None:
 
 async def _owner_key(call: AdminCall) -> str | None:
     """The first time only: while the operating organization has nobody who could make somebody."""
-    from gateway.admin.resources.admin_keys import NewAdminKey, create_admin_key
-    from gateway.admin.resources.members import NewMember, create_member
+    from control.tenants.admin_keys import NewAdminKey, create_admin_key
+    from control.tenants.members import NewMember, create_member
     from slipstream.administration import converted
     from slipstream.tenants import ensure_operating_organization
 

@@ -19,8 +19,8 @@ from contracts.errors import InvalidField
 from slipstream.commands.options import Deployment, deployment_options, running_settings
 
 if TYPE_CHECKING:
-    from gateway.admin.call import AdminCall
-    from gateway.admin.fleet_edit import EditQuery, FleetEdit
+    from control.api.call import AdminCall
+    from control.fleet.fleet_edit import EditQuery, FleetEdit
     from gateway.desired.reports import GatewayReport
 
 Service = Callable[["AdminCall", "EditQuery"], Awaitable["FleetEdit"]]
@@ -69,7 +69,7 @@ def edit_options(function: Callable[..., None]) -> Callable[..., None]:
 
 def edit(how: How, service: Service) -> None:
     """Make the edit and tell what it did. Exit code 1 when a gateway cannot take it up."""
-    from gateway.admin.fleet_edit import EditQuery
+    from control.fleet.fleet_edit import EditQuery
     from slipstream.administration import administer
 
     async def work(call: AdminCall) -> FleetEdit:

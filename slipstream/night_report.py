@@ -9,7 +9,7 @@ from slipstream.hints import command
 from slipstream.table import table
 
 if TYPE_CHECKING:
-    from gateway.evals.nights import EvalNight, NightSlice, NightStatus
+    from control.eval_runs.nights import EvalNight, NightSlice, NightStatus
 
 HEAD = ("night", "model", "pool", "verdict", "pass", "fail", "undecided", "why")
 SLICES = ("slice", "verdict", "right", "difference", "items", "why")

@@ -77,18 +77,18 @@ def settings_page() -> str:
 
 def metrics_page() -> str:
     """Every metric by process."""
-    from evals.runs.night_metrics import NightMetrics
-    from gateway.admin.webhooks.metrics import WebhookMetrics
+    from control.billing.engine_metrics import EngineCounterMetrics
+    from control.eval_runs.night_metrics import NightMetrics
+    from control.prefixes.metrics import PrefixMetrics
+    from control.releases.rollout.metrics import ReleaseMetrics
+    from control.slo.metrics import SloMetrics
+    from control.webhooks.metrics import WebhookMetrics
     from gateway.limits.metrics import LimitsMetrics
-    from gateway.metering.engine_metrics import EngineCounterMetrics
     from gateway.metering.metrics import MeteringMetrics
     from gateway.observability.cascade_metrics import CascadeMetrics
     from gateway.observability.file_metrics import FileMetrics
     from gateway.observability.metrics import GatewayMetrics
-    from gateway.prefixes.metrics import PrefixMetrics
     from gateway.shadow.metrics import ShadowMetrics
-    from gateway.slo.metrics import SloMetrics
-    from rollout.metrics import ReleaseMetrics
     from router.config import RouterConfig
     from router.core.dispatcher import Dispatcher
     from router.metrics import RouterMetrics

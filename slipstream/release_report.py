@@ -13,8 +13,8 @@ from contracts.printable import printable
 from slipstream.table import table
 
 if TYPE_CHECKING:
-    from evals.judge.evidence import Evidence
-    from gateway.admin.resources.releases import ReleaseDetail, ReleaseSummary
+    from control.releases.judge.evidence import Evidence
+    from control.releases.releases import ReleaseDetail, ReleaseSummary
 
 HEAD = ("id", "model", "candidate", "baseline", "state", "share", "since or ended (UTC)", "why it is there")
 EVIDENCE = ("test of", "what", "counted", "candidate", "control", "evidence", "decides at", "so far")
@@ -117,7 +117,7 @@ class _Judged:
     def __init__(self, found: ReleaseDetail, now: datetime) -> None:
         import msgspec
 
-        from evals.judge import Policy, Verdict
+        from control.releases.judge import Policy, Verdict
 
         self._found = found
         self.verdict = msgspec.convert(found.verdict, Verdict)
@@ -126,7 +126,7 @@ class _Judged:
 
     def tests(self) -> Iterator[str]:
         """A line for each test, under what the columns mean."""
-        from rollout.outlook import METRIC_NAMES, needed_log10, towards
+        from control.releases.rollout.outlook import METRIC_NAMES, needed_log10, towards
 
         rows = [
             (
@@ -150,7 +150,7 @@ class _Judged:
 
     def nearest(self) -> Iterator[str]:
         """Which test is nearest to rolling it back, or did."""
-        from rollout.outlook import METRIC_NAMES, towards
+        from control.releases.rollout.outlook import METRIC_NAMES, towards
 
         if not self.verdict.harms:
             return
@@ -166,7 +166,7 @@ class _Judged:
 
     def missing(self) -> Iterator[str]:
         """What its stage still needs, with the time that takes; of one that has ended nothing."""
-        from rollout.outlook import copies_outlook, outlook
+        from control.releases.rollout.outlook import copies_outlook, outlook
 
         found = self._found
         if found.state.ended:

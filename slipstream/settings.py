@@ -13,11 +13,11 @@ from contracts import settings
 from contracts.desired_state import Model, Pool
 from contracts.errors import ConfigError
 from contracts.fill_in_the_middle import FillInTheMiddle
+from control.eval_runs.config import EvalsConfig
+from control.slo.objectives import SloConfig
 from engines.embedded.config import EngineConfig
 from engines.http.keys import EngineKeys
-from evals.runs.config import EvalsConfig
 from gateway.config import GatewayConfig
-from gateway.slo.objectives import SloConfig
 from infra.local.config import LocalConfig
 from infra.local.folders import DataFolder
 from infra.local.private import secret_text

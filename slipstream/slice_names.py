@@ -10,7 +10,7 @@ from contracts.generation import Tier
 from slipstream.commands.options import Deployment, running_settings
 
 if TYPE_CHECKING:
-    from gateway.admin.call import AdminCall
+    from control.api.call import AdminCall
 
 
 def slice_names(deployment: Deployment, given: Iterable[str], option: str) -> list[str]:
@@ -30,7 +30,7 @@ def all_slice_names(deployment: Deployment) -> list[str]:
 
 def slice_names_for(deployment: Deployment, model: str) -> list[str]:
     """All that a model can be asked, by its tier; those of chat models where the fleet has no such model."""
-    from gateway.admin.fleet_edit import newest_fleet
+    from control.fleet.fleet_edit import newest_fleet
     from slipstream.administration import administer
 
     async def tier(call: AdminCall) -> Tier:

@@ -10,15 +10,13 @@ from collections.abc import Iterator
 
 from contracts.desired_state import DesiredState
 from contracts.errors import ConfigError
+from control.webhooks.queue import check_shares
 from engines.http.keys import EngineKeys
-from gateway.admin.webhooks.queue import check_shares
 from gateway.auth import keyring
-from gateway.db.engine import checked
 from gateway.desired.servable import check_pool, check_served, check_tokenizer
 from gateway.http.certificate import certificate_of
 from gateway.http.networks import trusted_networks
 from gateway.http.page_origins import checked_origins
-from gateway.limits import valkey
 from router.policies import registry as policies
 from router.protocol.address import Address
 from slipstream import local_engine_check, local_engines
@@ -28,6 +26,8 @@ from slipstream.local_engine_check import Footprint
 from slipstream.pool_settings import PoolSettings
 from slipstream.served_names import served_names
 from slipstream.settings import Settings
+from storage import valkey
+from storage.engine import checked
 
 INSTEAD_OF_LOCAL = {
     "chat_model": "pools[].engine.model",

@@ -11,14 +11,14 @@ import asyncpg
 from sqlalchemy import Table, Text, cast, or_, select
 
 from contracts.errors import InvalidField, NotFound
-from gateway.admin.call import AdminCall
-from gateway.admin.resources.organizations import ORGANIZATIONS, NewOrganization, create_organization
-from gateway.admin.resources.projects import NewProject, create_project
-from gateway.db.rows import fetch
-from gateway.db.tables import api_keys
-from gateway.tenants.tables import admin_keys
+from control.api.call import AdminCall
+from control.tenants.organizations import ORGANIZATIONS, NewOrganization, create_organization
+from control.tenants.projects import NewProject, create_project
 from slipstream.administration import converted
 from slipstream.hints import command
+from storage.rows import fetch
+from storage.tables.core import api_keys
+from storage.tables.tenants import admin_keys
 
 OPERATOR = "operator"
 # An id is believed before a name: owners choose names, and one may be another organization's id.

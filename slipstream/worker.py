@@ -15,25 +15,25 @@ from prometheus_client import CollectorRegistry
 
 from contracts.loop_thread import LoopThread
 from contracts.metrics import metrics_server
-from evals.runs import tasks as evals_tasks
-from evals.runs.night_metrics import NightMetrics
-from gateway.admin import tasks as admin_tasks
-from gateway.admin.webhooks.delivery_thread import DeliveryThread
-from gateway.admin.webhooks.metrics import WebhookMetrics
-from gateway.audit import tasks as audit_tasks
-from gateway.autocomplete import tasks as completion_tasks
-from gateway.metering import tasks
-from gateway.metering.engine_metrics import EngineCounterMetrics
-from gateway.prefixes import tasks as prefix_tasks
-from gateway.prefixes.metrics import PrefixMetrics
-from gateway.shadow import tasks as shadow_tasks
-from gateway.slo import tasks as slo_tasks
-from gateway.slo.metrics import SloMetrics
+from control.audit import tasks as audit_tasks
+from control.billing import tasks
+from control.billing.engine_metrics import EngineCounterMetrics
+from control.completions import tasks as completion_tasks
+from control.eval_runs import tasks as evals_tasks
+from control.eval_runs.night_metrics import NightMetrics
+from control.prefixes import tasks as prefix_tasks
+from control.prefixes.metrics import PrefixMetrics
+from control.releases.rollout import retention as evidence_retention
+from control.releases.rollout import tasks as release_tasks
+from control.releases.rollout.metrics import ReleaseMetrics
+from control.releases.rollout.tasks import ReleaseTask
+from control.shadow import tasks as shadow_tasks
+from control.slo import tasks as slo_tasks
+from control.slo.metrics import SloMetrics
+from control.webhooks import tasks as admin_tasks
+from control.webhooks.delivery_thread import DeliveryThread
+from control.webhooks.metrics import WebhookMetrics
 from infra.local.private import claim_folder
-from rollout import retention as evidence_retention
-from rollout import tasks as release_tasks
-from rollout.metrics import ReleaseMetrics
-from rollout.tasks import ReleaseTask
 from slipstream.evals import evals_runner, night_planner
 from slipstream.prompt_tasks import PromptTasks
 from slipstream.settings import Settings

@@ -10,13 +10,13 @@ from typing import Annotated
 import msgspec
 
 from contracts.metrics import MetricsConfig
-from gateway.audit.config import AuditConfig
+from control.audit.config import AuditConfig
+from control.billing.upkeep_config import UpkeepConfig
+from control.releases.rollout.config import EvidenceConfig, ReleasesConfig
 from gateway.autocomplete.config import CompletionUpkeepConfig
-from gateway.metering.upkeep_config import UpkeepConfig
 from gateway.prefixes.config import PrefixUpkeepConfig
 from gateway.shadow.config import ShadowUpkeepConfig
 from infra.local.folders import DataFolder
-from rollout.config import EvidenceConfig, ReleasesConfig
 
 
 class Queue(StrEnum):

@@ -8,7 +8,7 @@ import numpy as np
 
 from benchmarks.canary_rollouts.rivals import Rival, judge
 from benchmarks.canary_rollouts.traffic import Change, Stream, Traffic, baseline, draw
-from evals.judge import Arm, Decision, Observation, Policy, State, observe, thresholds_of, verdict
+from control.releases.judge import Arm, Decision, Observation, Policy, State, observe, thresholds_of, verdict
 
 BASELINE_REQUESTS = 10_000
 OURS = "Slipstream"

@@ -14,13 +14,13 @@ from uuid import UUID
 import asyncpg
 
 from benchmarks.admin_ledger import drop_indices
-from gateway.autocomplete.rollup import roll_up as roll_up_completions
-from gateway.metering.ledger.rollup import roll_up
-from gateway.metering.ledger.verification import verify
-from gateway.prefixes.rollup import roll_up as roll_up_prefixes
-from gateway.slo.adoption import adopt
-from gateway.slo.objectives import SloConfig
-from gateway.slo.rollup import roll_up as roll_up_slo
+from control.billing.rollup import roll_up
+from control.billing.verification import verify
+from control.completions.rollup import roll_up as roll_up_completions
+from control.prefixes.rollup import roll_up as roll_up_prefixes
+from control.slo.adoption import adopt
+from control.slo.objectives import SloConfig
+from control.slo.rollup import roll_up as roll_up_slo
 
 DAYS = 90
 TRACE_DAYS, SAMPLE_DAYS = 30, 7

@@ -21,8 +21,8 @@ from infra.local.folders import DataFolder
 from infra.local.postgres import Postgres, create_database
 from infra.local.valkey import Valkey
 from migrations.run import upgrade
+from tests.control.api.lone_gateway import LoneGateway, lone_gateway
 from tests.deployment import ROOT, free_port, plain_environment
-from tests.gateway.admin.lone_gateway import LoneGateway, lone_gateway
 
 DATABASE = "bench"
 PEPPER = b"b" * 64

@@ -7,12 +7,12 @@ from uuid import UUID
 
 import asyncpg
 
-from gateway.releases import store
-from rollout.config import ReleasesConfig
-from rollout.controller import Controller
+from control.releases import store
+from control.releases.rollout.config import ReleasesConfig
+from control.releases.rollout.controller import Controller
 from tests.console.quality import put_candidate, put_comparisons, put_reviews, put_windows
-from tests.gateway.releases.fleets import VALUES
-from tests.rollout.traffic import Load, history
+from tests.control.releases.fleets import VALUES
+from tests.control.releases.rollout.traffic import Load, history
 
 NOBODY = "http://127.0.0.1:9"
 LOOKS = 5

@@ -20,8 +20,8 @@ import msgspec
 from benchmarks.diagnosed.load import TENANTS
 from benchmarks.diagnosed.paced_engine import MODEL, Pace
 from benchmarks.scratch_servers import running
-from diagnosis.evidence import Audit
-from gateway.admin.resources.diagnosis import DiagnosisOf, DiagnosisQuery, diagnosed
+from control.diagnosis.diagnosis import DiagnosisOf, DiagnosisQuery, diagnosed
+from control.diagnosis.findings.evidence import Audit
 from infra.local.folders import DataFolder
 from infra.local.valkey import Valkey
 from slipstream.administration import administration

@@ -12,7 +12,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from gateway.admin.openapi import admin_document
+from control.openapi import admin_document
 
 
 def console_document() -> dict[str, Any]:

@@ -11,7 +11,7 @@ HELD_OUT_SHARE = 8
 RESERVED_FROM_SEED = 1_000_000
 """Held-out items of this seed and later ones are asked for final figures only: their wrong answers are not read, and
 nothing is chosen by them. Those before have served as a development set. Nights ask seeds far behind both
-(gateway/evals/store.py)."""
+(control/evals/store.py)."""
 
 _EDITION = "slipstream-slices-1"
 

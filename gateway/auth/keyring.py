@@ -31,9 +31,9 @@ from gateway.auth.directory import read_keys
 from gateway.auth.key_record import TENANTS, Answer, KeyRecord, Reason, Refusal
 from gateway.auth.last_used import LastUsed
 from gateway.auth.lookups import ALL, Lookups
-from gateway.db.channels import KEYS_CHANNEL
-from gateway.db.engine import FAILURES, borrow, lazy_pool
-from gateway.db.notification_listener import NotificationListener
+from storage.channels import KEYS_CHANNEL
+from storage.engine import FAILURES, borrow, lazy_pool
+from storage.notification_listener import NotificationListener
 
 _log = logging.getLogger(__name__)
 

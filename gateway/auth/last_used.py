@@ -9,7 +9,7 @@ from uuid import UUID
 
 import asyncpg
 
-from gateway.db.engine import borrow
+from storage.engine import borrow
 
 WRITE_TIMEOUT_S = 10.0
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from contracts.dated_request_id import arrived_at_s
 from contracts.generation import Caller
 from contracts.request_id import request_id_of
 from gateway.autocomplete.event_type import EventType
-from gateway.metering.journal.request_id import arrived_at_s
 
 _REQUEST_ID = re.compile(r"req_[0-9a-f]{36}")
 

@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 
+from contracts.dated_request_id import DAY_S, arrived_at_s
 from contracts.errors import InvalidField
-from gateway.metering.journal.request_id import DAY_S, arrived_at_s
 
 CLOCKS_APART_S = 3_600.0
 """Ids go by the clock of the gateway that was asked; what the totals allow, too (rollup.MARGIN)."""

@@ -22,8 +22,8 @@ import asyncpg
 
 from contracts.background_task import BackgroundTask
 from gateway.autocomplete.event import Event, EventKey
-from gateway.db.engine import FAILURES, borrow
 from gateway.observability.metrics import GatewayMetrics
+from storage.engine import FAILURES, borrow
 
 logger = logging.getLogger(__name__)
 

@@ -2,7 +2,7 @@
 nothing.
 
 Best effort, in batches and a little later, like the editors' reports. Whether the organization still wants it is asked
-once more by the statement that writes (gateway/db/stored_prompts.py).
+once more by the statement that writes (storage/stored_prompts.py).
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import NamedTuple
 import asyncpg
 
 from contracts.background_task import BackgroundTask
+from contracts.dated_request_id import arrived_at_s
 from contracts.generation import Caller
-from gateway.db.storable_text import storable
-from gateway.db.stored_prompts import insert_where_stored
-from gateway.db.write_behind import WriteBehind
-from gateway.metering.journal.request_id import arrived_at_s
 from gateway.observability.metrics import GatewayMetrics
 from gateway.wire.gap import Gap
+from storage.storable_text import storable
+from storage.stored_prompts import insert_where_stored
+from storage.write_behind import WriteBehind
 
 MAX_WAITING = 2_000
 BATCH = 200

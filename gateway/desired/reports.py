@@ -14,7 +14,7 @@ import asyncpg
 import msgspec
 
 from contracts.background_task import BackgroundTask
-from gateway.db.engine import FAILURES, borrow
+from storage.engine import FAILURES, borrow
 
 TELL_EVERY_S = 10.0
 SILENT_AFTER_S = 35.0

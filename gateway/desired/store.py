@@ -17,14 +17,14 @@ import asyncpg
 from contracts.background_task import BackgroundTask
 from contracts.desired_state import DesiredState, Model, Pool
 from contracts.errors import ConfigError, in_words
-from gateway.audit.log import Actor, record
-from gateway.db.channels import DESIRED_CHANNEL
-from gateway.db.engine import FAILURES, MAY_PASS, REFUSALS, borrow, close, lazy_pool, redacted
-from gateway.db.notification_listener import NotificationListener
+from control.fleet.ownership import Settled, settle, warning_of
+from control.fleet.revision import write
 from gateway.desired import document
 from gateway.desired.config import DesiredConfig
-from gateway.desired.ownership import Settled, settle, warning_of
-from gateway.desired.revision import write
+from storage.audit_log import Actor, record
+from storage.channels import DESIRED_CHANNEL
+from storage.engine import FAILURES, MAY_PASS, REFUSALS, borrow, close, lazy_pool, redacted
+from storage.notification_listener import NotificationListener
 
 NEWEST = "SELECT version, document FROM gateway.desired_states WHERE version > $1 ORDER BY version DESC LIMIT 1"
 ACTOR = Actor.system("slipstream gateway")

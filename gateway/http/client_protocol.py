@@ -15,13 +15,13 @@ from typing import Any
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from contracts.dated_request_id import mint
 from contracts.errors import RequestError, RequestTimeout, SlipstreamError
 from gateway.http.certificate import Certificate
 from gateway.http.client_connection import SCOPE_KEY, STATUS_LINES, ClientConnection
 from gateway.http.connections import ConnectionTable, Waiting
 from gateway.http.request_head import refusal_of, too_large
 from gateway.http.upgrade_offer import framing_of, read_on
-from gateway.metering.journal.request_id import mint
 from gateway.wire.errors import body_of, headers_of, status_of
 
 MAX_PIPELINED = 16

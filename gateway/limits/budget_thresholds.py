@@ -9,12 +9,12 @@ from collections.abc import Coroutine, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from gateway.db.engine import FAILURES
 from gateway.limits.metrics import LimitsMetrics
 from gateway.limits.plan import COUNTERS, MONEY, Decision, Plan, PlannedRule
 from gateway.limits.script import Script
 from gateway.limits.spending import Crossing, Spending
-from gateway.limits.valkey import ConnectionLost, Valkey
+from storage.engine import FAILURES
+from storage.valkey import ConnectionLost, Valkey
 
 REFUSED = -1
 """Stands for a percentage where a task's name has one."""

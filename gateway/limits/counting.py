@@ -25,8 +25,6 @@ import msgspec
 
 from contracts.background_task import BackgroundTask
 from contracts.generation import Caller, Tier
-from gateway.db.engine import FAILURES
-from gateway.limits.command import pack
 from gateway.limits.config import LimitsConfig
 from gateway.limits.epoch import Epoch
 from gateway.limits.levels import Level
@@ -34,7 +32,9 @@ from gateway.limits.metrics import LimitsMetrics
 from gateway.limits.plan import PlannedRule
 from gateway.limits.script import Script
 from gateway.limits.spending import Spending, Subject
-from gateway.limits.valkey import CallTimeout, ConnectionLost, Valkey
+from storage.engine import FAILURES
+from storage.valkey import CallTimeout, ConnectionLost, Valkey
+from storage.valkey_command import pack
 
 LOOK_S = 0.02
 """How often a leader looks for answers, and a follower for the end."""

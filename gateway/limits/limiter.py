@@ -18,7 +18,6 @@ import hiredis
 from contracts.background_task import BackgroundTask
 from contracts.errors import BudgetUnavailable, InternalError, LimiterUnavailable
 from contracts.generation import Caller, Tier
-from gateway.db.engine import FAILURES
 from gateway.limits import retirement
 from gateway.limits.budget_thresholds import BudgetThresholds
 from gateway.limits.config import LimitsConfig
@@ -36,7 +35,8 @@ from gateway.limits.reservations import OpenReservations, Reservation
 from gateway.limits.script import Calls, Script, decision
 from gateway.limits.settlements import Settlements
 from gateway.limits.spending import Spending
-from gateway.limits.valkey import CallTimeout, ConnectionLost, Valkey, ignored
+from storage.engine import FAILURES
+from storage.valkey import CallTimeout, ConnectionLost, Valkey, ignored
 
 PLANS_KEPT = 10_000
 BEATS_PER_LEASE = 3
@@ -61,7 +61,7 @@ class Limiter:
         drain: Callable[[float], Awaitable[bool]],
         currency: str,
     ) -> None:
-        """url: as gateway.limits.valkey reads it. instance: the gateway's, stable over restarts. spending: the ledger.
+        """url: as storage.valkey reads it. instance: the gateway's, stable over restarts. spending: the ledger.
 
         drain: returns True once everything that this gateway's journal holds by now is in the ledger. currency: what
         budgets are in, for those whom they refuse. Raises ConfigError for a url that is none.

@@ -15,7 +15,6 @@ from functools import partial
 import msgspec
 
 from contracts.generation import Caller, Tier
-from gateway.limits.command import pack
 from gateway.limits.cost import Cost
 from gateway.limits.counting import Round
 from gateway.limits.epoch import Epoch, organizations_key
@@ -23,7 +22,8 @@ from gateway.limits.metrics import LimitsMetrics
 from gateway.limits.plan import Plan, prefix_of
 from gateway.limits.rate_state import RateState
 from gateway.limits.script import Calls, Script
-from gateway.limits.valkey import ConnectionLost, Valkey, forgotten
+from storage.valkey import ConnectionLost, Valkey, forgotten
+from storage.valkey_command import pack
 
 FRESH_S = 5.0
 """How long requests may still arrive under limits that lack a new budget: a change takes this long to spread."""

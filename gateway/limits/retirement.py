@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator, Sequence
 
 import msgspec
 
-from gateway.limits.command import pack
 from gateway.limits.epoch import Epoch, organizations_key
 from gateway.limits.plan import prefix_of
 from gateway.limits.script import Script
-from gateway.limits.valkey import Valkey
+from storage.valkey import Valkey
+from storage.valkey_command import pack
 
 
 class Record(msgspec.Struct, array_like=True):

@@ -8,9 +8,9 @@ from importlib import resources
 
 import msgspec
 
-from gateway.limits.command import pack
 from gateway.limits.cost import Cost
 from gateway.limits.plan import COUNTERS, DAY_TOKENS, MONEY, NO_LIMIT, Decision, Plan, Status
+from storage.valkey_command import pack
 
 _NO_CEILING = 1 << 62
 _STATUSES = {status.value: status for status in Status}

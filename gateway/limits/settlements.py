@@ -12,7 +12,7 @@ from functools import partial
 
 from gateway.limits.metrics import LimitsMetrics
 from gateway.limits.plan import Plan
-from gateway.limits.valkey import ConnectionLost, Valkey, forgotten
+from storage.valkey import ConnectionLost, Valkey, forgotten
 
 RETRY_S = 0.1
 RETRY_BATCH = 500

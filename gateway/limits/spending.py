@@ -9,10 +9,10 @@ from typing import Any, Protocol, TypeAlias
 import asyncpg
 import msgspec
 
+from contracts.dated_request_id import first_at
 from contracts.generation import Tier
-from gateway.db.engine import borrow
 from gateway.limits.levels import Level
-from gateway.metering.journal.request_id import first_at
+from storage.engine import borrow
 
 _COLUMNS = {Level.ORGANIZATION: "organization_id", Level.PROJECT: "project_id", Level.KEY: "key_id"}
 # The ids bound the partitions; the two that hold ids without a time are always looked at.

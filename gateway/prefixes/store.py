@@ -16,12 +16,12 @@ import msgspec
 
 from contracts.background_task import BackgroundTask
 from contracts.generation import Caller
-from gateway.db.write_behind import WriteBehind
 from gateway.observability.metrics import GatewayMetrics
 from gateway.prefixes.config import PrefixesConfig
 from gateway.prefixes.observer import Observed, PrefixObserver, PrefixSample
 from gateway.prefixes.text_store import PrefixTexts
 from gateway.wire.prepared import Prepared
+from storage.write_behind import WriteBehind
 
 MAX_ENDED = 2_000
 MAX_ENDED_TOKENS = 8 << 20

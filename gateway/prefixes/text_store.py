@@ -1,7 +1,7 @@
 """Keeps the texts where prompts differ, for organizations that have asked for it (`store_prompts`); of others nothing.
 
 Best effort, like the samples. Few are enough: of each template, cause and part one in a while. Whether the organization
-still wants it is asked once more by the statement that writes (gateway/db/stored_prompts.py).
+still wants it is asked once more by the statement that writes (storage/stored_prompts.py).
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import NamedTuple
 
 import asyncpg
 
-from gateway.db.storable_text import storable
-from gateway.db.stored_prompts import insert_where_stored
-from gateway.db.write_behind import WriteBehind
-from gateway.metering.journal.request_id import arrived_at_s
+from contracts.dated_request_id import arrived_at_s
 from gateway.prefixes.excerpt import Excerpt
 from gateway.prefixes.observer import PrefixSample
+from storage.storable_text import storable
+from storage.stored_prompts import insert_where_stored
+from storage.write_behind import WriteBehind
 
 MAX_WAITING = 500
 EVERY_S = 60.0

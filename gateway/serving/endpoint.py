@@ -28,6 +28,7 @@ from gateway.auth.keyring import Keyring
 from gateway.auth.scopes import Scope
 from gateway.http.client_connection import SCOPE_KEY, ClientConnection
 from gateway.http.disconnect import ClientGone, ClientWatch
+from gateway.http.loop_shares import LARGE_BYTES, REFUSAL_S, LoopShares
 from gateway.http.request_body import Receive, whole_body
 from gateway.http.response import ResponseWriter
 from gateway.observability.metrics import GatewayMetrics
@@ -35,7 +36,6 @@ from gateway.serving.access_log import AccessLog
 from gateway.serving.body_room import Body, BodyRoom
 from gateway.serving.cascade import Cascades
 from gateway.serving.idle_timeout import IdleTimeouts, Wait
-from gateway.serving.loop_shares import LARGE_BYTES, REFUSAL_S, LoopShares
 from gateway.serving.model_catalog import ModelCatalog
 from gateway.serving.pipeline import RequestPipeline
 from gateway.serving.request import Arrival, InferenceRequest, Salts

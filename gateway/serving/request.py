@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from contracts.client_family import EDITORS, ClientFamily
+from contracts.dated_request_id import mint
 from contracts.phases import PhaseClock
 from contracts.split import Side, pool_of, side_of
 from gateway.auth.key_record import KeyRecord
 from gateway.http.client_family import client_family
 from gateway.limits.cost import Cost
-from gateway.metering.journal.request_id import mint
 from gateway.metering.pricing.price import Price
 from gateway.observability.measurement import Measurement
 from gateway.serving.first import First

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 
+from contracts.dated_request_id import arrived_at_s
 from contracts.errors import BudgetUnavailable
 from contracts.usage import Usage
 from gateway.limits.cost import Cost
-from gateway.metering.journal.request_id import arrived_at_s
 from gateway.metering.pricing.price import Price
 from gateway.metering.pricing.prices import PriceBook
 from gateway.serving.request import InferenceRequest

@@ -18,6 +18,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
+from contracts.dated_request_id import arrived_at_s
 from contracts.errors import JournalUnavailable, Overloaded, RouterUnavailable, SlipstreamError
 from contracts.generation import BACKGROUND_PRIORITY, Caller
 from contracts.lease import Engine
@@ -28,7 +29,6 @@ from contracts.split import Side, side_of
 from gateway.auth.key_record import KeyRecord
 from gateway.http.response import ResponseWriter
 from gateway.limits.levels import Levels
-from gateway.metering.journal.request_id import arrived_at_s
 from gateway.serving.attempt import Attempt
 from gateway.serving.idle_timeout import IdleTimeouts, Wait
 from gateway.serving.nobody import nobody

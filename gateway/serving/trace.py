@@ -27,7 +27,6 @@ from contracts.errors import (
 from contracts.generation import Caller, TextPrompt
 from contracts.printable import printable
 from contracts.service_class import class_name
-from gateway.db.write_behind import WriteBehind
 from gateway.http.response import ResponseWriter
 from gateway.limits.counter_snapshot import counters_of
 from gateway.limits.refusal import CounterReached
@@ -35,6 +34,7 @@ from gateway.observability.measurement import Measurement
 from gateway.observability.metrics import GatewayMetrics
 from gateway.serving.observers import RequestObserver
 from gateway.serving.request import Arrival, InferenceRequest
+from storage.write_behind import WriteBehind
 
 MAX_WAITING = 20_000
 MAX_REFUSALS_WAITING = 5_000

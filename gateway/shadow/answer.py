@@ -11,8 +11,8 @@ import msgspec
 
 from contracts.errors import EngineFailed
 from engines.http.event_splitter import EventSplitter
-from gateway.db.storable_text import storable
 from gateway.wire.chunk import decoded
+from storage.storable_text import storable
 
 MOST_REASON = 64
 """Characters of a reason to finish: the usual ones are words."""

@@ -11,12 +11,12 @@ import asyncpg
 import msgspec
 
 from contracts.background_task import BackgroundTask
-from gateway.db.storable_text import storable
-from gateway.db.stored_prompts import insert_where_stored
-from gateway.db.write_behind import WriteBehind
 from gateway.shadow.comparison import Comparison
 from gateway.shadow.metrics import ShadowMetrics
 from gateway.shadow.pair import Pair, PairTexts
+from storage.storable_text import storable
+from storage.stored_prompts import insert_where_stored
+from storage.write_behind import WriteBehind
 
 MAX_PAIRS = 5_000
 MAX_REVIEWS = 100

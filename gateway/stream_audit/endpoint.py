@@ -20,13 +20,13 @@ from gateway.auth.bearer import authenticate
 from gateway.auth.key_record import KeyRecord
 from gateway.http.client_connection import SCOPE_KEY, ClientConnection
 from gateway.http.disconnect import ClientGone, ClientWatch
+from gateway.http.loop_shares import REFUSAL_S, LoopShares
 from gateway.http.response import ResponseWriter
 from gateway.http.server_timing import server_timing
 from gateway.limits.cost import Cost
 from gateway.limits.refusal import CounterReached
 from gateway.serving.collaborators import UsageLimiter
 from gateway.serving.endpoint import InferenceServices
-from gateway.serving.loop_shares import REFUSAL_S, LoopShares
 from gateway.serving.request import Arrival
 from gateway.stream_audit.asked import asked_of
 from gateway.stream_audit.config import StreamAuditConfig

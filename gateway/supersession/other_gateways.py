@@ -17,11 +17,11 @@ import hiredis
 import msgspec
 
 from contracts.background_task import BackgroundTask
-from gateway.limits.command import pack
-from gateway.limits.valkey import ConnectionLost, Done, Valkey, ignored
-from gateway.metering.journal.request_id import arrived_at_s
+from contracts.dated_request_id import arrived_at_s
 from gateway.supersession.in_flight_request import InFlightRequest
 from gateway.supersession.lineage import Digests, Keystroke, few_typed
+from storage.valkey import ConnectionLost, Done, Valkey, ignored
+from storage.valkey_command import pack
 
 RECORD_MS = 30_000
 LISTEN_S = 10.0
@@ -60,7 +60,7 @@ class OtherGateways:
     """One per gateway. Start and stop it with the gateway; set `on_told` before."""
 
     def __init__(self, url: str, key_prefix: str, timeout_s: float, digests: Digests) -> None:
-        """url, timeout_s: as of `gateway.limits.valkey.Valkey`. key_prefix: begins all names in Valkey."""
+        """url, timeout_s: as of `storage.valkey.Valkey`. key_prefix: begins all names in Valkey."""
         self._key_prefix = key_prefix
         self._digests = digests
         self._name = secrets.token_hex(8)

@@ -32,7 +32,7 @@ CREATE TABLE gateway.audit_log (
 CREATE INDEX audit_log_organization_id_id_idx ON gateway.audit_log (organization_id, id);
 CREATE INDEX audit_log_subject_id_id_idx ON gateway.audit_log (subject_id, id);
 
--- Every field with its length before it, so that no two rows have the same text. gateway/audit/chain.py
+-- Every field with its length before it, so that no two rows have the same text. control/audit/chain.py
 -- computes the same in Python: verifying must not trust this function.
 CREATE FUNCTION gateway.audit_text(entry gateway.audit_log) RETURNS text LANGUAGE sql STABLE AS $$
     SELECT string_agg(coalesce(octet_length(field) || ':' || field, '-'), ',' ORDER BY position)

@@ -63,7 +63,7 @@ CREATE TABLE gateway.completion_roll_up_runs (
     hours integer NOT NULL
 );
 """
-# Of what traces and reports there are, as gateway/autocomplete/rollup.py does it for an hour.
+# Of what traces and reports there are, as control/completions/rollup.py does it for an hour.
 KNOWN_HOURS = f"""
 WITH made AS MATERIALIZED (
     SELECT request_id, organization_id, coalesce(project_id, '00000000-0000-0000-0000-000000000000') AS project_id,

@@ -25,9 +25,9 @@ def adapters() -> None:
 @organization_option
 def list_command(deployment: Deployment, organization: str) -> None:
     """List an organization's adapters, newest first."""
-    from gateway.admin.call import AdminCall
-    from gateway.admin.resources.adapters import Adapter, AdapterQuery, list_adapters
-    from gateway.admin.schemas import Page
+    from control.api.call import AdminCall
+    from control.api.schemas import Page
+    from control.tenants.adapters import Adapter, AdapterQuery, list_adapters
     from slipstream.administration import administer
     from slipstream.table import table
     from slipstream.tenants import organization_named
@@ -55,8 +55,8 @@ def list_command(deployment: Deployment, organization: str) -> None:
 @click.argument("path")
 def add(deployment: Deployment, organization: str, project: str | None, model: str, name: str, path: str) -> None:
     """Add the adapter in the folder PATH, as the engines reach it, to MODEL under NAME, and print its id."""
-    from gateway.admin.call import AdminCall
-    from gateway.admin.resources.adapters import Adapter, NewAdapter, create_adapter
+    from control.api.call import AdminCall
+    from control.tenants.adapters import Adapter, NewAdapter, create_adapter
     from slipstream.administration import administer, converted
     from slipstream.tenants import organization_named, project_named
 
@@ -75,9 +75,9 @@ def add(deployment: Deployment, organization: str, project: str | None, model: s
 @click.argument("which")
 def remove(deployment: Deployment, organization: str, which: str) -> None:
     """Remove the adapter WHICH, an id or MODEL:NAME: requests for it are refused from then on."""
-    from gateway.admin.call import AdminCall
-    from gateway.admin.resources.adapters import delete_adapter
-    from gateway.admin.schemas import Deleted
+    from control.api.call import AdminCall
+    from control.api.schemas import Deleted
+    from control.tenants.adapters import delete_adapter
     from slipstream.administration import administer
     from slipstream.tenants import adapter_named
 

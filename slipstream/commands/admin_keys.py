@@ -21,9 +21,9 @@ def admin_keys() -> None:
 @click.option("--name", default="command line", show_default=True, help="What lists show.")
 def create(deployment: Deployment, organization: str | None, email: str, role: str, name: str) -> None:
     """Make an admin key and print it: the only time it is shown."""
-    from gateway.admin.call import AdminCall
-    from gateway.admin.resources.admin_keys import AdminKeyWithSecret, NewAdminKey, create_admin_key
-    from gateway.admin.resources.members import NewMember, create_member
+    from control.api.call import AdminCall
+    from control.tenants.admin_keys import AdminKeyWithSecret, NewAdminKey, create_admin_key
+    from control.tenants.members import NewMember, create_member
     from slipstream.administration import administer, converted
     from slipstream.tenants import ensure_operating_organization, organization_named
 
@@ -53,9 +53,9 @@ def create(deployment: Deployment, organization: str | None, email: str, role: s
 @click.option("--organization", help="Id or name. Default: the one that operates the deployment.")
 def list_command(deployment: Deployment, organization: str | None) -> None:
     """List an organization's admin keys, newest first; never their secrets."""
-    from gateway.admin.call import AdminCall
-    from gateway.admin.resources.admin_keys import AdminKey, AdminKeyQuery, list_admin_keys
-    from gateway.admin.schemas import Page
+    from control.api.call import AdminCall
+    from control.api.schemas import Page
+    from control.tenants.admin_keys import AdminKey, AdminKeyQuery, list_admin_keys
     from slipstream.administration import administer
     from slipstream.tenants import operating_organization, organization_named
 
@@ -82,8 +82,8 @@ def list_command(deployment: Deployment, organization: str | None) -> None:
 @click.argument("which")
 def revoke(deployment: Deployment, which: str) -> None:
     """Revoke the admin key WHICH (its id, its sk-slip-admin-… as in the list, or its name), for good and at once."""
-    from gateway.admin.call import AdminCall
-    from gateway.admin.resources.admin_keys import AdminKey, revoke_admin_key
+    from control.api.call import AdminCall
+    from control.tenants.admin_keys import AdminKey, revoke_admin_key
     from slipstream.administration import administer
     from slipstream.tenants import admin_key_named
 

@@ -15,8 +15,8 @@ from slipstream.commands.options import Deployment, deployment_options, running_
 from slipstream.table import table
 
 if TYPE_CHECKING:
-    from gateway.admin.resources.audit_log import AuditEntry
-    from gateway.audit.chain import Head, Verdict
+    from control.audit.audit_log import AuditEntry
+    from control.audit.chain import Head, Verdict
 
 
 @click.group()
@@ -30,7 +30,7 @@ def audit() -> None:
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line, with ids, before and after.")
 def list_command(deployment: Deployment, limit: int, as_json: bool) -> None:
     """List changes, newest first: their subjects by name, or by id where they have none."""
-    from gateway.admin.resources.audit_log import AuditQuery, list_audit
+    from control.audit.audit_log import AuditQuery, list_audit
     from slipstream.administration import administer
 
     query = AuditQuery(limit=limit)
@@ -65,9 +65,9 @@ def _subject(entry: AuditEntry) -> str:
 )
 def verify(deployment: Deployment, head: str | None, folder: Path | None) -> None:
     """Recompute the chain and find every noted head in it. Exit code 1 names the first row that is not as it was."""
-    from gateway.audit.chain import OWNED, Head, may_alter
-    from gateway.audit.chain import verify as verify_chain
-    from gateway.audit.heads import noted
+    from control.audit.chain import OWNED, Head, may_alter
+    from control.audit.chain import verify as verify_chain
+    from control.audit.heads import noted
     from slipstream.database import connected
     from slipstream.settings import AUDIT_FOLDER
 
@@ -96,7 +96,7 @@ def verify(deployment: Deployment, head: str | None, folder: Path | None) -> Non
 
 
 def _no_heads(folder: Path, named_by: str) -> ConfigError:
-    from gateway.audit.heads import FILE
+    from control.audit.heads import FILE
 
     return ConfigError(
         f"{named_by}: {folder} holds no noted heads ({FILE}); name the folder that the worker writes them to "
@@ -106,7 +106,7 @@ def _no_heads(folder: Path, named_by: str) -> ConfigError:
 
 
 def _head(text: str) -> Head:
-    from gateway.audit.chain import Head
+    from control.audit.chain import Head
 
     row, _, digest = text.partition(":")
     if not row.isdecimal() or len(digest) != 64:

@@ -14,8 +14,8 @@ from slipstream.commands.projects import none_in, organization_option
 from slipstream.table import table
 
 if TYPE_CHECKING:
-    from gateway.admin.call import AdminCall
-    from gateway.admin.resources.autocomplete import AutocompleteTotals
+    from control.api.call import AdminCall
+    from control.completions.autocomplete import AutocompleteTotals
 
 GROUPS = ("day", "language", "client", "model", "project")
 
@@ -40,8 +40,8 @@ def stats(deployment: Deployment, organization: str, days: int, group_by: tuple[
     Example:
       slipstream autocomplete stats --organization acme --by language --by client
     """
-    from gateway.admin.resources.autocomplete import AutocompleteQuery, get_autocomplete
-    from gateway.autocomplete.rollup import roll_up
+    from control.completions.autocomplete import AutocompleteQuery, get_autocomplete
+    from control.completions.rollup import roll_up
     from slipstream.administration import administer, converted
     from slipstream.tenants import organization_named
 

@@ -17,8 +17,8 @@ from slipstream.moment import SPAN, span
 from slipstream.table import table
 
 if TYPE_CHECKING:
-    from gateway.admin.call import AdminCall
-    from gateway.admin.resources.changes import ExpectedChange
+    from control.api.call import AdminCall
+    from control.diagnosis.changes import ExpectedChange
 
 FEW = "too few"
 HEAD = ("made at (UTC)", "change", "number", "expected", "expected so far", "before", "after", "did", "kept", "id")
@@ -55,7 +55,7 @@ def changes() -> None:
 @click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
 def add(deployment: Deployment, at: datetime | None, window: timedelta, as_json: bool, **given: Any) -> None:
     """Note the change NAME and what is expected of it, best before it is made."""
-    from gateway.admin.resources.changes import LEAST, NewChange, create_change
+    from control.diagnosis.changes import LEAST, NewChange, create_change
     from slipstream.administration import administer, converted
 
     made_at = None if at is None else at.replace(tzinfo=UTC)
@@ -80,8 +80,8 @@ def list_command(deployment: Deployment, as_json: bool) -> None:
     each. An effect is marked `too few` where it may be chance: either side has too few requests for the statistic. One
     that is not kept is computed now; `changes measure` keeps it before traces are forgotten.
     """
-    from gateway.admin.resources.changes import list_changes
-    from gateway.admin.schemas import PageQuery
+    from control.api.schemas import PageQuery
+    from control.diagnosis.changes import list_changes
     from slipstream.administration import administer
 
     async def work(call: AdminCall) -> list[ExpectedChange]:
@@ -97,7 +97,7 @@ def list_command(deployment: Deployment, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
 def measure(deployment: Deployment, change_id: str, as_json: bool) -> None:
     """Measure what CHANGE_ID did and keep it, once the time after it has passed."""
-    from gateway.admin.resources.changes import measure_change
+    from control.diagnosis.changes import measure_change
     from slipstream.administration import administer
 
     _print([administer(deployment, lambda call: measure_change(call, _id(change_id)))], as_json)
@@ -108,7 +108,7 @@ def measure(deployment: Deployment, change_id: str, as_json: bool) -> None:
 @click.argument("change_id")
 def remove(deployment: Deployment, change_id: str) -> None:
     """Forget CHANGE_ID, which was never made."""
-    from gateway.admin.resources.changes import delete_change
+    from control.diagnosis.changes import delete_change
     from slipstream.administration import administer
 
     print(f"forgotten: {administer(deployment, lambda call: delete_change(call, _id(change_id))).id}")
@@ -157,7 +157,7 @@ def _more(value_ms: float) -> str:
 
 def _effect(each: ExpectedChange) -> str:
     """Marked where either side has too few requests for its statistic."""
-    from gateway.admin.resources.changes import LEAST
+    from control.diagnosis.changes import LEAST
 
     if each.effect_ms is None:
         return "-"

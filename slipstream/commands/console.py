@@ -13,7 +13,7 @@ from slipstream.commands.members import ROLES
 from slipstream.commands.options import Deployment, deployment_options, running_settings
 
 if TYPE_CHECKING:
-    from gateway.admin.resources.console_links import ConsoleLink
+    from control.console.console_links import ConsoleLink
 
 ACCOUNTS = """
 SELECT member.id, member.email, member.role, organizations.name AS organization,
@@ -49,8 +49,8 @@ def console() -> None:
 @click.option("--browser/--no-browser", default=True, show_default=True, help="Start a browser, or print the address.")
 def open_command(deployment: Deployment, browser: bool) -> None:
     """Open the console. While nobody has an account, by a one-time link that makes the first owner's."""
-    from gateway.admin.call import AdminCall
-    from gateway.admin.resources.console_links import first_link
+    from control.api.call import AdminCall
+    from control.console.console_links import first_link
     from slipstream.administration import administer
     from slipstream.tenants import ensure_operating_organization
 
@@ -76,9 +76,9 @@ def link(deployment: Deployment, organization: str | None, role: str, name: str 
 
     Without EMAIL, while nobody has an account: the link of the first start, once more.
     """
-    from gateway.admin.call import AdminCall
-    from gateway.admin.resources.console_links import create_console_link, first_link
-    from gateway.admin.resources.members import NewMember, create_member
+    from control.api.call import AdminCall
+    from control.console.console_links import create_console_link, first_link
+    from control.tenants.members import NewMember, create_member
     from slipstream.administration import administer, converted
     from slipstream.tenants import ensure_operating_organization, organization_named
 
@@ -115,7 +115,7 @@ def list_command(deployment: Deployment, organization: str | None) -> None:
     """List accounts, newest first."""
     import asyncpg
 
-    from gateway.admin.call import AdminCall
+    from control.api.call import AdminCall
     from slipstream.administration import administer
     from slipstream.tenants import organization_named
 
@@ -140,8 +140,8 @@ def list_command(deployment: Deployment, organization: str | None) -> None:
 @click.argument("which")
 def reset(deployment: Deployment, organization: str | None, totp: bool, which: str) -> None:
     """End all sessions of WHICH (a member's id or e-mail address), and print a one-time link to a new password."""
-    from gateway.admin.call import AdminCall
-    from gateway.admin.resources.console_links import reset_account
+    from control.api.call import AdminCall
+    from control.console.console_links import reset_account
     from slipstream.administration import administer
     from slipstream.tenants import account_named, member_named, organization_named
 

@@ -18,14 +18,14 @@ from slipstream.exit_codes import DIAGNOSIS_EXIT
 from slipstream.moment import MOMENT, SPAN, moment, span
 
 if TYPE_CHECKING:
-    from diagnosis.evidence import Audit
-    from gateway.admin.call import AdminCall
-    from gateway.admin.resources.diagnosis import DiagnosisOf
+    from control.api.call import AdminCall
+    from control.diagnosis.diagnosis import DiagnosisOf
+    from control.diagnosis.findings.evidence import Audit
 
 
 def _since(text: str) -> datetime:
     """As `moment`, of as long ago as may be judged at once. Raises BadParameter."""
-    from gateway.admin.resources.diagnosis import LEAST, MOST
+    from control.diagnosis.diagnosis import LEAST, MOST
 
     found = moment(text, MOST)
     if datetime.now(UTC) - found < LEAST:
@@ -37,7 +37,7 @@ def _since(text: str) -> datetime:
 
 def _before(text: str) -> timedelta:
     """As `span`, as long as may be compared with. Raises BadParameter."""
-    from gateway.admin.resources.diagnosis import MOST
+    from control.diagnosis.diagnosis import MOST
 
     return span(text, MOST)
 
@@ -105,8 +105,8 @@ def diagnose(
       slipstream diagnose --tenant acme --tier chat --since 2h --before 1d
       SLIPSTREAM_API_KEY=sk-slip-... slipstream diagnose --url https://models.example.com
     """
-    from gateway.admin.resources.diagnosis import MOST, DiagnosisQuery, diagnosed
-    from gateway.slo.rollup import roll_up
+    from control.diagnosis.diagnosis import MOST, DiagnosisQuery, diagnosed
+    from control.slo.rollup import roll_up
     from slipstream.administration import administer, converted
     from slipstream.diagnosis_report import text_of
     from slipstream.tenants import organization_named

@@ -22,9 +22,9 @@ from slipstream.slice_names import slice_margins, slice_names, slice_names_for
 from slipstream.table import table
 
 if TYPE_CHECKING:
-    from gateway.admin.call import AdminCall
-    from gateway.admin.resources.evals import NewComparison, RunInFull
-    from gateway.evals.store import Comparison, Run, SliceProgress
+    from control.api.call import AdminCall
+    from control.evals.evals import NewComparison, RunInFull
+    from control.evals.store import Comparison, Run, SliceProgress
 
 LISTED = ("slice", "tier", "goal", "items", "asks")
 RUNS = ("queued (UTC)", "what", "model", "pools", "status", "items answered", "id")
@@ -87,7 +87,7 @@ def run(
 
     Exits with 1 when the run did not end well.
     """
-    from gateway.admin.resources.evals import NewRun, create_eval_run
+    from control.evals.evals import NewRun, create_eval_run
     from slipstream.administration import administer, converted
 
     model = model or _chat_model(deployment)
@@ -150,7 +150,7 @@ def compare(
 
     Exits with 0 for pass, 1 for fail or when it did not end well, and 3 for inconclusive.
     """
-    from gateway.admin.resources.evals import NewComparison, create_eval_comparison
+    from control.evals.evals import NewComparison, create_eval_comparison
     from slipstream.administration import administer, converted
 
     rule = {**slice_margins(margins, "--margin"), "alpha": alpha, "first_look": first_look}
@@ -176,7 +176,7 @@ def compare(
 @json_option
 def slices_command(deployment: Deployment, as_json: bool) -> None:
     """List the slices there are: what each asks, of models of which tier, and how right it is to be."""
-    from gateway.admin.resources.eval_slices import list_eval_slices
+    from control.evals.eval_slices import list_eval_slices
     from slipstream.administration import administer
 
     found = administer(deployment, list_eval_slices).data
@@ -202,7 +202,7 @@ def slices_command(deployment: Deployment, as_json: bool) -> None:
 @json_option
 def list_command(deployment: Deployment, model: str | None, as_json: bool) -> None:
     """List the last hundred runs and comparisons, newest first."""
-    from gateway.admin.resources.evals import RunQuery, list_eval_comparisons, list_eval_runs
+    from control.evals.evals import RunQuery, list_eval_comparisons, list_eval_runs
     from slipstream.administration import administer
 
     async def work(call: AdminCall) -> list[Run | Comparison]:
@@ -225,8 +225,8 @@ def nights(deployment: Deployment, model: str | None, limit: int, every_slice: b
 
     Exits with 1 where the newest night of a model failed.
     """
-    from gateway.admin.resources.eval_nights import NightQuery, get_night_status, list_eval_nights
-    from gateway.evals.nights import EvalNight, NightStatus
+    from control.eval_runs.eval_nights import NightQuery, get_night_status, list_eval_nights
+    from control.eval_runs.nights import EvalNight, NightStatus
     from slipstream.administration import administer
     from slipstream.night_report import night_lines, status_lines
 
@@ -278,7 +278,7 @@ def show(
 @click.argument("which", metavar="ID")
 def cancel(deployment: Deployment, which: str) -> None:
     """End a run or a comparison; what was answered is kept."""
-    from gateway.admin.resources.evals import cancel_eval_comparison, cancel_eval_run
+    from control.evals.evals import cancel_eval_comparison, cancel_eval_run
     from slipstream.administration import administer
 
     async def work(call: AdminCall) -> Run | Comparison:
@@ -320,24 +320,24 @@ def _show_items(
 
 
 async def _run_in_full(call: AdminCall, which: UUID) -> RunInFull:
-    from gateway.admin.resources.evals import get_eval_run
+    from control.evals.evals import get_eval_run
 
     return await get_eval_run(call, which)
 
 
 async def _comparison(call: AdminCall, which: UUID) -> Comparison:
-    from gateway.admin.resources.evals import get_eval_comparison
+    from control.evals.evals import get_eval_comparison
 
     return await get_eval_comparison(call, which)
 
 
 def _follow(deployment: Deployment, read: Callable[[AdminCall, UUID], Any], which: UUID) -> Any:
     """Look until it has ended, and say meanwhile how far it is. An interrupt ends the looking alone."""
-    from gateway.admin.resources.evals import get_eval_run
-    from gateway.evals.tables import ENDED
+    from control.evals.evals import get_eval_run
     from slipstream.administration import administer
     from slipstream.processes import worker_name
     from slipstream.worker_config import PROCESSES, Queue
+    from storage.tables.evals import ENDED
 
     async def look(call: AdminCall) -> tuple[Any, list[RunInFull]]:
         found = await read(call, which)
@@ -367,7 +367,7 @@ def _follow(deployment: Deployment, read: Callable[[AdminCall, UUID], Any], whic
 
 def _before(deployment: Deployment, asked: NewComparison) -> Iterator[str]:
     """What is known of a comparison before it is asked."""
-    from evals.runs.startable import too_few
+    from control.eval_runs.startable import too_few
 
     if asked.baseline_pool == asked.candidate_pool:
         yield f"both are the pool {asked.baseline_pool}: this measures the gate, not a candidate"
@@ -404,7 +404,7 @@ def _print_runs(found: Sequence[Run | Comparison], as_json: bool) -> None:
 
 
 def _listed(found: Run | Comparison) -> tuple[str, ...]:
-    from gateway.evals.store import Comparison
+    from control.evals.store import Comparison
 
     made = f"{found.created_at:%Y-%m-%d %H:%M}"
     if isinstance(found, Comparison):

@@ -14,9 +14,9 @@ from slipstream.fleet_edit import How, edit, edit_options, told
 from slipstream.table import table
 
 if TYPE_CHECKING:
-    from gateway.admin.call import AdminCall
-    from gateway.admin.resources.fleet import FleetDocument, FleetStanding, FleetVersion
-    from gateway.admin.schemas import Page
+    from control.api.call import AdminCall
+    from control.api.schemas import Page
+    from control.fleet.fleet import FleetDocument, FleetStanding, FleetVersion
 
 
 @click.command()
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 @click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
 def versions(deployment: Deployment, limit: int, as_json: bool) -> None:
     """List the versions of the fleet with who made them, the newest first; and which gateways serve by it."""
-    from gateway.admin.resources.fleet import get_fleet, list_fleet_versions
-    from gateway.admin.schemas import PageQuery
+    from control.api.schemas import PageQuery
+    from control.fleet.fleet import get_fleet, list_fleet_versions
     from slipstream.administration import administer
 
     async def work(call: AdminCall) -> tuple[Page[FleetVersion], FleetStanding]:
@@ -57,8 +57,8 @@ def versions(deployment: Deployment, limit: int, as_json: bool) -> None:
 @click.argument("version", type=int, required=False)
 def diff(deployment: Deployment, version: int | None, since: int | None, as_json: bool) -> None:
     """Tell what VERSION, the one in force unless given, made different."""
-    from gateway.admin.fleet_edit import in_force
-    from gateway.admin.resources.fleet import SinceQuery, get_fleet_version
+    from control.fleet.fleet import SinceQuery, get_fleet_version
+    from control.fleet.fleet_edit import in_force
     from slipstream.administration import administer, converted
 
     query = converted({} if since is None else {"since": since}, SinceQuery)
@@ -80,7 +80,7 @@ def diff(deployment: Deployment, version: int | None, since: int | None, as_json
 @edit_options
 def rollback(how: How, version: int) -> None:
     """Become VERSION again, as a new version."""
-    from gateway.admin.resources.fleet import Rollback, roll_back_fleet
+    from control.fleet.fleet import Rollback, roll_back_fleet
     from slipstream.administration import converted
 
     body = converted({"version": version}, Rollback)

@@ -12,8 +12,8 @@ from contracts.errors import Conflict, NotFound
 from slipstream.commands.options import Deployment, deployment_options, running_settings
 
 if TYPE_CHECKING:
-    from gateway.admin.call import AdminCall
-    from gateway.admin.resources.keys import Key, KeyWithSecret
+    from control.api.call import AdminCall
+    from control.tenants.keys import Key, KeyWithSecret
 
 
 @click.group()
@@ -45,8 +45,8 @@ def create(
     expires_days: float | None,
 ) -> None:
     """Make a key and print it: the only time it is shown."""
-    from gateway.admin.resources.keys import NewKey, create_key
-    from gateway.admin.resources.limits import ALL_TIERS, NewLimits, put_limits
+    from control.tenants.keys import NewKey, create_key
+    from control.tenants.limits import ALL_TIERS, NewLimits, put_limits
     from gateway.limits.levels import Level
     from slipstream.administration import administer, converted
     from slipstream.tenants import ensure_project_named, project_named
@@ -85,7 +85,7 @@ def create(
 @click.option("--organization", help="Only this one's, id or name.")
 def list_command(deployment: Deployment, organization: str | None) -> None:
     """List keys, oldest first; never their secrets."""
-    from gateway.admin.resources.keys import overview
+    from control.tenants.keys import overview
     from slipstream.database import connected
     from slipstream.tenants import organization_named
 
@@ -115,7 +115,7 @@ def list_command(deployment: Deployment, organization: str | None) -> None:
 @click.argument("which")
 def revoke(deployment: Deployment, which: str) -> None:
     """Revoke the key WHICH (its id, its sk-slip-… as in the list, or its name), for good, everywhere within 1 s."""
-    from gateway.admin.resources.keys import revoke_key
+    from control.tenants.keys import revoke_key
     from slipstream.administration import administer
     from slipstream.tenants import key_named
 
@@ -136,8 +136,8 @@ def revoke(deployment: Deployment, which: str) -> None:
 def rotate(deployment: Deployment, overlap_hours: float, end_previous: bool, which: str) -> None:
     """Give the key WHICH (its id, its sk-slip-… as in the list, or its name) a new secret and print it; the old one
     opens until the end of the overlap."""
-    from gateway.admin.key_resource import Rotation
-    from gateway.admin.resources.keys import KEYS, rotate_key
+    from control.api.key_resource import Rotation
+    from control.tenants.keys import KEYS, rotate_key
     from slipstream.administration import administer
     from slipstream.tenants import key_named
 

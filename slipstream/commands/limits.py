@@ -16,9 +16,9 @@ from slipstream.money import Money, told
 from slipstream.table import table
 
 if TYPE_CHECKING:
-    from gateway.admin.call import AdminCall
-    from gateway.admin.resources.limits import LimitRule, LimitRules
-    from gateway.admin.resources.priorities import Priority
+    from control.api.call import AdminCall
+    from control.tenants.limits import LimitRule, LimitRules
+    from control.tenants.priorities import Priority
     from gateway.limits.levels import Level, Limits
     from gateway.limits.priorities import Priorities, PriorityRule
 
@@ -166,8 +166,8 @@ def set_command(
     changes = {name: None if value == NONE else value for name, value in given.items() if value is not None}
     if not changes:
         raise click.UsageError("no limit is given; `slipstream limits set --help` names them")
-    from gateway.admin.resources.limits import NewLimits, get_limits, put_limits
-    from gateway.admin.resources.priorities import NewPriority, get_priorities, put_priorities
+    from control.tenants.limits import NewLimits, get_limits, put_limits
+    from control.tenants.priorities import NewPriority, get_priorities, put_priorities
     from slipstream.administration import administer, converted
 
     def body_of(rules: list[Any], names: dict[str, str], kind: type[Any]) -> Any:
@@ -199,8 +199,8 @@ def set_command(
 @tier_option
 def remove(deployment: Deployment, organization: str, project: str | None, key: str | None, tier: str) -> None:
     """Lift all limits, class and share of an organization, a project or a key in a tier, or those for all together."""
-    from gateway.admin.resources.limits import delete_limits
-    from gateway.admin.resources.priorities import delete_priorities
+    from control.tenants.limits import delete_limits
+    from control.tenants.priorities import delete_priorities
     from slipstream.administration import administer
 
     async def work(call: AdminCall) -> LimitRules:

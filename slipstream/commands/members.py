@@ -19,9 +19,9 @@ def members() -> None:
 @click.option("--organization", help="Id or name. Default: the one that operates the deployment.")
 def list_command(deployment: Deployment, organization: str | None) -> None:
     """List an organization's members, newest first."""
-    from gateway.admin.call import AdminCall
-    from gateway.admin.resources.members import Member, MemberQuery, list_members
-    from gateway.admin.schemas import Page
+    from control.api.call import AdminCall
+    from control.api.schemas import Page
+    from control.tenants.members import Member, MemberQuery, list_members
     from slipstream.administration import administer
     from slipstream.tenants import administered_organization
 
@@ -46,8 +46,8 @@ def list_command(deployment: Deployment, organization: str | None) -> None:
 @click.argument("email")
 def add(deployment: Deployment, organization: str, role: str, name: str | None, email: str) -> None:
     """Add EMAIL to an organization. `slipstream admin-keys create` makes a key for it."""
-    from gateway.admin.call import AdminCall
-    from gateway.admin.resources.members import Member, NewMember, create_member
+    from control.api.call import AdminCall
+    from control.tenants.members import Member, NewMember, create_member
     from slipstream.administration import administer, converted
     from slipstream.tenants import organization_named
 
@@ -66,8 +66,8 @@ def add(deployment: Deployment, organization: str, role: str, name: str | None, 
 @click.argument("which")
 def remove(deployment: Deployment, organization: str | None, which: str) -> None:
     """Remove the member WHICH (id or e-mail address) and all the member's admin keys."""
-    from gateway.admin.call import AdminCall
-    from gateway.admin.resources.members import delete_member
+    from control.api.call import AdminCall
+    from control.tenants.members import delete_member
     from slipstream.administration import administer
     from slipstream.tenants import administered_organization, member_named
 

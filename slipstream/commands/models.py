@@ -16,9 +16,9 @@ from slipstream.table import table
 
 if TYPE_CHECKING:
     from contracts.desired_state import Model
-    from gateway.admin.call import AdminCall
-    from gateway.admin.fleet_edit import EditQuery, FleetEdit
-    from gateway.admin.resources.models import FleetModels
+    from control.api.call import AdminCall
+    from control.fleet.fleet_edit import EditQuery, FleetEdit
+    from control.fleet.models import FleetModels
 
 FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 HEAD = ("model", "tier", "pool", "context", "aliases", "also on")
@@ -42,7 +42,7 @@ def models() -> None:
 @click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
 def list_command(deployment: Deployment, as_json: bool) -> None:
     """List the models of the version in force."""
-    from gateway.admin.resources.models import list_models
+    from control.fleet.models import list_models
     from slipstream.administration import administer
 
     async def work(call: AdminCall) -> FleetModels:
@@ -65,7 +65,7 @@ def list_command(deployment: Deployment, as_json: bool) -> None:
 @click.argument("name")
 def show(deployment: Deployment, name: str) -> None:
     """Show the model NAME as JSON, as `set --file` takes it; what is not there is at its default."""
-    from gateway.admin.resources.models import get_model
+    from control.fleet.models import get_model
     from slipstream.administration import administer
 
     async def work(call: AdminCall) -> Model:
@@ -88,7 +88,7 @@ def show(deployment: Deployment, name: str) -> None:
 def set_command(how: How, name: str, file: Path | None, **given: Any) -> None:
     """Add the model NAME, or change what is given of it."""
     from contracts.desired_state import Model
-    from gateway.admin.resources.models import get_model, put_model
+    from control.fleet.models import get_model, put_model
     from slipstream.administration import converted
 
     async def work(call: AdminCall, query: EditQuery) -> FleetEdit:
@@ -110,7 +110,7 @@ def set_command(how: How, name: str, file: Path | None, **given: Any) -> None:
 @edit_options
 def remove(how: How, name: str) -> None:
     """Serve the model NAME no longer, nor its aliases."""
-    from gateway.admin.resources.models import delete_model
+    from control.fleet.models import delete_model
 
     edit(how, lambda call, query: delete_model(call, name, query))
 
@@ -122,7 +122,7 @@ def remove(how: How, name: str) -> None:
 @edit_options
 def alias(how: How, name: str, model: str | None, removing: bool) -> None:
     """Let the alias NAME mean MODEL; from another model it moves in the same moment."""
-    from gateway.admin.resources.models import AliasTarget, delete_alias, put_alias
+    from control.fleet.models import AliasTarget, delete_alias, put_alias
 
     if removing == (model is not None):
         raise InvalidField("Give the model that the alias is to mean, or --remove.", param="model")
@@ -138,7 +138,7 @@ def alias(how: How, name: str, model: str | None, removing: bool) -> None:
 @edit_options
 def cascade(how: How, name: str, comparison: str) -> None:
     """Let the cascade of the model NAME answer customers: a comparison has found it within its quality budget."""
-    from gateway.admin.resources.cascades import CascadeApproval, approve_cascade
+    from control.cascades.cascades import CascadeApproval, approve_cascade
     from slipstream.administration import converted
 
     body = converted({"comparison": comparison}, CascadeApproval)

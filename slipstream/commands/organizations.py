@@ -9,7 +9,7 @@ import click
 from slipstream.commands.options import Deployment, deployment_options
 
 if TYPE_CHECKING:
-    from gateway.admin.resources.organizations import Organization, OrganizationChanges
+    from control.tenants.organizations import Organization, OrganizationChanges
 
 
 @click.group()
@@ -21,7 +21,7 @@ def organizations() -> None:
 @deployment_options
 def list_command(deployment: Deployment) -> None:
     """List organizations, newest first."""
-    from gateway.admin.resources.organizations import OrganizationQuery, list_organizations
+    from control.tenants.organizations import OrganizationQuery, list_organizations
     from slipstream.administration import administer
 
     query = OrganizationQuery(limit=100)
@@ -40,7 +40,7 @@ def list_command(deployment: Deployment) -> None:
 @click.argument("name")
 def create(deployment: Deployment, name: str) -> None:
     """Make an organization and print its id."""
-    from gateway.admin.resources.organizations import NewOrganization, create_organization
+    from control.tenants.organizations import NewOrganization, create_organization
     from slipstream.administration import administer, converted
 
     body = converted({"name": name}, NewOrganization)
@@ -58,7 +58,7 @@ def create(deployment: Deployment, name: str) -> None:
 )
 def update(deployment: Deployment, which: str, store_prompts: bool) -> None:
     """Change the organization WHICH (id or name)."""
-    from gateway.admin.resources.organizations import OrganizationChanges
+    from control.tenants.organizations import OrganizationChanges
 
     after = _updated(deployment, which, OrganizationChanges(store_prompts=store_prompts))
     print(f"{after.name}: prompts are {'stored' if after.store_prompts else 'not stored'}")
@@ -81,15 +81,15 @@ def enable(deployment: Deployment, which: str) -> None:
 
 
 def _switch(deployment: Deployment, which: str, *, disabled: bool) -> None:
-    from gateway.admin.resources.organizations import OrganizationChanges
+    from control.tenants.organizations import OrganizationChanges
 
     after = _updated(deployment, which, OrganizationChanges(disabled=disabled))
     print(f"{'disabled' if after.disabled_at else 'enabled'} {after.name}")
 
 
 def _updated(deployment: Deployment, which: str, changes: OrganizationChanges) -> Organization:
-    from gateway.admin.call import AdminCall
-    from gateway.admin.resources.organizations import update_organization
+    from control.api.call import AdminCall
+    from control.tenants.organizations import update_organization
     from slipstream.administration import administer
     from slipstream.tenants import organization_named
 

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from contracts.desired_state import Pool
-    from gateway.admin.call import AdminCall
-    from gateway.admin.fleet_edit import EditQuery, FleetEdit
-    from gateway.admin.resources.pools import FleetPools
+    from control.api.call import AdminCall
+    from control.fleet.fleet_edit import EditQuery, FleetEdit
+    from control.fleet.pools import FleetPools
 
 HEAD = ("pool", "driver", "replica", "weight", "url", "hardware")
 
@@ -44,7 +44,7 @@ def pools() -> None:
 @click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
 def list_command(deployment: Deployment, as_json: bool) -> None:
     """List the pools of the version in force, with their replicas."""
-    from gateway.admin.resources.pools import list_pools
+    from control.fleet.pools import list_pools
     from slipstream.administration import administer
 
     async def work(call: AdminCall) -> FleetPools:
@@ -64,7 +64,7 @@ def list_command(deployment: Deployment, as_json: bool) -> None:
 @click.argument("name")
 def show(deployment: Deployment, name: str) -> None:
     """Show the pool NAME as JSON, as `set --file` takes it; what is not there is at its default."""
-    from gateway.admin.resources.pools import get_pool
+    from control.fleet.pools import get_pool
     from slipstream.administration import administer
 
     async def work(call: AdminCall) -> Pool:
@@ -88,7 +88,7 @@ def show(deployment: Deployment, name: str) -> None:
 def set_command(how: How, name: str, file: Path | None, replicas: tuple[str, ...], **given: Any) -> None:
     """Add the pool NAME, or change what is given of it. Single replicas: `slipstream replicas`."""
     from contracts.desired_state import Pool
-    from gateway.admin.resources.pools import get_pool, put_pool
+    from control.fleet.pools import get_pool, put_pool
     from slipstream.administration import converted
 
     engines = [_engine(each) for each in replicas]
@@ -115,7 +115,7 @@ def set_command(how: How, name: str, file: Path | None, replicas: tuple[str, ...
 @edit_options
 def remove_pool(how: How, name: str) -> None:
     """Take the pool NAME away, which no model may name. Its engines run on until whoever started them stops them."""
-    from gateway.admin.resources.pools import delete_pool
+    from control.fleet.pools import delete_pool
 
     edit(how, lambda call, query: delete_pool(call, name, query))
 
@@ -144,7 +144,7 @@ def add(how: How, pool: str, replica_id: str, url: str, **given: Any) -> None:
     `slipstream config check --probe` also compares its models and context with what is promised.
     """
     from contracts.desired_state import Replica
-    from gateway.admin.resources.pools import put_replica
+    from control.fleet.pools import put_replica
     from slipstream.administration import converted
 
     body = converted({"id": replica_id, "url": url, **fields_of(None, given)}, Replica)
@@ -174,7 +174,7 @@ def _tell_state(how: How, replica_id: str) -> None:
 @edit_options
 def remove_replica(how: How, replica_id: str) -> None:
     """Take REPLICA_ID away; what runs on it ends by itself."""
-    from gateway.admin.resources.pools import delete_replica
+    from control.fleet.pools import delete_replica
 
     async def work(call: AdminCall, query: EditQuery) -> FleetEdit:
         return await delete_replica(call, await _pool_of(call, replica_id), replica_id, query)
@@ -200,7 +200,7 @@ def drain(how: How, replica_id: str) -> None:
 
 
 def _weigh(how: How, replica_id: str, value: float) -> None:
-    from gateway.admin.resources.pools import ReplicaWeight, weigh_replica
+    from control.fleet.pools import ReplicaWeight, weigh_replica
     from slipstream.administration import converted
 
     body = converted({"weight": value}, ReplicaWeight)
@@ -213,7 +213,7 @@ def _weigh(how: How, replica_id: str, value: float) -> None:
 
 async def _pool_of(call: AdminCall, replica_id: str) -> str:
     """The pool a replica is in. Raises NotFound."""
-    from gateway.admin.fleet_edit import in_force
+    from control.fleet.fleet_edit import in_force
 
     state = (await in_force(call)).state
     for pool in state.pools:

@@ -16,8 +16,8 @@ from slipstream.moment import MOMENT, moment
 from slipstream.table import table
 
 if TYPE_CHECKING:
-    from gateway.admin.call import AdminCall
-    from gateway.admin.resources.prefixes import PrefixDrop, PrefixShare
+    from control.api.call import AdminCall
+    from control.prefixes.prefixes import PrefixDrop, PrefixShare
 
 HEAD = (
     "template", "model", "cause", "part", "from token", "requests", "prompt tokens", "came before", "reused",
@@ -50,7 +50,7 @@ def prefix(deployment: Deployment, organization: str, since: datetime, by_hour: 
     Example:
       slipstream prefix --organization acme --since 7d
     """
-    from gateway.prefixes.rollup import hour_of, roll_up
+    from control.prefixes.rollup import hour_of, roll_up
     from slipstream.administration import administer
     from slipstream.tenants import organization_named
 
@@ -58,7 +58,7 @@ def prefix(deployment: Deployment, organization: str, since: datetime, by_hour: 
     days = settings.worker.prefixes.sample_retention_days
 
     async def work(call: AdminCall) -> tuple[list[PrefixShare], list[PrefixDrop]]:
-        from gateway.admin.resources.prefixes import DropQuery, PrefixQuery, list_prefix_drops, list_prefix_shares
+        from control.prefixes.prefixes import DropQuery, PrefixQuery, list_prefix_drops, list_prefix_shares
 
         await asyncio.to_thread(roll_up, settings.database_url, sample_retention_days=days)
         organization_id = await organization_named(call.connection, organization)

@@ -15,8 +15,8 @@ from slipstream.money import Money, told
 from slipstream.table import table
 
 if TYPE_CHECKING:
-    from gateway.admin.call import AdminCall
-    from gateway.admin.resources.prices import CreatedPrice, ModelPrice
+    from control.api.call import AdminCall
+    from control.billing.prices import CreatedPrice, ModelPrice
 
 MOMENT = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"])
 
@@ -91,7 +91,7 @@ def list_command(deployment: Deployment, model: str | None) -> None:
 @click.argument("model")
 def set_command(deployment: Deployment, model: str, **given: int | datetime | None) -> None:
     """Set the price of MODEL from a moment on; the price before ends there."""
-    from gateway.admin.resources.prices import NewPrice, create_price
+    from control.billing.prices import NewPrice, create_price
     from slipstream.administration import administer, converted
 
     fields = {name: _utc(value) if isinstance(value, datetime) else value for name, value in given.items()}
@@ -112,7 +112,7 @@ def set_command(deployment: Deployment, model: str, **given: int | datetime | No
 @click.argument("which")
 def end(deployment: Deployment, at: datetime | None, which: str) -> None:
     """End the price WHICH, a model or a version; one that has not begun is taken back, and the one before goes on."""
-    from gateway.admin.resources.prices import NOTICE, PriceChanges, delete_price, update_price
+    from control.billing.prices import NOTICE, PriceChanges, delete_price, update_price
     from slipstream.administration import administer
 
     async def work(call: AdminCall) -> tuple[ModelPrice, bool]:
@@ -133,7 +133,7 @@ def end(deployment: Deployment, at: datetime | None, which: str) -> None:
 
 
 async def _prices(call: AdminCall, model: str | None) -> tuple[list[ModelPrice], bool]:
-    from gateway.admin.resources.prices import PriceQuery, list_prices
+    from control.billing.prices import PriceQuery, list_prices
 
     page = await list_prices(call, PriceQuery(limit=100, model=model))
     return page.data, page.has_more
@@ -141,7 +141,7 @@ async def _prices(call: AdminCall, model: str | None) -> tuple[list[ModelPrice],
 
 async def _named(call: AdminCall, which: str) -> ModelPrice:
     """By version; or the one price of a model that has not ended. Raises NotFound, InvalidField."""
-    from gateway.admin.resources.prices import find_price
+    from control.billing.prices import find_price
 
     if which.isdecimal():
         return await find_price(call, which)

@@ -20,7 +20,7 @@ from slipstream.process_end import leave
 from slipstream.worker_config import Queue
 
 if TYPE_CHECKING:
-    from gateway.evals.startable import SliceCheck
+    from control.slices.startable import SliceCheck
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ def gateway(config_file: Path | None, data: str | None, instance: str, **overrid
     )
 
     def slices() -> SliceCheck:
-        from evals.runs.startable import ConfiguredSlices
+        from control.eval_runs.startable import ConfiguredSlices
 
         return ConfiguredSlices(settings.evals)
 

@@ -26,9 +26,9 @@ def projects() -> None:
 @organization_option
 def list_command(deployment: Deployment, organization: str) -> None:
     """List an organization's projects, newest first."""
-    from gateway.admin.call import AdminCall
-    from gateway.admin.resources.projects import Project, ProjectQuery, list_projects
-    from gateway.admin.schemas import Page
+    from control.api.call import AdminCall
+    from control.api.schemas import Page
+    from control.tenants.projects import Project, ProjectQuery, list_projects
     from slipstream.administration import administer
     from slipstream.tenants import organization_named
 
@@ -59,8 +59,8 @@ def create(
     deployment: Deployment, organization: str, models: tuple[str, ...], tiers: tuple[str, ...], name: str
 ) -> None:
     """Make a project and print its id."""
-    from gateway.admin.call import AdminCall
-    from gateway.admin.resources.projects import NewProject, Project, create_project
+    from control.api.call import AdminCall
+    from control.tenants.projects import NewProject, Project, create_project
     from slipstream.administration import administer, converted
     from slipstream.tenants import organization_named
 
@@ -96,8 +96,8 @@ def update(
     which: str,
 ) -> None:
     """Change the project WHICH (id or name); gateways follow within a second."""
-    from gateway.admin.call import AdminCall
-    from gateway.admin.resources.projects import Project, ProjectChanges, update_project
+    from control.api.call import AdminCall
+    from control.tenants.projects import Project, ProjectChanges, update_project
     from slipstream.administration import administer, converted
     from slipstream.tenants import project_named
 

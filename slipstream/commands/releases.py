@@ -19,8 +19,8 @@ from slipstream.slice_names import slice_margins as margins_of
 from slipstream.table import table
 
 if TYPE_CHECKING:
-    from gateway.admin.call import AdminCall
-    from gateway.admin.resources.releases import ReleaseDetail, ReleaseReason, ReleaseSummary
+    from control.api.call import AdminCall
+    from control.releases.releases import ReleaseDetail, ReleaseReason, ReleaseSummary
 
 WATCH_EVERY_S = 2.0
 json_option = click.option("--json", "as_json", is_flag=True, help="As JSON.")
@@ -102,8 +102,8 @@ def start(
     **given: Any,
 ) -> None:
     """Start a release. It begins once the model's pool has answered enough to be compared with."""
-    from gateway.admin.resources.releases import NewRelease, start_release
-    from gateway.releases.margins import Margins
+    from control.releases.margins import Margins
+    from control.releases.releases import NewRelease, start_release
     from slipstream.administration import administer, converted
 
     named = {name: given.pop(name, None) for name in Margins.__struct_fields__}
@@ -127,7 +127,7 @@ def start(
 @json_option
 def list_command(deployment: Deployment, model: str | None, as_json: bool) -> None:
     """List the last hundred releases, the newest first."""
-    from gateway.admin.resources.releases import ReleaseQuery, list_releases
+    from control.releases.releases import ReleaseQuery, list_releases
     from slipstream.administration import administer
 
     async def work(call: AdminCall) -> list[ReleaseSummary]:
@@ -155,7 +155,7 @@ def show(deployment: Deployment, release: str, as_json: bool) -> None:
 @click.argument("release")
 def watch(deployment: Deployment, release: str) -> None:
     """Print what happens to RELEASE until it ends; ends with status 1 where it was rolled back."""
-    from gateway.releases.machine import State
+    from control.releases.machine import State
 
     said = ""
     while True:
@@ -179,7 +179,7 @@ def watch(deployment: Deployment, release: str) -> None:
 @json_option
 def hold(deployment: Deployment, release: str, reason: str, as_json: bool) -> None:
     """Hold RELEASE in its stage. It is still rolled back by itself."""
-    from gateway.admin.resources.releases import hold_release
+    from control.releases.releases import hold_release
 
     _by_hand(deployment, release, hold_release, _reason(reason), as_json)
 
@@ -192,7 +192,7 @@ def hold(deployment: Deployment, release: str, reason: str, as_json: bool) -> No
 @json_option
 def resume(deployment: Deployment, release: str, reason: str, more_units: int, as_json: bool) -> None:
     """Let RELEASE go on by itself."""
-    from gateway.admin.resources.releases import ReleaseResumption, resume_release
+    from control.releases.releases import ReleaseResumption, resume_release
     from slipstream.administration import converted
 
     body = converted({"reason": reason, "more_units": more_units}, ReleaseResumption)
@@ -206,7 +206,7 @@ def resume(deployment: Deployment, release: str, reason: str, more_units: int, a
 @json_option
 def promote(deployment: Deployment, release: str, reason: str, as_json: bool) -> None:
     """Take RELEASE one stage further, whatever its evidence says."""
-    from gateway.admin.resources.releases import promote_release
+    from control.releases.releases import promote_release
 
     _by_hand(deployment, release, promote_release, _reason(reason), as_json)
 
@@ -218,7 +218,7 @@ def promote(deployment: Deployment, release: str, reason: str, as_json: bool) ->
 @json_option
 def rollback(deployment: Deployment, release: str, reason: str, as_json: bool) -> None:
     """Give the candidate of RELEASE no session any more. Needs no worker; streams that run end by themselves."""
-    from gateway.admin.resources.releases import roll_back_release
+    from control.releases.releases import roll_back_release
 
     _by_hand(deployment, release, roll_back_release, _reason(reason), as_json)
 
@@ -232,9 +232,9 @@ def replay(deployment: Deployment, release: str, as_json: bool) -> None:
 
     Ends with status 1 where one differs in any byte, or the step did something else than follows from it.
     """
-    from gateway.releases import store
-    from rollout.judging import Replayed
-    from rollout.judging import replay as judged_anew
+    from control.releases import store
+    from control.releases.rollout.judging import Replayed
+    from control.releases.rollout.judging import replay as judged_anew
     from slipstream.administration import administer
 
     release_id = _detail(deployment, release).id
@@ -260,7 +260,7 @@ def replay(deployment: Deployment, release: str, as_json: bool) -> None:
 
 
 def _reason(reason: str) -> ReleaseReason:
-    from gateway.admin.resources.releases import ReleaseReason
+    from control.releases.releases import ReleaseReason
     from slipstream.administration import converted
 
     return converted({"reason": reason}, ReleaseReason)
@@ -278,7 +278,7 @@ def _by_hand(
 
 def _detail(deployment: Deployment, release: str) -> ReleaseDetail:
     """release: an id, or a model's name for its newest. Raises ConfigError."""
-    from gateway.admin.resources.releases import ReleaseQuery, get_release, list_releases
+    from control.releases.releases import ReleaseQuery, get_release, list_releases
     from slipstream.administration import administer
 
     async def work(call: AdminCall) -> ReleaseDetail:

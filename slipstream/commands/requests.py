@@ -19,8 +19,8 @@ from slipstream.money import told
 from slipstream.table import table
 
 if TYPE_CHECKING:
-    from gateway.admin.call import AdminCall
-    from gateway.admin.resources.requests import RequestSummary
+    from control.api.call import AdminCall
+    from control.requests.requests import RequestSummary
 
 TRACE = """
 SELECT request_id, client_request_id, status, error_code, reason, rule::text AS rule, total_ms,
@@ -62,7 +62,7 @@ def list_command(
     deployment: Deployment, organization: str, project: str | None, key: str | None, as_json: bool, **given: object
 ) -> None:
     """List an organization's requests, refused ones too, newest first; never what was in them."""
-    from gateway.admin.resources.requests import RequestQuery, list_requests
+    from control.requests.requests import RequestQuery, list_requests
     from slipstream.administration import administer, converted
     from slipstream.tenants import key_named, organization_named, project_named
 

@@ -18,11 +18,11 @@ from slipstream.commands.options import Deployment, Function, deployment_options
 from slipstream.table import table
 
 if TYPE_CHECKING:
-    from gateway.admin.call import AdminCall
-    from gateway.admin.resources.reviews import NextReview
-    from gateway.admin.resources.shadow import ShadowQuery
-    from gateway.shadow.interval import Estimate
-    from gateway.shadow.reviewing import Review, Vote
+    from control.api.call import AdminCall
+    from control.shadow.reviewing import Review, Vote
+    from control.shadow.reviews import NextReview
+    from control.shadow.shadow import ShadowQuery
+    from evals.statistics.interval import Estimate
 
 CHOICES = ("left", "right", "both", "neither", "skip")
 QUIT = "quit"
@@ -106,7 +106,7 @@ def list_command(deployment: Deployment, release: str | None, model: str | None,
     `preferred`: of the sessions with a decisive vote, those whose first one was for the candidate, with its 95 %
     interval.
     """
-    from gateway.admin.resources.reviews import list_reviews
+    from control.shadow.reviews import list_reviews
     from slipstream.administration import administer
 
     found = administer(deployment, lambda call: list_reviews(call, _query(release, model))).data
@@ -159,14 +159,14 @@ def percent(estimate: Estimate) -> str:
 
 
 def _next(deployment: Deployment, release: str | None, model: str | None) -> NextReview:
-    from gateway.admin.resources.reviews import next_review
+    from control.shadow.reviews import next_review
     from slipstream.administration import administer
 
     return administer(deployment, lambda call: next_review(call, _query(release, model)))
 
 
 def _vote(deployment: Deployment, review_id: UUID, choice: str) -> Vote:
-    from gateway.admin.resources.reviews import NewVote, create_vote
+    from control.shadow.reviews import NewVote, create_vote
     from slipstream.administration import administer, converted
 
     body = converted({"choice": choice}, NewVote)
@@ -178,7 +178,7 @@ def _vote(deployment: Deployment, review_id: UUID, choice: str) -> Vote:
 
 
 def _query(release: str | None, model: str | None) -> ShadowQuery:
-    from gateway.admin.resources.shadow import ShadowQuery
+    from control.shadow.shadow import ShadowQuery
 
     return ShadowQuery(release=release, model=model)
 

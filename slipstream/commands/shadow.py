@@ -14,8 +14,8 @@ from slipstream.commands.reviews import filters, percent, stage
 from slipstream.table import table
 
 if TYPE_CHECKING:
-    from gateway.shadow.interval import Estimate
-    from gateway.shadow.sums import ShadowSums
+    from control.shadow.sums import ShadowSums
+    from evals.statistics.interval import Estimate
 
 SHARES = {
     "failed": "the candidate failed",
@@ -48,7 +48,7 @@ def shadow(deployment: Deployment, release: str | None, model: str | None, as_js
     A table for each release, model and stage, of copied requests (`shadow_share` of a model's canary). Intervals are
     95 %, and count sessions.
     """
-    from gateway.admin.resources.shadow import ShadowQuery, get_shadow
+    from control.shadow.shadow import ShadowQuery, get_shadow
     from slipstream.administration import administer
 
     query = ShadowQuery(release=release, model=model)

@@ -17,9 +17,9 @@ from slipstream.moment import MOMENT, moment
 from slipstream.table import table
 
 if TYPE_CHECKING:
-    from gateway.admin.call import AdminCall
-    from gateway.admin.resources.slo import GoodputTotals, ObjectiveStanding, PoolCosts, SloReport
-    from gateway.slo.cost import PoolCost
+    from control.api.call import AdminCall
+    from control.slo.cost import PoolCost
+    from control.slo.slo import GoodputTotals, ObjectiveStanding, PoolCosts, SloReport
 
 HEAD = ("class", "ttft/tpot/gap", "target", "counted", "good", "burn 1h", "6h", "3d", "budget left")
 POOLS = ("pool", "replica-h", "good tokens", "priced h", "{} spent", "priced tokens", "{} a million")
@@ -84,8 +84,8 @@ def slo(
 
 
 def _gathered(deployment: Deployment, organization: str | None, tier: str | None, since: datetime) -> Told:
-    from gateway.admin.resources import slo as resource
-    from gateway.slo.rollup import roll_up
+    from control.slo import slo as resource
+    from control.slo.rollup import roll_up
     from slipstream.administration import administer, converted
     from slipstream.tenants import organization_named
 

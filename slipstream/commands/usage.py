@@ -16,10 +16,10 @@ from slipstream.money import amount, told
 from slipstream.table import table
 
 if TYPE_CHECKING:
-    from gateway.admin.call import AdminCall
-    from gateway.admin.resources.usage import UsageTotals
-    from gateway.metering.ledger.verification import Verification
-    from gateway.metering.pricing.invoice import Invoice
+    from control.api.call import AdminCall
+    from control.billing.invoice import Invoice
+    from control.billing.usage import UsageTotals
+    from control.billing.verification import Verification
 
 
 GROUPS = ("day", "project", "key", "model", "tier", "adapter")
@@ -37,8 +37,8 @@ def usage() -> None:
 @click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
 def verify(deployment: Deployment, days: int, as_json: bool) -> None:
     """Bring the totals by hour and day up to date and compare them with the events. Exit code 1 when they differ."""
-    from gateway.metering.ledger.verification import last_days
-    from gateway.metering.ledger.verification import verify as run
+    from control.billing.verification import last_days
+    from control.billing.verification import verify as run
 
     found = run(running_settings(*deployment).database_url, *last_days(days))
     print(msgspec.json.encode(found).decode() if as_json else _verified(found))
@@ -70,7 +70,7 @@ def totals(deployment: Deployment, organization: str, days: int, group_by: tuple
     Example:
       slipstream usage totals --organization acme --by model --by adapter
     """
-    from gateway.admin.resources.usage import MOST_TOTALS, TotalsQuery, get_usage
+    from control.billing.usage import MOST_TOTALS, TotalsQuery, get_usage
     from slipstream.administration import administer, converted
     from slipstream.tenants import organization_named
 
@@ -128,8 +128,8 @@ def invoice(deployment: Deployment, organization: str, month: str, form: str | N
       slipstream usage invoice --organization acme --month 2026-11
       slipstream usage invoice --organization acme --month 2026-11 --csv > acme.csv
     """
-    from gateway.admin.moments import month as period_of
-    from gateway.metering.pricing.invoice import as_csv, invoice_of
+    from control.api.moments import month as period_of
+    from control.billing.invoice import as_csv, invoice_of
     from slipstream.database import connected
     from slipstream.tenants import organization_named
 
@@ -185,8 +185,8 @@ def drafts(deployment: Deployment, organization: str | None, days: int, as_json:
     Example:
       slipstream usage drafts --organization acme --days 30
     """
-    from gateway.admin.resources.organizations import get_organization
-    from gateway.admin.resources.usage import MOST_TOTALS, TotalsQuery, get_usage, get_usage_of_all
+    from control.billing.usage import MOST_TOTALS, TotalsQuery, get_usage, get_usage_of_all
+    from control.tenants.organizations import get_organization
     from slipstream.administration import administer, converted
     from slipstream.tenants import organization_named
 

@@ -17,9 +17,9 @@ from slipstream.hints import command
 from slipstream.table import table
 
 if TYPE_CHECKING:
-    from gateway.admin.call import AdminCall
-    from gateway.admin.resources.webhook_deliveries import Delivery, DeliveryAttempt
-    from gateway.admin.resources.webhooks import Webhook, WebhookWithSecret
+    from control.api.call import AdminCall
+    from control.webhooks.webhook_deliveries import Delivery, DeliveryAttempt
+    from control.webhooks.webhooks import Webhook, WebhookWithSecret
     from slipstream.settings import Settings
 
 LOOK_EVERY_S = 0.2
@@ -69,7 +69,7 @@ def list_command(deployment: Deployment, organization: str) -> None:
 @click.argument("url")
 def create(deployment: Deployment, organization: str, events: tuple[str, ...], description: str, url: str) -> None:
     """Send an organization's events to URL. Prints the id, and the secret of the signatures: the only time."""
-    from gateway.admin.resources.webhooks import NewWebhook, create_webhook
+    from control.webhooks.webhooks import NewWebhook, create_webhook
     from slipstream.administration import administer, converted
     from slipstream.tenants import organization_named
 
@@ -89,7 +89,7 @@ def create(deployment: Deployment, organization: str, events: tuple[str, ...], d
 @click.argument("which")
 def remove(deployment: Deployment, organization: str, which: str) -> None:
     """Remove the webhook WHICH (id or URL) and the log of its deliveries."""
-    from gateway.admin.resources.webhooks import delete_webhook
+    from control.webhooks.webhooks import delete_webhook
     from slipstream.administration import administer
 
     async def work(call: AdminCall) -> Webhook:
@@ -113,7 +113,7 @@ def remove(deployment: Deployment, organization: str, which: str) -> None:
 @click.argument("which")
 def test(deployment: Deployment, organization: str, wait_s: float, which: str) -> None:
     """Send a test event to the webhook WHICH (id or URL) and say how it went. Exit code 1 unless it arrived."""
-    from gateway.admin.resources.webhooks import test_webhook
+    from control.webhooks.webhooks import test_webhook
 
     settings = running_settings(*deployment)
 
@@ -145,7 +145,7 @@ def test(deployment: Deployment, organization: str, wait_s: float, which: str) -
 @click.argument("which")
 def deliveries(deployment: Deployment, organization: str, state: str | None, limit: int, which: str) -> None:
     """List what was sent to the webhook WHICH (id or URL), newest first, with the outcome of the last attempt."""
-    from gateway.admin.resources.webhook_deliveries import DeliveryQuery, list_deliveries
+    from control.webhooks.webhook_deliveries import DeliveryQuery, list_deliveries
     from slipstream.administration import administer, converted
 
     query = converted({"limit": limit, "state": state}, DeliveryQuery)
@@ -176,7 +176,7 @@ def deliveries(deployment: Deployment, organization: str, state: str | None, lim
 @click.argument("delivery_id", type=click.UUID)
 def retry(deployment: Deployment, delivery_id: UUID) -> None:
     """Send DELIVERY_ID again now: one that failed, one that arrived, or one that waits for its next attempt."""
-    from gateway.admin.resources.webhook_deliveries import retry_delivery
+    from control.webhooks.webhook_deliveries import retry_delivery
     from slipstream.administration import administer
 
     delivery = administer(deployment, lambda call: retry_delivery(call, delivery_id))
@@ -188,7 +188,7 @@ async def _tried(
     settings: Settings, webhook_id: UUID, event_id: UUID, wait_s: float
 ) -> tuple[Delivery | None, DeliveryAttempt | None]:
     """The event's delivery once it is no longer pending, with its last attempt; None, None when it stays so."""
-    from gateway.admin.resources.webhook_deliveries import DeliveryQuery, list_deliveries
+    from control.webhooks.webhook_deliveries import DeliveryQuery, list_deliveries
 
     deadline = time.monotonic() + wait_s
     while True:
@@ -203,15 +203,15 @@ async def _tried(
 
 
 async def _last_attempt(call: AdminCall, delivery_id: UUID) -> DeliveryAttempt | None:
-    from gateway.admin.resources.webhook_deliveries import get_delivery
+    from control.webhooks.webhook_deliveries import get_delivery
 
     attempts: list[Any] = (await get_delivery(call, delivery_id)).attempts
     return attempts[-1] if attempts else None
 
 
 async def _webhooks(call: AdminCall, organization_id: UUID) -> list[Webhook]:
-    from gateway.admin.resources.webhooks import list_webhooks
-    from gateway.admin.schemas import PageQuery
+    from control.api.schemas import PageQuery
+    from control.webhooks.webhooks import list_webhooks
 
     found: list[Webhook] = (await list_webhooks(call, organization_id, PageQuery(limit=100))).data
     return found
@@ -220,7 +220,7 @@ async def _webhooks(call: AdminCall, organization_id: UUID) -> list[Webhook]:
 async def _named(call: AdminCall, organization: str, which: str) -> Webhook:
     """By id, of any organization; or by URL in this one. Raises NotFound, and InvalidField for an URL of several."""
     from contracts.errors import NotFound
-    from gateway.admin.resources.webhooks import WEBHOOKS
+    from control.webhooks.webhooks import WEBHOOKS
     from slipstream.tenants import only, organization_named
 
     try:

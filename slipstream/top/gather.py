@@ -13,17 +13,17 @@ from sqlalchemy.sql.expression import literal_column
 
 from contracts.desired_state import Pool
 from contracts.errors import SlipstreamError
-from gateway.db.rows import fetch
-from gateway.db.tables import request_traces
+from control.slo.cost import GoodTokens, PoolCost, pool_costs, price_micro, rented
+from control.slo.judged import counts, judged, newest_version
 from gateway.desired import document
 from gateway.desired.store import NEWEST
-from gateway.metering.tables import usage_hourly
-from gateway.slo.cost import GoodTokens, PoolCost, pool_costs, price_micro, rented
-from gateway.slo.judged import counts, judged, newest_version
 from router.control.client import ControlClient
 from slipstream.database import connected
 from slipstream.settings import Settings
 from slipstream.top.snapshot import Load, PoolNow, Snapshot, TierNow
+from storage.rows import fetch
+from storage.tables.core import request_traces
+from storage.tables.metering import usage_hourly
 
 if TYPE_CHECKING:
     from contracts.proto import control_pb2 as pb

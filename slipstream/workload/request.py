@@ -10,7 +10,7 @@ from uuid import UUID
 import asyncpg
 import msgspec
 
-from gateway.metering.journal.request_id import arrived_at_s, first_at
+from contracts.dated_request_id import arrived_at_s, first_at
 
 READ_AT_ONCE = 2_000
 # A request's last attempt is the one whose answer the client had. What was computed for nobody is complete and on no

@@ -1,7 +1,7 @@
 """The judge's operating curve: a short piece of it always, and all of it at night.
 
 Seeds are fixed, so the short piece always comes to the same. It is of the policy as deployed, which errs more seldom
-than it may; `tests/evals/judge/test_error_rates.py` is where nothing is tolerated.
+than it may; `tests/control/releases/judge/test_error_rates.py` is where nothing is tolerated.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from benchmarks.console.requests import Ask, View, pages
-from gateway.admin.controllers import OPERATIONS, PREFIX
+from control.operations import OPERATIONS, PREFIX
 from tests.console.routes import PATH, routes
 from tests.deployment import ROOT
 

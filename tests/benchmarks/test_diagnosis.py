@@ -13,11 +13,11 @@ from msgspec.structs import replace
 from benchmarks.diagnosed.causes import INJECTIONS
 from benchmarks.diagnosed.paced_engine import BLOCK_TOKENS, Pace, Replica, Sequence, blocks_of
 from benchmarks.diagnosis import Judged, matrix
-from diagnosis.finding import Cause
-from diagnosis.fix import Fix
-from diagnosis.tree import diagnose
+from control.diagnosis.findings.finding import Cause
+from control.diagnosis.findings.fix import Fix
+from control.diagnosis.findings.tree import diagnose
+from tests.control.diagnosis.findings.traffic import evidence
 from tests.deployment import ROOT
-from tests.diagnosis.traffic import evidence
 
 FAST = Pace(token_s=0.001, shared_s=0.0, prefill_s=0.0)
 

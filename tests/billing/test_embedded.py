@@ -11,9 +11,9 @@ import httpx2
 import msgspec
 import pytest
 
+from control.billing.reconciliation import EngineCounters, reconcile
 from engines.http.keys import EngineKeys
 from gateway.metering.journal.records import engine_request_id
-from gateway.metering.ledger.reconciliation import EngineCounters, reconcile
 from tests.billing.comparison import Counted, Row, compare
 from tests.billing.customer import End, ask
 from tests.deployment import Deployment, deployment

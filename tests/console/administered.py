@@ -14,14 +14,14 @@ from playwright.async_api import Browser
 
 from contracts.desired_state import DesiredState, Model, Pool, Replica
 from contracts.generation import Tier
-from gateway.desired import edits
-from gateway.desired.revision import newest, write
+from control.fleet import edits
+from control.fleet.revision import newest, write
 from infra.local.folders import APPLICATION_ROLE, DataFolder
 from infra.local.postgres import create_database
 from tests.console.pages import Console, seen_by
+from tests.control.api.lone_gateway import lone_gateway
+from tests.control.api.people import People
 from tests.deployment import Deployment
-from tests.gateway.admin.lone_gateway import lone_gateway
-from tests.gateway.admin.people import People
 
 HEARD = """
 window.refusals = [];

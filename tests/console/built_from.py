@@ -1,4 +1,4 @@
-"""What `gateway/console/dist` was built from, as one digest beside it: `python -m tests.console.built_from` writes it.
+"""What `control/console/dist` was built from, as one digest beside it: `python -m tests.console.built_from` writes it.
 
 `console/build.sh` does so once it has checked, tested and built. While the digest holds, another build would end in the
 same files, so CI need not make one.
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from gateway.console.pages import DIST
+from control.console.pages import DIST
 from tests.deployment import ROOT
 
 SOURCE = ROOT / "console"

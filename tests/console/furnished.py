@@ -11,21 +11,21 @@ from uuid import UUID, uuid4
 import aiohttp
 import asyncpg
 
-from diagnosis.finding import Cause
-from gateway.autocomplete.rollup import roll_up as roll_up_completions
-from gateway.metering.journal.request_id import mint
-from gateway.prefixes.rollup import roll_up as roll_up_prefixes
-from gateway.releases import store as releases
-from gateway.releases.machine import State
+from contracts.dated_request_id import mint
+from control.completions.rollup import roll_up as roll_up_completions
+from control.diagnosis.findings.finding import Cause
+from control.prefixes.rollup import roll_up as roll_up_prefixes
+from control.releases import store as releases
+from control.releases.machine import State
 from tests.console.figures import PREFIX_SAMPLES, tenant
 from tests.console.pages import Console, made
 from tests.console.quality import put_candidate, put_comparisons, put_nights, put_reviews, put_windows
 from tests.console.test_organization import TRACE
+from tests.control.diagnosis.findings.traffic import CHANGES, rows
+from tests.control.diagnosis.stored_traffic import organization as tenant_of_traffic
+from tests.control.diagnosis.stored_traffic import store
+from tests.control.releases.rollout.traffic import Load, history
 from tests.deployment import Deployment
-from tests.diagnosis.traffic import CHANGES, rows
-from tests.gateway.diagnosis.stored_traffic import organization as tenant_of_traffic
-from tests.gateway.diagnosis.stored_traffic import store
-from tests.rollout.traffic import Load, history
 from tests.waiting import eventually
 
 PROMPT = "You answer in one sentence. How long is a piece of string? " * 4

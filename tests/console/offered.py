@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from playwright.async_api import Page
 
-from gateway.tenants.roles import PERMISSIONS, Role
+from storage.roles import PERMISSIONS, Role
 
 MENU = re.compile("^(Actions for |More actions$)")
 HARMLESS = re.compile(

@@ -13,11 +13,11 @@ import msgspec
 from contracts.cascade import Cascade
 from contracts.desired_state import DesiredState, Model, Pool, Replica
 from contracts.generation import Tier
+from control.evals import store as evals_store
+from control.fleet import edits
+from control.fleet.revision import newest, write
 from evals.gate import PairedItem, SliceRule, judge
-from gateway.db.engine import lazy_pool
-from gateway.desired import edits
-from gateway.desired.revision import newest, write
-from gateway.evals import store as evals_store
+from storage.engine import lazy_pool
 from tests.gateway.shadow.pairs import SAME, pair, project, store_on, texts
 
 SLICES = {"facts": 0.0, "json": 0.06}

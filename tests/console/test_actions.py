@@ -3,8 +3,8 @@ roles that are written down, and the file that offers it asks whether the role m
 
 That each button is there for exactly the roles that may press it is test_roles.py's, in a browser; that each of these
 operations, asked by a session too, writes exactly one audit row with who did it and what was before and after is
-tests/gateway/admin/test_every_endpoint.py's; that exactly the roles of the list are let in, test_allowed.py's beside
-it; and of one's own account, tests/gateway/console/test_own_actions.py's.
+tests/control/api/test_every_endpoint.py's; that exactly the roles of the list are let in, test_allowed.py's beside
+it; and of one's own account, tests/control/console/test_own_actions.py's.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import re
 from collections import defaultdict
 from pathlib import Path
 
-from gateway.admin.controllers import OPERATIONS, PREFIX
-from gateway.admin.operation import Operation
+from control.api.operation import Operation
+from control.operations import OPERATIONS, PREFIX
+from tests.control.api.allowed import listed
 from tests.deployment import ROOT
-from tests.gateway.admin.allowed import listed
 
 SOURCE = ROOT / "console" / "src"
 LIST = Path(__file__).parent / "actions.txt"
@@ -117,7 +117,7 @@ def test_every_action_is_an_operation_of_the_admin_api_and_asked_for_only_by_who
         place = f"{path.relative_to(SOURCE)}: {method} {address}"
         operation = declared.get((method, address))
         assert operation is not None, f"{place} is no operation"
-        assert (method, operation.path) in roles, f"{place} is not in tests/gateway/admin/allowed.txt"
+        assert (method, operation.path) in roles, f"{place} is not in tests/control/api/allowed.txt"
         row = roles[method, operation.path]
         assert row.operator_own is not None
         assert row.operator_own.answered, f"{place}: nobody may"

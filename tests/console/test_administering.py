@@ -12,8 +12,8 @@ import aiohttp
 import pytest
 
 from tests.console.pages import Console, expect, made
+from tests.control.api.receiver import Receiver, receiver
 from tests.deployment import Deployment
-from tests.gateway.admin.receiver import Receiver, receiver
 
 ADMIN_SECRET = re.compile(r"sk-slip-admin-[0-9A-Za-z]{38}")
 WEBHOOK_SECRET = re.compile(r"whsec_\S+")

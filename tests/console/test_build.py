@@ -1,4 +1,4 @@
-"""What is committed in `gateway/console/dist`: small at first, closed to strangers, and without anything inline."""
+"""What is committed in `control/console/dist`: small at first, closed to strangers, and without anything inline."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from html.parser import HTMLParser
 import msgspec
 import pytest
 
-from gateway.admin.openapi import admin_document
-from gateway.console.pages import DIST
+from control.console.pages import DIST
+from control.openapi import admin_document
 from tests.console.built_from import FILE, digest
 
 FIRST_LOAD_BYTES = 300_000

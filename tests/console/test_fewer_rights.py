@@ -12,11 +12,11 @@ from uuid import uuid4
 import pytest
 from playwright.async_api import Browser
 
-from gateway.tenants.roles import Role
+from storage.roles import Role
 from tests.console.administered import administered, window_of
 from tests.console.pages import expect, made
-from tests.gateway.admin.examples import things_of
-from tests.gateway.admin.people import People
+from tests.control.api.examples import things_of
+from tests.control.api.people import People
 
 
 @pytest.fixture(scope="module")

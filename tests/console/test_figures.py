@@ -20,18 +20,18 @@ import msgspec
 import pytest
 from playwright.async_api import Browser, Page
 
+from contracts.dated_request_id import mint
 from contracts.errors import Overloaded
 from contracts.length_class import length_class
 from contracts.objectives import OBJECTIVES, Objective
-from gateway.desired import edits
-from gateway.desired.revision import write
-from gateway.metering.journal.request_id import mint
-from gateway.metering.ledger.rollup import roll_up as roll_up_usage
-from gateway.prefixes.rollup import roll_up as roll_up_prefixes
-from gateway.slo.adoption import adopt
-from gateway.slo.judgement import TraceRow, failed, judge
-from gateway.slo.rollup import roll_up as roll_up_slo
-from gateway.tenants.roles import Role
+from control.billing.rollup import roll_up as roll_up_usage
+from control.fleet import edits
+from control.fleet.revision import write
+from control.prefixes.rollup import roll_up as roll_up_prefixes
+from control.slo.adoption import adopt
+from control.slo.judgement import TraceRow, failed, judge
+from control.slo.rollup import roll_up as roll_up_slo
+from storage.roles import Role
 from tests.console.administered import administered, url_of, window_of
 from tests.console.figures import (
     APART,
@@ -50,7 +50,7 @@ from tests.console.figures import (
 )
 from tests.console.pages import Console, expect
 from tests.console.quality import put_windows
-from tests.gateway.admin.people import People
+from tests.control.api.people import People
 
 COLUMNS = ("requests", "prompt_tokens", "cached_tokens", "completion_tokens")
 TRACE = """

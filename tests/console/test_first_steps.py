@@ -10,10 +10,10 @@ from uuid import UUID, uuid4
 import pytest
 from playwright.async_api import Browser
 
-from gateway.tenants.roles import Role
+from storage.roles import Role
 from tests.console.administered import administered, window_of
 from tests.console.pages import Console, expect, made
-from tests.gateway.admin.people import People
+from tests.control.api.people import People
 
 STEPS = ("Make a key", "Ask a model", "Add an engine", "Invite people")
 

@@ -18,14 +18,14 @@ import msgspec
 import pytest
 from playwright.async_api import Browser, TimeoutError
 
-from gateway.admin.controllers import OPERATIONS
-from gateway.admin.operation import Operation
-from gateway.tenants.roles import Role
+from control.api.operation import Operation
+from control.operations import OPERATIONS
+from storage.roles import Role
 from tests.console.administered import addressed, administered, window_of
 from tests.console.routes import addresses
-from tests.gateway.admin.examples import body_for, things_of
-from tests.gateway.admin.people import Client, People
-from tests.gateway.admin.test_every_endpoint import path_of
+from tests.control.api.examples import body_for, things_of
+from tests.control.api.people import Client, People
+from tests.control.api.test_every_endpoint import path_of
 
 TIGHT = "\"'><img/src=x/onerror=window.struck=1>"
 """Where no blank is taken."""

@@ -12,8 +12,8 @@ from uuid import UUID, uuid4
 import pytest
 from playwright.async_api import Browser
 
-from gateway.autocomplete.rollup import roll_up
-from gateway.metering.journal.request_id import mint
+from contracts.dated_request_id import mint
+from control.completions.rollup import roll_up
 from tests.console.pages import Console, expect, seen_by
 from tests.console.test_tenants import sign_in
 from tests.deployment import Deployment

@@ -12,11 +12,11 @@ from uuid import uuid4
 import pytest
 from playwright.async_api import Browser, Error, Route
 
-from gateway.tenants.roles import Role
+from storage.roles import Role
 from tests.console.administered import addressed, administered, window_of
 from tests.console.routes import addresses
-from tests.gateway.admin.examples import things_of
-from tests.gateway.admin.people import People
+from tests.control.api.examples import things_of
+from tests.control.api.people import People
 
 MARK = f"of-theirs-{uuid4().hex}"
 NAMED = (

@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 from playwright.async_api import Browser, Page
 
-from gateway.metering.journal.request_id import mint
+from contracts.dated_request_id import mint
 from tests.console.pages import Console, expect, seen_by
 from tests.console.test_tenants import sign_in
 from tests.deployment import Deployment

@@ -13,15 +13,15 @@ import asyncpg
 import pytest
 from playwright.async_api import Browser, Locator
 
-from gateway.releases import store
-from gateway.releases.machine import Event, State
+from control.releases import store
+from control.releases.machine import Event, State
 from tests.console.conftest import TOKEN
 from tests.console.pages import Console, expect, seen_by
 from tests.console.quality import candidate, put_comparisons, put_nights, put_reviews, put_windows
 from tests.console.test_tenants import sign_in
+from tests.control.releases.rollout.traffic import Load, history
 from tests.deployment import Deployment
 from tests.fakes.process import FakeEngineProcess, fake_engine
-from tests.rollout.traffic import Load, history
 
 RELEASE = re.compile(r"/operations/releases/([0-9a-f-]{36})")
 RUN = re.compile(r"/operations/evals/runs/([0-9a-f-]{36})")

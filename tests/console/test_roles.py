@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Browser, Response, StorageState, TimeoutError
 
-from gateway.tenants.roles import PERMISSIONS, Role
+from storage.roles import PERMISSIONS, Role
 from tests.console.administered import addressed, administered, people_of, window_of
 from tests.console.offered import OFFERED, offered, wrong
 from tests.console.pages import Console
 from tests.console.routes import addresses, routes
+from tests.control.api.examples import things_of
+from tests.control.api.people import People
 from tests.deployment import Deployment
-from tests.gateway.admin.examples import things_of
-from tests.gateway.admin.people import People
 
 DEFAULT = {("ours", Role.DEVELOPER), ("operator", Role.VIEWER)}
 """Walked by `make test-system`, without axe, which sees each page in test_gallery.py: a walk takes half a minute."""

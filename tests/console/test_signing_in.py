@@ -14,15 +14,15 @@ import pyotp
 import pytest
 from playwright.async_api import Browser
 
-from gateway.tenants.roles import Role
 from infra.local.folders import APPLICATION_ROLE
 from infra.local.postgres import create_database
+from storage.roles import Role
 from tests.console.administered import administered, window_of
 from tests.console.pages import ANY_HOME, Console, expect, made, seen_by
+from tests.control.api.lone_gateway import lone_gateway
+from tests.control.api.people import People
+from tests.control.console.test_oidc import CALLBACK, provider_for, require_node
 from tests.deployment import free_port
-from tests.gateway.admin.lone_gateway import lone_gateway
-from tests.gateway.admin.people import People
-from tests.gateway.console.test_oidc import CALLBACK, provider_for, require_node
 
 PASSWORD = "another four words here"
 

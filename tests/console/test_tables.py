@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Browser, Locator, Page, Route
 
-from gateway.tenants.roles import Role
+from storage.roles import Role
 from tests.console.administered import administered, window_of
 from tests.console.pages import Console, expect
-from tests.gateway.admin.people import People
+from tests.control.api.people import People
 
 CHANGES = 230
 """More than two pages of a list."""

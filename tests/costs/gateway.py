@@ -32,9 +32,11 @@ from gateway.auth.keyring import Keyring
 from gateway.auth.scopes import Scope
 from gateway.autocomplete.text_store import TextStore
 from gateway.config import GatewayConfig
-from gateway.front_door import FrontDoor
 from gateway.http.client_protocol import ClientProtocol
 from gateway.http.connections import ConnectionTable
+from gateway.http.front_door import FrontDoor
+from gateway.http.loop_shares import LoopShares
+from gateway.http.pace import Pace
 from gateway.limits.levels import Level, Levels, Limits, Rule
 from gateway.limits.limiter import Limiter
 from gateway.limits.metrics import LimitsMetrics
@@ -48,7 +50,6 @@ from gateway.metering.pricing.prices import PriceBook
 from gateway.observability.cascade_metrics import CascadeMetrics
 from gateway.observability.file_metrics import FileMetrics
 from gateway.observability.metrics import GatewayMetrics
-from gateway.pace import Pace
 from gateway.prefixes.observer import PrefixObserver
 from gateway.prefixes.store import PrefixSamples
 from gateway.prefixes.template import PrefixDigests
@@ -57,7 +58,6 @@ from gateway.serving.body_room import BodyRoom
 from gateway.serving.cascade import Cascades
 from gateway.serving.endpoint import InferenceEndpoint, InferenceServices
 from gateway.serving.idle_timeout import IdleTimeouts
-from gateway.serving.loop_shares import LoopShares
 from gateway.serving.model_catalog import ModelCatalog
 from gateway.serving.request import Salts
 from gateway.serving.request_costs import RequestCosts

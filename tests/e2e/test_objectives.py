@@ -9,7 +9,7 @@ import aiohttp
 import msgspec
 
 from contracts.objectives import OBJECTIVES
-from gateway.slo.judgement import TraceRow, judge
+from control.slo.judgement import TraceRow, judge
 from tests.deployment import Deployment
 from tests.fakes.process import FakeEngineProcess
 

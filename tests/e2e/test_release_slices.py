@@ -24,10 +24,10 @@ from benchmarks.engine_process import TOKEN, engine
 from contracts.desired_state import Model, Pool, Replica
 from contracts.generation import Tier
 from evals.quantization.defects import scales_of_wrong_axis
+from tests.control.releases.rollout.traffic import row, write
 from tests.deployment import ROOT, Deployment, deployment
 from tests.e2e.failures.processes import kill_called
 from tests.e2e.release_traffic import GUARD_S, require_left
-from tests.rollout.traffic import row, write
 
 pytestmark = pytest.mark.nightly
 SOUND = ROOT / "models" / "slipstream-chat"

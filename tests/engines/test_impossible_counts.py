@@ -11,10 +11,10 @@ import pytest
 
 from contracts.desired_state import Pool, Replica
 from contracts.errors import EngineFailed
+from control.billing import reconciliation
 from engines.drivers import registry as drivers
 from engines.drivers.base import EngineRequest
 from engines.drivers.served_models import parse_served_models
-from gateway.metering.ledger import reconciliation
 
 HUGE = "1" + "0" * 400
 FIELDS = (

@@ -13,14 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from control.eval_runs.plan import seeds_of
+from control.evals.store import SEEDS_A_DAY
 from evals import asked
-from evals.runs.plan import seeds_of
 from evals.slices import code_edits
 from evals.slices.code_edits import EDIT_SLICES, Edit, distance, edit_of, exact, parses, similarity
 from evals.slices.code_files import PACK, CodeFile, code_files, pack, places
 from evals.slices.item import Gap
 from evals.slices.split import Split
-from gateway.evals.store import SEEDS_A_DAY
 from tests.examples import examples
 
 MANIFEST = Path(__file__).parents[2] / "training" / "data" / "slipstream-code.tsv.gz"

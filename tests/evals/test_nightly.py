@@ -9,13 +9,13 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evals.runs.plan import seeds_of
+from control.eval_runs.plan import seeds_of
+from control.evals.store import rotating_seed
+from control.slices.bounds import MOST_ITEMS
 from evals.slices.catalogue import Catalogue
 from evals.slices.item import Slice, Source
 from evals.slices.registry import SLICES, find
 from evals.slices.split import Split, side
-from gateway.evals.bounds import MOST_ITEMS
-from gateway.evals.store import rotating_seed
 from tests.evals import published
 from tests.examples import examples
 

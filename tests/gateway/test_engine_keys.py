@@ -14,18 +14,18 @@ from contracts.desired_state import DesiredState, Model, Pool, Replica
 from contracts.errors import NoEngine
 from contracts.generation import Tier
 from contracts.usage import Usage
+from control.billing.reconciliation import EngineCounters
 from engines.http.engine_connections import EngineConnections
 from engines.http.keys import EngineKeys
 from gateway import compose
 from gateway.compose import DesiredStateFollower
-from gateway.db.engine import lazy_pool
 from gateway.desired.reports import Reporter
 from gateway.desired.store import DesiredStateStore, last_pools
 from gateway.metering.journal.engine_usage import EngineUsage
-from gateway.metering.ledger.reconciliation import EngineCounters
 from gateway.serving.model_catalog import ModelCatalog
 from router.client import RouterClient
 from router.client_config import RouterClientConfig
+from storage.engine import lazy_pool
 from tests.waiting import eventually
 
 METRICS = "".join(f"sglang:{name}_tokens_total 7\n" for name in ("prompt", "cached", "generation"))

@@ -15,13 +15,13 @@ import pytest
 from contracts.desired_state import Model, Pool, Replica
 from contracts.errors import ConfigError
 from contracts.generation import Tier
+from control.fleet.seeding import Seeding
 from gateway import compose
 from gateway.config import GatewayConfig
-from gateway.db.engine import lazy_pool
-from gateway.desired.seeding import Seeding
 from gateway.desired.store import DesiredStateStore, last_pools
 from gateway.main import InstanceConfig
 from gateway.services import Services
+from storage.engine import lazy_pool
 from tests.waiting import eventually
 
 MODELS = (Model("m", Tier.CHAT, "p", 1_000),)

@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from contracts.errors import RateLimited
+from gateway.http.loop_shares import REFUSAL_S, UNSERVED_BURST_S, UNSERVED_SHARE, LoopShares
 from gateway.http.response import ResponseWriter
-from gateway.serving.loop_shares import REFUSAL_S, UNSERVED_BURST_S, UNSERVED_SHARE, LoopShares
 from gateway.serving.request import InferenceRequest
 from gateway.wire.config import RequestConfig
 from gateway.wire.openai.format import ChatFormat

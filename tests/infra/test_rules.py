@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gateway.slo.judgement import CLIENT_GONE, REFUSED, SUPERSEDED
+from control.slo.judgement import CLIENT_GONE, REFUSED, SUPERSEDED
 from slipstream.reference import metrics_page
 from tests.deployment import ROOT
 from tests.prometheus import RULES, metrics_in, promtool, rules_in

@@ -10,7 +10,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from gateway.slo.tables import COUNTS
+from control.slo.tables import COUNTS
 from infra.grafana.board import SqlQuery
 from infra.grafana.boards import tenant
 from tests.database import as_owner

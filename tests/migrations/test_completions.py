@@ -9,7 +9,7 @@ from typing import Any
 
 import asyncpg
 
-from gateway.autocomplete.rollup import roll_up
+from control.completions.rollup import roll_up
 from migrations import run
 from tests.gateway.autocomplete.editors import completions, reports, write
 

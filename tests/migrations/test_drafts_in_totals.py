@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 from datetime import UTC, datetime, timedelta
 
-from gateway.db.engine import lazy_pool
+from control.billing.rollup import roll_up
+from control.billing.verification import last_days, verify
 from gateway.metering.ledger.ledger import Ledger
-from gateway.metering.ledger.rollup import roll_up
-from gateway.metering.ledger.verification import last_days, verify
 from migrations import run
+from storage.engine import lazy_pool
 from tests.gateway.metering.rows import moment, row
 
 

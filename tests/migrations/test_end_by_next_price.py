@@ -9,8 +9,8 @@ from typing import Any
 
 import asyncpg
 
-from gateway.audit.log import Actor, Change, record
 from migrations import run
+from storage.audit_log import Actor, Change, record
 
 BEGINS = [datetime(year, 1, 1, tzinfo=UTC) for year in (2020, 2090, 2095)]
 

@@ -14,11 +14,11 @@ from alembic.script import ScriptDirectory
 from sqlalchemy.pool import NullPool
 
 from contracts.errors import ConfigError
-from gateway.db.engine import sqlalchemy_url
-from gateway.db.tables import SCHEMA
-from gateway.evals.tables import SCHEMA as EVALS_SCHEMA
 from migrations import run
 from migrations.metadata import metadata
+from storage.engine import sqlalchemy_url
+from storage.tables.core import SCHEMA
+from storage.tables.evals import SCHEMA as EVALS_SCHEMA
 
 CATALOG = r"""
 SELECT 'column', table_name || '.' || column_name, concat_ws(' ', data_type, is_nullable, column_default)

@@ -9,9 +9,9 @@ import asyncpg
 import msgspec
 from alembic.script import ScriptDirectory
 
-from evals.judge import Policy
+from control.releases.judge import Policy
 from migrations import run
-from tests.gateway.releases.fleets import started
+from tests.control.releases.fleets import started
 
 
 async def test_what_a_release_is_judged_by_goes_both_ways(empty_postgres_url: str) -> None:

@@ -13,11 +13,11 @@ import asyncpg
 from alembic.script import ScriptDirectory
 
 from contracts.objectives import OBJECTIVES
-from gateway.slo.adoption import adopt
-from gateway.slo.rollup import roll_up
-from gateway.slo.tables import COUNTS
+from control.slo.adoption import adopt
+from control.slo.rollup import roll_up
+from control.slo.tables import COUNTS
 from migrations import run
-from tests.gateway.slo.trace_rows import trace, write
+from tests.control.slo.trace_rows import trace, write
 
 SERVING = ("serving_minutes", "serving_hours")
 SUMS = ", ".join(f"sum({name})::bigint AS {name}" for name in COUNTS)

@@ -13,9 +13,9 @@ import asyncpg
 from alembic.script import ScriptDirectory
 from msgspec.structs import replace
 
+from control.billing.rollup import roll_up
+from control.billing.verification import verify
 from gateway.metering.ledger.ledger import Ledger
-from gateway.metering.ledger.rollup import roll_up
-from gateway.metering.ledger.verification import verify
 from migrations import run
 from tests.gateway.metering.rows import moment, row
 

@@ -10,17 +10,17 @@ import asyncpg
 import pytest
 
 from contracts.errors import ServiceError
-from gateway.admin.principal import authenticate
-from gateway.audit.chain import OWNED, verify
-from gateway.audit.heads import FILE
+from control.api.principal import authenticate
+from control.audit.chain import OWNED, verify
+from control.audit.heads import FILE
 from gateway.auth.keys import hash_of
 from infra.local.config import LocalConfig
 from infra.local.folders import DataFolder
 from slipstream.database import connected, fleet_warning, ownership_warning
 from slipstream.first_key import make_first_key
 from slipstream.settings import Settings
+from tests.control.api.tampering import note_now, rewrite, tamper
 from tests.database import as_owner
-from tests.gateway.admin.tampering import note_now, rewrite, tamper
 from tests.slipstream.shell import Shell
 
 

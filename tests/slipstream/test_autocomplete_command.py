@@ -9,8 +9,8 @@ import asyncpg
 import msgspec
 import pytest
 
-from gateway.admin.resources.autocomplete import AutocompleteTotals
-from gateway.metering.journal.request_id import mint
+from contracts.dated_request_id import mint
+from control.completions.autocomplete import AutocompleteTotals
 from tests.slipstream.shell import Shell
 
 ACME = ("--organization", "acme")

@@ -14,8 +14,8 @@ import pytest
 from contracts.desired_state import Model, Pool
 from contracts.generation import Tier
 from contracts.service_class import ServiceClass
-from gateway.admin.config import WebhooksConfig
-from gateway.admin.webhooks.delivery import WebhookDelivery
+from control.api.config import WebhooksConfig
+from control.webhooks.delivery import WebhookDelivery
 from gateway.desired.store import DesiredStateStore
 from gateway.limits.priorities import Priority
 from gateway.limits.priority_store import priorities_of_all
@@ -23,7 +23,7 @@ from gateway.limits.store import levels_of_all
 from infra.local.folders import DataFolder
 from infra.local.private import secret_text
 from slipstream.money import told
-from tests.gateway.admin.receiver import Receiver, receiver
+from tests.control.api.receiver import Receiver, receiver
 from tests.slipstream.shell import Shell
 
 MODELS = (Model("slipstream-chat", Tier.CHAT, "one", 1_000), Model("slipstream-code", Tier.AUTOCOMPLETE, "one", 1_000))

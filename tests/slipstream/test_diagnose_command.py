@@ -15,15 +15,15 @@ import click
 import msgspec
 import pytest
 
-from diagnosis.finding import Cause
-from diagnosis.fix import Fix
-from diagnosis.tree import Outcome
+from control.diagnosis.findings.finding import Cause
+from control.diagnosis.findings.fix import Fix
+from control.diagnosis.findings.tree import Outcome
 from slipstream.__main__ import cli
 from slipstream.exit_codes import DIAGNOSIS_EXIT
 from tests.certificates import write_certificate
+from tests.control.diagnosis.findings.traffic import CHANGES, WINDOW, rows
+from tests.control.diagnosis.stored_traffic import forget, store
 from tests.deployment import ROOT
-from tests.diagnosis.traffic import CHANGES, WINDOW, rows
-from tests.gateway.diagnosis.stored_traffic import forget, store
 from tests.slipstream.shell import Shell
 
 SINCE = ("diagnose", "--since", "60s")

@@ -7,10 +7,10 @@ from uuid import UUID
 
 import msgspec
 
-from gateway.admin.resources.evals import RunInFull
-from gateway.evals.store import Comparison, Rule, Run, SliceProgress
-from gateway.evals.tables import Status
+from control.evals.evals import RunInFull
+from control.evals.store import Comparison, Rule, Run, SliceProgress
 from slipstream.eval_progress import SILENT_S, Telling, plan_of, progress_of
+from storage.tables.evals import Status
 
 AT = datetime(2026, 11, 22, tzinfo=UTC)
 

@@ -13,8 +13,9 @@ import asyncpg
 import msgspec
 import pytest
 
+from control.eval_runs import nights
+from control.evals import store
 from evals.slices.catalogue import Catalogue
-from gateway.evals import nights, store
 from slipstream import fetched_model
 from slipstream.eval_progress import Telling
 from tests.console.quality import put_nights

@@ -18,18 +18,18 @@ import pytest
 
 from contracts.desired_state import DesiredState, Model, Pool
 from contracts.generation import Tier
+from control.billing.partitions import retire_days
 from gateway.desired.store import DesiredStateStore
 from gateway.metering.ledger.ledger import Ledger
-from gateway.metering.ledger.partitions import retire_days
 from infra.local.config import LocalConfig
 from slipstream.__main__ import cli
 from slipstream.first_key import COMMAND, make_first_key
 from slipstream.settings import Settings
 from tests.audited import all_audited, test_every_table_is_in_one_list  # noqa: F401  run here
+from tests.control.diagnosis.stored_traffic import TRACED_AN_HOUR_AGO
+from tests.control.releases.fleets import put_fleet
 from tests.database import as_owner
-from tests.gateway.diagnosis.stored_traffic import TRACED_AN_HOUR_AGO
 from tests.gateway.metering.rows import moment, row
-from tests.gateway.releases.fleets import put_fleet
 from tests.slipstream.shell import Shell
 
 READING = frozenset({

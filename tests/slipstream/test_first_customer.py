@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.admin.webhooks.signature import headers, new_secret
+from control.webhooks.signature import headers, new_secret
 from slipstream.fetched_model import NAME
 from tests.deployment import ROOT
 from tests.slipstream.guide import Block, Reader, reader, shell_blocks

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from gateway.tenants.roles import Permission
 from migrations.metadata import metadata
 from slipstream.reference import settings_page
 from slipstream.settings import Settings
+from storage.roles import Permission
 from tests.deployment import ROOT
 
 SETTINGS = frozenset(re.findall(r"^\| `([a-z_.\[\]*]+)`", settings_page(), re.M))

@@ -11,7 +11,7 @@ import msgspec
 from contracts.generation import Tier
 from contracts.length_class import LengthClass
 from contracts.objectives import OBJECTIVES, Objective
-from gateway.slo.objectives import SloConfig
+from control.slo.objectives import SloConfig
 from router.config import SLOS, RouterConfig, SloClass, slo_of
 from slipstream.fleet import with_models
 from slipstream.processor_promises import (

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from gateway.admin.resources.prefixes import PrefixShare
+from control.prefixes.prefixes import PrefixShare
 from gateway.prefixes.difference import Cause
 from slipstream.commands.prefix import prefix
 

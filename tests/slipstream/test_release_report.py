@@ -10,12 +10,12 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from evals.judge import Policy, State, verdict
-from evals.judge.state import LatencyCounts, RateCounts
-from gateway.admin.resources.releases import ReleaseDetail, ReleaseStep
-from gateway.evals.startable import SliceRule
-from gateway.releases import machine
-from gateway.releases.machine import Event
+from control.releases import machine
+from control.releases.judge import Policy, State, verdict
+from control.releases.judge.state import LatencyCounts, RateCounts
+from control.releases.machine import Event
+from control.releases.releases import ReleaseDetail, ReleaseStep
+from control.slices.startable import SliceRule
 from slipstream.release_report import lines_of, percent, row_of, stage_name
 
 BEGAN = datetime(2026, 11, 22, 21, 0, tzinfo=UTC)

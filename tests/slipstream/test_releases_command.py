@@ -8,8 +8,8 @@ import asyncpg
 import msgspec
 import pytest
 
-from gateway.releases.margins import Margins
-from tests.gateway.releases.fleets import FLEET, put_fleet
+from control.releases.margins import Margins
+from tests.control.releases.fleets import FLEET, put_fleet
 from tests.slipstream.shell import Shell
 
 GIVEN = {

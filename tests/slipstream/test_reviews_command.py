@@ -6,12 +6,12 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from gateway.admin.examples import example_of
-from gateway.admin.resources.reviews import NextReview
-from gateway.shadow.interval import Estimate
-from gateway.shadow.reviewing import Position, Review, Vote
-from gateway.shadow.sums import ShadowSums
-from gateway.shadow.tables import Choice
+from control.api.examples import example_of
+from control.shadow.reviewing import Position, Review, Vote
+from control.shadow.reviews import NextReview
+from control.shadow.sums import ShadowSums
+from control.shadow.tables import Choice
+from evals.statistics.interval import Estimate
 from slipstream.__main__ import cli
 from slipstream.commands import reviews
 from slipstream.commands.reviews import percent, shown, stage

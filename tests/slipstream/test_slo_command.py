@@ -10,12 +10,12 @@ import asyncpg
 import msgspec
 import pytest
 
+from contracts.dated_request_id import mint
 from contracts.desired_state import Pool, Replica
 from contracts.objectives import OBJECTIVES
+from control.slo.adoption import adopt
 from gateway.desired import document
-from gateway.metering.journal.request_id import mint
-from gateway.slo.adoption import adopt
-from tests.gateway.slo.trace_rows import Trace, write
+from tests.control.slo.trace_rows import Trace, write
 from tests.slipstream.shell import Shell
 
 

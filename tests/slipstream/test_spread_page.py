@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from control.slo.objectives import SloConfig
 from gateway.config import GatewayConfig
-from gateway.slo.objectives import SloConfig
 from slipstream.worker_config import WorkerConfig
 from tests.deployment import ROOT
 

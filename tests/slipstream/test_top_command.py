@@ -15,10 +15,10 @@ import pytest
 
 from contracts.desired_state import Pool, Replica
 from contracts.objectives import OBJECTIVES
+from control.slo.adoption import adopt
 from gateway.desired import document
-from gateway.slo.adoption import adopt
 from slipstream.top.snapshot import Load, Snapshot
-from tests.gateway.slo.trace_rows import Trace, naive, trace, write
+from tests.control.slo.trace_rows import Trace, naive, trace, write
 from tests.slipstream.shell import Shell
 
 BY_CLASS = {(each.tier, each.length): each for each in OBJECTIVES}

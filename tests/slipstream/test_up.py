@@ -19,8 +19,8 @@ import psutil
 import pytest
 import redis
 
-from gateway.audit.chain import OWNED
-from gateway.audit.heads import FILE
+from control.audit.chain import OWNED
+from control.audit.heads import FILE
 from infra.local.folders import APPLICATION_ROLE, DataFolder
 from tests.deployment import free_port
 from tests.slipstream.deployment import Deployment, executes, one_line, run

@@ -16,13 +16,13 @@ import asyncpg
 from click.testing import CliRunner
 from msgspec.structs import replace
 
-from gateway.db.engine import lazy_pool
 from gateway.metering.journal.records import Closed
 from gateway.metering.ledger.ledger import Ledger
 from slipstream.commands.usage import usage
 from slipstream.money import amount
+from storage.engine import lazy_pool
+from tests.control.billing.test_rollup import PRICE, recorded_earlier
 from tests.gateway.metering.rows import TENANTS, moment, row
-from tests.gateway.metering.test_rollup import PRICE, recorded_earlier
 
 RATES = {"small": (200_000, 20_000, 250_000, 800_000), "large": (3_000_000, 300_000, 0, 15_000_000)}
 

@@ -19,25 +19,25 @@ import asyncpg
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from contracts.dated_request_id import mint
 from contracts.usage import Finish
-from gateway.admin.config import AdminConfig, WebhooksConfig
-from gateway.admin.sealed import seal
-from gateway.admin.webhooks.delivery import use_of
-from gateway.admin.webhooks.outbox import EventType, emit
-from gateway.admin.webhooks.signature import new_secret
+from control.api.config import AdminConfig, WebhooksConfig
+from control.api.sealed import seal
+from control.billing.rollup import roll_up
+from control.billing.tasks import ROLL_UP
+from control.releases.rollout.tasks import ADVANCE
+from control.webhooks.delivery import use_of
+from control.webhooks.outbox import EventType, emit
+from control.webhooks.signature import new_secret
 from gateway.config import GatewayConfig
-from gateway.metering.journal.request_id import mint
-from gateway.metering.ledger.rollup import roll_up
-from gateway.metering.tasks import ROLL_UP
 from infra.local.config import LocalConfig
-from rollout.tasks import ADVANCE
 from slipstream import toml
 from slipstream.settings import Settings
 from slipstream.worker import broker_url
 from slipstream.worker_config import WorkerConfig
+from tests.control.api.receiver import receiver, tar_pits
 from tests.database import as_owner
 from tests.deployment import free_port
-from tests.gateway.admin.receiver import receiver, tar_pits
 from tests.slipstream.deployment import run_here
 from tests.waiting import eventually
 

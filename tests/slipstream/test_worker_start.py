@@ -13,7 +13,7 @@ import psycopg
 import pytest
 import redis
 
-from gateway.metering.ledger.rollup import LOCK_ID
+from control.billing.rollup import LOCK_ID
 from infra.local.config import LocalConfig
 from slipstream import toml
 from slipstream.settings import Settings

@@ -2711,7 +2711,7 @@ export interface components {
          * @description A cause that was looked for and is below its threshold. threshold: from where on it is named.
          */
         ClearCause: {
-            cause: components["schemas"]["diagnosis.finding.Cause"];
+            cause: components["schemas"]["control.diagnosis.findings.finding.Cause"];
             threshold: string;
         };
         /**
@@ -2727,7 +2727,7 @@ export interface components {
             /** Format: uuid */
             candidate_run: string;
             created_at: string;
-            decision: components["schemas"]["gateway.evals.tables.Decision"] | null;
+            decision: components["schemas"]["storage.tables.evals.Decision"] | null;
             ended_at: string | null;
             error: string | null;
             /** Format: uuid */
@@ -2948,7 +2948,7 @@ export interface components {
          */
         EvalNight: {
             changed: string[];
-            decision: components["schemas"]["gateway.evals.tables.Decision"];
+            decision: components["schemas"]["storage.tables.evals.Decision"];
             judged_at: string;
             model: string;
             /** Format: date */
@@ -3148,7 +3148,7 @@ export interface components {
          * @description Something is wrong. evidence: sentences with the numbers it rests on; fixes: the best first.
          */
         FoundCause: {
-            cause: components["schemas"]["diagnosis.finding.Cause"];
+            cause: components["schemas"]["control.diagnosis.findings.finding.Cause"];
             evidence: string[];
             fixes: components["schemas"]["Change"][];
             new: boolean;
@@ -3614,7 +3614,7 @@ export interface components {
          */
         ModelNight: {
             answered: number;
-            decision: components["schemas"]["gateway.evals.tables.Decision"] | null;
+            decision: components["schemas"]["storage.tables.evals.Decision"] | null;
             items: number;
             model: string;
             /** Format: date */
@@ -3935,7 +3935,7 @@ export interface components {
         NightSlice: {
             against: string | null;
             clusters: number;
-            decision: components["schemas"]["gateway.evals.tables.Decision"];
+            decision: components["schemas"]["storage.tables.evals.Decision"];
             difference: number;
             items: number;
             lower: number;
@@ -4972,7 +4972,7 @@ export interface components {
             attempts: components["schemas"]["Attempt"][];
             client_request_id: string | null;
             counters: Record<string, never>[] | null;
-            decision: components["schemas"]["gateway.admin.resources.requests.Decision"] | null;
+            decision: components["schemas"]["control.requests.requests.Decision"] | null;
             endpoint: string | null;
             error_code: string | null;
             key_id: string | null;
@@ -5004,7 +5004,7 @@ export interface components {
         RequestSummary: {
             amount_micro: number;
             completion_tokens: number | null;
-            decision: components["schemas"]["gateway.admin.resources.requests.Decision"];
+            decision: components["schemas"]["control.requests.requests.Decision"];
             endpoint: string | null;
             error_code: string | null;
             key_id: string | null;
@@ -5428,7 +5428,7 @@ export interface components {
          * @description A cause about which nothing can be said.
          */
         UnknownCause: {
-            cause: components["schemas"]["diagnosis.finding.Cause"];
+            cause: components["schemas"]["control.diagnosis.findings.finding.Cause"];
             why: string;
         };
         /**
@@ -5583,31 +5583,31 @@ export interface components {
          * @description What a rule can find; each is the name of a file in `rules`.
          * @enum {unknown}
          */
-        "diagnosis.finding.Cause": "broken_prefix" | "choppy_decode" | "cold_cache" | "engine_failures" | "engine_link" | "grammar" | "limits" | "long_prompts" | "lost_cache" | "network" | "platform_failures" | "queue" | "queue_or_prefill" | "retractions" | "slow_arrival" | "slow_client" | "slow_decode" | "slow_finish" | "slow_first_token" | "slow_limiter" | "slow_prefill" | "slow_replica" | "slow_router";
+        "control.diagnosis.findings.finding.Cause": "broken_prefix" | "choppy_decode" | "cold_cache" | "engine_failures" | "engine_link" | "grammar" | "limits" | "long_prompts" | "lost_cache" | "network" | "platform_failures" | "queue" | "queue_or_prefill" | "retractions" | "slow_arrival" | "slow_client" | "slow_decode" | "slow_finish" | "slow_first_token" | "slow_limiter" | "slow_prefill" | "slow_replica" | "slow_router";
         /**
          * Decision
          * @description What became of a request.
          * @enum {unknown}
          */
-        "gateway.admin.resources.requests.Decision": "abandoned" | "failed" | "refused" | "served";
+        "control.requests.requests.Decision": "abandoned" | "failed" | "refused" | "served";
         /**
          * Bucket
          * @description How time is cut (UTC).
          * @enum {unknown}
          */
-        "gateway.admin.resources.slo.Bucket": "all" | "day" | "hour" | "minute";
+        "control.slo.slo.Bucket": "all" | "day" | "hour" | "minute";
         /**
          * Bucket
          * @description How time is cut.
          * @enum {unknown}
          */
-        "gateway.admin.resources.usage.Bucket": "all" | "day" | "hour";
+        "control.billing.usage.Bucket": "all" | "day" | "hour";
         /**
          * Decision
          * @description What a comparison found. Inconclusive is no pass: its budget ended before anything could be said.
          * @enum {unknown}
          */
-        "gateway.evals.tables.Decision": "fail" | "inconclusive" | "pass";
+        "storage.tables.evals.Decision": "fail" | "inconclusive" | "pass";
         /**
          * Cause
          * @description Why no more of a prompt was reusable, as far as digests and lengths tell.
@@ -6139,7 +6139,7 @@ export interface operations {
                 limit?: number;
                 cursor?: string;
                 model?: string;
-                decision?: components["schemas"]["gateway.evals.tables.Decision"];
+                decision?: components["schemas"]["storage.tables.evals.Decision"];
             };
             header?: never;
             path?: never;
@@ -7851,7 +7851,7 @@ export interface operations {
                 model?: string;
                 tier?: components["schemas"]["Tier"];
                 length?: components["schemas"]["LengthClass"];
-                bucket?: components["schemas"]["gateway.admin.resources.slo.Bucket"];
+                bucket?: components["schemas"]["control.slo.slo.Bucket"];
                 group_by?: components["schemas"]["GoodputGroup"][];
             };
             header?: never;
@@ -7883,7 +7883,7 @@ export interface operations {
                 model?: string;
                 tier?: components["schemas"]["Tier"];
                 adapter?: string;
-                bucket?: components["schemas"]["gateway.admin.resources.usage.Bucket"];
+                bucket?: components["schemas"]["control.billing.usage.Bucket"];
                 group_by?: components["schemas"]["Group"][];
                 project_id?: string[];
                 key_id?: string[];
@@ -9153,7 +9153,7 @@ export interface operations {
                 model?: string;
                 tier?: components["schemas"]["Tier"];
                 length?: components["schemas"]["LengthClass"];
-                bucket?: components["schemas"]["gateway.admin.resources.slo.Bucket"];
+                bucket?: components["schemas"]["control.slo.slo.Bucket"];
                 organization_id?: string;
                 group_by?: components["schemas"]["DeploymentGroup"][];
             };
@@ -9207,7 +9207,7 @@ export interface operations {
                 model?: string;
                 tier?: components["schemas"]["Tier"];
                 adapter?: string;
-                bucket?: components["schemas"]["gateway.admin.resources.usage.Bucket"];
+                bucket?: components["schemas"]["control.billing.usage.Bucket"];
                 group_by?: components["schemas"]["Group"][];
                 project_id?: string[];
                 key_id?: string[];

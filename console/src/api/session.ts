@@ -1,4 +1,4 @@
-/** The console's own routes: signing in, one's account, one's sessions. The gateway's `gateway/console/README.md` says their shapes. */
+/** The console's own routes: signing in, one's account, one's sessions. The gateway's `control/console/README.md` says their shapes. */
 
 import { csrfHeaders, keepCsrfToken, type Schemas } from "./client";
 import { ApiError } from "./error";

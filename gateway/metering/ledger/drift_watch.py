@@ -9,8 +9,8 @@ from typing import Any
 import asyncpg
 
 from contracts.background_task import BackgroundTask
-from gateway.db.engine import FAILURES, borrow
 from gateway.metering.metrics import MeteringMetrics
+from storage.engine import FAILURES, borrow
 
 logger = logging.getLogger(__name__)
 

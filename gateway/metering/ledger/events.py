@@ -7,9 +7,9 @@ from typing import Any
 from sqlalchemy import BigInteger, ColumnElement, Date, FromClause, Numeric, Text, and_, bindparam, case, func, or_
 from sqlalchemy.sql.expression import literal_column
 
-from gateway.metering.journal.request_id import FIRST_DATED, PAST_DATED
+from contracts.dated_request_id import FIRST_DATED, PAST_DATED
 from gateway.metering.pricing.price import PER_TOKENS
-from gateway.metering.tables import usage_events
+from storage.tables.metering import usage_events
 
 _EVENT = usage_events.c
 # Constants stand in the text: of a parameter, PostgreSQL does not know that it is the same in SELECT and in GROUP BY.

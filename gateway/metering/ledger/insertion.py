@@ -13,7 +13,7 @@ from contracts.usage import Usage
 from gateway.metering.journal.records import Closed, Opened
 from gateway.metering.ledger.events import amount_micro
 from gateway.metering.ledger.ledger import ARRIVED, KNOWN_PRICE
-from gateway.metering.tables import prices, usage_events
+from storage.tables.metering import prices, usage_events
 
 _RECORDS = {"opened": Opened, "usage": Usage, "closed": Closed}
 

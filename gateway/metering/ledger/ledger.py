@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 import asyncpg
 import msgspec
 
+from contracts.dated_request_id import arrived_at_s, day_of
 from gateway.metering.journal.records import Closed
-from gateway.metering.journal.request_id import arrived_at_s, day_of
 
 if TYPE_CHECKING:
     from gateway.metering.ledger.insertion import Insertion

@@ -18,8 +18,8 @@ import asyncpg
 
 from contracts.background_task import BackgroundTask
 from contracts.errors import in_words
-from gateway.db.engine import FAILURES, borrow
 from gateway.metering.pricing.price import NO_PRICE, Price
+from storage.engine import FAILURES, borrow
 
 logger = logging.getLogger(__name__)
 

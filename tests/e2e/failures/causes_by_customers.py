@@ -11,11 +11,11 @@ from typing import Any
 
 import aiohttp
 
-from gateway.admin.webhooks.outbox import EventType, emit
+from control.webhooks.outbox import EventType, emit
+from tests.control.api.receiver import receiver
 from tests.e2e.failures.alert_world import Causes, World, again_and_again, stopped
 from tests.e2e.failures.engine_place import end_on_engine
 from tests.e2e.failures.processes import process_ids
-from tests.gateway.admin.receiver import receiver
 from tests.waiting import eventually
 
 CAUSES = Causes()

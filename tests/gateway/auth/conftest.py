@@ -11,7 +11,7 @@ import pytest
 
 from gateway.auth.config import AuthConfig
 from gateway.auth.keyring import Keyring
-from gateway.db.engine import connect
+from storage.engine import connect
 from tests.gateway.auth.tenant import PEPPER, Tenant
 from tests.gateway.auth.wire import Wire
 

@@ -13,7 +13,7 @@ from gateway.auth.config import AuthConfig
 from gateway.auth.key_record import KeyRecord, Refusal
 from gateway.auth.keyring import Keyring
 from gateway.auth.keys import mint
-from gateway.db.engine import connect
+from storage.engine import connect
 from tests.database import as_owner
 from tests.gateway.auth.tenant import PEPPER, Tenant
 from tests.gateway.auth.wire import Wire

@@ -10,8 +10,8 @@ from uuid import UUID
 
 import asyncpg
 
+from contracts.dated_request_id import mint
 from gateway.autocomplete.store import INSERT as REPORT
-from gateway.metering.journal.request_id import mint
 
 OWNERS = {UUID(int=number): (UUID(int=number * 10), UUID(int=number * 10 + 1)) for number in (1, 2)}
 """Organizations and their projects."""

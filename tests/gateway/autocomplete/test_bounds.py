@@ -10,9 +10,9 @@ import aiohttp
 import asyncpg
 import msgspec
 
+from contracts.dated_request_id import mint as mint_request_id
 from gateway.auth.keys import mint
-from gateway.metering.journal.request_id import mint as mint_request_id
-from tests.gateway.admin.lone_gateway import LoneGateway, lone_gateway
+from tests.control.api.lone_gateway import LoneGateway, lone_gateway
 
 SLOW: dict[str, Any] = {
     "SLIPSTREAM_GATEWAY__AUTOCOMPLETE__EVENTS_PER_SECOND": "0.001",

@@ -15,14 +15,14 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
+from contracts.dated_request_id import mint
 from contracts.generation import Caller
 from gateway.autocomplete import store as store_module
 from gateway.autocomplete.event import Event, EventKey, completed_request, key_of
 from gateway.autocomplete.event_type import EventType
 from gateway.autocomplete.store import FIRST_LOOK_S, LAST_LOOK_S, MOST_OF_COMPLETION, EventStore
-from gateway.db.engine import lazy_pool
-from gateway.metering.journal.request_id import mint
 from gateway.observability.metrics import GatewayMetrics
+from storage.engine import lazy_pool
 from tests.database import as_owner
 from tests.examples import examples
 from tests.waiting import eventually

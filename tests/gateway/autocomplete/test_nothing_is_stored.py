@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import msgspec
 from redis import Redis
 
-from gateway.metering.journal.request_id import mint
+from contracts.dated_request_id import mint
 from tests.gateway.slow_platform import SlowPlatform
 from tests.waiting import eventually
 

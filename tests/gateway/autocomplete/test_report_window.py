@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from contracts.dated_request_id import DAY_S, mint
 from contracts.errors import InvalidField
 from gateway.autocomplete.report_window import CLOCKS_APART_S, ReportWindow
-from gateway.metering.journal.request_id import DAY_S, mint
 
 NOW_S = 1_800_000_000.0
 WINDOW = ReportWindow(3, lambda: NOW_S)

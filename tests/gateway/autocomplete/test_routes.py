@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from contracts.dated_request_id import DAY_S
+from contracts.dated_request_id import mint as mint_request_id
 from gateway.auth.keys import ADMIN_PREFIX, mint
-from gateway.metering.journal.request_id import DAY_S
-from gateway.metering.journal.request_id import mint as mint_request_id
 from tests.gateway.slow_platform import SlowPlatform
 
 TABBY = "Node.js/v20.1.0 tabby-agent/1.8.0 Visual-Studio-Code/1.96.2 TabbyML.vscode-tabby/1.12.0"

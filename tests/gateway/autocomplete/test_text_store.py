@@ -12,14 +12,14 @@ import asyncpg
 import pytest
 from prometheus_client import CollectorRegistry
 
+from contracts.dated_request_id import mint
 from contracts.generation import Caller
+from control.billing.trace_retention import forget_traces
 from gateway.autocomplete import text_store
 from gateway.autocomplete.text_store import MOST_CHARACTERS, TextStore
-from gateway.db.engine import lazy_pool
-from gateway.metering.journal.request_id import mint
-from gateway.metering.ledger.trace_retention import forget_traces
 from gateway.observability.metrics import GatewayMetrics
 from gateway.wire.gap import Gap
+from storage.engine import lazy_pool
 from tests.waiting import eventually
 
 GAP = Gap("before", "behind")

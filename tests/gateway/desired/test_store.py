@@ -14,9 +14,9 @@ import pytest
 from contracts.desired_state import DesiredState, Model, Pool, Replica
 from contracts.errors import ConfigError
 from contracts.generation import Tier
-from gateway.db.engine import connect
 from gateway.desired.config import DesiredConfig
 from gateway.desired.store import DesiredStateStore
+from storage.engine import connect
 from tests.database import as_owner
 from tests.gateway.auth.wire import Wire
 from tests.waiting import GUARD_S, eventually

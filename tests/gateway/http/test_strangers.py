@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from contracts.errors import ConfigError, ConnectionsExhausted, EngineFailed
-from gateway.admin.controllers import OPERATIONS
+from control.operations import OPERATIONS
 from gateway.http.config import ConnectionsConfig
 from gateway.main import RESERVED_DESCRIPTORS, fitting
 from slipstream.descriptors import raise_descriptor_limit

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from contracts.errors import NotFound
+from control.routes import ADMINISTERED
 from gateway.app import SERVED
-from gateway.control_routes import ADMINISTERED
 from gateway.http.unknown_url import MOST_COMPARED, NOT_SERVED, unknown_url
 
 CHAT = "Did you mean POST /v1/chat/completions?"

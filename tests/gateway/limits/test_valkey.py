@@ -11,8 +11,8 @@ import hiredis
 import pytest
 
 from contracts.errors import ConfigError
-from gateway.limits.command import pack
-from gateway.limits.valkey import CallTimeout, ConnectionLost, Valkey
+from storage.valkey import CallTimeout, ConnectionLost, Valkey
+from storage.valkey_command import pack
 from tests.gateway.limits.store import AnyStore
 from tests.virtual_time import in_virtual_time
 from tests.waiting import eventually

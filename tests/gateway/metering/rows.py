@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from contracts.dated_request_id import mint
 from contracts.generation import Tier
 from contracts.usage import Finish, Outcome, Usage
 from gateway.metering.journal.records import Closed, Opened
-from gateway.metering.journal.request_id import mint
 
 TENANTS = tuple(str(uuid.UUID(int=number)) for number in range(3))
 MODELS = ("small", "large", "free")

@@ -10,13 +10,13 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
+from contracts.dated_request_id import mint
 from contracts.generation import Tier
 from contracts.usage import Finish, Outcome, Usage
 from gateway.metering.config import MeteringConfig
 from gateway.metering.journal.disk import Disk
 from gateway.metering.journal.journal import Journal
 from gateway.metering.journal.records import AttemptKey, Closed, Opened, Placed
-from gateway.metering.journal.request_id import mint
 from gateway.metering.metrics import MeteringMetrics
 
 TENANT = str(uuid.UUID(int=7))

@@ -11,11 +11,11 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
+from contracts.dated_request_id import mint
 from contracts.errors import ConfigError, JournalUnavailable
 from gateway.metering.journal import frames
 from gateway.metering.journal.disk import Disk
 from gateway.metering.journal.records import Closed, Opened, earlier_engine_request_id, engine_request_id
-from gateway.metering.journal.request_id import mint
 from tests.gateway.metering.samples import FaultyDisk, closed, opened, placed, quick, rows, start, value
 from tests.small_disk import Kind, small_disk
 from tests.waiting import eventually

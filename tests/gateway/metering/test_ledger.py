@@ -11,11 +11,11 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from contracts.usage import Finish, Outcome
-from gateway.db.engine import lazy_pool
 from gateway.metering.ledger.ledger import Ledger
 from gateway.metering.ledger.shipper import Shipper
 from gateway.metering.metrics import MeteringMetrics
-from tests.gateway.metering.ledger_rows import find
+from storage.engine import lazy_pool
+from tests.control.billing.ledger_rows import find
 from tests.gateway.metering.samples import TENANT, closed, opened, quick, start, value
 
 

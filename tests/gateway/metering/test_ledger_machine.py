@@ -21,20 +21,20 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 from msgspec.structs import replace
 
+from contracts.dated_request_id import arrived_at_s
 from contracts.usage import Usage
-from gateway.db.engine import lazy_pool
+from control.billing.rollup import roll_up
+from control.billing.verification import verify
 from gateway.metering.journal.records import AttemptKey, Closed, Opened
 from gateway.metering.journal.recovery import Recovery
-from gateway.metering.journal.request_id import arrived_at_s
 from gateway.metering.ledger.ledger import Ledger
-from gateway.metering.ledger.rollup import roll_up
 from gateway.metering.ledger.shipper import Shipper
-from gateway.metering.ledger.verification import verify
+from storage.engine import lazy_pool
+from tests.control.billing.test_rollup import DAYS, PRICE
 from tests.database import as_owner
 from tests.examples import examples
 from tests.gateway.metering.rows import moment, row
 from tests.gateway.metering.samples import metrics, placed, quick, start
-from tests.gateway.metering.test_rollup import DAYS, PRICE
 
 ResultT = TypeVar("ResultT")
 BEGIN, END = moment("2026-03-01 22:00"), moment("2026-03-03 02:00")

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from gateway.db.engine import lazy_pool
 from gateway.metering.journal.records import AttemptKey
 from gateway.metering.ledger.ledger import Ledger
 from gateway.metering.ledger.shipper import Shipper
@@ -21,6 +20,7 @@ from infra.local.config import LocalConfig
 from infra.local.folders import DataFolder
 from infra.local.postgres import Postgres, create_database
 from migrations.run import upgrade
+from storage.engine import lazy_pool
 from tests.gateway.metering.samples import closed, opened, quick, start, value
 from tests.waiting import eventually
 

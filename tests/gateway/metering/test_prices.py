@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from contracts.usage import Usage
 from gateway.auth.config import AuthConfig
 from gateway.auth.keyring import Keyring
-from gateway.db.channels import PRICES_CHANNEL
-from gateway.db.engine import lazy_pool
 from gateway.metering.journal.records import Closed
 from gateway.metering.ledger.ledger import Ledger
 from gateway.metering.pricing.price import MAX_MICRO, NO_PRICE, PER_TOKENS, Price
 from gateway.metering.pricing.prices import PriceBook
+from storage.channels import PRICES_CHANNEL
+from storage.engine import lazy_pool
 from tests.database import as_owner
 from tests.gateway.metering.rows import moment, row
 from tests.waiting import eventually

@@ -9,9 +9,9 @@ from uuid import UUID
 
 import msgspec
 
+from contracts.dated_request_id import mint
 from contracts.generation import Caller, ChatPrompt, Generation, Sampling, Tier
 from contracts.prefix import of_generation
-from gateway.metering.journal.request_id import mint
 from gateway.prefixes.observer import Observed
 from gateway.wire.prepared import Prepared
 

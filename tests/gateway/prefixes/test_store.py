@@ -11,13 +11,13 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
-from gateway.db.engine import lazy_pool
 from gateway.observability.metrics import GatewayMetrics
 from gateway.prefixes import store as store_module
 from gateway.prefixes.config import PrefixesConfig
 from gateway.prefixes.observer import Observed, PrefixObserver, PrefixSample
 from gateway.prefixes.store import PrefixSamples
 from gateway.prefixes.template import PrefixDigests
+from storage.engine import lazy_pool
 from tests.database import as_owner
 from tests.gateway.prefixes.prompts import asked, message, tool
 

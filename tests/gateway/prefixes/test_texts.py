@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
 from contracts.generation import ChatPrompt
-from gateway.db.engine import lazy_pool
+from control.prefixes.rollup import forget
 from gateway.observability.metrics import GatewayMetrics
 from gateway.prefixes.config import PrefixesConfig
 from gateway.prefixes.difference import Cause, Difference, Part
 from gateway.prefixes.excerpt import BEFORE_CHARACTERS, CHARACTERS, Excerpt, excerpt
 from gateway.prefixes.observer import PrefixObserver
-from gateway.prefixes.rollup import forget
 from gateway.prefixes.store import PrefixSamples
 from gateway.prefixes.template import PrefixDigests
+from storage.engine import lazy_pool
 from tests.gateway.prefixes.prompts import ACME, OTHER, asked, message, tool
 
 RULES = "Answer from the handbook alone. " * 12

@@ -9,9 +9,9 @@ from pathlib import Path
 import msgspec
 from click.testing import CliRunner
 
-from gateway.admin.resources.prefixes import PrefixDrop, PrefixShare
-from gateway.db.engine import lazy_pool
+from control.prefixes.prefixes import PrefixDrop, PrefixShare
 from slipstream.commands.prefix import prefix
+from storage.engine import lazy_pool
 from tests.gateway.prefixes.prompts import ACME
 from tests.gateway.prefixes.traffic import CLOCK, Traffic
 from tests.gateway.slow_platform import SlowPlatform

@@ -9,11 +9,11 @@ import asyncpg
 import msgspec
 from prometheus_client import CollectorRegistry
 
+from control.prefixes.drops import look_for_drops
+from control.prefixes.rollup import roll_up
 from gateway.observability.metrics import GatewayMetrics
 from gateway.prefixes.config import PrefixesConfig, PrefixUpkeepConfig
-from gateway.prefixes.drops import look_for_drops
 from gateway.prefixes.observer import PrefixObserver
-from gateway.prefixes.rollup import roll_up
 from gateway.prefixes.store import PrefixSamples
 from gateway.prefixes.template import PrefixDigests
 from tests.gateway.prefixes.prompts import ACME, asked, message

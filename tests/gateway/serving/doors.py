@@ -15,12 +15,12 @@ from contracts.generation import Caller, Tier
 from engines.drivers import registry as drivers
 from gateway.auth.key_record import KeyRecord
 from gateway.auth.scopes import Scope
+from gateway.http.loop_shares import LoopShares
 from gateway.limits.levels import Levels
 from gateway.observability.metrics import GatewayMetrics
 from gateway.serving.body_room import BodyRoom
 from gateway.serving.endpoint import InferenceEndpoint
 from gateway.serving.idle_timeout import IdleTimeouts
-from gateway.serving.loop_shares import LoopShares
 from gateway.serving.request import Arrival, Salts
 from gateway.wire.config import RequestConfig
 from gateway.wire.openai.format import ChatFormat

@@ -13,9 +13,9 @@ import pytest
 from contracts.errors import SlipstreamError
 from gateway.auth.key_record import KeyRecord
 from gateway.auth.scopes import Scope
+from gateway.http.loop_shares import LoopShares
 from gateway.serving.body_room import BodyRoom
 from gateway.serving.endpoint import InferenceEndpoint
-from gateway.serving.loop_shares import LoopShares
 from gateway.serving.request import Arrival, Salts
 from gateway.wire.config import RequestConfig
 from tests.gateway.served import served

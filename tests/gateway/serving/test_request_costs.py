@@ -10,10 +10,10 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
+from contracts.dated_request_id import mint
 from contracts.errors import BudgetUnavailable
 from contracts.usage import Usage
 from gateway.limits.levels import Level, Levels, Limits, Rule
-from gateway.metering.journal.request_id import mint
 from gateway.metering.pricing.price import Price
 from gateway.metering.pricing.prices import PriceBook
 from gateway.serving.request_costs import RequestCosts, used

@@ -14,9 +14,9 @@ from contracts.desired_state import DesiredState, Pool, Replica
 from contracts.generation import Tier
 from contracts.lease import LeaseEnd, LeaseRequest
 from contracts.usage import Finish
-from gateway.db.engine import lazy_pool
 from gateway.metering.ledger.ledger import Ledger
 from gateway.serving.shadow_copies import NO_ID
+from storage.engine import lazy_pool
 from tests.gateway.serving.test_shadow_copies import Shadowed, shadowed, split
 from tests.gateway.serving.test_with_router import routed
 from tests.waiting import eventually

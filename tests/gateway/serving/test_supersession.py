@@ -13,6 +13,7 @@ import pytest
 from openai.types import Completion
 
 from contracts.adapter import Adapter
+from contracts.dated_request_id import mint
 from contracts.errors import InternalError
 from contracts.fill_in_the_middle import FillInTheMiddle
 from contracts.usage import Finish, Outcome
@@ -20,7 +21,6 @@ from engines.tokenizer.tokenizer import Tokenizer
 from gateway.auth.key_record import KeyRecord
 from gateway.limits.cost import Cost
 from gateway.limits.levels import Level, Levels, Limits, Rule
-from gateway.metering.journal.request_id import mint
 from gateway.wire.config import RequestConfig
 from gateway.wire.format import WireFormat
 from gateway.wire.llama_cpp.format import InfillFormat, LlamaCompletionFormat

@@ -12,12 +12,12 @@ from prometheus_client import CollectorRegistry
 from contracts.errors import JournalUnavailable, NoEngine, Overloaded, ServiceError
 from contracts.generation import Caller
 from contracts.split import Side
-from gateway.db.engine import lazy_pool
 from gateway.http.response import ResponseWriter
 from gateway.observability.measurement import Measurement
 from gateway.observability.metrics import GatewayMetrics
 from gateway.serving.request import Arrival
 from gateway.serving.trace import Traces
+from storage.engine import lazy_pool
 from tests.database import as_owner
 from tests.gateway.serving.client import Client
 from tests.gateway.serving.harness import CHAT, harness

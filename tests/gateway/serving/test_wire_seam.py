@@ -17,13 +17,13 @@ from contracts.errors import JournalUnavailable, Overloaded, SlipstreamError
 from contracts.usage import Finish, Outcome
 from gateway.auth.key_record import KeyRecord
 from gateway.auth.scopes import Scope
+from gateway.http.loop_shares import LoopShares
 from gateway.limits.levels import Level
 from gateway.limits.plan import NO_LIMIT, Plan, PlannedRule
 from gateway.limits.rate_state import RateState
 from gateway.serving.access_log import AccessLog
 from gateway.serving.body_room import BodyRoom
 from gateway.serving.endpoint import InferenceEndpoint, IsTheirs
-from gateway.serving.loop_shares import LoopShares
 from gateway.serving.model_catalog import MayUse
 from gateway.serving.request import Arrival, Salts
 from gateway.serving.request_spans import RequestSpans

@@ -10,7 +10,7 @@ import asyncpg
 import msgspec
 from prometheus_client import CollectorRegistry
 
-from gateway.metering.journal.request_id import mint
+from contracts.dated_request_id import mint
 from gateway.shadow.answer import Answer
 from gateway.shadow.comparison import Comparison, Served, compare
 from gateway.shadow.metrics import ShadowMetrics

@@ -10,11 +10,11 @@ import asyncpg
 import msgspec
 import pytest
 
-from gateway.db.engine import lazy_pool
+from control.shadow.retention import forget
 from gateway.shadow.answer import Answer
 from gateway.shadow.comparison import Served
 from gateway.shadow.pair import Outcome
-from gateway.shadow.retention import forget
+from storage.engine import lazy_pool
 from tests.gateway.shadow.pairs import SAME, pair, project, store_on, texts
 
 

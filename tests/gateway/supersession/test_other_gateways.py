@@ -14,12 +14,12 @@ import hiredis
 import msgspec
 import pytest
 
-from gateway.limits.command import pack
-from gateway.metering.journal.request_id import mint
+from contracts.dated_request_id import mint
 from gateway.supersession import other_gateways
 from gateway.supersession.lineage import Digests
 from gateway.supersession.other_gateways import OtherGateways
 from gateway.supersession.supersession import Supersession
+from storage.valkey_command import pack
 from tests.gateway.limits.conftest import _valkey_binary
 from tests.gateway.limits.store import Store
 from tests.gateway.supersession.serving import served

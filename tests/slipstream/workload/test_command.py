@@ -18,10 +18,9 @@ import pytest
 from click.testing import CliRunner
 from prometheus_client import CollectorRegistry
 
+from contracts.dated_request_id import mint
 from contracts.generation import Tier
 from contracts.usage import Finish, Purpose, Usage
-from gateway.db.engine import lazy_pool
-from gateway.metering.journal.request_id import mint
 from gateway.metering.ledger.ledger import Ledger
 from gateway.observability.metrics import GatewayMetrics
 from gateway.prefixes.config import PrefixesConfig
@@ -30,8 +29,9 @@ from gateway.prefixes.store import PrefixSamples
 from gateway.prefixes.template import PrefixDigests
 from router.simulator.trace import read_trace
 from slipstream.commands.workload import workload
+from storage.engine import lazy_pool
+from tests.control.billing.test_rollup import PRICE
 from tests.gateway.metering.rows import row
-from tests.gateway.metering.test_rollup import PRICE
 from tests.gateway.prefixes.prompts import ACME, asked, message
 
 EVALS = str(UUID(int=77))

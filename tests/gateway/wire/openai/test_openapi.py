@@ -6,11 +6,11 @@ import re
 
 import msgspec
 
+from contracts.dated_request_id import mint
 from contracts.request_id import CHAT_PREFIX, COMPLETION_PREFIX, answer_id
 from gateway.autocomplete.openapi import with_autocomplete
 from gateway.autocomplete.routes import EVENTS_PATH
 from gateway.http.client_family import CLIENTS, NAMED_BY
-from gateway.metering.journal.request_id import mint
 from gateway.stream_audit.config import StreamAuditConfig
 from gateway.stream_audit.openapi import with_stream_audit
 from gateway.wire.llama_cpp.openapi import LLAMA_CPP_OPERATIONS

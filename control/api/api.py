@@ -1,0 +1,316 @@
+"""Runs one request of the admin API. The same steps for every operation, in this order:
+
+    who asks → may the role (`admit`) → kept answer? → the service, in a transaction → audit rows → answer (`run`)
+
+In between, Litestar reads what is asked (control/api/route_handlers.py).
+
+Errors become OpenAI-shaped bodies in gateway/http/routing.py, as everywhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import asyncpg
+import msgspec
+
+from contracts.errors import IdempotencyInFlight, InternalError, InvalidField, InvalidKey, ServiceError, SlipstreamError
+from control.api.call import AdminCall, CounterReader, KnownModels, NoCounterReader
+from control.api.config import AdminConfig
+from control.api.connection_queue import OPERATORS, CallerKeys, ConnectionQueue, key_of
+from control.api.events.streams import EventStreams
+from control.api.fair_queue import QueueKey
+from control.api.idempotency import Idempotency
+from control.api.operation import Operation
+from control.api.principal import UNKNOWN_KEY, Principal, authenticate, confirm, signed_in
+from control.api.read_places import ReadPlaces
+from control.api.transaction import recorded
+from control.api.unknown_keys import UnknownKeys
+from control.api.write_rate import WriteRate
+from control.router_view.live_fleet import FleetReader, NoFleetReader
+from control.sessions.config import ConsoleConfig
+from control.sessions.token import SessionToken
+from control.slices.startable import NoSlices, SliceCheck
+from gateway.auth import keys
+from gateway.wire.errors import body_of, status_of
+from storage.engine import AWAY, FAILURES, borrow, close, lazy_pool
+
+REPORT_SHARE = 0.8
+"""An expensive read may take this part of a request's time; the refusal then says what to narrow. PostgreSQL stops a
+statement that takes as long, even if its request has ended."""
+LIMIT_STATEMENTS = "SELECT set_config('statement_timeout', $1, true)"
+
+_log = logging.getLogger(__name__)
+
+ResultT = TypeVar("ResultT")
+
+
+class AdminRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What came over HTTP."""
+
+    request_id: str
+    principal: Principal
+    url: str
+    """Path and query as sent, for comparing requests."""
+    body: bytes
+    """As sent, for the same."""
+    idempotency_key: str | None
+    arguments: dict[str, Any]
+    """What the operation takes."""
+    if_match: str | None = None
+    """The header, where the operation takes it."""
+
+
+class AdminAnswer(msgspec.Struct, frozen=True):
+    """What goes back. replayed: it is the answer to an earlier request. version: of the fleet it is about, if any."""
+
+    status: int
+    body: bytes
+    replayed: bool = False
+    version: int | None = None
+
+
+class AdminApi:
+    """One per gateway process; owns a small pool of connections."""
+
+    def __init__(
+        self,
+        url: str,
+        pepper: bytes,
+        config: AdminConfig,
+        fleet: KnownModels,
+        counters: CounterReader | None = None,
+        slices: SliceCheck | None = None,
+        console: ConsoleConfig | None = None,
+        router: FleetReader | None = None,
+        replicas: Callable[[], object] = tuple,
+    ) -> None:
+        """counters: where limits are counted; None: nowhere, and asking for them is refused. slices: those that there
+        are; None: none. console: whose sessions are admitted; None: the default's. router: who can ask it; None: nobody
+        can. replicas: every engine, as the router told last."""
+        self._url = url
+        self._pepper = pepper
+        self._config = config
+        self._fleet = fleet
+        self._counters = counters or NoCounterReader()
+        self._slices = slices or NoSlices()
+        self._console = console or ConsoleConfig()
+        self._router = router or NoFleetReader()
+        self._unknown = UnknownKeys()
+        self._reports = ReadPlaces(config.connections, config.organization_reports)
+        self._queue = ConnectionQueue(config.connections)
+        self._pool: asyncpg.Pool[Any] | None = None
+        self.callers = CallerKeys()
+        self.writes = WriteRate(config.organization_writes_per_second, config.organization_writes_per_day)
+        self.events = EventStreams(config.events, self._asked_by_us, self._console.session_idle_s, replicas)
+
+    async def start(self) -> None:
+        """Make the pool; it connects on first use."""
+        self._pool = await lazy_pool(
+            self._url, size=self._config.connections, connect_timeout_s=5.0, name="slipstream-admin", init=prepare
+        )
+
+    async def stop(self) -> None:
+        """Requests under way fail. Idempotent."""
+        await self.events.stop()
+        pool, self._pool = self._pool, None
+        await close(pool, 1.0)
+
+    @property
+    def _longest_report_s(self) -> float:
+        return self._config.timeout_s * REPORT_SHARE
+
+    @property
+    def max_body_bytes(self) -> int:
+        """Largest body a request may have."""
+        return self._config.max_body_bytes
+
+    @property
+    def currency(self) -> str:
+        """What all amounts of the deployment are in."""
+        return self._config.currency
+
+    async def admit(self, operation: Operation, secret: str, network: str = "") -> Principal:
+        """Whose key it is: the one time in a request that this is looked up, before a body is waited for.
+
+        network: where the request comes from. Raises AuthError, PermissionDenied among them when the role may not do
+        this, and RateLimited for one change too many. A key that is none costs a connection to the database once.
+        """
+        keys.check(secret, keys.ADMIN_PREFIX)
+        key_hash = keys.hash_of(secret, self._pepper)
+        if key_hash in self._unknown:
+            raise InvalidKey(UNKNOWN_KEY)
+
+        async def ask(connection: asyncpg.Connection[Any]) -> Principal:
+            return await authenticate(connection, key_hash)
+
+        try:
+            principal = await self.connected(operation.name, ask, self.callers.find(key_hash, network))
+        except InvalidKey:
+            self._unknown.add(key_hash)
+            raise
+        return self._admitted(operation, principal, key_hash)
+
+    async def admit_session(
+        self, operation: Operation, token: SessionToken, network: str = "", *, used: bool
+    ) -> Principal:
+        """The same for a session of the console. used: a person is active, which restarts the session's idle time.
+        Raises like `admit`."""
+
+        async def ask(connection: asyncpg.Connection[Any]) -> Principal:
+            return await signed_in(connection, token.hash, timedelta(seconds=self._console.session_idle_s), used=used)
+
+        principal = await self.connected(operation.name, ask, self.callers.find(token.hash, network))
+        return self._admitted(operation, principal, token.hash)
+
+    def _admitted(self, operation: Operation, principal: Principal, secret_hash: bytes) -> Principal:
+        self.callers.learn(secret_hash, principal)
+        principal.require(operation.permission, operator_only=operation.operator_only)
+        if operation.removes:  # a stolen key must not use up the rate of its own revocation
+            self.writes.take_of_member(principal)
+        elif operation.method != "GET":
+            self.writes.take(principal)
+        return principal
+
+    def call(
+        self,
+        connection: asyncpg.Connection[Any],
+        principal: Principal,
+        request_id: str,
+        *,
+        if_match: str | None = None,
+    ) -> AdminCall:
+        """What a service is given."""
+        return AdminCall(
+            connection,
+            principal,
+            request_id,
+            self._pepper,
+            self._fleet,
+            self._config,
+            self._counters,
+            self._slices,
+            if_match=if_match,
+            console=self._console,
+            router=self._router,
+        )
+
+    async def run(self, operation: Operation, request: AdminRequest) -> AdminAnswer:
+        """The answer. Raises SlipstreamError; RateLimited for one expensive read too many, ServiceError while the
+        database is away or all connections are in use."""
+
+        until_s = asyncio.get_running_loop().time() + self._longest_report_s if operation.expensive else None
+
+        async def answer(connection: asyncpg.Connection[Any]) -> AdminAnswer:
+            return await self._answer(connection, operation, request, until_s)
+
+        with self._reports.place(request.principal) if operation.expensive else contextlib.nullcontext():
+            return await self.connected(request.request_id, answer, key_of(request.principal))
+
+    async def _asked_by_us(self, what: str, work: Callable[[asyncpg.Connection[Any]], Awaitable[ResultT]]) -> ResultT:
+        return await self.connected(what, work, OPERATORS)
+
+    async def connected(
+        self, what: str, work: Callable[[asyncpg.Connection[Any]], Awaitable[ResultT]], key: QueueKey
+    ) -> ResultT:
+        """`work` on a connection of the pool, within the time a request may take. key: its place in the queue for one.
+
+        Raises like `work`; ServiceError while the database is away, or RateLimited, when the time passes in the queue.
+        """
+        if self._pool is None:
+            raise ServiceError("This instance is shutting down; try again.", retry_after_s=1)
+        clock = asyncio.get_running_loop().time
+        began_s, granted_s = clock(), math.inf
+        failure: SlipstreamError | None = None
+        try:
+            async with asyncio.timeout(self._config.timeout_s), self._queue.connection(key):
+                granted_s = clock()
+                async with borrow(self._pool) as connection:
+                    try:
+                        return await work(connection)
+                    except SlipstreamError as error:
+                        failure = error  # raised below: `borrow` would throw a healthy connection away
+        except AWAY as error:  # any other error of the database is a defect of ours
+            if isinstance(error, TimeoutError) and granted_s - began_s > self._config.timeout_s / 2:
+                _log.warning("admin request %s: no connection came free in time", what)
+                raise self._queue.refusal(key) from None
+            _log.warning("admin request %s: the database does not answer: %r", what, error)
+            raise ServiceError("The database cannot be reached at the moment; try again.", retry_after_s=1) from None
+        raise failure
+
+    async def _answer(
+        self, connection: asyncpg.Connection[Any], operation: Operation, request: AdminRequest, until_s: float | None
+    ) -> AdminAnswer:
+        call = self.call(connection, request.principal, request.request_id, if_match=request.if_match)
+        if request.idempotency_key is None or operation.method != "POST":  # others are idempotent as they are
+            return await self._work(operation, call, request.arguments, None, until_s)
+        key = Idempotency.check(request.idempotency_key)
+        claim = Idempotency(request.principal.id, key, self._pepper, (operation.method, request.url, request.body))
+        kept = await claim.claim(connection)
+        if kept is not None:
+            return AdminAnswer(kept.status, kept.body, replayed=True)
+        try:
+            return await self._work(operation, call, request.arguments, claim, until_s)
+        except IdempotencyInFlight:
+            raise
+        except SlipstreamError as error:
+            if status_of(error) >= 500:
+                await claim.release(connection)
+            else:
+                await claim.keep(connection, status_of(error), body_of(error))
+            raise
+        except Exception:
+            # Of the database too: if it is away, the key frees itself in a minute.
+            with contextlib.suppress(*FAILURES):
+                await claim.release(connection)
+            raise
+
+    async def _work(
+        self,
+        operation: Operation,
+        call: AdminCall,
+        arguments: dict[str, Any],
+        claim: Idempotency | None,
+        until_s: float | None,
+    ) -> AdminAnswer:
+        """The handler, its audit rows and the kept answer: one transaction. until_s: by the loop's clock, when an
+        expensive read ends at the latest."""
+        try:
+            async with (
+                recorded(call, call.principal.actor(call.request_id)),
+                asyncio.timeout_at(until_s),
+            ):
+                if operation.expensive:
+                    await call.connection.execute(LIMIT_STATEMENTS, str(int(self._longest_report_s * 1e3)))
+                if operation.body is not None:  # it may have been a minute on its way
+                    call.principal = await confirm(call.connection, call.principal)
+                    call.principal.require(operation.permission, operator_only=operation.operator_only)
+                result = await operation.run(call, arguments)
+                body = b"" if operation.status == 204 else msgspec.json.encode(result)
+                if claim is not None:
+                    await claim.keep(call.connection, operation.status, body)
+                if operation.method != "GET" and not call.changes and not call.dry_run:
+                    raise InternalError(f"{operation.name} changed something and told the audit log nothing")
+        except (asyncpg.QueryCanceledError, TimeoutError):
+            if not operation.expensive:
+                raise
+            _log.warning("admin request %s: %s took too long", call.request_id, operation.name)
+            raise ServiceError(
+                f"This took the database longer than {self._longest_report_s:g} s; {call.to_narrow}.",
+                retry_after_s=60,
+            ) from None
+        except asyncpg.DataError as error:  # what no check above foresaw; the transaction is rolled back
+            _log.warning("admin request %s: a value does not fit: %s", call.request_id, error)
+            raise InvalidField("A value given cannot be stored or compared: it is out of range.") from None
+        return AdminAnswer(operation.status, body, version=call.fleet_version)
+
+
+async def prepare(connection: asyncpg.Connection[Any]) -> None:
+    """JSON columns come as values, and are given as text that is JSON."""
+    await connection.set_type_codec("jsonb", schema="pg_catalog", encoder=str, decoder=msgspec.json.decode)

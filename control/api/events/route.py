@@ -1,0 +1,139 @@
+"""`GET /admin/v1/events`: server-sent events that name topics with news. It stands beside the operations, whose answers
+end; guards, parameters and errors are theirs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import msgspec
+from litestar.handlers import HTTPRouteHandler
+from litestar.types import ASGIApp
+from msgspec import Meta
+
+from contracts.dated_request_id import mint
+from contracts.errors import ForeignPage, InvalidField
+from control.api.api import AdminApi
+from control.api.events.streams import EventStreams, Stream
+from control.api.events.topics import Topic, require_topics
+from control.api.operation import IN_QUERY, get, query_of
+from control.api.request import BoundedRequest
+from control.api.schemas import Query
+from control.sessions.site import OWN
+from gateway.http.client_connection import SCOPE_KEY, ClientConnection
+from gateway.http.disconnect import ClientGone, ClientWatch
+
+PATH = "/events"
+RETRY_MS = 3_000
+LEAVING_S = 0.5
+"""How often a quiet stream looks whether its gateway is leaving."""
+BEAT = b": beat\n\n"
+
+
+class EventsQuery(Query, frozen=True, kw_only=True):
+    """What to hear of."""
+
+    topics: Annotated[str, Meta(max_length=200)]
+    """Names, with commas between them."""
+
+
+async def hear_events(call: object, query: EventsQuery) -> None:
+    """Which topics have news: server-sent events.
+
+    Each event is called `news`, and its data name one topic: `{"topic":"usage"}`. What is new is asked of the topic's
+    own endpoints. A tenant hears of its own organization alone. After a lost connection with `Last-Event-ID`, all
+    topics asked for are named at once when there may have been news in between. The stream ends when the key or session
+    does, or may do something else than before, and after some minutes in any case: open another one.
+    """
+
+
+EVENTS = get(hear_events, None, PATH)
+
+
+def events_route() -> HTTPRouteHandler:
+    """Below /admin/v1, whose guards have found who asks."""
+
+    async def events(request: BoundedRequest) -> ASGIApp:
+        site = request.headers.get("sec-fetch-site", "none")
+        if site not in OWN:  # it changes nothing, and yet takes a place that its owner's pages then lack
+            raise ForeignPage(f"These events were asked for by a page of another site (Sec-Fetch-Site: {site[:40]!r}).")
+        admin: AdminApi = request.app.state.services.admin
+        query = query_of(EventsQuery, {f"{IN_QUERY}topics": request.query_params.get("topics")})
+        topics = _topics(query.topics)
+        require_topics(request.user, topics)
+        services = request.app.state.services
+        since = request.headers.get("last-event-id", "")
+
+        async def serve(scope: Any, receive: Any, send: Any) -> None:
+            connection: ClientConnection = scope.pop(SCOPE_KEY)
+            try:
+                async with ClientWatch(connection):
+                    with admin.events.open(request.user, topics) as stream:
+                        await _tell(admin.events, stream, connection, since, services.leaving)
+            except ClientGone:
+                return
+
+        return serve
+
+    return HTTPRouteHandler(PATH, http_method="GET", opt={"operation": EVENTS}, include_in_schema=False)(events)
+
+
+async def _tell(
+    events: EventStreams, stream: Stream, connection: ClientConnection, since: str, leaving: Callable[[], bool]
+) -> None:
+    """Until the stream ends, its time is over, or this gateway leaves. since: the last event that the client had."""
+    clock = asyncio.get_running_loop().time
+    await stream.looked.wait()
+    began_s = spoke_s = clock()
+    connection.start(
+        200,
+        [
+            (b"content-type", b"text/event-stream"),
+            (b"cache-control", b"no-store"),
+            (b"x-accel-buffering", b"no"),
+            (b"x-content-type-options", b"nosniff"),
+            (b"x-request-id", mint().encode()),
+        ],
+    )
+    last_id = events.last_id(stream)
+    connection.write(f"retry: {RETRY_MS}\nid: {last_id}\n\n".encode())
+    if since and since != last_id:
+        stream.tell(set(stream.topics))
+    while not stream.ended and not leaving() and clock() - began_s < events.config.longest_s:
+        news = await stream.news(min(LEAVING_S, events.config.beat_s))
+        if connection.full and not await _read(connection, events.config.beat_s):
+            break
+        last_id = events.last_id(stream) if news else last_id
+        for topic in news:
+            data = msgspec.json.encode({"topic": topic}).decode()
+            connection.write(f"id: {last_id}\nevent: news\ndata: {data}\n\n".encode())
+        if news:
+            spoke_s = clock()
+        elif clock() - spoke_s >= events.config.beat_s:
+            connection.write(BEAT)
+            spoke_s = clock()
+    connection.end(b"")
+
+
+async def _read(connection: ClientConnection, timeout_s: float) -> bool:
+    """Whether the client takes what it was sent."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            await connection.drained()
+    except TimeoutError:
+        return False
+    return True
+
+
+def _topics(text: str) -> frozenset[Topic]:
+    """Raises InvalidField."""
+    names = text.split(",")
+    known = [topic.value for topic in Topic]
+    for name in names:
+        if name not in known:
+            raise InvalidField(
+                f"Invalid value for 'topics': {name[:100]!r} is none; there are: {', '.join(known)}.", param="topics"
+            )
+    return frozenset(Topic(name) for name in names)

@@ -1,0 +1,183 @@
+"""Streams of one gateway that tell which topics have news, and the one watcher that looks for all of them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import secrets
+from collections.abc import Awaitable, Callable, Iterator
+from datetime import timedelta
+from typing import Any, Protocol, TypeVar
+from uuid import UUID
+
+import asyncpg
+
+from contracts.background_task import BackgroundTask
+from contracts.errors import RateLimited, SlipstreamError
+from control.api.events.config import EventsConfig
+from control.api.events.look import Look
+from control.api.events.standing import standing_of, standings
+from control.api.events.topics import Topic
+from control.api.principal import Principal
+
+ResultT = TypeVar("ResultT")
+OF_OPERATORS = 0.1
+"""Share of all streams that tenants cannot take."""
+logger = logging.getLogger(__name__)
+
+
+class Connected(Protocol):
+    """Runs work on a database connection: `AdminApi.connected`."""
+
+    def __call__(
+        self, what: str, work: Callable[[asyncpg.Connection[Any]], Awaitable[ResultT]]
+    ) -> Awaitable[ResultT]: ...
+
+
+class Stream:
+    """One that listens."""
+
+    def __init__(self, principal: Principal, topics: frozenset[Topic]) -> None:
+        self.principal = principal
+        self.topics = topics
+        self.ended = False
+        self.looked = asyncio.Event()
+        """Set when it is known what is no news: whoever reads after this misses nothing."""
+        self._pending: set[Topic] = set()
+        self._told = asyncio.Event()
+
+    def tell(self, topics: set[Topic]) -> None:
+        """These have news."""
+        self._pending |= topics
+        if topics:
+            self._told.set()
+
+    def end(self) -> None:
+        """Nothing more is told."""
+        self.ended = True
+        self._told.set()
+        self.looked.set()
+
+    async def news(self, timeout_s: float) -> list[Topic]:
+        """What has come since the last call, at once if anything has; nothing after `timeout_s`, or at the end."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._told.wait()
+        self._told.clear()
+        pending, self._pending = self._pending, set()
+        return [] if self.ended else sorted(pending)
+
+
+class EventStreams:
+    """One per gateway. connected: as of `AdminApi`. idle_s: after how long unused a session of the console ends.
+    replicas: every engine, as the router told last."""
+
+    def __init__(
+        self, config: EventsConfig, connected: Connected, idle_s: float, replicas: Callable[[], object]
+    ) -> None:
+        self.config = config
+        self._connected = connected
+        self._idle = timedelta(seconds=idle_s)
+        self._replicas = replicas
+        self._streams: list[Stream] = []
+        self._secret = secrets.token_bytes(16)
+        self._number = 0
+        """Of the newest news of all."""
+        self._newest: dict[tuple[Topic, UUID | None], int] = {}
+        """Of the newest news of a topic, by organization; by None: of anybody's."""
+        self._since = 0
+        """Before this number nobody looked for some time: there may have been news of anything."""
+        self._task = BackgroundTask("events", self._watch)
+
+    def last_id(self, stream: Stream) -> str:
+        """Names the newest of the news that this stream would be told: another one when there was some since. How
+        many others had news cannot be told from it."""
+        whose = None if stream.principal.operator else stream.principal.organization_id
+        number = max(self._newest.get((topic, whose), self._since) for topic in stream.topics)
+        return hashlib.blake2b(number.to_bytes(8, "big"), key=self._secret, digest_size=12).hexdigest()
+
+    async def stop(self) -> None:
+        """End all streams."""
+        for stream in self._streams:
+            stream.end()
+        await self._task.stop()
+
+    @contextlib.contextmanager
+    def open(self, principal: Principal, topics: frozenset[Topic]) -> Iterator[Stream]:
+        """A stream for the block. Raises RateLimited when the principal, its organization or this gateway has
+        as many as it may."""
+        config = self.config
+        own = sum(each.principal.id == principal.id for each in self._streams)
+        if own >= config.max_streams_per_principal:
+            raise RateLimited(
+                f"You have {own} event streams open at this gateway, which is all you may have at once; close one, or "
+                "ask for what you show every few seconds.",
+                retry_after_s=60,
+            )
+        of_organization = sum(each.principal.organization_id == principal.organization_id for each in self._streams)
+        if not principal.operator and of_organization >= config.max_streams_per_organization:
+            raise RateLimited(
+                f"Your organization has {of_organization} event streams open at this gateway, which is all it may have "
+                "at once; ask for what you show every few seconds.",
+                retry_after_s=60,
+            )
+        most = config.max_streams if principal.operator else config.max_streams * (1 - OF_OPERATORS)
+        if len(self._streams) >= most:
+            raise RateLimited(
+                "This gateway has as many event streams open as it may; ask for what you show every few seconds.",
+                retry_after_s=60,
+            )
+        stream = Stream(principal, topics)
+        self._streams.append(stream)
+        self._task.start()
+        try:
+            yield stream
+        finally:
+            self._streams.remove(stream)
+
+    async def _watch(self) -> None:
+        look, clock = Look(self._replicas), asyncio.get_running_loop().time
+        confirmed_s = clock()
+        self._number = self._since = self._number + 1
+        self._newest.clear()
+        while self._streams:
+            try:
+                if clock() - confirmed_s >= self.config.beat_s - self.config.look_every_s:
+                    await self._confirm()
+                    confirmed_s = clock()
+                await self._look(look)
+            except SlipstreamError as error:
+                logger.warning("event streams end: %s", error.message)
+                for stream in self._streams:  # nobody can say whether they still may
+                    stream.end()
+            await asyncio.sleep(self.config.look_every_s)
+
+    async def _look(self, look: Look) -> None:
+        listening = list(self._streams)
+        wanted = frozenset(topic for stream in listening for topic in stream.topics)
+
+        async def ask(connection: asyncpg.Connection[Any]) -> Any:
+            return await look.news(connection, wanted)
+
+        found = await self._connected("events", ask)
+        if found:
+            self._number += 1
+            for each in found:
+                self._newest[each.topic, each.organization_id] = self._newest[each.topic, None] = self._number
+        for stream in listening:
+            if stream.looked.is_set():
+                stream.tell({each.topic for each in found if each.is_for(stream.principal, stream.topics)})
+            stream.looked.set()
+
+    async def _confirm(self) -> None:
+        asked = list(self._streams)
+
+        async def ask(connection: asyncpg.Connection[Any]) -> Any:
+            return await standings(connection, [each.principal for each in asked], self._idle)
+
+        valid = await self._connected("events", ask)
+        for stream in asked:
+            if standing_of(stream.principal) not in valid:
+                stream.end()

@@ -1,0 +1,67 @@
+"""What there may be news of, and who may hear of it."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from uuid import UUID
+
+from msgspec import Struct
+
+from contracts.errors import PermissionDenied
+from control.api.principal import Principal
+from storage.roles import Permission as Can
+
+
+class Topic(StrEnum):
+    """What a page shows."""
+
+    USAGE = "usage"
+    REQUESTS = "requests"
+    FLEET = "fleet"
+    SLO = "slo"
+    DIAGNOSIS = "diagnosis"
+    PREFIXES = "prefixes"
+    COMPLETIONS = "completions"
+    RELEASES = "releases"
+    EVALS = "evals"
+    REVIEWS = "reviews"
+    RECONCILIATIONS = "reconciliations"
+
+
+class News(Struct, frozen=True):
+    """A topic that has some. organization_id: whose; None: the deployment's, which operators alone are told."""
+
+    topic: Topic
+    organization_id: UUID | None = None
+
+    def is_for(self, principal: Principal, topics: frozenset[Topic]) -> bool:
+        """Whether one that asked for these topics hears of it."""
+        theirs = principal.operator or self.organization_id == principal.organization_id
+        return theirs and self.topic in topics
+
+
+PERMISSIONS: dict[Topic, Can] = {
+    Topic.USAGE: Can.USAGE_READ,
+    Topic.REQUESTS: Can.REQUESTS_READ,
+    Topic.FLEET: Can.FLEET_READ,
+    Topic.SLO: Can.USAGE_READ,
+    Topic.DIAGNOSIS: Can.REQUESTS_READ,
+    Topic.PREFIXES: Can.USAGE_READ,
+    Topic.COMPLETIONS: Can.USAGE_READ,
+    Topic.RELEASES: Can.RELEASES_READ,
+    Topic.EVALS: Can.EVALS_READ,
+    Topic.REVIEWS: Can.REVIEWS_VOTE,
+    Topic.RECONCILIATIONS: Can.RECONCILIATION_READ,
+}
+"""That of the endpoints which tell the contents."""
+OF_TENANTS = frozenset({Topic.USAGE, Topic.REQUESTS, Topic.SLO, Topic.DIAGNOSIS, Topic.PREFIXES, Topic.COMPLETIONS})
+"""The others concern the deployment."""
+
+
+def require_topics(principal: Principal, topics: frozenset[Topic]) -> None:
+    """Raises PermissionDenied, naming the topic."""
+    for topic in sorted(topics):
+        try:
+            principal.require(PERMISSIONS[topic], operator_only=topic not in OF_TENANTS)
+        except PermissionDenied as error:
+            raise PermissionDenied(f"The topic '{topic}' is not yours to hear: {error.message}") from None

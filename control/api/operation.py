@@ -1,0 +1,167 @@
+"""A service function as an operation of the admin API: its method, its path, and who may, as a value.
+
+A service takes the call, the path's parameters in their order, then `body` (a `Body`) or `query` (a `Query`) if it has
+one; a list returns a `Page`. It runs inside a transaction, raises contracts' errors, and finds only what `call.sees`:
+
+    THINGS = Resource("thing", Thing, things, projects)
+
+    async def create_thing(call: AdminCall, project_id: UUID, body: NewThing) -> Thing:
+        \"\"\"Make a thing.\"\"\"
+        await call.organization_of_project(project_id)
+        return await THINGS.create(call, project_id=project_id, **THINGS.values_of(body))
+
+A line in `controllers.py` gives it a path and a permission. The command line calls the same function.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from functools import partial
+from typing import Any, get_type_hints
+
+import msgspec
+
+from contracts.errors import InvalidField
+from control.api.call import AdminCall
+from control.api.moments import require_utc
+from gateway.limits.levels import Level
+from gateway.wire.decode import validation_error
+from storage.roles import Permission
+
+Service = Callable[..., Awaitable[Any]]
+IN_QUERY = "query_"
+"""Before the name of an argument that is a query parameter: Litestar keeps `state` and others for itself."""
+PARAMETER = re.compile(r"{(\w+)}")
+WITH_SLASHES = frozenset({"model_name", "alias"})
+"""Path parameters that may hold slashes, as `Qwen/Qwen3-8B` does: each takes the rest of its path."""
+
+
+class Operation(msgspec.Struct, frozen=True, kw_only=True):
+    """What the guard, the OpenAPI document, the pages of reference and the tests of permissions read."""
+
+    name: str
+    """OpenAPI's operation id."""
+    method: str
+    path: str
+    """Below /admin/v1, with `{name}` for what varies."""
+    permission: Permission | None
+    """None: any admin key."""
+    operator_only: bool
+    """Concerns the deployment: only for principals of the operating organization."""
+    versioned: bool
+    """Changes the fleet: takes If-Match, and answers as a GET of it does with the version as ETag."""
+    expensive: bool
+    """Adds up rows of a stretch of time: it may take PostgreSQL seconds, so few run at once (read_places.py)."""
+    service: Service
+    fixed: dict[str, Any]
+    """Arguments of the service that the path decides."""
+    positional: tuple[type, ...]
+    """Types of what the service takes behind the call; the first are the path's parameters', in order."""
+    body: type | None
+    query: type[msgspec.Struct] | None
+    returns: Any
+    status: int
+    summary: str
+    description: str
+
+    @property
+    def removes(self) -> bool:
+        """Whether it removes an object, such as a key, a member or a limit."""
+        return self.method == "DELETE" or self.name.startswith("revoke_")
+
+    @property
+    def parameters(self) -> dict[str, type]:
+        """Path parameters and their types, in order."""
+        return dict(zip(PARAMETER.findall(self.path), self.positional, strict=False))
+
+    @property
+    def module(self) -> str:
+        """The resource file it stands in, without folders; OpenAPI's tag."""
+        return self.service.__module__.rpartition(".")[2]
+
+    async def run(self, call: AdminCall, arguments: dict[str, Any]) -> Any:
+        """Call the service. arguments: by the names of `_signature`."""
+        path = [arguments[name].lstrip("/") if name in WITH_SLASHES else arguments[name] for name in self.parameters]
+        named = dict(self.fixed)
+        if self.body is not None:
+            named["body"] = arguments["data"]
+        if self.query is not None:
+            named["query"] = query_of(self.query, arguments)
+        return await self.service(call, *path, **named)
+
+
+def operation(
+    method: str,
+    service: Service,
+    permission: Permission | None,
+    below: str = "",
+    *,
+    operator_only: bool = False,
+    versioned: bool = False,
+    expensive: bool = False,
+    status: int = 200,
+    level: Level | None = None,
+    of: str = "",
+) -> Operation:
+    """A service as an operation of a controller. below: its path, below the controller's.
+
+    level: for a service of every level, the one of this path; of: whose, where such a service's docstring says
+    `a subject's`.
+    """
+    hints = get_type_hints(service, include_extras=True)
+    summary, _, description = inspect.cleandoc(service.__doc__ or "").partition("\n\n")
+    return Operation(
+        name=service.__name__ if level is None else service.__name__.replace("_", f"_{level}_"),
+        method=method,
+        path=below,
+        permission=permission,
+        operator_only=operator_only,
+        versioned=versioned,
+        expensive=expensive,
+        service=service,
+        fixed={} if level is None else {"level": level},
+        positional=tuple(hints[name] for name in list(inspect.signature(service).parameters)[1:]),
+        body=hints.get("body"),
+        query=hints.get("query"),
+        returns=hints["return"],
+        status=status,
+        summary=summary.replace("\n", " ").replace("a subject's", of).replace("A subject's", of[:1].upper() + of[1:]),
+        description=description,
+    )
+
+
+get = partial(operation, "GET")
+report = partial(operation, "GET", expensive=True)
+post = partial(operation, "POST", status=201)
+put = partial(operation, "PUT")
+patch = partial(operation, "PATCH")
+delete = partial(operation, "DELETE")
+
+
+def query_of(kind: type[msgspec.Struct], arguments: dict[str, Any]) -> Any:
+    """The query's struct from its parameters' texts. Raises InvalidField."""
+    values = {name: arguments[IN_QUERY + name] for name in kind.__struct_fields__}
+    given = {name: value for name, value in values.items() if value not in (None, [])}
+    try:
+        query = msgspec.convert(given, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise validation_error(str(error), kind) from None
+    for name, text in given.items():
+        value = getattr(query, name)
+        if value is None:  # msgspec reads the text `null` so; a parameter is left out by leaving it out
+            raise InvalidField(f"Invalid value for '{name}': null is none; leave the parameter out.", param=name)
+        if isinstance(value, datetime) and ":" not in text:  # and numbers as seconds since 1970
+            raise InvalidField(
+                f"Invalid value for '{name}': expected a moment such as 2026-01-31T00:00:00Z, got {text!r}.", param=name
+            )
+        if isinstance(value, datetime):
+            require_utc(value, name)
+    return query
+
+
+def takes_several(kind: type[msgspec.Struct], name: str) -> bool:
+    """Whether a parameter may be given several times."""
+    return "list[" in str(kind.__annotations__.get(name, ""))

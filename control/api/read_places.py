@@ -1,0 +1,46 @@
+"""Which expensive reads may begin: those of tenants leave connections for everybody else. One per gateway process."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Iterator
+from uuid import UUID
+
+from contracts.errors import RateLimited, ServiceError
+from control.api.principal import Principal
+
+RETRY_AFTER_S = 2
+
+
+class ReadPlaces:
+    """connections: of the pool; one of them is never a tenant's expensive read, unless it is the only one. each: how
+    many of these reads one organization may have under way."""
+
+    def __init__(self, connections: int, each: int) -> None:
+        self._most = max(1, connections - 1)
+        self._each = min(each, self._most)
+        self._taken: Counter[UUID] = Counter()
+
+    @contextlib.contextmanager
+    def place(self, principal: Principal) -> Iterator[None]:
+        """For as long as the read takes. Raises RateLimited when the reader's organization has all of its places,
+        ServiceError when tenants together have all of theirs. An operator needs none."""
+        if principal.operator:
+            yield
+            return
+        organization_id = principal.organization_id
+        if self._taken[organization_id] >= self._each:
+            raise RateLimited(
+                f"Your organization has {self._each} reports of this kind under way at this gateway, which is all it "
+                "may have at once; try again when one of them is done.",
+                retry_after_s=RETRY_AFTER_S,
+            )
+        if self._taken.total() >= self._most:
+            raise ServiceError("The admin API is busy with other reports; try again.", retry_after_s=RETRY_AFTER_S)
+        self._taken[organization_id] += 1
+        try:
+            yield
+        finally:
+            self._taken[organization_id] -= 1
+            self._taken += Counter()  # drops those that have none

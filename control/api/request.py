@@ -1,0 +1,152 @@
+"""What a request of the admin API is before its service runs: who asks, whether they may, and a body within its bounds.
+
+Litestar's guards, and its request with a body that is refused while it arrives and decoded strictly.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from functools import cache
+from typing import Any
+
+import msgspec
+from litestar import Request
+from litestar.connection import ASGIConnection
+from litestar.datastructures import State
+from litestar.handlers import BaseRouteHandler
+
+from contracts.errors import InvalidField, InvalidJson, NotFound, SessionEnded
+from control.api.moments import require_utc
+from control.api.operation import Operation, takes_several
+from control.api.principal import NOT_SIGNED_IN, Principal
+from control.api.services import AdminServices
+from gateway.auth.bearer import bearer_secret
+from gateway.http.client_connection import SCOPE_KEY
+from gateway.http.path_parameter import noun
+from gateway.http.request_body import strangers_body, whole_body
+from gateway.wire.body_shape import Advice, BodyShape
+from gateway.wire.decode import decode, validation_error
+
+BACKGROUND_HEADER = "x-slipstream-background"
+ADVICE = Advice("Split it into several requests.", "Split it into several requests.")
+AnyConnection = ASGIConnection[Any, Any, Any, Any]
+
+
+class BoundedRequest(Request[Principal, Any, State]):
+    """A request whose body is bounded in bytes and in structure; its `user` is the principal that the guard found."""
+
+    __slots__ = ("whole",)
+    whole: bytes
+
+    async def body(self) -> bytes:
+        """Raises BodyTooLarge as soon as it is, and InvalidJson for none where one is expected."""
+        if not hasattr(self, "whole"):
+            services: AdminServices = self.app.state.services
+            shape = BodyShape(self.route_handler.opt["body_limits"], ADVICE)
+            headers = dict(self.scope["headers"])
+            if self.scope[SCOPE_KEY].organization_id:  # type: ignore[literal-required]
+                self.whole = await whole_body(headers, self.receive, services.admin.max_body_bytes, shape.feed)
+            else:
+                self.whole = await strangers_body(headers, self.receive, shape.feed)
+            if not self.whole and self._body_kind is not None:
+                await self.json()
+        return self.whole
+
+    async def json(self) -> Any:
+        """The body as the struct that the operation takes. Raises a RequestError that names the field."""
+        kind, given = self._body_kind, self.headers.get("content-type", "")
+        if given and given.partition(";")[0].strip().lower() != "application/json":
+            raise InvalidJson(f"The body must be sent as application/json, not as {given[:100]!r}.")
+        body = decode(_decoder(kind), await self.body(), kind)  # type: ignore[arg-type]
+        _refuse_unstorable(msgspec.to_builtins(body, builtin_types=(datetime,)), "")
+        return body
+
+    @property
+    def _body_kind(self) -> type | None:
+        kind: type | None = self.route_handler.opt["operation"].body
+        return kind
+
+
+@cache
+def _decoder(kind: type) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(kind)
+
+
+async def require_permission(connection: AnyConnection, handler: BaseRouteHandler) -> None:
+    """The first guard checks the key and the role, before the body is read."""
+    operation = handler.opt.get("operation")
+    if operation is None:
+        return  # the answer to OPTIONS, which names the methods there are
+    services: AdminServices = connection.app.state.services
+    principal = connection.scope["user"] = await _admitted(connection, operation, services)
+    connection.scope[SCOPE_KEY].serve(str(principal.organization_id))  # type: ignore[literal-required]
+
+
+async def _admitted(connection: AnyConnection, operation: Operation, services: AdminServices) -> Principal:
+    """By a key, if one is given: then no cookie is looked at. Else by the session of a browser, which must prove for
+    whatever changes something that our own page sent it."""
+    if "authorization" not in connection.headers:
+        visit = services.browsers.visit(connection.scope)
+        if services.browsers.carries_session(visit):
+            token = services.browsers.token_of(visit)
+            if token is None:
+                raise SessionEnded(NOT_SIGNED_IN)
+            services.browsers.require_intent(visit, token)
+            used = not _unattended(connection)
+            return await services.admin.admit_session(operation, token, visit.network, used=used)
+    secret = bearer_secret(connection.headers.get("authorization", ""), "sk-slip-admin-...")
+    client = connection.scope[SCOPE_KEY]  # type: ignore[literal-required]
+    return await services.admin.admit(operation, secret, client.network)
+
+
+def _unattended(connection: AnyConnection) -> bool:
+    """Whether a page asks by itself: it says so once nobody has touched it for a while, and a browser that opens a
+    stream of events again cannot say so."""
+    return BACKGROUND_HEADER in connection.headers or connection.headers.get("accept") == "text/event-stream"
+
+
+async def require_known_parameters(connection: AnyConnection, handler: BaseRouteHandler) -> None:
+    """The second guard: a parameter that is unknown, given twice or no text is refused by name."""
+    operation = handler.opt.get("operation")
+    if operation is None:
+        return
+    kind = operation.query or msgspec.Struct
+    for name, text in connection.path_params.items():
+        if not _storable(text):
+            raise NotFound(f"There is no such {noun(name)}.")
+    seen: set[str] = set()
+    for name, text in connection.query_params.multi_items():
+        if name not in kind.__struct_fields__:
+            known = ", ".join(kind.__struct_fields__) or "none"
+            raise validation_error(
+                f"Object contains unknown field `{name}`", kind, not_part=f"is not known here; there are: {known}."
+            )
+        if not _storable(text):
+            raise InvalidField(f"Invalid value for '{name}': it is not text.", param=name)
+        if name in seen and not takes_several(kind, name):
+            raise InvalidField(f"Invalid value for '{name}': it is given twice.", param=name)
+        seen.add(name)
+
+
+def _storable(text: str) -> bool:
+    """Whether PostgreSQL's text can hold it."""
+    return "\0" not in text and not any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def _refuse_unstorable(value: object, path: str) -> None:
+    """PostgreSQL's text cannot hold a zero byte, and free-form objects are not covered by a pattern; nor can msgspec's
+    constraints bound a moment."""
+    match value:
+        case str() if "\0" in value:
+            raise InvalidField(f"Invalid value for '{path}': it holds a zero byte.", param=path)
+        case datetime():
+            require_utc(value, path)
+        case dict():
+            for name, item in value.items():
+                _refuse_unstorable(name, path)
+                _refuse_unstorable(item, f"{path}.{name}" if path else str(name))
+        case list():
+            for number, item in enumerate(value):
+                _refuse_unstorable(item, f"{path}[{number}]")
+        case _:
+            return

@@ -1,0 +1,190 @@
+"""What an organization owes for a month: added up from the ledger's events, or, to the same micro-unit, from the totals
+of the hours that are over (`ledger/invoice_rollup.py`) and the events behind them.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Sequence
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+import msgspec
+from sqlalchemy import BigInteger, Numeric, Select, func, literal, null, select, union_all
+from sqlalchemy.sql.expression import literal_column
+
+from contracts.dated_request_id import first_at
+from control.billing.invoice_rollup import CLOSED, LINE, SUMS, lines_of_events
+from gateway.metering.ledger.events import in_partitions
+from gateway.metering.pricing.price import PER_TOKENS
+from storage.rows import columns_of, fetch, fetchval
+from storage.tables.core import api_keys, projects
+from storage.tables.metering import invoice_months, prices, usage_events
+
+# At a semicolon spreadsheets begin a cell where the comma is the decimal mark; full-width signs begin formulas too.
+_FORMULA = re.compile("(^|[;\t\r\n])( *)(?=[=+\\-@\uff1d\uff0b\uff0d\uff20\t\r])")
+
+
+class InvoiceLine(msgspec.Struct, frozen=True, kw_only=True):
+    """One price of one key. Rates are in micro-units for a million tokens; null: there was no price.
+
+    amount_micro is the sum of the attempts' amounts, each rounded to the nearest micro-unit by itself. unrounded_micro
+    is the rates times the tokens, rounded nowhere; rounding_micro, what rounding added to it or took: at most half a
+    micro-unit for each request.
+    """
+
+    project_id: UUID
+    project: str | None
+    """Null: there is none of that id any more."""
+    key_id: UUID
+    key: str | None
+    model: str
+    tier: str
+    price_version: int | None
+    input_micro: int | None
+    cached_input_micro: int | None
+    cache_write_micro: int | None
+    output_micro: int | None
+    requests: int
+    prompt_tokens: int
+    cached_tokens: int
+    cache_write_tokens: int
+    completion_tokens: int
+    reasoning_tokens: int
+    amount_micro: int
+    unrounded_micro: Decimal
+    rounding_micro: Decimal
+    currency: str
+
+
+def _of_events(organization_id: UUID, begin: datetime, end: datetime) -> Select[Any]:
+    event = usage_events.c
+    return lines_of_events().where(
+        in_partitions(literal(first_at(begin.timestamp())), literal(first_at(end.timestamp()))),
+        event.organization_id == organization_id,
+        event.requested_at >= begin,
+        event.requested_at < end,
+    )
+
+
+def _of_closed_hours(organization_id: UUID, month: datetime) -> Select[Any]:
+    line = invoice_months.c
+    return select(*(line[name] for name in (*LINE, *SUMS))).where(
+        line.organization_id == organization_id, line.month == month.date()
+    )
+
+
+def _lines(parts: Sequence[Select[Any]]) -> Select[Any]:
+    """A row for each price of each key, as `InvoiceLine` names them. Names are joined to what was added up."""
+    part = union_all(*parts).subquery("part")
+    of_whom = [part.c[name] for name in LINE]
+    sums = (func.sum(part.c[name]).cast(BigInteger).label(name) for name in SUMS)
+    line = select(*of_whom, *sums).group_by(*of_whom).subquery("line")
+    exact = (
+        line.c.uncached_tokens * prices.c.input_micro
+        + line.c.charged_cached_tokens * prices.c.cached_input_micro
+        + line.c.charged_cache_write_tokens * prices.c.cache_write_micro
+        + line.c.completion_tokens * prices.c.output_micro
+    ).cast(Numeric)
+    computed = {
+        "project": projects.c.name,
+        "key": api_keys.c.name,
+        "price_version": func.nullif(line.c.price_version, 0),
+        "unrounded_micro": func.coalesce(func.trim_scale(exact / literal_column(str(PER_TOKENS))), 0),
+        "rounding_micro": null(),
+        "currency": null(),
+    }
+    return (
+        select(*columns_of(InvoiceLine, line, prices, **computed))
+        .select_from(
+            line.outerjoin(projects, projects.c.id == line.c.project_id)
+            .outerjoin(api_keys, api_keys.c.id == line.c.key_id)
+            .outerjoin(prices, prices.c.version == line.c.price_version)
+        )
+        .order_by(projects.c.name, api_keys.c.name, *(line.c[name] for name in LINE))
+    )
+
+
+class Invoice(msgspec.Struct, frozen=True, kw_only=True):
+    """A month. requests and amounts: of all lines; in millionths of the currency."""
+
+    organization_id: UUID
+    begin: datetime
+    end: datetime
+    currency: str
+    requests: int
+    amount_micro: int
+    unrounded_micro: Decimal
+    rounding_micro: Decimal
+    lines: list[InvoiceLine]
+
+
+async def invoice_of(
+    connection: asyncpg.Connection[Any], organization_id: UUID, begin: datetime, end: datetime, currency: str
+) -> Invoice:
+    """Of a whole month, from single events. begin, end: in UTC; of the requests' arrival. currency: what the
+    deployment's prices are in."""
+    return await _invoice(connection, organization_id, begin, end, currency, [_of_events(organization_id, begin, end)])
+
+
+async def quick_invoice_of(
+    connection: asyncpg.Connection[Any], organization_id: UUID, begin: datetime, end: datetime, currency: str
+) -> Invoice:
+    """The same, and with few rows read. Rows that reached the ledger late are in it from the next roll-up on."""
+    parts = [_of_closed_hours(organization_id, begin)]
+    open_since = await fetchval(connection, CLOSED) or begin
+    if open_since < end:
+        of_events = _of_events(organization_id, max(begin, open_since), end)
+        # Once more, as it is for the statement that adds up: hours may be closed in this moment.
+        parts.append(of_events.where(usage_events.c.requested_at >= func.coalesce(CLOSED.scalar_subquery(), begin)))
+    return await _invoice(connection, organization_id, begin, end, currency, parts)
+
+
+async def _invoice(
+    connection: asyncpg.Connection[Any],
+    organization_id: UUID,
+    begin: datetime,
+    end: datetime,
+    currency: str,
+    parts: Sequence[Select[Any]],
+) -> Invoice:
+    rows = await fetch(connection, _lines(parts))
+    lines = [
+        msgspec.convert(
+            {**row, "rounding_micro": row["amount_micro"] - row["unrounded_micro"], "currency": currency}, InvoiceLine
+        )
+        for row in rows
+    ]
+    rounding_micro = sum((line.rounding_micro for line in lines), Decimal())
+    amount_micro = sum(line.amount_micro for line in lines)
+    return Invoice(
+        organization_id=organization_id,
+        begin=begin,
+        end=end,
+        currency=currency,
+        requests=sum(line.requests for line in lines),
+        amount_micro=amount_micro,
+        unrounded_micro=amount_micro - rounding_micro,
+        rounding_micro=rounding_micro,
+        lines=lines,
+    )
+
+
+def as_csv(invoice: Invoice) -> str:
+    """One record for each line, after a head with the fields' names (RFC 4180)."""
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow(InvoiceLine.__struct_fields__)
+    for line in invoice.lines:
+        writer.writerow([_cell(value) for value in msgspec.structs.astuple(line)])
+    return text.getvalue()
+
+
+def _cell(value: object) -> object:
+    """A name that a spreadsheet would take for a formula is made text."""
+    return _FORMULA.sub(r"\1'\2", value) if isinstance(value, str) else value

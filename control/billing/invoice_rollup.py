@@ -1,0 +1,100 @@
+"""What invoices add up, kept for hours that are over: by day and price, and by month. Part of the usage's roll-up, in
+its transaction.
+
+Whole days and months are replaced, never added to: when an hour is over, and whenever a row reaches one that is. An
+invoice takes what is behind the last closed hour from the events themselves (`pricing/invoice.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Any
+
+from sqlalchemy import BigInteger, ColumnElement, Date, Select, bindparam, delete, func, insert, select
+from sqlalchemy.sql.expression import literal_column
+
+from contracts.dated_request_id import first_at
+from gateway.metering.ledger.events import DAY, IN_PARTITIONS, cached_tokens, written_tokens
+from storage.tables.metering import (
+    CHARGED,
+    COUNTED,
+    invoice_closings,
+    invoice_days,
+    invoice_months,
+    usage_daily,
+    usage_events,
+)
+from storage.worker_connection import Connection, run
+
+LINE = ("organization_id", "project_id", "key_id", "model", "tier", "price_version")
+"""What one line of an invoice is about. A price_version of 0: there was no price."""
+SUMS = ("requests", *COUNTED, *CHARGED)
+_E, _D, _M = usage_events.c, invoice_days.c, invoice_months.c
+_DAY, _MONTH, _NEXT = (bindparam(name, type_=Date) for name in ("day", "month", "next"))
+
+
+def lines_of_events(*leading: ColumnElement[Any]) -> Select[Any]:
+    """Lines and sums of billed attempts, open for conditions. leading: told apart too."""
+    cached, written = cached_tokens(usage_events), written_tokens(usage_events)
+    line = (*(_E[name] for name in LINE[:-1]), func.coalesce(_E.price_version, 0).label("price_version"))
+    counted = (func.sum(_E[name]) for name in COUNTED)
+    charged = (func.sum(part) for part in (_E.prompt_tokens - cached - written, cached, written))
+    sums = (each.cast(BigInteger).label(name) for name, each in zip(SUMS[1:], (*counted, *charged), strict=True))
+    return select(*leading, *line, func.count().label("requests"), *sums).where(_E.billed).group_by(*leading, *line)
+
+
+def lines_of_days(*leading: ColumnElement[Any]) -> Select[Any]:
+    """The same of what is closed."""
+    line = [_D[name] for name in LINE]
+    sums = (func.sum(_D[name]).cast(BigInteger).label(name) for name in SUMS)
+    return select(*leading, *line, *sums).group_by(*line)
+
+
+FILL_DAY = insert(invoice_days).from_select(
+    ["day", *LINE, *SUMS],
+    lines_of_events(DAY.label("day")).where(IN_PARTITIONS, DAY == _DAY, _E.requested_at < bindparam("until")),
+)
+FILL_MONTH = insert(invoice_months).from_select(
+    ["month", *LINE, *SUMS],
+    lines_of_days(_MONTH.label("month")).where(_D.day >= _MONTH, _D.day < _NEXT),
+)
+CLOSED = select(func.max(invoice_closings.c.until))
+CLOSABLE = select(
+    func.date_trunc(literal_column("'hour'"), func.now(), literal_column("'UTC'")), CLOSED.scalar_subquery()
+)
+DAYS = select(usage_daily.c.day).distinct().where(usage_daily.c.day >= bindparam("since", type_=Date))
+ALL_DAYS = select(usage_daily.c.day).distinct()
+
+
+def close_hours(connection: Connection, touched: Iterable[datetime]) -> None:
+    """Close the hours that are over, and do closed ones anew that rows were added to since the last run. touched: hours
+    in UTC with news. Their `gateway.usage_daily` must be up to date. Raises psycopg.Error."""
+    row = run(connection, CLOSABLE).fetchone()
+    assert row is not None
+    closed = None if row[1] is None else row[1].astimezone(UTC)
+    until = max(row[0].astimezone(UTC), closed or datetime.min.replace(tzinfo=UTC))  # the clock may be set back
+    days = {hour.date() for hour in touched if closed is not None and hour < closed}
+    if closed is None:
+        days |= {day for (day,) in run(connection, ALL_DAYS)}
+    elif closed < until:
+        days |= {day for (day,) in run(connection, DAYS, {"since": closed.date()})}
+    for day in sorted(days):
+        _redo_day(connection, day, until)
+    for month in sorted({day.replace(day=1) for day in days}):
+        run(connection, delete(invoice_months).where(_M.month == _MONTH), {"month": month})
+        run(connection, FILL_MONTH, {"month": month, "next": next_month(month)})
+    if closed is None or closed < until:
+        run(connection, delete(invoice_closings))
+        run(connection, insert(invoice_closings).values(until=bindparam("until")), {"until": until})
+
+
+def next_month(month: date) -> date:
+    """The first day of the month behind."""
+    return (month + timedelta(days=31)).replace(day=1)
+
+
+def _redo_day(connection: Connection, day: date, until: datetime) -> None:
+    begin = datetime.combine(day, time(), UTC).timestamp()
+    run(connection, delete(invoice_days).where(_D.day == _DAY), {"day": day})
+    run(connection, FILL_DAY, {"day": day, "until": until, "first": first_at(begin), "last": first_at(begin + 86_400)})

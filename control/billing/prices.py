@@ -1,0 +1,242 @@
+"""Prices of models, each for a period. What has begun is never changed: a new price ends the one before."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from difflib import get_close_matches
+from typing import Annotated, Any
+
+import asyncpg
+import msgspec
+from sqlalchemy import ARRAY, ColumnElement, Text, any_, delete, exists, func, insert, literal, select, update
+
+from contracts.errors import Conflict, InvalidField
+from control.api.call import AdminCall
+from control.api.moments import moment
+from control.api.pages import page_of
+from control.api.schemas import Body, ModelName, Moment, Page, PageQuery
+from gateway.metering.pricing.price import MAX_MICRO
+from storage.rows import columns_of, equal, fetchrow, record_of
+from storage.tables.metering import prices
+
+NOTICE = timedelta(seconds=60)
+"""Shortest time until a changed price or an end takes effect: by then every gateway knows it, and all bill alike."""
+ON_ITS_WAY = timedelta(seconds=5)
+"""By how much a request may be late that asked for the earliest moment."""
+Rate = Annotated[int, msgspec.Meta(ge=0, le=MAX_MICRO)]
+
+
+class ModelPrice(msgspec.Struct, frozen=True, kw_only=True):
+    """Rates in millionths of the deployment's currency for a million tokens. valid_until: null for ever.
+
+    served: whether the deployment serves the model now. If not, the price waits for it, or the name is mistyped.
+    """
+
+    version: int
+    model: str
+    served: bool
+    currency: str
+    valid_from: datetime
+    valid_until: datetime | None
+    input_micro: int
+    cached_input_micro: int
+    cache_write_micro: int
+    output_micro: int
+    created_at: datetime
+
+
+class CreatedPrice(ModelPrice, frozen=True, kw_only=True):
+    """The price that was made. warning: what is probably wrong with it, null for nothing: a price may be set before
+    its model is served, so a name that is not served is taken and said to be none."""
+
+    warning: str | None
+
+
+class NewPrice(Body, frozen=True, kw_only=True):
+    """valid_from: a minute from now at the earliest, and then unless given; a model's first price may begin at any time
+    and does so now unless given. It counts from the moment a gateway hears of it, within a second; what came before
+    costs nothing. A price that is in force then, and has no end, ends there.
+
+    cached_input_micro: a tenth of input_micro unless given. cache_write_micro: input_micro unless given.
+    """
+
+    model: ModelName
+    input_micro: Rate
+    output_micro: Rate
+    cached_input_micro: Rate | None = None
+    cache_write_micro: Rate | None = None
+    valid_from: Moment | None = None
+    valid_until: Moment | None = None
+
+
+class PriceChanges(Body, frozen=True, kw_only=True):
+    """Only its end can change: to a minute from now at the earliest, or null for never."""
+
+    valid_until: Moment | None
+
+
+class PriceQuery(PageQuery, frozen=True, kw_only=True):
+    """Filters."""
+
+    model: ModelName | None = None
+
+
+async def list_prices(call: AdminCall, query: PriceQuery) -> Page[ModelPrice]:
+    """List all prices, past ones too, the newest version first."""
+    statement = select(*_columns(call)).where(equal(prices.c.model, query.model))  # prices are everybody's
+    return await page_of(call.connection, ModelPrice, statement, query, prices.c.version)
+
+
+async def create_price(call: AdminCall, body: NewPrice) -> CreatedPrice:
+    """Set a model's price from a moment on.
+
+    A model that is not served is answered 201 too, with a `warning`.
+    """
+    await _one_at_a_time(call, body.model)
+    now = datetime.now(UTC)
+    first = not await call.value(select(exists().where(prices.c.model == body.model)))
+    earliest = now if first else now + NOTICE
+    valid_from = earliest if body.valid_from is None else moment(body.valid_from, "valid_from")
+    if not first:
+        _require_notice(valid_from, "valid_from")
+    valid_until = None if body.valid_until is None else moment(body.valid_until, "valid_until")
+    if valid_until is not None and valid_until <= valid_from:
+        raise InvalidField("Invalid value for 'valid_until': it is not after 'valid_from'.", param="valid_until")
+    ended = await fetchrow(
+        call.connection,
+        update(prices)
+        .where(prices.c.model == body.model, prices.c.valid_until.is_(None), prices.c.valid_from < valid_from)
+        .values(valid_until=valid_from, ended_by_next=True)
+        .returning(*_columns(call)),
+    )
+    try:
+        price = await call.one(
+            ModelPrice,
+            insert(prices)
+            .values(
+                model=body.model,
+                valid_from=valid_from,
+                valid_until=valid_until,
+                input_micro=body.input_micro,
+                cached_input_micro=body.input_micro // 10
+                if body.cached_input_micro is None
+                else body.cached_input_micro,
+                cache_write_micro=body.input_micro if body.cache_write_micro is None else body.cache_write_micro,
+                output_micro=body.output_micro,
+            )
+            .returning(*_columns(call)),
+        )
+    except asyncpg.ExclusionViolationError:
+        raise Conflict(f"The model {body.model!r} already has a price in that period; end it first.") from None
+    before = None if ended is None else record_of(ModelPrice, ended)
+    call.audit("price.create", price.version, organization_id=None, before=before, after=price)
+    warning = None if price.served else _not_served(price.model, [model.name for model in call.fleet.models])
+    return CreatedPrice(**msgspec.structs.asdict(price), warning=warning)
+
+
+async def update_price(call: AdminCall, price_version: str, body: PriceChanges) -> ModelPrice:
+    """End a price, a minute from now at the earliest, or let it go on."""
+    before = await _locked_price(call, price_version)
+    valid_until = None if body.valid_until is None else moment(body.valid_until, "valid_until")
+    if valid_until is not None and valid_until <= before.valid_from:
+        raise InvalidField("Invalid value for 'valid_until': it is not after 'valid_from'.", param="valid_until")
+    if valid_until is not None:
+        _require_notice(valid_until, "valid_until")
+    try:
+        after = await call.one(
+            ModelPrice,
+            update(prices)
+            .where(prices.c.version == before.version)
+            .values(valid_until=valid_until, ended_by_next=False)
+            .returning(*_columns(call)),
+        )
+    except asyncpg.ExclusionViolationError:
+        raise Conflict(f"The model {before.model!r} has another price by then.") from None
+    except asyncpg.RestrictViolationError:
+        raise Conflict(f"The price {before.version} has ended; it stays as it was billed.") from None
+    call.audit("price.update", after.version, organization_id=None, before=before, after=after)
+    return after
+
+
+async def delete_price(call: AdminCall, price_version: str) -> ModelPrice:
+    """Take back a price that has not begun; returns what it would have been.
+
+    The price that ended where this one was to begin goes on, to the next one after it if there is one, as if this one
+    had never been; an end that somebody set stays.
+    """
+    before = await _locked_price(call, price_version)
+    if _too_soon(before.valid_from):
+        raise Conflict(
+            f"The price {before.version} has begun, or begins within a minute, and stays: gateways know it already. "
+            "End it instead."
+        )
+    try:
+        await call.value(delete(prices).where(prices.c.version == before.version))
+    except asyncpg.RestrictViolationError:
+        raise Conflict(f"The price {before.version} has begun and stays; end it instead.") from None
+    call.audit("price.delete", before.version, organization_id=None, before=before)
+    later = prices.alias("later").c
+    following = (
+        select(func.min(later.valid_from))
+        .where(later.model == before.model, later.valid_from > before.valid_from)
+        .scalar_subquery()
+    )
+    goes_on = await fetchrow(
+        call.connection,
+        update(prices)
+        .where(prices.c.model == before.model, prices.c.valid_until == before.valid_from, prices.c.ended_by_next)
+        .values(valid_until=following, ended_by_next=following.is_not(None))
+        .returning(*_columns(call)),
+    )
+    if goes_on is not None:
+        after = record_of(ModelPrice, goes_on)
+        until = msgspec.structs.replace(after, valid_until=before.valid_from)
+        call.audit("price.update", after.version, organization_id=None, before=until, after=after)
+    return before
+
+
+async def _one_at_a_time(call: AdminCall, model: str) -> None:
+    """What a price ends, or lets go on, is read before it is changed; so until the transaction ends nobody else may."""
+    await call.connection.execute("SELECT pg_advisory_xact_lock(hashtextextended($1, 1886546275))", model)
+
+
+async def _locked_price(call: AdminCall, version: str) -> ModelPrice:
+    """The price, once nobody else changes one of its model. Raises NotFound."""
+    await _one_at_a_time(call, (await find_price(call, version, for_update=False)).model)
+    return await find_price(call, version)
+
+
+def _columns(call: AdminCall) -> list[ColumnElement[Any]]:
+    served = prices.c.model == any_(literal([model.name for model in call.fleet.models], ARRAY(Text)))
+    return columns_of(ModelPrice, prices, served=served, currency=literal(call.currency))
+
+
+def _not_served(model: str, served: list[str]) -> str:
+    meant = "".join(f"; did you mean {name!r}?" for name in get_close_matches(model, served, 1)) or "."
+    return (
+        f"This deployment serves no model {model!r} (it serves: {', '.join(served) or 'none'}){meant} "
+        "The price waits for such a model."
+    )
+
+
+def _too_soon(at: datetime) -> bool:
+    """Gateways bill by the prices that they know, and may not know the change in time."""
+    return at < datetime.now(UTC) + NOTICE - ON_ITS_WAY
+
+
+def _require_notice(at: datetime, field: str) -> None:
+    if _too_soon(at):
+        raise InvalidField(
+            f"Invalid value for '{field}': a price changes a minute from now at the earliest; what has passed was "
+            "billed, and gateways count money limits by the prices they know.",
+            param=field,
+        )
+
+
+async def find_price(call: AdminCall, version: str, *, for_update: bool = True) -> ModelPrice:
+    """for_update: locked until the transaction ends. Raises NotFound."""
+    number = int(version) if version.isascii() and version.isdigit() and len(version) < 19 else 0
+    statement = select(*_columns(call)).where(prices.c.version == number)
+    if for_update:
+        statement = statement.with_for_update()
+    return await call.find(ModelPrice, statement, "price", version[:20])

@@ -1,0 +1,372 @@
+"""What was used and what it costs: totals from the roll-ups, single attempts from the ledger, and invoices.
+
+Totals are a few seconds old (`worker.roll_up_every_s`). An invoice adds up the events themselves of the hour that is
+not over.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+from enum import StrEnum
+from typing import Annotated, Any
+from uuid import UUID
+
+from msgspec import Meta, Struct, field, structs
+from sqlalchemy import (
+    ARRAY,
+    BigInteger,
+    Column,
+    ColumnElement,
+    FromClause,
+    Select,
+    Uuid,
+    any_,
+    func,
+    literal,
+    null,
+    select,
+    union_all,
+)
+
+from contracts.dated_request_id import first_at
+from contracts.errors import InvalidField, NotFound
+from contracts.generation import Tier
+from control.api.call import AdminCall
+from control.api.moments import moment, month
+from control.api.pages import page_of
+from control.api.schemas import LedgerMoment, ModelName, Page, PageQuery
+from control.billing.invoice import Invoice, quick_invoice_of
+from control.tenants.adapters import AdapterName
+from storage.rows import columns_of, equal, fetch, fetchrow, fetchval, record_of
+from storage.tables.core import api_keys, projects
+from storage.tables.metering import (
+    ROLLED_UP,
+    organization_usage_daily,
+    organization_usage_hourly,
+    project_usage_daily,
+    usage_daily,
+    usage_events,
+    usage_hourly,
+    usage_week_closings,
+    usage_weekly,
+)
+from storage.week import week_of
+
+DAY, WEEK = timedelta(days=1), timedelta(days=7)
+MOST_HOURS = timedelta(days=32)
+MOST_TOTALS = 5_000
+"""Of a page."""
+MOST_OWNERS = 20
+"""Ids in one filter."""
+_IDS: ARRAY[UUID] = ARRAY(Uuid())
+HOURLY, DAILY = (
+    (organization_usage_hourly, usage_hourly),
+    (organization_usage_daily, project_usage_daily, usage_daily),
+)
+"""Fewest rows first."""
+SUMMED = ("requests", *ROLLED_UP)
+
+
+class Bucket(StrEnum):
+    """How time is cut."""
+
+    HOUR = "hour"
+    DAY = "day"
+    ALL = "all"
+    """Not at all: one total for all hours that begin in the period."""
+
+
+class Group(StrEnum):
+    """By what totals are told apart."""
+
+    ORGANIZATION = "organization"
+    PROJECT = "project"
+    KEY = "key"
+    MODEL = "model"
+    TIER = "tier"
+    ADAPTER = "adapter"
+
+
+OWNERS = (Group.ORGANIZATION, Group.PROJECT, Group.KEY)
+"""Grouped by the id."""
+
+
+class UsageTotals(Struct, frozen=True, kw_only=True):
+    """What was billed of requests that arrived in one hour or on one day (UTC). What it is not grouped by is null.
+
+    prompt_tokens include the cached and the written ones, completion_tokens the reasoning ones. draft_tokens: guessed
+    ahead by engines that tell of it, and accepted_draft_tokens those of them that were right; they are part of no other
+    count. amount_micro: millionths of the deployment's currency.
+    """
+
+    hour: datetime | None
+    """Its beginning; null unless `bucket` is `hour`."""
+    day: date | None
+    """Null unless `bucket` is `day`."""
+    organization_id: UUID | None
+    project_id: UUID | None
+    key_id: UUID | None
+    model: str | None
+    tier: str | None
+    adapter: str | None
+    """By the name that its owner gave it; empty: none."""
+    requests: int
+    prompt_tokens: int
+    cached_tokens: int
+    cache_write_tokens: int
+    completion_tokens: int
+    reasoning_tokens: int
+    draft_tokens: int
+    accepted_draft_tokens: int
+    amount_micro: int
+    project_name: str | None = None
+    """As it is called now; null unless grouped by project, or by key: a key is of one project."""
+    key_name: str | None = None
+
+
+class UsageEvent(Struct, frozen=True, kw_only=True):
+    """One attempt, as the ledger has it for ever. pool, engine, driver: null for tenants."""
+
+    request_id: str
+    attempt: int
+    organization_id: UUID
+    project_id: UUID
+    key_id: UUID
+    model: str
+    tier: str
+    endpoint: str
+    pool: str | None
+    engine: str | None
+    driver: str | None
+    stream: bool
+    prompt_tokens: int
+    cached_tokens: int
+    cache_write_tokens: int
+    completion_tokens: int
+    reasoning_tokens: int
+    draft_tokens: int
+    accepted_draft_tokens: int
+    outcome: str
+    finish: str
+    billed: bool
+    price_version: int | None
+    amount_micro: int
+    status: int | None
+    error_code: str | None
+    purpose: str | None
+    """What the deployment itself asked it for, such as `evals`: it costs nothing. Null: a customer's."""
+    adapter: str | None
+    """The LoRA adapter that changed the model; null: none. It costs what the model costs."""
+    requested_at: datetime
+    closed_at: datetime
+
+
+class Filters(PageQuery, frozen=True, kw_only=True):
+    """Which usage. start, end: of the requests' arrival; from the beginning of this month until now, unless given."""
+
+    start: LedgerMoment | None = None
+    end: LedgerMoment | None = None
+    model: ModelName | None = None
+    tier: Tier | None = None
+    adapter: AdapterName | None = None
+
+    def period(self) -> tuple[datetime, datetime]:
+        """In UTC. Raises InvalidField."""
+        now = datetime.now(UTC)
+        end = now if self.end is None else moment(self.end, "end")
+        begin = (
+            min(now, end).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+            if self.start is None
+            else moment(self.start, "start")
+        )
+        if begin >= end:
+            raise InvalidField("Invalid value for 'end': it is not after 'start'.", param="end")
+        return begin, end
+
+    def named(self) -> dict[str, str | None]:
+        """By the column that each narrows."""
+        return {"model": self.model, "tier": self.tier, "adapter": self.adapter}
+
+
+class TotalsQuery(Filters, frozen=True, kw_only=True):
+    """Totals of hours (for 32 days at most), of whole days (UTC), or of everything. group_by, project_id and key_id may
+    be given several times."""
+
+    limit: Annotated[int, Meta(ge=1, le=MOST_TOTALS)] = 20
+    """Items at most."""
+    bucket: Bucket = Bucket.DAY
+    group_by: list[Group] = field(default_factory=list)
+    project_id: Annotated[list[UUID], Meta(max_length=MOST_OWNERS)] = field(default_factory=list)
+    """Of any of these."""
+    key_id: Annotated[list[UUID], Meta(max_length=MOST_OWNERS)] = field(default_factory=list)
+
+    def require_utc_days(self) -> None:
+        """Raise InvalidField for a midnight of another zone: the days there are would hold hours outside the period."""
+        for name, value in (("start", self.start), ("end", self.end)):
+            if value is not None and value.utcoffset() and value.astimezone(UTC) != midnight(value.astimezone(UTC)):
+                raise InvalidField(
+                    f"Invalid value for '{name}': days are counted in UTC, and this moment of another zone lies within "
+                    "one. Give it in UTC, or ask for 'bucket=hour' and add up the hours of your days.",
+                    param=name,
+                )
+
+
+class EventsQuery(Filters, frozen=True, kw_only=True):
+    """Single attempts."""
+
+    project_id: UUID | None = None
+    key_id: UUID | None = None
+    billed: bool | None = None
+
+
+async def get_usage(call: AdminCall, organization_id: UUID, query: TotalsQuery) -> Page[UsageTotals]:
+    """An organization's usage by hour or day, newest first, grouped as asked."""
+    await call.require_organization(organization_id)
+    return await _totals(call, query, organization_id)
+
+
+async def get_usage_of_all(call: AdminCall, query: TotalsQuery) -> Page[UsageTotals]:
+    """The usage of all organizations together, newest first, grouped as asked."""
+    return await _totals(call, query, None)
+
+
+async def list_usage_events(call: AdminCall, organization_id: UUID, query: EventsQuery) -> Page[UsageEvent]:
+    """An organization's attempts, billed or not, newest request first."""
+    await call.require_organization(organization_id)
+    begin, end = query.period()
+    table = usage_events.c
+    # Written out: PostgreSQL's plan for any period does not know which partitions it can leave out.
+    first, past = (literal(first_at(moment.timestamp()), literal_execute=True) for moment in (begin, end))
+    where = {"engine": table.replica_id, "pool": table.pool, "driver": table.driver}
+    told = {name: call.placed(column) for name, column in where.items()}
+    statement = select(*columns_of(UsageEvent, usage_events, **told)).where(
+        # of several indexes the one over the narrowest filter leads to a page without a row too many
+        table.organization_id == organization_id,
+        equal(table.project_id, query.project_id),
+        equal(table.key_id, query.key_id),
+        *(equal(table[name], value) for name, value in query.named().items()),
+        equal(table.billed, query.billed),
+        table.request_id >= first,
+        table.request_id < past,
+    )
+    return await page_of(call.connection, UsageEvent, statement, query, table.request_id, table.attempt)
+
+
+async def get_invoice(call: AdminCall, organization_id: UUID, month_name: str) -> Invoice:
+    """What a month (`2026-11`, UTC) costs, by project, key, model, tier and price.
+
+    Of hours that are over from totals, which `slipstream usage verify` holds against their events, and of this one
+    from the events. `slipstream usage invoice` adds up events alone, and writes the same as CSV.
+    """
+    await call.require_organization(organization_id)
+    period = month(month_name)
+    if period is None:
+        raise NotFound(f"There is no month {month_name[:20]!r}; write it as 2026-11, of the years 2020 to 2099.")
+    return await quick_invoice_of(call.connection, organization_id, *period, call.currency)
+
+
+async def _totals(call: AdminCall, query: TotalsQuery, organization_id: UUID | None) -> Page[UsageTotals]:
+    begin, end = query.period()
+    if query.bucket is Bucket.HOUR and end - begin > MOST_HOURS:
+        raise InvalidField("Invalid value for 'bucket': hours are told for 32 days at most.", param="bucket")
+    if query.bucket is Bucket.DAY:
+        query.require_utc_days()
+    wanted = [f"{group.value}_id" if group in OWNERS else group.value for group in query.group_by]
+    owners = {"organization_id": organization_id, **query.named()}
+    several = {"project_id": query.project_id, "key_id": query.key_id}
+    narrowed = [name for name, value in {**owners, **several}.items() if value not in (None, [])]
+    rows = _rows(query.bucket, begin, end, frozenset([*wanted, *narrowed]), await _closed_weeks(call, query))
+    chosen = [] if query.bucket is Bucket.ALL else [rows.c[query.bucket.value]]
+    chosen += [rows.c[name] for name in dict.fromkeys(wanted)]
+    keys = {column.key for column in chosen}
+    computed: dict[str, ColumnElement[Any]] = {
+        name: func.sum(rows.c[name]).cast(BigInteger) if name in SUMMED else null()
+        for name in UsageTotals.__struct_fields__
+        if name not in keys
+    }
+    statement = select(*columns_of(UsageTotals, rows, **computed)).where(
+        *(rows.c[name] == value for name, value in owners.items() if value is not None),
+        *(rows.c[name].in_(values) for name, values in several.items() if values),
+    )
+    if not chosen:
+        row = await fetchrow(call.connection, statement)
+        some = [] if row is None or row["requests"] is None else [record_of(UsageTotals, row)]
+        return Page(data=some, has_more=False, next_cursor=None)
+    # Grouped and ordered as an index is: newest first, a page ends before the rest is added up.
+    page = await page_of(call.connection, UsageTotals, statement.group_by(*chosen), query, *chosen)
+    return structs.replace(page, data=await _named(call, page.data))
+
+
+async def _named(call: AdminCall, totals: list[UsageTotals]) -> list[UsageTotals]:
+    """With the names of their projects and keys."""
+    project_ids = [each.project_id for each in totals if each.project_id is not None]
+    key_ids = [each.key_id for each in totals if each.key_id is not None]
+    names: dict[UUID | None, str] = {}
+    projects_of: dict[UUID | None, str] = {}
+    if project_ids:
+        found = select(projects.c.id, projects.c.name).where(projects.c.id == any_(literal(project_ids, _IDS)))
+        names = {row["id"]: row["name"] for row in await fetch(call.connection, found)}
+    if key_ids:
+        of_keys = select(api_keys.c.id, api_keys.c.name, projects.c.name.label("project_name"))
+        of_keys = of_keys.select_from(api_keys.join(projects, projects.c.id == api_keys.c.project_id))
+        for row in await fetch(call.connection, of_keys.where(api_keys.c.id == any_(literal(key_ids, _IDS)))):
+            names[row["id"]] = row["name"]
+            projects_of[row["id"]] = row["project_name"]
+    if not names:
+        return totals
+    return [
+        structs.replace(
+            each,
+            project_name=names.get(each.project_id) or projects_of.get(each.key_id),
+            key_name=names.get(each.key_id),
+        )
+        for each in totals
+    ]
+
+
+async def _closed_weeks(call: AdminCall, query: TotalsQuery) -> date:
+    """All weeks that began before this Monday have totals of their own."""
+    if query.bucket is not Bucket.ALL:
+        return date.min
+    until: date | None = await fetchval(call.connection, select(func.max(usage_week_closings.c.until)))
+    return until or date.min
+
+
+def _rows(bucket: Bucket, begin: datetime, end: datetime, told_apart: frozenset[str], closed_weeks: date) -> FromClause:
+    """The totals of a period, from the roll-ups with fewest rows that tell these columns apart. Without a bucket, from
+    those of the longest spans that lie in it whole."""
+    hourly, daily = (next(table for table in tables if told_apart <= set(table.c.keys())) for tables in (HOURLY, DAILY))
+    columns = [*sorted(told_apart), *SUMMED]
+
+    def between(time: Column[Any], since: date, until: date, *leading: Column[Any]) -> Select[Any]:
+        return select(*leading, *(time.table.c[name] for name in columns)).where(time >= since, time < until)
+
+    if bucket is Bucket.HOUR:
+        return between(hourly.c.hour, begin, end, hourly.c.hour).subquery()
+    if bucket is Bucket.DAY:
+        last = end - timedelta(microseconds=1)
+        return between(daily.c.day, begin.date(), last.date() + DAY, daily.c.day).subquery()
+    hours, days, weeks = whole_spans(begin, end, closed_weeks if daily is usage_daily else date.min)
+    of_each = ((hourly.c.hour, hours), (daily.c.day, days), (usage_weekly.c.week, weeks))
+    return union_all(*(between(time, *span) for time, spans in of_each for span in spans)).subquery()
+
+
+def whole_spans(
+    begin: datetime, end: datetime, closed_weeks: date
+) -> tuple[list[tuple[datetime, datetime]], list[tuple[date, date]], list[tuple[date, date]]]:
+    """A period as hours, as whole days between them, and as whole weeks between those: each from a first moment up to,
+    not including, a last. closed_weeks: a Monday; what is behind it is told in days."""
+    first, past = midnight(begin + DAY - timedelta(microseconds=1)), midnight(end)
+    if first >= past:
+        return [(begin, end)], [], []
+    monday, past_week = week_of(first.date() + WEEK - DAY), min(week_of(past.date()), closed_weeks)
+    hours = [(since, until) for since, until in ((begin, first), (past, end)) if since < until]
+    if monday >= past_week:
+        return hours, [(first.date(), past.date())], []
+    days = [(since, until) for since, until in ((first.date(), monday), (past_week, past.date())) if since < until]
+    return hours, days, [(monday, past_week)]
+
+
+def midnight(moment: datetime) -> datetime:
+    """The beginning of its day (UTC)."""
+    return moment.replace(hour=0, minute=0, second=0, microsecond=0)

@@ -1,0 +1,224 @@
+"""What became of an organization's completions in editors, and how long they took.
+
+Added up from totals of hours, days and weeks, which the worker brings up to date every minute
+(`worker.completions.roll_up_every_s`). Percentiles are those of histograms.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+from enum import StrEnum
+from typing import Any
+from uuid import UUID
+
+from msgspec import Struct, field
+from sqlalchemy import (
+    CTE,
+    BigInteger,
+    ColumnElement,
+    Double,
+    FromClause,
+    Select,
+    SmallInteger,
+    Subquery,
+    and_,
+    func,
+    literal_column,
+    null,
+    select,
+    true,
+)
+
+from contracts.errors import InvalidField
+from control.api.call import AdminCall
+from control.api.moments import moment
+from control.api.pages import page_of
+from control.api.schemas import LedgerMoment, ModelName, Name, Page, PageQuery
+from control.completions.rollup import HOUR, hour_of
+from control.completions.total_source import source
+from control.completions.total_tables import COUNTS
+from storage.latency_histogram import WITHIN, middle_sql
+from storage.rows import columns_of, equal
+
+MOST = timedelta(days=92)
+LAST_DAYS = timedelta(days=7)
+MICROSECOND = timedelta(microseconds=1)
+PERCENTILES = {"latency_p50_ms": 0.5, "latency_p95_ms": 0.95}
+
+
+class AutocompleteGroup(StrEnum):
+    """By what completions are told apart."""
+
+    DAY = "day"
+    LANGUAGE = "language"
+    CLIENT = "client"
+    MODEL = "model"
+    PROJECT = "project"
+
+
+class AutocompleteTotals(Struct, frozen=True, kw_only=True):
+    """Completions of models of the autocomplete tier. What they are not grouped by is null.
+
+    A showing is a completion's choice in one view of an editor. It was accepted when any of it was taken, and dismissed
+    when it was rejected with nothing taken.
+    """
+
+    day: date | None
+    """Of the requests' arrival (UTC)."""
+    language: str | None
+    """As the client named it; `unknown` when it did not, `other` for a name that is not known here."""
+    client: str | None
+    """Its family, by the User-Agent."""
+    model: str | None
+    project_id: UUID | None
+    completions: int
+    """Answered whole, with text."""
+    empty: int
+    """Answered whole and without text; warm-ups of the cache are among them."""
+    abandoned: int
+    """The client left before the end, as editors do at the next keystroke."""
+    superseded: int
+    """The client typed on without leaving: the answer was ended there, with text or without."""
+    shown: int
+    """Showings that an editor reported anything of."""
+    accepted: int
+    dismissed: int
+    acceptance_rate: float | None
+    """accepted / shown; null when nothing was shown."""
+    characters_offered: int
+    """In the first choices of completions whose characters were counted here."""
+    characters_kept: int
+    """Taken, as editors counted them, or all of a first choice that was taken whole without a count. Whether they were
+    edited later is not known."""
+    latency_p50_ms: float | None
+    """Of completions: from the request's arrival to the answer's last byte; null without any. The middle of a bucket
+    of a histogram, which is off by `percentiles_within` at most."""
+    latency_p95_ms: float | None
+    percentiles_within: float
+    """Relative error of a percentile, at most."""
+
+
+class AutocompleteQuery(PageQuery, frozen=True, kw_only=True):
+    """Which completions. start, end: of the requests' arrival, the one taken down and the other up to a whole hour; the
+    last seven days, unless given, and 92 at most. group_by may be given several times."""
+
+    start: LedgerMoment | None = None
+    end: LedgerMoment | None = None
+    project_id: UUID | None = None
+    model: ModelName | None = None
+    language: Name | None = None
+    client: Name | None = None
+    group_by: list[AutocompleteGroup] = field(default_factory=list)
+
+    def period(self) -> tuple[datetime, datetime]:
+        """Whole hours, in UTC. Raises InvalidField."""
+        end = datetime.now(UTC) if self.end is None else moment(self.end, "end")
+        begin = end - LAST_DAYS if self.start is None else moment(self.start, "start")
+        if begin >= end:
+            raise InvalidField("Invalid value for 'end': it is not after 'start'.", param="end")
+        if end - begin > MOST:
+            raise InvalidField("Invalid value for 'start': at most 92 days are added up at once.", param="start")
+        return hour_of(begin), hour_of(end + HOUR - MICROSECOND)
+
+
+async def get_autocomplete(
+    call: AdminCall, organization_id: UUID, query: AutocompleteQuery
+) -> Page[AutocompleteTotals]:
+    """How often an organization's completions were accepted, how much of them was kept, and how long they took.
+
+    Grouped as asked, the newest day first, and then the group with most completions. Of whole hours: `start` is taken
+    down and `end` up to one. A completion, and what editors report of it, is in these totals within a minute
+    (`worker.completions.roll_up_every_s`).
+    """
+    await call.require_organization(organization_id)
+    begin, end = query.period()
+    if not query.group_by and query.cursor is not None:
+        raise InvalidField("Invalid value for 'cursor': one total for all has no pages.", param="cursor")
+    narrowed = {
+        name: value
+        for name in ("project_id", "model", "language", "client")
+        if (value := getattr(query, name)) is not None
+    }
+    keys = [_column_of(group) for group in AutocompleteGroup if group in query.group_by]
+    parts = source(organization_id, begin, end, frozenset({*keys, *narrowed} - {"day"}), by_day="day" in keys)
+    chosen = and_(true(), *(equal(parts.c[name], value) for name, value in narrowed.items()))
+    totals = _summed(parts, chosen, keys)
+    most_first = [] if keys == ["day"] else ["completions"]
+    days, others = [name for name in keys if name == "day"], [name for name in keys if name != "day"]
+    return await page_of(
+        call.connection,
+        AutocompleteTotals,
+        select(totals),
+        query,
+        *(totals.c[name] for name in (*days, *most_first, *others)),
+        completed=lambda page: _with_latencies(page, parts, chosen, keys),
+    )
+
+
+def _column_of(group: AutocompleteGroup) -> str:
+    return "project_id" if group is AutocompleteGroup.PROJECT else group.value
+
+
+def _summed(parts: Subquery, chosen: ColumnElement[bool], keys: list[str]) -> Subquery:
+    """One row for each group, and its counts."""
+    groups = [parts.c[name] for name in keys]
+    sums = (func.coalesce(func.sum(parts.c[name]), literal_column("0")).cast(BigInteger).label(name) for name in COUNTS)
+    return select(*groups, *sums).where(chosen).group_by(*groups).subquery("totals")
+
+
+def _with_latencies(page: CTE, parts: Subquery, chosen: ColumnElement[bool], keys: list[str]) -> Select[Any]:
+    """The page's groups as they are told: the histograms of these alone are added up."""
+    groups = [parts.c[name] for name in keys]
+    # in the list of columns, both in step: as a table of its own each row's would be kept first, which takes longer
+    histogram = (
+        select(
+            *groups,
+            func.unnest(parts.c.buckets, type_=SmallInteger).label("bucket"),
+            func.unnest(parts.c.counts, type_=BigInteger).label("each"),
+        )
+        .select_from(parts.join(page, _same(parts, page, keys)))
+        .where(chosen)
+        .subquery("histogram")
+    )
+    groups = [histogram.c[name] for name in keys]
+    bucketed = (
+        select(*groups, histogram.c.bucket, func.sum(histogram.c.each).label("of_bucket"))
+        .group_by(*groups, histogram.c.bucket)
+        .subquery("bucketed")
+    )
+    groups, of_bucket = [bucketed.c[name] for name in keys], func.sum(bucketed.c.of_bucket)
+    ranked = select(
+        *groups,
+        bucketed.c.bucket,
+        of_bucket.over(partition_by=groups or None, order_by=bucketed.c.bucket).label("upto"),
+        of_bucket.over(partition_by=groups or None).label("whole"),
+    ).subquery("ranked")
+    groups = [ranked.c[name] for name in keys]
+    found = (
+        select(
+            *groups,
+            *(
+                func.min(ranked.c.bucket)
+                .filter(ranked.c.upto >= literal_column(str(part)) * ranked.c.whole)
+                .label(name)
+                for name, part in PERCENTILES.items()
+            ),
+        )
+        .group_by(*groups)
+        .subquery("found")
+    )
+    shown, accepted = page.c.shown, page.c.accepted
+    absent = {name: null() for name in map(_column_of, AutocompleteGroup) if name not in keys}
+    told: dict[str, ColumnElement[Any]] = {
+        **absent,
+        "acceptance_rate": accepted.cast(Double) / func.nullif(shown.cast(Double), literal_column("0")),
+        **{name: literal_column(middle_sql(f"found.{name}"), Double) for name in PERCENTILES},
+        "percentiles_within": literal_column(str(WITHIN)).cast(Double),
+    }
+    return select(*columns_of(AutocompleteTotals, page, **told)).select_from(
+        page.outerjoin(found, _same(page, found, keys))
+    )
+
+
+def _same(one: FromClause, other: FromClause, keys: list[str]) -> ColumnElement[bool]:
+    return and_(true(), *(one.c[name] == other.c[name] for name in keys))

@@ -1,0 +1,43 @@
+"""The worker's task for completions: what became of them, added up by hour and day.
+
+It bears being run twice, late, or by two workers at once.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import psycopg
+from celery import Celery
+
+from control.completions.rollup import roll_up
+from gateway.autocomplete.config import CompletionUpkeepConfig
+
+ROLL_UP = "completions.roll_up"
+LONGEST_S = 5.0
+"""Of one run, and a few hours more: the worker does one task after the other."""
+AT_START = (ROLL_UP,)
+"""Run as soon as a worker starts."""
+
+logger = logging.getLogger(__name__)
+
+
+def periods_s(config: CompletionUpkeepConfig) -> dict[str, float]:
+    """How often it runs."""
+    return {ROLL_UP: config.roll_up_every_s}
+
+
+def add_tasks(app: Celery, database_url: str, config: CompletionUpkeepConfig, *, trace_retention_days: int) -> None:
+    """Make the task known to the worker's application."""
+
+    @app.task(
+        name=ROLL_UP, shared=False, autoretry_for=(OSError, psycopg.OperationalError), max_retries=3, retry_backoff=True
+    )  # type: ignore[untyped-decorator]
+    def roll_up_completions() -> None:
+        hours = roll_up(
+            database_url,
+            trace_retention_days=trace_retention_days,
+            retention_days=config.retention_days,
+            longest_s=LONGEST_S,
+        )
+        logger.info("completions: %d hours added up", hours)

@@ -1,0 +1,19 @@
+"""What the console leaves behind and nobody needs: sessions and links past their time, attempts that are forgotten."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import asyncpg
+
+from control.console import attempts
+
+SESSIONS = "DELETE FROM gateway.console_sessions WHERE expires_at < now()"
+LINKS = "DELETE FROM gateway.console_links WHERE expires_at < now()"
+
+
+async def forget_console(connection: asyncpg.Connection[Any]) -> None:
+    """Delete it. None of it opened anything any more."""
+    await connection.execute(SESSIONS)
+    await connection.execute(LINKS)
+    await connection.execute(attempts.SWEEP, attempts.FORGOTTEN)

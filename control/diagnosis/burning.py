@@ -1,0 +1,157 @@
+"""Which requests burnt an error budget whose alert fires: whose they were, where they went, and what they missed.
+
+How fast a budget burns is counted of all requests (`control.slo.present`). Their reasons are read from the traces of
+the newest minutes that have bad requests, so that an alert over three busy days takes as long as one over an hour.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+from sqlalchemy import Select, and_, case, func, select
+from sqlalchemy.sql.expression import literal, literal_column
+
+from contracts.dated_request_id import first_at
+from contracts.generation import Tier
+from control.diagnosis.findings.evidence import LATE, Burning, Burnt
+from control.diagnosis.window import organization_names
+from control.slo.budget import WINDOWS
+from control.slo.judged import judged
+from control.slo.present import Present, present
+from control.slo.standing import Standing
+from control.slo.totals import totals
+from storage.rows import fetch
+from storage.tables.core import request_traces
+
+MINUTE = timedelta(minutes=1)
+MOST_MINUTES, MOST_REQUESTS = 60, 100_000
+"""Whose traces are read; the newest minute is, however many it has."""
+MOST_BURNT = 5
+RECENTLY = timedelta(hours=1)
+"""A window that ended longer ago is not explained by what burns now."""
+LATE_FIRST_TOKEN, SLOW_TOKENS, LONG_GAP = LATE
+
+
+async def read_burning(
+    connection: asyncpg.Connection[Any],
+    organization_id: UUID | None,
+    tier: Tier | None,
+    ended: datetime,
+    *,
+    show_pools: bool,
+) -> tuple[Burning, ...]:
+    """Of one organization or all. ended: of the window that is diagnosed. show_pools: the reader may see them."""
+    now = await present(connection, organization_id, tier=tier)
+    if now.until is None or ended < now.until - RECENTLY:
+        return ()
+    found = [
+        await _burning(connection, now, standing, organization_id, show_pools=show_pools)
+        for standing in now.standings
+        if standing.burning
+    ]
+    return tuple(sorted(found, key=lambda each: each.threshold, reverse=True))
+
+
+async def _burning(
+    connection: asyncpg.Connection[Any],
+    now: Present,
+    standing: Standing,
+    organization_id: UUID | None,
+    *,
+    show_pools: bool,
+) -> Burning:
+    assert now.until is not None
+    of, pair = standing.objective, standing.burning[0]
+    begin = now.until - WINDOWS[pair.long]
+    begin = max(begin, now.since.get((of.tier, of.length), begin))
+    burnt: Counter[tuple[UUID, str, str, str]] = Counter()
+    for first, past in await _spans(connection, standing, organization_id, begin, now.until):
+        for row in await fetch(connection, _bad_requests(now.version, standing, organization_id, first, past)):
+            pool = row["pool"] if show_pools else ""
+            burnt[row["organization_id"], row["model"], pool, row["what"]] += row["requests"]
+    most = burnt.most_common(MOST_BURNT)
+    names = await organization_names(connection, {key[0] for key, _ in most})
+    count = standing.windows[pair.long]
+    return Burning(
+        tier=of.tier,
+        length=of.length,
+        long=pair.long,
+        short=pair.short,
+        threshold=pair.threshold,
+        counted=count.counted,
+        bad=count.counted - count.good,
+        looked_at=burnt.total(),
+        burnt=tuple(
+            Burnt(organization=names[whose], model=model, pool=pool, what=what, requests=requests)
+            for (whose, model, pool, what), requests in most
+        ),
+    )
+
+
+async def _spans(
+    connection: asyncpg.Connection[Any],
+    standing: Standing,
+    organization_id: UUID | None,
+    begin: datetime,
+    end: datetime,
+) -> list[tuple[datetime, datetime]]:
+    """The newest minutes with bad requests, as spans without a gap in them."""
+    of = standing.objective
+    told_apart = {"tier", "length"} | ({"organization_id"} if organization_id else set())
+    rows = totals((begin, end), told_apart, by_minute=True).c
+    bad = func.sum(rows.counted - rows.good - (rows.over_share if organization_id is None else 0)).filter(
+        rows.tier == of.tier.value, rows.length == of.length.value
+    )
+    statement = select(rows.at, func.sum(rows.requests).label("requests")).group_by(rows.at).having(bad > 0)
+    if organization_id is not None:
+        statement = statement.where(rows.organization_id == organization_id)
+    minutes: list[datetime] = []
+    requests = 0
+    for row in await fetch(connection, statement.order_by(rows.at.desc()).limit(MOST_MINUTES)):
+        requests += row["requests"]
+        if minutes and requests > MOST_REQUESTS:
+            break
+        minutes.append(row["at"])
+    return _joined(minutes)
+
+
+def _joined(newest_first: Sequence[datetime]) -> list[tuple[datetime, datetime]]:
+    spans: list[tuple[datetime, datetime]] = []
+    for minute in newest_first:
+        if spans and spans[-1][0] == minute + MINUTE:
+            spans[-1] = (minute, spans[-1][1])
+        else:
+            spans.append((minute, minute + MINUTE))
+    return spans
+
+
+def _bad_requests(
+    version: int, standing: Standing, organization_id: UUID | None, begin: datetime, end: datetime
+) -> Select[Any]:
+    """Rows of organization, model, pool, what was missed, and how many requests."""
+    columns = request_traces.c
+    conditions = [
+        columns.request_id >= first_at(begin.timestamp()),
+        columns.request_id < first_at(end.timestamp()),
+        columns.tier == standing.objective.tier.value,
+        *([] if organization_id is None else [columns.organization_id == organization_id]),
+    ]
+    each = judged(literal(version), *conditions, extra=(columns.error_code,)).c
+    what = case(
+        (each.is_failed, func.coalesce(each.error_code, literal_column("'internal_error'"))),
+        (~each.is_ttft_kept, LATE_FIRST_TOKEN),
+        (~each.is_tpot_kept, SLOW_TOKENS),
+        else_=LONG_GAP,
+    ).label("what")
+    groups = (each.organization_id, each.model, each.pool, what)
+    blamed = () if organization_id is not None else (~each.is_over_share,)
+    return (
+        select(*groups, func.count().label("requests"))
+        .where(and_(each.length == standing.objective.length.value, each.is_counted, ~each.is_good, *blamed))
+        .group_by(*groups)
+    )

@@ -1,0 +1,292 @@
+"""What was measured, in the window that is judged and in one before it. How it was read is not known here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+import msgspec
+
+from contracts.fair_share import FAIR_SHARE
+from contracts.generation import Tier
+from contracts.length_class import LengthClass
+from control.diagnosis.findings.measure import Measure
+
+WAITED_MS = 100.0
+"""A wait from here on is felt."""
+TAILS = ((500, "p99"), (100, "p95"), (50, "p90"))
+"""A quantile is judged where at least five requests lie beyond it: with fewer it is one request's story."""
+
+
+class Quantiles(msgspec.Struct, frozen=True):
+    """A distribution. n: requests it was measured of."""
+
+    n: int
+    p50: float
+    p90: float
+    p95: float
+    p99: float
+
+    @property
+    def tail(self) -> str | None:
+        """The name of the highest quantile that n supports; None: none."""
+        return next((name for least, name in TAILS if self.n >= least), None)
+
+    def value(self, statistic: str) -> float:
+        """statistic: `p50` or a tail's name."""
+        return float(getattr(self, statistic))
+
+
+class Slice(msgspec.Struct, frozen=True, kw_only=True):
+    """Requests that were answered and have the labels in common that are not None."""
+
+    requests: int
+    tier: Tier | None = None
+    length: LengthClass | None = None
+    pool: str | None = None
+    replica_id: str | None = None
+    organization: str | None = None
+    measures: dict[Measure, Quantiles] = {}
+    beyond: dict[Measure, int] = {}
+    """Requests that miss what their class is promised of it."""
+    late_ms: dict[Measure, float] = {}
+    """Of the requests that miss their time to first token, the mean of each phase before it."""
+    waited: int = 0
+    """Requests that waited `WAITED_MS` or longer before anything was computed for them."""
+    prompt_tokens: int = 0
+    """Sums, of requests whose engine told what it had cached."""
+    cached_tokens: int = 0
+    sampled_tokens: int = 0
+    """Of prompts that were compared with earlier ones of their organization."""
+    reusable_tokens: int = 0
+    """Of them, what an earlier prompt began with, whether or not an engine still had it."""
+    retractions_known: int = 0
+    """Requests whose engine tells retractions."""
+    retracted: int = 0
+    """Of them, requests that were begun again."""
+
+    @property
+    def label(self) -> str:
+        """For a sentence: `chat, short`."""
+        parts = (self.tier, self.length, self.pool, self.replica_id, self.organization)
+        return ", ".join(str(part) for part in parts if part is not None) or "all requests"
+
+    @property
+    def cached_share(self) -> float | None:
+        """Of the prompt tokens; None where nothing is known."""
+        return self.cached_tokens / self.prompt_tokens if self.prompt_tokens else None
+
+    @property
+    def reusable_share(self) -> float | None:
+        """Of the prompt tokens; None where prompts were not compared."""
+        return self.reusable_tokens / self.sampled_tokens if self.sampled_tokens else None
+
+
+class Part(msgspec.Struct, frozen=True):
+    """What engines had cached of one organization's prompts in one of `PARTS` equal parts of the window."""
+
+    organization: str
+    number: int
+    requests: int
+    prompt_tokens: int
+    cached_tokens: int
+
+
+PARTS = 3
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """Requests that a limit refused. rule: as the client was told, e.g. `requests_per_minute of the key`; `FAIR_SHARE`
+    of those for which there was no room because their organization asked for more than its share."""
+
+    code: str
+    rule: str
+    count: int
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """Whose requests those are. key: its name and id; None: not known."""
+
+    organization: str
+    key: str | None
+    count: int
+
+    @property
+    def label(self) -> str:
+        """For a sentence."""
+        return self.organization if self.key is None else f"{self.organization} with key {self.key}"
+
+
+class OverShare(msgspec.Struct, frozen=True):
+    """An organization of whose requests some were refused beyond its share. requests: all of them."""
+
+    organization: str
+    requests: int
+    refused: int
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """Requests that ended with a 5xx, or broke off behind their status, by error code; none that are a `Refusal`."""
+
+    code: str
+    count: int
+
+
+class Target(msgspec.Struct, frozen=True, kw_only=True):
+    """All requests for one model that went to one pool. pool: empty for requests that were placed on no engine."""
+
+    model: str
+    pool: str
+    requests: int
+    failures: tuple[Failure, ...] = ()
+
+
+class EnginePage(msgspec.Struct, frozen=True, kw_only=True):
+    """What one replica's own counters grew by between samples inside the window: of all its requests, of every class.
+
+    Sums, so only means and shares can be said of them.
+    """
+
+    pool: str
+    replica_id: str
+    queue_s: float
+    prefill_s: float
+    requests: int
+    """That have ended."""
+    retractions: int
+
+
+class Window(msgspec.Struct, frozen=True, kw_only=True):
+    """What happened between two moments."""
+
+    began: datetime
+    ended: datetime
+    requests: int
+    """All, whatever became of them."""
+    retried: int = 0
+    """Requests that needed another engine and had one: none of the failures."""
+    dispersion: float | None = None
+    """Variance of the arrivals in a second over their mean: 1 for a Poisson process, more for bursts."""
+    refusals: tuple[Refusal, ...] = ()
+    refused: tuple[Refused, ...] = ()
+    """The most refused first."""
+    over_shares: tuple[OverShare, ...] = ()
+    """The most refused first."""
+    failures: tuple[Failure, ...] = ()
+    targets: tuple[Target, ...] = ()
+    """By model and pool; without requests of which no model is known."""
+    sampled_share: float | None = None
+    """Part of the answered requests whose times were read; None: all of them. Counts are always of all."""
+    tiers: tuple[Slice, ...] = ()
+    classes: tuple[Slice, ...] = ()
+    """By tier and length."""
+    replicas: tuple[Slice, ...] = ()
+    """By tier, pool and replica."""
+    tenants: tuple[Slice, ...] = ()
+    parts: tuple[Part, ...] = ()
+    pages: tuple[EnginePage, ...] = ()
+    """Of replicas whose engine has one."""
+
+    @property
+    def over_share(self) -> int:
+        """Requests for which there was no room because their organization asked for more than its share."""
+        return sum(refusal.count for refusal in self.refusals if refusal.rule == FAIR_SHARE)
+
+    @property
+    def rate(self) -> float:
+        """Requests a second."""
+        return self.requests / (self.ended - self.began).total_seconds()
+
+
+class AuditFinding(msgspec.Struct, frozen=True):
+    """What `slipstream audit-stream` found between a client and the gateway. delay_ms: typical, of an event."""
+
+    code: str
+    evidence: str
+    fix: str
+    holds_back: bool
+    """It delays events; else it costs something else."""
+    delay_ms: float = 0.0
+    keeps_out: bool = False
+    """Whoever checks certificates is not let through, so nothing else was measured."""
+
+
+class Audit(msgspec.Struct, frozen=True, kw_only=True):
+    """Of the path between a client and the gateway."""
+
+    findings: tuple[AuditFinding, ...] = ()
+    unjudged: str = ""
+    """Why whether events are held back could not be judged; empty: it was."""
+
+
+class Burnt(msgspec.Struct, frozen=True, kw_only=True):
+    """Bad requests of an objective that have all of this in common. pool: empty: none, or not for the reader."""
+
+    organization: str
+    model: str
+    pool: str
+    what: str
+    """The error code, or one of `LATE`."""
+    requests: int
+
+
+LATE = {
+    "late_first_token": "the first token came late",
+    "slow_tokens": "tokens came slowly",
+    "long_gap": "a gap between two tokens was too long",
+}
+"""What an answered request missed: the first of these that it missed."""
+
+
+class Burning(msgspec.Struct, frozen=True, kw_only=True):
+    """An objective whose alert fires: its error budget is used too fast over two windows.
+
+    long, short: names of the windows; threshold: the burn rate that both exceed; counted, bad: of the long one.
+    """
+
+    tier: Tier
+    length: LengthClass
+    long: str
+    short: str
+    threshold: float
+    counted: int
+    bad: int
+    looked_at: int
+    """Bad requests that `burnt` was counted of: the newest of them, or all."""
+    burnt: tuple[Burnt, ...]
+    """The most first."""
+
+    @property
+    def label(self) -> str:
+        """For a sentence: `chat, short`."""
+        return f"{self.tier}, {self.length}"
+
+    @property
+    def told(self) -> str:
+        """The sentence of evidence."""
+        share = self.bad / self.counted if self.counted else 0.0
+        return (
+            f"{self.bad:,} of {self.counted:,} requests of {self.label} prompts ({share:.2%}) broke the objective in "
+            f"{self.long}: the error budget burns more than {self.threshold:g} times too fast, over {self.long} and "
+            f"still over {self.short}."
+        )
+
+
+class Evidence(msgspec.Struct, frozen=True, kw_only=True):
+    """All that is judged. before: a window in which things were as they should be, where there is one."""
+
+    now: Window
+    before: Window | None = None
+    burning: tuple[Burning, ...] = ()
+    """Objectives whose alert fires at the moment."""
+    audit: Audit | None = None
+    """None: the path to the client was not audited."""
+
+
+def same(slices: Iterable[Slice], wanted: Slice) -> Slice | None:
+    """The slice with the same labels."""
+    return next((each for each in slices if _labels(each) == _labels(wanted)), None)
+
+
+def _labels(one: Slice) -> tuple[object, ...]:
+    return one.tier, one.length, one.pool, one.replica_id, one.organization

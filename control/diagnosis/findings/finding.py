@@ -1,0 +1,96 @@
+"""What a rule says of the evidence."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from control.diagnosis.findings.fix import Fix
+
+
+class Phase(StrEnum):
+    """Where a request's time is lost."""
+
+    CLIENT = "client"
+    NETWORK = "network"
+    ARRIVAL = "arrival"
+    LIMIT = "limit"
+    ROUTE = "route"
+    QUEUE = "queue"
+    PREFILL = "prefill"
+    QUEUE_OR_PREFILL = "queue_or_prefill"
+    GRAMMAR = "grammar"
+    ENGINE = "engine"
+    GATEWAY = "gateway"
+    FIRST_TOKEN = "first_token"
+    DECODE = "decode"
+    STREAM = "stream"
+
+
+class Cause(StrEnum):
+    """What a rule can find; each is the name of a file in `rules`."""
+
+    PLATFORM_FAILURES = "platform_failures"
+    RETRACTIONS = "retractions"
+    ENGINE_FAILURES = "engine_failures"
+    LIMITS = "limits"
+    NETWORK = "network"
+    SLOW_REPLICA = "slow_replica"
+    COLD_CACHE = "cold_cache"
+    BROKEN_PREFIX = "broken_prefix"
+    LOST_CACHE = "lost_cache"
+    LONG_PROMPTS = "long_prompts"
+    SLOW_ARRIVAL = "slow_arrival"
+    SLOW_LIMITER = "slow_limiter"
+    SLOW_ROUTER = "slow_router"
+    QUEUE = "queue"
+    SLOW_PREFILL = "slow_prefill"
+    QUEUE_OR_PREFILL = "queue_or_prefill"
+    GRAMMAR = "grammar"
+    ENGINE_LINK = "engine_link"
+    SLOW_FIRST_TOKEN = "slow_first_token"
+    SLOW_DECODE = "slow_decode"
+    CHOPPY_DECODE = "choppy_decode"
+    SLOW_CLIENT = "slow_client"
+    SLOW_FINISH = "slow_finish"
+
+
+class WouldNotHelp(msgspec.Struct, frozen=True):
+    """A change that is often proposed here."""
+
+    fix: Fix
+    why: str
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """Something is wrong. score: how far, in parts of the objective that it spends; 0: not in time."""
+
+    cause: Cause
+    phase: Phase
+    evidence: tuple[str, ...]
+    """Sentences with the numbers they rest on."""
+    fixes: tuple[Fix, ...]
+    """The best first."""
+    would_not_help: tuple[WouldNotHelp, ...] = ()
+    questions: tuple[str, ...] = ()
+    """What was not measured and would tell more."""
+    new: bool = True
+    """It was not so before; False: as far as known it always was."""
+    score: float = 0.0
+
+
+class Clear(msgspec.Struct, frozen=True):
+    """Looked for, and not there."""
+
+    cause: Cause
+
+
+class NotEnough(msgspec.Struct, frozen=True):
+    """Nothing can be said."""
+
+    cause: Cause
+    why: str
+
+
+Verdict = Finding | Clear | NotEnough

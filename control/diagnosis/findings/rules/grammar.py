@@ -1,0 +1,37 @@
+"""Requests wait until the grammar that their output must keep is compiled: a schema that is slow to compile, or a new
+one with every request.
+
+It is done once for a schema and an organization, on the engine's processor, before the request is in the engine's
+queue.
+"""
+
+from __future__ import annotations
+
+from control.diagnosis.findings.comparison import ENGINE
+from control.diagnosis.findings.evidence import Evidence
+from control.diagnosis.findings.finding import Cause, Phase, Verdict, WouldNotHelp
+from control.diagnosis.findings.fix import Fix
+from control.diagnosis.findings.measure import Measure
+from control.diagnosis.findings.objectives import Objectives
+from control.diagnosis.findings.rules.one_phase import OnePhase
+
+RULE = OnePhase(
+    Cause.GRAMMAR,
+    Phase.GRAMMAR,
+    Measure.GRAMMAR,
+    (Fix.SAME_SCHEMA, Fix.MORE_COMPILERS),
+    (
+        WouldNotHelp(Fix.REPAIR_ENGINE_LINK, "the engine has the request, and compiles its schema"),
+        WouldNotHelp(Fix.CHUNKED_PREFILL, "the prompt is not computed yet"),
+        WouldNotHelp(Fix.PREFIX_CACHING, "the prompt is not computed yet"),
+        WouldNotHelp(Fix.WEIGHT_QUANTIZATION, "the model has no part in it"),
+    ),
+    ("Is it one schema that changes with every request (a date, an id in an enumeration), or many that stay?",),
+    least=ENGINE,
+    not_measured="no engine told how long grammars were compiled",
+)
+
+
+def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
+    """By what the engine tells of it."""
+    return RULE.judge(evidence, objectives)

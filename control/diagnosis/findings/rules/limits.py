@@ -1,0 +1,72 @@
+"""Limits refuse requests. Whoever asks again until it passes feels that as latency; no engine has a part in it.
+
+An organization's fair share of a full pool is such a limit: the router sheds what it asks for beyond. That is what is
+wrong where it is one organization's, however small a part of all requests it is; else it is everybody's wait.
+"""
+
+from __future__ import annotations
+
+from contracts.fair_share import FAIR_SHARE
+from control.diagnosis.findings.concentration import refused_beyond_shares
+from control.diagnosis.findings.evidence import Evidence, Window
+from control.diagnosis.findings.finding import Cause, Clear, Finding, Phase, Verdict, WouldNotHelp
+from control.diagnosis.findings.fix import Fix
+from control.diagnosis.findings.objectives import Objectives
+
+SHARE, FEWEST = 0.05, 5
+MONEY = ("insufficient_quota", "request_exceeds_limit")
+"""Waiting does not help against these."""
+FLOOD = 0.2
+"""Part of all requests that must have been refused beyond shares, for that to be what is wrong whosever it is."""
+ONES = 0.01
+"""The same, where it is one organization's: as much as a queue is found by."""
+WOULD_NOT_HELP = (
+    WouldNotHelp(Fix.MORE_REPLICAS, "the requests never reached an engine"),
+    WouldNotHelp(Fix.ADMISSION_CONTROL, "this is admission control, at work"),
+    WouldNotHelp(Fix.CHUNKED_PREFILL, "the requests never reached an engine"),
+    WouldNotHelp(Fix.SPECULATIVE_DECODING, "the requests never reached an engine"),
+)
+WOULD_NOT_HELP_SHARE = (
+    WouldNotHelp(Fix.RAISE_LIMIT, "it was no limit of the tenant's: what it sends is more than its part of the pool"),
+    *WOULD_NOT_HELP[2:],
+)
+
+
+def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
+    """By the share of requests that limits refused, by which rule most, and whose."""
+    now = evidence.now
+    refusals, flood = now.refusals, floods(now)
+    if not flood:  # the rule of the queue counts them
+        refusals = tuple(each for each in refusals if each.rule != FAIR_SHARE)
+    count = sum(refusal.count for refusal in refusals)
+    if count < FEWEST or count < (ONES if flood else SHARE) * now.requests:
+        return Clear(Cause.LIMITS)
+    by_count = sorted(refusals, key=lambda each: each.count, reverse=True)
+    rules = "; ".join(f"{each.rule} ({each.code}) refused {each.count:,}" for each in by_count[:3])
+    whose = "; ".join(f"{each.label}: {each.count:,}" for each in now.refused[:3])
+    waits, share = by_count[0].code not in MONEY, by_count[0].rule == FAIR_SHARE
+    most = refused_beyond_shares(now)
+    named = [most.told("were refused beyond a fair share")] if flood and most and most.is_concentrated else []
+    fixes = (Fix.PACE_REQUESTS, Fix.RAISE_LIMIT) if waits else (Fix.RAISE_LIMIT,)
+    return Finding(
+        cause=Cause.LIMITS,
+        phase=Phase.LIMIT,
+        evidence=(
+            f"Limits refused {count:,} of {now.requests:,} requests: {rules}.",
+            *([f"Refused most: {whose}."] if whose else []),
+            *named,
+        ),
+        fixes=(Fix.PACE_REQUESTS, Fix.ADMISSION_CONTROL, Fix.MORE_REPLICAS) if share else fixes,
+        would_not_help=WOULD_NOT_HELP_SHARE if share else WOULD_NOT_HELP,
+    )
+
+
+def floods(window: Window) -> bool:
+    """What was refused beyond shares is somebody's flood, and not everybody's wait in a full pool.
+
+    Of an organization that is asked about alone it is: what the router tells apart is its own doing.
+    """
+    most = refused_beyond_shares(window)
+    if most is None or most.total < FEWEST:
+        return False
+    return most.total >= (ONES if most.is_concentrated or most.alone else FLOOD) * window.requests

@@ -1,0 +1,44 @@
+"""Everybody's cached share fell and stays low: caches are too small for what is asked, or requests miss their replica.
+
+The program: "prefix caching alone with round-robin routing gives about 20 % of the achievable benefit."
+"""
+
+from __future__ import annotations
+
+from control.diagnosis.findings.evidence import Evidence
+from control.diagnosis.findings.finding import Cause, Clear, Finding, NotEnough, Phase, Verdict, WouldNotHelp
+from control.diagnosis.findings.fix import Fix
+from control.diagnosis.findings.objectives import Objectives
+from control.diagnosis.findings.rules.cached_shares import harm, shares, together
+
+LEAST_TENANTS = 2
+"""Where prompts are not compared, one alone cannot be told from prompts that broke."""
+WOULD_NOT_HELP = (
+    WouldNotHelp(Fix.STABLE_PREFIX, "all organizations' prompts did not change at one moment"),
+    WouldNotHelp(Fix.SPECULATIVE_DECODING, "it speeds up decoding, and prefill not at all"),
+    WouldNotHelp(Fix.WEIGHT_QUANTIZATION, "prefill is bound by compute; what is missing is what was computed before"),
+)
+
+
+def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
+    """By all organizations' cached shares."""
+    known = shares(evidence)
+    compared = bool(known) and all(each.prompts_changed is not None for each in known)
+    if not known or (len(known) < LEAST_TENANTS and not compared):
+        return NotEnough(Cause.LOST_CACHE, "fewer than two organizations have enough requests in both windows")
+    everybody = together(evidence)
+    if everybody is None or everybody.fills or not all(each.stays_low and not each.prompts_changed for each in known):
+        return Clear(Cause.LOST_CACHE)
+    cost = harm(evidence, objectives)
+    return Finding(
+        cause=Cause.LOST_CACHE,
+        phase=Phase.PREFILL,
+        evidence=(
+            known[0].told,
+            f"So it is with all {len(known)} organizations.",
+            *((cost.told,) if cost is not None else ()),
+        ),
+        fixes=(Fix.CACHE_AWARE_ROUTING, Fix.MORE_KV_MEMORY),
+        would_not_help=WOULD_NOT_HELP,
+        score=0.0 if cost is None else cost.score,
+    )

@@ -1,0 +1,69 @@
+"""The engine takes running requests' memory back and begins them again. Looked at before anything else.
+
+The anatomy's tree, branch "both": "if the server is silently restarting requests, every metric is corrupt. Fix this
+before doing anything else." Waits, prefills and gaps of such a window are those of requests that were computed twice.
+"""
+
+from __future__ import annotations
+
+from control.diagnosis.findings.comparison import LEAST
+from control.diagnosis.findings.evidence import EnginePage, Evidence, Slice
+from control.diagnosis.findings.finding import Cause, Clear, Finding, NotEnough, Phase, Verdict, WouldNotHelp
+from control.diagnosis.findings.fix import Fix
+from control.diagnosis.findings.objectives import Objectives
+from control.diagnosis.findings.untold import retracting_pages
+
+SHARE, FEWEST = 0.01, 3
+"""One request in a hundred begun again is already the p99 of everything."""
+WOULD_NOT_HELP = (
+    WouldNotHelp(Fix.BIGGER_BATCH, "more running requests are what the memory does not suffice for"),
+    WouldNotHelp(Fix.SPECULATIVE_DECODING, "drafts take KV memory, too"),
+    WouldNotHelp(Fix.CHUNKED_PREFILL, "it orders the compute; what is missing is memory"),
+    WouldNotHelp(Fix.FASTER_ATTENTION, "it speeds up work that is then thrown away"),
+)
+
+
+def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
+    """By how many requests were begun again, and how often by the pages of engines whose answers do not tell."""
+    known = sum(each.retractions_known for each in evidence.now.tiers)
+    retracted = sum(each.retracted for each in evidence.now.tiers)
+    pages = retracting_pages(evidence.now)
+    ended, retractions = sum(page.requests for page in pages), sum(page.retractions for page in pages)
+    told = []
+    if _ill(retracted, known):
+        told += [
+            f"Of {known:,} requests whose engine tells it, {retracted:,} ({retracted / known:.0%}) were begun "
+            "again because KV memory ran out.",
+            *_where(evidence.now.replicas),
+        ]
+    if _ill(retractions, ended):
+        told += [
+            f"By their own counters, engines began requests again {retractions:,} times while {ended:,} ended, "
+            "because KV memory ran out.",
+            *_where_by_pages(pages),
+        ]
+    if told:
+        return Finding(
+            cause=Cause.RETRACTIONS,
+            phase=Phase.ENGINE,
+            evidence=tuple(told),
+            fixes=(Fix.SMALLER_BATCH, Fix.MORE_KV_MEMORY, Fix.KV_QUANTIZATION, Fix.MORE_REPLICAS),
+            would_not_help=WOULD_NOT_HELP,
+        )
+    if known + ended < LEAST:
+        return NotEnough(Cause.RETRACTIONS, f"{known + ended} requests' engines told whether they were begun again")
+    return Clear(Cause.RETRACTIONS)
+
+
+def _ill(count: int, requests: int) -> bool:
+    return count >= FEWEST and count >= SHARE * requests
+
+
+def _where_by_pages(pages: tuple[EnginePage, ...]) -> tuple[str, ...]:
+    most = max(pages, key=lambda each: each.retractions)
+    return (f"Most on {most.pool}, {most.replica_id}: {most.retractions:,}.",)
+
+
+def _where(replicas: tuple[Slice, ...]) -> tuple[str, ...]:
+    most = max(replicas, key=lambda each: each.retracted, default=None)
+    return () if most is None or not most.retracted else (f"Most on {most.label}: {most.retracted:,}.",)

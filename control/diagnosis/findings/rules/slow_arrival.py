@@ -1,0 +1,26 @@
+"""Requests arrive slowly: their bodies, or the look-up of their keys."""
+
+from __future__ import annotations
+
+from control.diagnosis.findings.evidence import Evidence
+from control.diagnosis.findings.finding import Cause, Phase, Verdict, WouldNotHelp
+from control.diagnosis.findings.fix import Fix
+from control.diagnosis.findings.measure import Measure
+from control.diagnosis.findings.objectives import Objectives
+from control.diagnosis.findings.rules.one_phase import OnePhase
+
+RULE = OnePhase(
+    Cause.SLOW_ARRIVAL,
+    Phase.ARRIVAL,
+    Measure.AUTH,
+    (Fix.REPAIR_KEY_LOOKUP,),
+    (
+        WouldNotHelp(Fix.MORE_REPLICAS, "no engine has heard of the request yet"),
+        WouldNotHelp(Fix.CHUNKED_PREFILL, "no engine has heard of the request yet"),
+    ),
+)
+
+
+def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
+    """By the phase `auth`."""
+    return RULE.judge(evidence, objectives)

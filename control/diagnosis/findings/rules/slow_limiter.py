@@ -1,0 +1,29 @@
+"""Taking the reservation is slow: Valkey, or the journal's disk. A round trip of each stands before every request."""
+
+from __future__ import annotations
+
+from control.diagnosis.findings.evidence import Evidence
+from control.diagnosis.findings.finding import Cause, Phase, Verdict, WouldNotHelp
+from control.diagnosis.findings.fix import Fix
+from control.diagnosis.findings.measure import Measure
+from control.diagnosis.findings.objectives import Objectives
+from control.diagnosis.findings.rules.one_phase import OnePhase
+
+RULE = OnePhase(
+    Cause.SLOW_LIMITER,
+    Phase.LIMIT,
+    Measure.LIMIT,
+    (Fix.REPAIR_COUNTERS,),
+    (
+        WouldNotHelp(Fix.MORE_REPLICAS, "no engine has heard of the request yet"),
+        WouldNotHelp(Fix.ADMISSION_CONTROL, "this is admission control, and it is what is slow"),
+        WouldNotHelp(Fix.RAISE_LIMIT, "nothing was refused: a higher limit is asked for as slowly"),
+        WouldNotHelp(Fix.CHUNKED_PREFILL, "no engine has heard of the request yet"),
+    ),
+    ("Valkey or the disk? `slipstream_limits_reserve_seconds` is the answer of Valkey alone.",),
+)
+
+
+def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
+    """By the phase `limit`."""
+    return RULE.judge(evidence, objectives)

@@ -1,0 +1,119 @@
+"""One replica of a pool is slow, the others are not: its machine, not the load and not the model.
+
+Averages over the pool hide it or look like slow decoding everywhere. Compared are medians of the same tier, of
+replicas that served enough, where the prompts they computed were alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from statistics import median
+
+from control.diagnosis.findings.evidence import Evidence, Slice, same
+from control.diagnosis.findings.finding import Cause, Clear, Finding, NotEnough, Phase, Verdict, WouldNotHelp
+from control.diagnosis.findings.fix import Fix
+from control.diagnosis.findings.measure import Measure
+from control.diagnosis.findings.objectives import Number, Objectives
+
+LEAST = 6
+"""Fewer than a median else needs: by prefix, some replicas are sent little, and a slow one is sent less."""
+RATIO, SPENT = 1.5, 0.25
+"""Of the others' median, and of the objective."""
+GREW = 0.1
+"""Of the objective: neighbours that much slower than before have the same trouble."""
+ALIKE = 1.5
+"""Prompts computed, less what was cached: by medians."""
+MEASURES = ((Measure.TPOT, "a token"), (Measure.PREFILL, "prefill"), (Measure.ENGINE_UNSPLIT, "the first event"))
+WOULD_NOT_HELP = (
+    WouldNotHelp(Fix.SPECULATIVE_DECODING, "the other replicas run the same model as fast as ever"),
+    WouldNotHelp(Fix.WEIGHT_QUANTIZATION, "the other replicas run the same model as fast as ever"),
+    WouldNotHelp(Fix.SMALLER_BATCH, "the batch is as large on the replicas that are fast"),
+    WouldNotHelp(Fix.MORE_REPLICAS, "the slow one stays, and whoever is placed on it waits"),
+)
+
+
+def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
+    """By each replica's medians beside those of the rest of its pool."""
+    pools = list(_pools(evidence.now.replicas))
+    if not pools:
+        return NotEnough(Cause.SLOW_REPLICA, "no pool has two replicas with enough requests")
+    found = []
+    for pool in pools:
+        for measure, noun in MEASURES:
+            for slow in pool:
+                others = [each for each in pool if each is not slow]
+                excess = _excess(slow, others, measure, objectives)
+                if excess and not _slowed(others, evidence, objectives):
+                    found.append((excess, slow, others, measure, noun))
+    if not found:
+        return Clear(Cause.SLOW_REPLICA)
+    score, slow, others, measure, noun = max(found, key=lambda each: each[0])
+    return Finding(
+        cause=Cause.SLOW_REPLICA,
+        phase=Phase.DECODE if measure is Measure.TPOT else Phase.PREFILL,
+        evidence=(
+            f"{slow.replica_id} of the pool {slow.pool} needs {slow.measures[measure].p50:,.1f} ms for {noun} (p50 of "
+            f"{slow.measures[measure].n:,}); its {len(others)} neighbours need {_typical(others, measure):,.1f} ms.",
+        ),
+        fixes=(Fix.DRAIN_REPLICA,),
+        would_not_help=WOULD_NOT_HELP,
+        score=score,
+    )
+
+
+def _pools(replicas: tuple[Slice, ...]) -> Iterator[list[Slice]]:
+    """Replicas with enough requests, by tier and pool; at least two."""
+    known = [each for each in replicas if each.requests >= LEAST]
+    for tier, pool in sorted({(each.tier or "", each.pool or "") for each in known}):
+        members = [each for each in known if (each.tier or "", each.pool or "") == (tier, pool)]
+        if len(members) > 1:
+            yield members
+
+
+def _excess(slow: Slice, others: list[Slice], measure: Measure, objectives: Objectives) -> float:
+    """In parts of the objective; 0: it is not slower."""
+    mine = slow.measures.get(measure)
+    typical = _typical(others, measure)
+    if mine is None or mine.n < LEAST or typical is None:
+        return 0.0
+    score = (mine.p50 - typical) / _objective_ms(slow, measure, objectives)
+    if mine.p50 < RATIO * typical or score < SPENT:
+        return 0.0
+    if measure is not Measure.TPOT and _computed(slow) > ALIKE * max(median(map(_computed, others)), 1.0):
+        return 0.0
+    return score
+
+
+def _typical(others: list[Slice], measure: Measure) -> float | None:
+    known = [each.measures[measure].p50 for each in others if measure in each.measures]
+    return median(known) if known else None
+
+
+def _computed(one: Slice) -> float:
+    """Tokens of a typical prompt that were not cached, as far as is known."""
+    prompt, cached = one.measures.get(Measure.PROMPT_TOKENS), one.measures.get(Measure.CACHED_TOKENS)
+    return 0.0 if prompt is None else max(prompt.p50 - (0.0 if cached is None else cached.p50), 0.0)
+
+
+def _slowed(others: list[Slice], evidence: Evidence, objectives: Objectives) -> bool:
+    """Most of the neighbours have become slower themselves, in anything: then it is no matter of one replica."""
+    if evidence.before is None:
+        return False
+    pairs = [(each, same(evidence.before.replicas, each)) for each in others]
+    slower = [
+        any(_grew(now, before, measure, objectives) for measure, _ in MEASURES)
+        for now, before in pairs
+        if before is not None
+    ]
+    return bool(slower) and sum(slower) * 2 > len(slower)
+
+
+def _grew(now: Slice, before: Slice, measure: Measure, objectives: Objectives) -> bool:
+    if measure not in now.measures or measure not in before.measures:
+        return False
+    now_ms, before_ms = now.measures[measure].p50, before.measures[measure].p50
+    return now_ms >= RATIO * before_ms and now_ms - before_ms >= GREW * _objective_ms(now, measure, objectives)
+
+
+def _objective_ms(one: Slice, measure: Measure, objectives: Objectives) -> float:
+    return objectives.scale_ms(one.tier, None, Number.TPOT if measure is Measure.TPOT else Number.TTFT)

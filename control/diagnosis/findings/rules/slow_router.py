@@ -1,0 +1,28 @@
+"""Asking the router is slow: the time that it does not say the request was queued for."""
+
+from __future__ import annotations
+
+from control.diagnosis.findings.evidence import Evidence
+from control.diagnosis.findings.finding import Cause, Phase, Verdict, WouldNotHelp
+from control.diagnosis.findings.fix import Fix
+from control.diagnosis.findings.measure import Measure
+from control.diagnosis.findings.objectives import Objectives
+from control.diagnosis.findings.rules.one_phase import OnePhase
+
+RULE = OnePhase(
+    Cause.SLOW_ROUTER,
+    Phase.ROUTE,
+    Measure.ROUTE,
+    (Fix.REPAIR_ROUTER,),
+    (
+        WouldNotHelp(Fix.MORE_REPLICAS, "the router does not queue these requests: it answers late"),
+        WouldNotHelp(Fix.ADMISSION_CONTROL, "they were admitted; the answer is what takes long"),
+        WouldNotHelp(Fix.CHUNKED_PREFILL, "no engine has heard of the request yet"),
+        WouldNotHelp(Fix.WEIGHT_QUANTIZATION, "no engine has heard of the request yet"),
+    ),
+)
+
+
+def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
+    """By the phase `route`."""
+    return RULE.judge(evidence, objectives)

@@ -1,0 +1,248 @@
+"""The order of the rules, and which finding is the one to act on.
+
+    0  failures of the platform       what fails by our fault is worse than slow, and no engine mends it
+    1  retractions, engine failures   every other number is then that of requests computed twice
+    2  limits                         what was refused has no latency at all
+    3  what happened to the work      one slow replica, a broken prefix, cold or lost caches, longer prompts
+    4  the phases                     the one that spends most of its objective; new ones before those that always were
+    5  the way to the client          a path that holds back, clients that do not read
+
+Something of 3 explains phases of 4, and is then the cause; a phase that it does not explain and that costs clearly more
+stands before it. TTFT and time per token are two numbers, never one: each is judged against its own objective, and what
+is found in the one does not hide the other, which is told as second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
+
+import msgspec
+
+from control.diagnosis.findings.comparison import LEAST
+from control.diagnosis.findings.evidence import Evidence
+from control.diagnosis.findings.finding import Cause, Clear, Finding, NotEnough, Phase, Verdict
+from control.diagnosis.findings.objectives import Objectives
+from control.diagnosis.findings.rules import (
+    broken_prefix,
+    choppy_decode,
+    cold_cache,
+    engine_failures,
+    engine_link,
+    grammar,
+    limits,
+    long_prompts,
+    lost_cache,
+    network,
+    platform_failures,
+    queue,
+    queue_or_prefill,
+    retractions,
+    slow_arrival,
+    slow_client,
+    slow_decode,
+    slow_finish,
+    slow_first_token,
+    slow_limiter,
+    slow_prefill,
+    slow_replica,
+    slow_router,
+)
+
+Rule = Callable[[Evidence, Objectives], Verdict]
+Explains = Mapping[Cause, frozenset[Cause]]
+
+RULES: dict[Cause, Rule] = {
+    Cause.PLATFORM_FAILURES: platform_failures.judge,
+    Cause.RETRACTIONS: retractions.judge,
+    Cause.ENGINE_FAILURES: engine_failures.judge,
+    Cause.LIMITS: limits.judge,
+    Cause.SLOW_REPLICA: slow_replica.judge,
+    Cause.BROKEN_PREFIX: broken_prefix.judge,
+    Cause.COLD_CACHE: cold_cache.judge,
+    Cause.LOST_CACHE: lost_cache.judge,
+    Cause.LONG_PROMPTS: long_prompts.judge,
+    Cause.SLOW_ARRIVAL: slow_arrival.judge,
+    Cause.SLOW_LIMITER: slow_limiter.judge,
+    Cause.SLOW_ROUTER: slow_router.judge,
+    Cause.QUEUE: queue.judge,
+    Cause.SLOW_PREFILL: slow_prefill.judge,
+    Cause.QUEUE_OR_PREFILL: queue_or_prefill.judge,
+    Cause.GRAMMAR: grammar.judge,
+    Cause.ENGINE_LINK: engine_link.judge,
+    Cause.SLOW_FIRST_TOKEN: slow_first_token.judge,
+    Cause.SLOW_DECODE: slow_decode.judge,
+    Cause.CHOPPY_DECODE: choppy_decode.judge,
+    Cause.SLOW_FINISH: slow_finish.judge,
+    Cause.NETWORK: network.judge,
+    Cause.SLOW_CLIENT: slow_client.judge,
+}
+FIRST = (Cause.PLATFORM_FAILURES, Cause.RETRACTIONS, Cause.ENGINE_FAILURES, Cause.LIMITS)
+"""Whatever else speaks."""
+TENANTS = (Cause.LIMITS, Cause.BROKEN_PREFIX, Cause.LONG_PROMPTS, Cause.GRAMMAR, Cause.NETWORK, Cause.SLOW_CLIENT)
+"""What a tenant can mend, and its own requests tell. The rest is the operator's."""
+_ENGINE_PHASES = frozenset(
+    {
+        Cause.QUEUE,
+        Cause.SLOW_PREFILL,
+        Cause.QUEUE_OR_PREFILL,
+        Cause.ENGINE_LINK,
+        Cause.SLOW_FIRST_TOKEN,
+        Cause.CHOPPY_DECODE,
+    }
+)
+EXPLAINS: Explains = {
+    # a part that fails some requests lets others wait for it
+    Cause.PLATFORM_FAILURES: frozenset({Cause.SLOW_ARRIVAL, Cause.SLOW_LIMITER, Cause.SLOW_ROUTER, Cause.SLOW_FINISH}),
+    Cause.RETRACTIONS: _ENGINE_PHASES | {Cause.SLOW_DECODE, Cause.SLOW_REPLICA, Cause.COLD_CACHE, Cause.LOST_CACHE},
+    Cause.ENGINE_FAILURES: _ENGINE_PHASES
+    | {Cause.SLOW_DECODE, Cause.SLOW_ROUTER, Cause.COLD_CACHE, Cause.LOST_CACHE, Cause.SLOW_REPLICA},
+    Cause.SLOW_REPLICA: _ENGINE_PHASES | {Cause.SLOW_DECODE},
+    Cause.BROKEN_PREFIX: _ENGINE_PHASES | {Cause.SLOW_DECODE},
+    Cause.COLD_CACHE: _ENGINE_PHASES | {Cause.SLOW_DECODE},
+    Cause.LOST_CACHE: _ENGINE_PHASES | {Cause.SLOW_DECODE},
+    Cause.LONG_PROMPTS: _ENGINE_PHASES | {Cause.SLOW_DECODE},
+    # a settlement is the same round trip
+    Cause.SLOW_LIMITER: frozenset({Cause.SLOW_FINISH}),
+    Cause.SLOW_DECODE: frozenset(),
+    # gaps are prefills of others
+    Cause.SLOW_PREFILL: frozenset({Cause.CHOPPY_DECODE}),
+}
+"""What else a cause makes look ill, whatever the load."""
+OUTWEIGHS = 0.1
+"""Of the objective: what a phase must cost more to stand before a cause that does not explain it."""
+MORE_LOAD = 1.3
+"""Requests a second, beside the window before."""
+STRUCTURAL = (
+    Cause.SLOW_REPLICA,
+    Cause.BROKEN_PREFIX,
+    Cause.COLD_CACHE,
+    Cause.LOST_CACHE,
+    Cause.LONG_PROMPTS,
+)
+"""Something happened to the work or to a part, which phases only show."""
+NEEDED = (Cause.SLOW_DECODE, Cause.QUEUE)
+"""Without a verdict of these, that nothing was found means nothing."""
+BOTH_QUESTION = (
+    "Do engines run out of memory, or begin requests again? Both numbers are bad, and no engine tells: read their logs "
+    "before anything else."
+)
+
+
+class Outcome(StrEnum):
+    """How a diagnosis came out."""
+
+    FOUND = "found"
+    BURNING = "burning"
+    """An alert of an objective fires, and no cause is above its threshold."""
+    NOTHING_FOUND = "nothing_found"
+    NOT_ENOUGH_EVIDENCE = "not_enough_evidence"
+
+
+class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
+    """What to do first, what then, and what need not be done."""
+
+    outcome: Outcome
+    primary: Finding | None = None
+    second: tuple[Finding, ...] = ()
+    """Problems of their own; look again once the first is mended."""
+    explained: tuple[Finding, ...] = ()
+    """What the first makes look ill."""
+    clear: tuple[Cause, ...] = ()
+    unknown: tuple[NotEnough, ...] = ()
+    questions: tuple[str, ...] = ()
+    """What was not measured and would tell more."""
+
+
+def diagnose(
+    evidence: Evidence, objectives: Objectives | None = None, causes: tuple[Cause, ...] = tuple(RULES)
+) -> Diagnosis:
+    """Ask the rules about these causes, in order, and name the one to act on."""
+    verdicts = [RULES[cause](evidence, objectives or Objectives()) for cause in causes]
+    findings = [each for each in verdicts if isinstance(each, Finding)]
+    clear = tuple(each.cause for each in verdicts if isinstance(each, Clear))
+    unknown = tuple(each for each in verdicts if isinstance(each, NotEnough))
+    if not findings:
+        blind = evidence.now.requests < LEAST or any(each.cause in NEEDED for each in unknown)
+        if evidence.burning:
+            outcome = Outcome.BURNING
+        else:
+            outcome = Outcome.NOT_ENOUGH_EVIDENCE if blind else Outcome.NOTHING_FOUND
+        return Diagnosis(outcome=outcome, clear=clear, unknown=unknown)
+    explains = explanations(evidence, findings)
+    primary = first_of(findings, explains)
+    explained = explains.get(primary.cause, frozenset())
+    rest = [each for each in _ordered(findings) if each is not primary]
+    return Diagnosis(
+        outcome=Outcome.FOUND,
+        primary=primary,
+        second=tuple(each for each in rest if each.cause not in explained),
+        explained=tuple(each for each in rest if each.cause in explained),
+        clear=clear,
+        unknown=unknown,
+        questions=(*_of_both(findings, unknown), *primary.questions),
+    )
+
+
+def explanations(evidence: Evidence, findings: Sequence[Finding]) -> Explains:
+    """What else each cause makes look ill, under this load and beside what else was found.
+
+    A queue that grows with the load slows all that runs, in larger batches. Where no more was asked for, engines do
+    less than they did, and the queue is what forms behind it. Where prefill is slow and tokens come in jerks, they are
+    slow because they wait for others' prompts. Where a part of the platform was away, all who waited for it come to
+    engines at once when it is back; what engines were before is not of that. Where only one organization's excess is
+    refused, there would have been no queue without it.
+    """
+    explains = {**EXPLAINS}
+    if limits.floods(evidence.now) and queue.told_shed(evidence) is None:
+        explains[Cause.LIMITS] = frozenset({Cause.QUEUE})
+    before = evidence.before
+    if before is None:
+        return explains
+    burst = {each.cause for each in findings if each.new} & (_ENGINE_PHASES | {Cause.SLOW_DECODE})
+    explains[Cause.PLATFORM_FAILURES] = EXPLAINS[Cause.PLATFORM_FAILURES] | burst
+    if any(each.cause is Cause.CHOPPY_DECODE for each in findings):
+        explains[Cause.SLOW_PREFILL] = EXPLAINS[Cause.SLOW_PREFILL] | {Cause.SLOW_DECODE}
+    slower = frozenset({Cause.SLOW_DECODE, Cause.SLOW_PREFILL, Cause.CHOPPY_DECODE})
+    if evidence.now.rate >= MORE_LOAD * before.rate:
+        return {**explains, Cause.QUEUE: slower}
+    behind = {Cause.QUEUE}
+    return {**explains, **{cause: explains[cause] | behind for cause in (Cause.SLOW_DECODE, Cause.SLOW_PREFILL)}}
+
+
+def first_of(findings: list[Finding], explains: Explains) -> Finding:
+    """The one to act on."""
+    by_cause = {each.cause: each for each in findings}
+    for cause in FIRST:
+        if cause in by_cause:
+            return by_cause[cause]
+    phases = [each for each in _ordered(findings) if each.cause not in STRUCTURAL]
+    top = _behind(phases, explains)
+    for cause in STRUCTURAL:
+        if cause in by_cause and (
+            top is None or top.cause in explains[cause] or top.score < by_cause[cause].score + OUTWEIGHS
+        ):
+            return by_cause[cause]
+    return _ordered(findings)[0] if top is None else top
+
+
+def _behind(phases: list[Finding], explains: Explains) -> Finding | None:
+    """The costliest phase, or what explains it."""
+    if not phases:
+        return None
+    top = phases[0]
+    for each in phases[1:]:
+        if each.new >= top.new and top.cause in explains.get(each.cause, ()):
+            return each
+    return top
+
+
+def _ordered(findings: list[Finding]) -> list[Finding]:
+    return sorted(findings, key=lambda each: (each.new, each.score), reverse=True)
+
+
+def _of_both(findings: list[Finding], unknown: tuple[NotEnough, ...]) -> tuple[str, ...]:
+    slow_first = any(each.phase in (Phase.QUEUE, Phase.PREFILL, Phase.QUEUE_OR_PREFILL) for each in findings)
+    slow_tokens = any(each.phase is Phase.DECODE for each in findings)
+    untold = any(each.cause is Cause.RETRACTIONS for each in unknown)
+    return (BOTH_QUESTION,) if slow_first and slow_tokens and untold else ()

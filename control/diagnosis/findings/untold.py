@@ -1,0 +1,60 @@
+"""Replicas whose engines tell nothing with their answers, and what their own pages say instead."""
+
+from __future__ import annotations
+
+import msgspec
+
+from control.diagnosis.findings.evidence import EnginePage, Window
+from control.diagnosis.findings.measure import Measure
+
+CLEARLY = 2.0
+"""How many times as long one stage must take as the other to be named alone."""
+
+
+class StageMeans(msgspec.Struct, frozen=True):
+    """Of all requests of some replicas, per request and in milliseconds."""
+
+    pools: tuple[str, ...]
+    requests: int
+    queue_ms: float
+    prefill_ms: float
+
+    @property
+    def queues(self) -> bool:
+        """Waiting clearly takes more than computing."""
+        return self.queue_ms >= CLEARLY * self.prefill_ms
+
+    @property
+    def computes(self) -> bool:
+        """Computing clearly takes more than waiting."""
+        return self.prefill_ms >= CLEARLY * self.queue_ms
+
+    @property
+    def told(self) -> str:
+        """The sentence of evidence."""
+        return (
+            f"By its engines' own counters, a request of {', '.join(self.pools)} waited {self.queue_ms:,.0f} ms in the "
+            f"engine and was prefilled in {self.prefill_ms:,.0f} ms (means of {self.requests:,} requests, all classes)."
+        )
+
+
+def stage_means(window: Window) -> StageMeans | None:
+    """Of the replicas whose queue and prefill no answer tells apart; None: their pages say nothing of this window."""
+    unsplit = {each.replica_id for each in window.replicas if Measure.ENGINE_UNSPLIT in each.measures}
+    pages = [page for page in window.pages if page.replica_id in unsplit and page.requests]
+    requests = sum(page.requests for page in pages)
+    if not pages:
+        return None
+    return StageMeans(
+        tuple(sorted({page.pool for page in pages})),
+        requests,
+        1e3 * sum(page.queue_s for page in pages) / requests,
+        1e3 * sum(page.prefill_s for page in pages) / requests,
+    )
+
+
+def retracting_pages(window: Window) -> tuple[EnginePage, ...]:
+    """Of the replicas none of whose answers told of retractions."""
+    told = {each.replica_id for each in window.replicas if each.retractions_known}
+    seen = {each.replica_id for each in window.replicas}
+    return tuple(page for page in window.pages if page.requests and page.replica_id in seen - told)

@@ -1,0 +1,96 @@
+"""A worker's right to a run or a comparison: taken for a while, kept while it works, given back at the end.
+
+The database's clock decides alone, so that workers on several machines need not agree on the time. Whoever has lost its
+lease stores nothing more: every statement of a worker names the lease.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+from uuid import UUID
+
+import asyncpg
+import msgspec
+
+from storage.tables.evals import Decision, Status
+
+Connection: TypeAlias = "asyncpg.Connection[Any]"
+
+# Of both kinds the oldest first; of two workers one gets it, and the other the next.
+_CLAIM = """
+WITH waiting AS (
+    SELECT id FROM evals.{table}
+     WHERE status IN ('queued', 'running') AND (lease_until IS NULL OR lease_until < now()) AND {alone}
+     ORDER BY created_at, id LIMIT 1 FOR UPDATE SKIP LOCKED
+)
+UPDATE evals.{table} SET status = 'running', started_at = coalesce(started_at, now()), lease_id = gen_random_uuid(),
+       lease_until = now() + make_interval(secs => $1)
+  FROM waiting WHERE {table}.id = waiting.id RETURNING {table}.id, lease_id
+"""
+_KEEP = """
+UPDATE evals.{table} SET lease_until = now() + make_interval(secs => $3) WHERE id = $1 AND lease_id = $2
+RETURNING cancel_asked_at IS NOT NULL AS cancelled
+"""
+_GIVE_BACK = "UPDATE evals.{table} SET lease_id = NULL, lease_until = NULL WHERE id = $1 AND lease_id = $2"
+_END_RUN = """
+UPDATE evals.runs SET status = $3, error = $4, ended_at = now(), lease_id = NULL, lease_until = NULL
+ WHERE id = $1 AND lease_id = $2
+"""
+_END_COMPARISON = """
+UPDATE evals.comparisons
+   SET status = $3, error = $4, decision = $5, ended_at = now(), lease_id = NULL, lease_until = NULL
+ WHERE id = $1 AND lease_id = $2
+"""
+RUNS, COMPARISONS = "runs", "comparisons"
+_ALONE = {RUNS: "arm IS NULL", COMPARISONS: "true"}
+"""The runs of a comparison are its own."""
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """What a worker has in hand. table: `runs` or `comparisons`."""
+
+    table: str
+    id: UUID
+    lease_id: UUID
+
+
+class LeaseLost(Exception):
+    """Somebody else has it, or it has ended."""
+
+
+class CancelAsked(Exception):
+    """Somebody wants it to end."""
+
+
+async def claim(connection: Connection, lease_s: float) -> Claim | None:
+    """Take the next that nobody works on; None: there is none. Comparisons first: releases wait for them."""
+    for table in (COMPARISONS, RUNS):
+        row = await connection.fetchrow(_CLAIM.format(table=table, alone=_ALONE[table]), lease_s)
+        if row is not None:
+            return Claim(table, row["id"], row["lease_id"])
+    return None
+
+
+async def keep(connection: Connection, held: Claim, lease_s: float) -> None:
+    """Have it for so much longer. Raises LeaseLost, and CancelAsked."""
+    row = await connection.fetchrow(_KEEP.format(table=held.table), held.id, held.lease_id, lease_s)
+    if row is None:
+        raise LeaseLost
+    if row["cancelled"]:
+        raise CancelAsked
+
+
+async def give_back(connection: Connection, held: Claim) -> None:
+    """Another may go on with it at once."""
+    await connection.execute(_GIVE_BACK.format(table=held.table), held.id, held.lease_id)
+
+
+async def end(
+    connection: Connection, held: Claim, status: Status, error: str | None = None, decision: Decision | None = None
+) -> None:
+    """It is over. decision: of a comparison that is done."""
+    if held.table == RUNS:
+        await connection.execute(_END_RUN, held.id, held.lease_id, status.value, error)
+    else:
+        decided = None if decision is None else decision.value
+        await connection.execute(_END_COMPARISON, held.id, held.lease_id, status.value, error, decided)

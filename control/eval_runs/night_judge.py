@@ -1,0 +1,200 @@
+"""Judges nights that have ended: reads what they and earlier nights answered, stores the verdict, and has a fail known
+and, where the settings say so, its promotion rolled back. All of a night in one transaction, so a worker that is killed
+leaves it unjudged or judged, and of several workers one judges it."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, date, datetime
+from typing import Any, TypeAlias
+from uuid import UUID
+
+import asyncpg
+import msgspec
+
+from contracts.errors import SlipstreamError
+from control.eval_runs import nights as rows
+from control.eval_runs.night_plan import NightPlanner
+from control.eval_runs.nights import EvalNight
+from control.evals import store
+from control.evals.store import Run
+from control.releases import store as releases
+from control.releases.machine import Event
+from control.webhooks.outbox import EventType, emit
+from evals import nights
+from evals.nights import Night, NightRule, NightVerdict, SliceNight
+from storage.audit_log import Actor
+from storage.tables.evals import Decision, Status
+
+Connection: TypeAlias = "asyncpg.Connection[Any]"
+
+ACTOR = Actor.system("slipstream worker")
+LATE_DAYS = 3
+"""A night that ended longer ago is not judged any more."""
+REPORT_EVERY_S = 30.0
+_LOCK = "SELECT pg_advisory_xact_lock(hashtext('slipstream nights'))"
+_EARLIER = """
+SELECT id, night, version::text AS version FROM evals.runs
+ WHERE model = $1 AND night < $2 AND status = 'done' AND version IS NOT NULL ORDER BY night DESC LIMIT $3
+"""
+_OF_RUN = "SELECT night, version::text AS version FROM evals.runs WHERE id = $1"
+_ITEMS = """
+SELECT items.run_id, items.slice, slice_version_id::text AS slice_version,
+       array_agg(seed) AS seeds, array_agg(cluster) AS clusters, array_agg(score) AS scores
+  FROM evals.items JOIN evals.run_slices USING (run_id, slice)
+ WHERE items.run_id = ANY ($1::uuid[])
+ GROUP BY items.run_id, items.slice, slice_version_id
+"""
+_STORE = """
+INSERT INTO evals.nights (run_id, model, pool, night, decision, reason, version_since, changed, slices, release_id)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9::text::jsonb, $10) ON CONFLICT DO NOTHING
+"""
+_OPERATOR = "SELECT id FROM gateway.organizations WHERE operator"
+
+_log = logging.getLogger(__name__)
+
+
+class NightJudge:
+    """One per worker process. tell: has the last night of every model shown as metrics."""
+
+    def __init__(
+        self,
+        planner: NightPlanner,
+        tell: Callable[[Sequence[EvalNight]], None],
+        rule: NightRule | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._planner = planner
+        self._tell = tell
+        self._rule = rule or NightRule()
+        self._clock = clock
+        self._reported_s = -REPORT_EVERY_S
+
+    async def look(self, connection: Connection) -> int:
+        """Judge what has ended; returns how many nights. Raises FAILURES of the database."""
+        found = await rows.unjudged(connection, LATE_DAYS)
+        for run_id in found:
+            await self._judge(connection, run_id)
+        if found or self._clock() - self._reported_s >= REPORT_EVERY_S:
+            await self._planner.report(connection, datetime.now(UTC))
+            self._tell(await rows.newest_by_model(connection))
+            self._reported_s = self._clock()
+        return len(found)
+
+    async def _judge(self, connection: Connection, run_id: UUID) -> None:
+        async with connection.transaction():
+            await connection.execute(_LOCK)
+            run = await store.run(connection, run_id)
+            assert run.night is not None
+            if run.status is not Status.DONE:
+                await self._store(connection, run, None, _why_unfinished(run))
+                return
+            found = await _nights(connection, run, self._rule)
+            if not found or not found[-1].slices:
+                await self._store(connection, run, None, "no item was answered")
+                return
+            await self._store(connection, run, nights.judge(found, self._rule), "")
+
+    async def _store(self, connection: Connection, run: Run, verdict: NightVerdict | None, reason: str) -> None:
+        night, pool = run.night, run.pool or ""
+        assert night is not None
+        decision = Decision.INCONCLUSIVE if verdict is None else Decision(verdict.decision.value)
+        release_id = None
+        if decision is Decision.FAIL:
+            release_id = await rows.suspect(connection, run.model, pool, night, self._rule.version_nights)
+        slices = () if verdict is None else verdict.slices
+        await connection.execute(
+            _STORE,
+            run.id,
+            run.model,
+            pool,
+            night,
+            decision.value,
+            reason if verdict is None else verdict.reason,
+            None if verdict is None else verdict.version_since,
+            [] if verdict is None else list(verdict.changed),
+            msgspec.json.encode(slices).decode(),
+            release_id,
+        )
+        if verdict is None:
+            _log.warning("evals: the night of %s decided nothing of %s: %s", night, run.model, reason)
+            return
+        log = _log.error if verdict.failed else _log.info
+        log("evals: the night of %s of %s: %s: %s", night, run.model, decision.value, verdict.reason)
+        if verdict.failed:
+            rolled_back = await self._roll_back(connection, release_id, night, verdict)
+            await _emit(connection, run, verdict, release_id, rolled_back)
+
+    async def _roll_back(
+        self, connection: Connection, release_id: UUID | None, night: date, verdict: NightVerdict
+    ) -> bool:
+        """Whether the promotion was undone: where the settings say so and the version before was better."""
+        against_it = [one.slice for one in verdict.failed if one.against is nights.Against.VERSION_BEFORE]
+        if release_id is None or not against_it or not self._planner.automatic_rollback:
+            return False
+        reason = f"the night of {night} found it worse than the version before: {', '.join(against_it)}"
+        try:
+            async with connection.transaction():
+                release = await releases.locked(connection, release_id)
+                assert release is not None
+                await releases.step(connection, release, Event.ROLL_BACK, reason=reason, actor=ACTOR, by=ACTOR.name)
+        except SlipstreamError as error:
+            _log.error("evals: release %s cannot be rolled back: %s", release_id, error)
+            return False
+        return True
+
+
+async def _nights(connection: Connection, run: Run, rule: NightRule) -> list[Night]:
+    """The run's night and those before it that ended, as far back as the rule looks, the oldest first."""
+    most = rule.history_nights + rule.version_nights + max(rule.windows)
+    of_run = await connection.fetchrow(_OF_RUN, run.id)
+    assert of_run is not None
+    earlier = await connection.fetch(_EARLIER, run.model, run.night, most)
+    ids = {run.id: (of_run["night"], of_run["version"])} | {
+        row["id"]: (row["night"], row["version"]) for row in earlier
+    }
+    slices: dict[UUID, dict[str, SliceNight]] = {each: {} for each in ids}
+    for row in await connection.fetch(_ITEMS, list(ids)):
+        scored = zip(row["seeds"], row["clusters"], row["scores"], strict=True)
+        items = {seed: (cluster, score) for seed, cluster, score in scored}
+        slices[row["run_id"]][row["slice"]] = SliceNight(row["slice_version"] or "", items)
+    found = [
+        Night(night=night, version=_version(version), slices=slices[each]) for each, (night, version) in ids.items()
+    ]
+    return sorted(found, key=lambda each: each.night)
+
+
+def _version(text: str | None) -> Mapping[str, str]:
+    return {} if text is None else msgspec.json.decode(text, type=dict[str, str])
+
+
+def _why_unfinished(run: Run) -> str:
+    answered = f"{run.answered} of {run.items} items were answered"
+    return f"the run did not finish: {run.error or run.status.value}; {answered}"
+
+
+async def _emit(
+    connection: Connection, run: Run, verdict: NightVerdict, release_id: UUID | None, rolled_back: bool
+) -> None:
+    """The operating organization's webhooks hear of it, once."""
+    operator: UUID | None = await connection.fetchval(_OPERATOR)
+    if operator is None:
+        return
+    data = {
+        "model": run.model,
+        "pool": run.pool,
+        "night": run.night,
+        "run_id": run.id,
+        "reason": verdict.reason,
+        "changed": verdict.changed,
+        "version_since": verdict.version_since,
+        "slices": [
+            {"slice": one.slice, "difference": one.difference, "items": one.items, "reason": one.reason}
+            for one in verdict.failed
+        ],
+        "release_id": release_id,
+        "rolled_back": rolled_back,
+    }
+    await emit(connection, operator, EventType.NIGHT_FAILED, data, f"night:{run.id}")

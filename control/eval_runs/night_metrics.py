@@ -1,0 +1,49 @@
+"""The worker's metrics of nights, as their rows stand: a worker that was restarted shows the same."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from prometheus_client import CollectorRegistry, Gauge
+
+from control.eval_runs.nights import EvalNight
+from storage.tables.evals import Decision
+
+
+class NightMetrics:
+    """Gauges of one worker, on the registry given."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._failed = Gauge(
+            "slipstream_eval_night_slice_failed",
+            "1 for each slice that a model's last night of evals found worse; change: how the model's version differs"
+            " from the one before, or unchanged.",
+            ["model", "pool", "slice", "change"],
+            registry=registry,
+        )
+        self._slices = Gauge(
+            "slipstream_eval_night_slices",
+            "Slices of a model's last night of evals, by their verdict: pass, fail, inconclusive.",
+            ["model", "pool", "decision"],
+            registry=registry,
+        )
+        self._night = Gauge(
+            "slipstream_eval_night_judged_timestamp_seconds",
+            "When a model's last night of evals was judged, in seconds since 1970.",
+            ["model", "pool"],
+            registry=registry,
+        )
+
+    def tell(self, nights: Sequence[EvalNight]) -> None:
+        """Show the last night of each model, and nothing else any more."""
+        for gauge in (self._failed, self._slices, self._night):
+            gauge.clear()
+        for each in nights:
+            self._night.labels(each.model, each.pool).set(each.judged_at.timestamp())
+            change = "; ".join(each.changed) or "unchanged"
+            for decision in Decision:
+                count = sum(one.decision is decision for one in each.slices)
+                self._slices.labels(each.model, each.pool, decision.value).set(count)
+            for one in each.slices:
+                if one.decision is Decision.FAIL:
+                    self._failed.labels(each.model, each.pool, one.slice, change).set(1)

@@ -1,0 +1,221 @@
+"""Nights of evals as rows: the verdict on each, and what the workers plan. Who judges is a worker
+(control/eval_runs/night_judge.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import date, datetime, timedelta
+from typing import Any, TypeAlias
+from uuid import UUID
+
+import asyncpg
+import msgspec
+from sqlalchemy import case, func, select
+
+from control.releases.machine import State
+from control.releases.tables import releases
+from storage.rows import columns_of, fetch, fetchrow, record_of
+from storage.tables.evals import Decision, Status, night_plan, nights, runs
+
+Connection: TypeAlias = "asyncpg.Connection[Any]"
+
+SILENT_S = 300.0
+"""After this time without a word from a worker, nights are taken to be asked by none."""
+_REPORT = """
+INSERT INTO evals.night_plan (reported_at, schedule, previous_at, next_at, items, slices, automatic_rollback)
+VALUES (now(), $1, $2, $3, $4, $5::text::jsonb, $6)
+    ON CONFLICT (single) DO UPDATE
+   SET (reported_at, schedule, previous_at, next_at, items, slices, automatic_rollback)
+     = (excluded.reported_at, excluded.schedule, excluded.previous_at, excluded.next_at, excluded.items,
+        excluded.slices, excluded.automatic_rollback)
+"""
+
+
+class NightSlice(msgspec.Struct, frozen=True, kw_only=True):
+    """The verdict on a slice of a night. against: `history` or `version_before`, the reference that decided; null where
+    there is none. nights: nights up to this one that were looked at together. items: that they and the reference share.
+    difference, lower, upper: shares of items, below 0 where the slice is worse. score: this night's share of right
+    answers."""
+
+    slice: str
+    decision: Decision
+    reason: str
+    against: str | None
+    nights: int
+    items: int
+    clusters: int
+    difference: float
+    lower: float
+    upper: float
+    score: float | None
+
+
+class EvalNight(msgspec.Struct, frozen=True, kw_only=True):
+    """The verdict on a model's night. changed: how the version differs from the one before. version_since: the first
+    of the nights up to this one that ran the same version. rollback_release_id: of a fail, the promoted release that
+    can be rolled back; null: none."""
+
+    run_id: UUID
+    model: str
+    pool: str
+    night: date
+    judged_at: datetime
+    decision: Decision
+    reason: str
+    version_since: date | None
+    changed: list[str]
+    slices: list[NightSlice]
+    rollback_release_id: UUID | None
+
+
+class NightPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What workers of the queue `evals` are set to. schedule: as in a crontab, in UTC; empty: never. previous_at,
+    next_at: its moments before and after the report. items: of each slice. slices: by model."""
+
+    reported_at: datetime
+    schedule: str
+    previous_at: datetime | None
+    next_at: datetime | None
+    items: int
+    slices: dict[str, list[str]]
+    automatic_rollback: bool
+
+
+class ModelNight(msgspec.Struct, frozen=True, kw_only=True):
+    """A model's newest night as far as it is. decision: null until it is judged."""
+
+    model: str
+    pool: str | None
+    night: date
+    status: Status
+    answered: int
+    items: int
+    decision: Decision | None
+    reason: str | None
+
+
+class NightStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """plan: null until a worker has reported. last: the newest night of each model. missing: what keeps a night from
+    being asked or from ending in a verdict, a sentence each."""
+
+    plan: NightPlan | None
+    last: list[ModelNight]
+    missing: list[str]
+
+
+_RELEASE = case(
+    ((nights.c.decision == Decision.FAIL.value) & (releases.c.state == State.PROMOTED.value), nights.c.release_id),
+    else_=None,
+)
+NIGHTS = select(*columns_of(EvalNight, nights, rollback_release_id=_RELEASE)).select_from(
+    nights.outerjoin(releases, releases.c.id == nights.c.release_id)
+)
+"""Verdicts as `EvalNight`."""
+_LAST = """
+SELECT DISTINCT ON (runs.model) runs.model, runs.pool, runs.night, runs.status, nights.decision, nights.reason,
+       (SELECT coalesce(sum(items), 0) FROM evals.run_slices WHERE run_id = runs.id) AS items,
+       (SELECT count(*) FROM evals.items WHERE run_id = runs.id) AS answered
+  FROM evals.runs LEFT JOIN evals.nights ON nights.run_id = runs.id
+ WHERE runs.night IS NOT NULL
+ ORDER BY runs.model, runs.night DESC
+"""
+_NEWEST = "SELECT DISTINCT ON (model) run_id FROM evals.nights ORDER BY model, night DESC"
+
+
+async def newest_by_model(connection: Connection) -> list[EvalNight]:
+    """The last verdict on every model that has one."""
+    newest = [row["run_id"] for row in await connection.fetch(_NEWEST)]
+    found = await fetch(connection, NIGHTS.where(nights.c.run_id.in_(newest)).order_by(nights.c.model))
+    return [night_of(row) for row in found]
+
+
+def night_of(row: asyncpg.Record) -> EvalNight:
+    """Of a row of `NIGHTS`. Connections of the admin API read JSON by themselves, those of workers do not."""
+    slices = row["slices"]
+    return msgspec.convert(
+        dict(row) | {"slices": msgspec.json.decode(slices) if isinstance(slices, str) else slices}, EvalNight
+    )
+
+
+async def report(
+    connection: Connection,
+    *,
+    schedule: str,
+    previous_at: datetime | None,
+    next_at: datetime | None,
+    items: int,
+    slices: Mapping[str, Sequence[str]],
+    automatic_rollback: bool,
+) -> None:
+    """A worker says what it is set to."""
+    encoded = msgspec.json.encode(slices).decode()
+    await connection.execute(_REPORT, schedule, previous_at, next_at, items, encoded, automatic_rollback)
+
+
+async def status(connection: Connection) -> NightStatus:
+    """When nights were and will be asked, and what is missing."""
+    row = await fetchrow(connection, select(*columns_of(NightPlan, night_plan)))
+    plan = None
+    if row is not None:
+        slices = row["slices"]
+        decoded = msgspec.json.decode(slices) if isinstance(slices, str) else slices
+        plan = msgspec.convert(dict(row) | {"slices": decoded}, NightPlan)
+    last = [record_of(ModelNight, row) for row in await connection.fetch(_LAST)]
+    now: datetime = await connection.fetchval("SELECT now()")
+    return NightStatus(plan=plan, last=last, missing=list(missing(plan, last, now)))
+
+
+def missing(plan: NightPlan | None, last: Sequence[ModelNight], now: datetime) -> Iterator[str]:
+    """What keeps nights from being asked, or the last ones from a verdict. Pure."""
+    if plan is None:
+        yield "no worker of the queue `evals` has started since this release was installed"
+        return
+    if (now - plan.reported_at).total_seconds() > SILENT_S:
+        yield f"no worker of the queue `evals` has reported since {plan.reported_at:%Y-%m-%d %H:%M} UTC; start one"
+    if not plan.schedule:
+        yield "evals.schedule is empty, so no night is asked; '0 2 * * *' asks one at two o'clock UTC"
+        return
+    if not plan.slices:
+        yield "no model has slices, so there is nothing to ask"
+    newest = {one.model: one for one in last}
+    for model in plan.slices:
+        found = newest.get(model)
+        if found is None:
+            yield f"{model}: no night has been asked yet"
+        elif plan.previous_at is not None and found.night < plan.previous_at.date():
+            yield (
+                f"{model}: the night of {plan.previous_at:%Y-%m-%d} was left out: no worker of the queue `evals` ran "
+                f"at {plan.previous_at:%H:%M} UTC"
+            )
+        elif found.decision is Decision.INCONCLUSIVE:
+            yield f"{model}: the night of {found.night} decided nothing: {found.reason}"
+
+
+async def suspect(connection: Connection, model: str, pool: str, night: date, within_nights: int) -> UUID | None:
+    """The release whose promotion put this pool in the model's place within so many nights before this one."""
+    since = night - timedelta(days=within_nights)
+    of = releases.c
+    statement = (
+        select(of.id)
+        .where(of.model == model, of.candidate_pool == pool, of.state == State.PROMOTED.value)
+        .where(func.date(func.timezone("UTC", of.ended_at)) >= since)
+        .order_by(of.ended_at.desc())
+        .limit(1)
+    )
+    row = await fetchrow(connection, statement)
+    return None if row is None else row["id"]
+
+
+async def unjudged(connection: Connection, days: int) -> list[UUID]:
+    """Runs of the nights of the last days that have ended without a verdict, the oldest first."""
+    statement = (
+        select(runs.c.id)
+        .where(
+            runs.c.night.is_not(None),
+            runs.c.night > func.current_date() - days,
+            runs.c.ended_at.is_not(None),
+            ~select(nights.c.run_id).where(nights.c.run_id == runs.c.id).exists(),
+        )
+        .order_by(runs.c.night, runs.c.id)
+    )
+    return [row["id"] for row in await fetch(connection, statement)]

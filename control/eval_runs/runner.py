@@ -1,0 +1,314 @@
+"""Works on runs and comparisons, one after the other, as long as there are any.
+
+Whatever is killed, and whenever: what was answered is stored, item by item, and who takes the work up next asks only
+what is missing. An item that was asked twice, because nobody could be told that it was answered, is stored once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import logging
+import ssl
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from itertools import zip_longest
+from typing import Any, TypeVar
+from uuid import UUID
+
+import aiohttp
+import asyncpg
+
+from contracts.backoff import Backoff
+from contracts.errors import InvalidField, SlipstreamError
+from control.eval_runs import answers, claims
+from control.eval_runs.answers import Scored
+from control.eval_runs.asking import Answer, Asker, KeyRefused, Unanswerable
+from control.eval_runs.claims import CancelAsked, Claim, LeaseLost
+from control.eval_runs.config import EvalsConfig
+from control.eval_runs.night_judge import NightJudge
+from control.eval_runs.plan import missing
+from control.eval_runs.verdicts import rules_of, verdict
+from control.evals import store
+from control.evals.store import Run
+from control.evals.target import Target, target_of
+from control.fleet.revision import newest
+from evals.slices.item import Item, Source
+from storage.engine import FAILURES, borrow, close, lazy_pool
+from storage.tables.evals import Decision, Status
+
+CONNECTIONS = 4
+CONNECT_TIMEOUT_S = 5.0
+STATEMENT_TIMEOUT_S = 30.0
+RENEWALS = 3
+"""Times a lease is renewed while it lasts."""
+IDLE_S = 30.0
+"""A lease of a killed worker ends without anybody saying so."""
+
+OURS = (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError, asyncpg.SyntaxOrAccessError)
+"""What no patience with the database helps against."""
+
+ResultT = TypeVar("ResultT")
+Wanted = tuple[UUID, Target, str | None, Source, int]
+"""An item to ask: of which run, what, on which pool if one is named, of which slice, its seed."""
+KeyOf = Callable[[str], Awaitable[str]]
+"""The key to ask by. refused: one that the gateway did not take, empty at first. Raises SlipstreamError."""
+
+_log = logging.getLogger(__name__)
+
+
+class RunFailed(Exception):
+    """The sentence says why it cannot be finished."""
+
+
+class Runner:
+    """One per worker process.
+
+    url: of the gateway. trusted: how its certificate is checked; None: as usual. find: slices by name; raises KeyError.
+    nights: judges those that have ended; None: nobody does.
+    """
+
+    def __init__(
+        self,
+        database_url: str,
+        url: str,
+        config: EvalsConfig,
+        key_of: KeyOf,
+        find: Callable[[str], Source],
+        trusted: ssl.SSLContext | None = None,
+        nights: NightJudge | None = None,
+    ) -> None:
+        self._database_url = database_url
+        self._url = url
+        self._config = config
+        self._key_of = key_of
+        self._find = find
+        self._trusted = trusted
+        self._nights = nights
+        self._key = ""
+        self._key_lock = asyncio.Lock()
+        self._waiting: set[UUID] = set()
+        """Runs in hand of which it was told that they wait."""
+        self._pool: asyncpg.Pool[Any]
+        self._session: aiohttp.ClientSession
+
+    async def run(self, due: asyncio.Event, stop: asyncio.Event) -> None:
+        """Work whenever something may be due, until `stop`; what is under way then is given back."""
+        self._pool = await lazy_pool(
+            self._database_url, size=CONNECTIONS, connect_timeout_s=CONNECT_TIMEOUT_S, name="slipstream-evals"
+        )
+        connector = aiohttp.TCPConnector(limit=0, ssl=self._trusted or True)
+        timeout = aiohttp.ClientTimeout(total=self._config.answer_timeout_s)
+        try:
+            async with aiohttp.ClientSession(connector=connector, timeout=timeout) as self._session:
+                while not stop.is_set():
+                    due.clear()
+                    await self._until_idle(stop)
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(due.wait(), IDLE_S)
+        finally:
+            await close(self._pool, CONNECT_TIMEOUT_S)
+
+    async def _until_idle(self, stop: asyncio.Event) -> None:
+        try:
+            await self._judge_nights()
+            while not stop.is_set() and (held := await self._once(claims.claim, self._config.lease_s)) is not None:
+                await self._work(held, stop)
+                await self._judge_nights()
+        except FAILURES as error:
+            _log.warning("evals wait for the database: %r", error)
+
+    async def _judge_nights(self) -> None:
+        """Raises FAILURES of the database; a defect in the judging keeps no run from its answers."""
+        if self._nights is None:
+            return
+        try:
+            await self._once(self._nights.look)
+        except FAILURES:
+            raise
+        except Exception:
+            _log.exception("evals: a night could not be judged; it is tried again")
+
+    async def _work(self, held: Claim, stop: asyncio.Event) -> None:
+        """Work on it until it is over, is lost, or the process stops."""
+        what = f"{held.table.removesuffix('s')} {held.id}"
+        _log.info("evals: works on %s", what)
+        work = asyncio.create_task(self._run(held) if held.table == claims.RUNS else self._compare(held))
+        keeping = asyncio.create_task(self._keep(held))
+        stopping = asyncio.create_task(stop.wait())
+        tasks: tuple[asyncio.Task[Any], ...] = (work, keeping, stopping)
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+            self._waiting.clear()
+        if not work.cancelled() and work.exception() is None:
+            _log.info("evals: %s is done", what)
+            return
+        failure = next(
+            (each.exception() for each in (work, keeping) if not each.cancelled() and each.exception()), None
+        )
+        await self._gave_up(held, what, failure)
+
+    async def _gave_up(self, held: Claim, what: str, failure: BaseException | None) -> None:
+        """failure: None: the process stops."""
+        match failure:
+            case None:
+                with contextlib.suppress(*FAILURES):  # its lease ends anyway
+                    await self._once(claims.give_back, held)
+            case LeaseLost():
+                _log.warning("evals: %s was taken over by another worker, or has ended", what)
+            case CancelAsked():
+                await self._end(held, Status.CANCELLED)
+            case RunFailed() | Unanswerable() | SlipstreamError():
+                _log.error("evals: %s failed: %s", what, failure)
+                await self._end(held, Status.FAILED, str(failure))
+            case _:
+                _log.error("evals: %s failed", what, exc_info=failure)
+                await self._end(held, Status.FAILED, f"{type(failure).__name__}: {failure}")
+
+    async def _end(self, held: Claim, status: Status, error: str | None = None) -> None:
+        await self._do(claims.end, held, status, error)
+
+    async def _keep(self, held: Claim) -> None:
+        """Renew the lease, for ever. Raises LeaseLost and CancelAsked."""
+        while True:
+            # a database that is away does not end the work: whoever finds the lease expired takes it, and it is lost
+            with contextlib.suppress(*FAILURES):
+                await self._once(claims.keep, held, self._config.lease_s)
+            await asyncio.sleep(self._config.lease_s / RENEWALS)
+
+    # a run, and two of them
+
+    async def _run(self, held: Claim) -> None:
+        run = await self._do(store.run, held.id)
+        await self._answer(held, [run])
+        await self._end(held, Status.DONE)
+
+    async def _compare(self, held: Claim) -> None:
+        comparison = await self._do(store.comparison, held.id)
+        ids = [comparison.baseline_run, comparison.candidate_run]
+        runs = [await self._do(store.run, each) for each in ids]
+        sources = await self._sources(runs[0])
+        rules = rules_of(sources, comparison.rule, comparison.budget_items)
+        while True:
+            await self._answer(held, runs)
+            baseline, candidate = [await self._do(answers.scores, each) for each in ids]
+            found = verdict(sources, runs[0].first_seed, rules, baseline, candidate)
+            await self._do(answers.note_verdict, held, found)
+            if not found.wanted:
+                await self._do(claims.end, held, Status.DONE, None, Decision(found.decision.value))
+                return
+            await self._do(answers.draw, ids, found.wanted)
+
+    async def _sources(self, run: Run) -> list[Source]:
+        """Raises RunFailed for a slice there is not."""
+        try:
+            return [self._find(name) for name in sorted(await self._do(answers.planned, run.id))]
+        except KeyError as error:
+            raise RunFailed(error.args[0]) from None
+
+    async def _answer(self, held: Claim, runs: Sequence[Run]) -> None:
+        """Ask what is missing of these runs. Of a comparison's two each item is asked at about the same time.
+
+        Raises RunFailed, Unanswerable and LeaseLost.
+        """
+        plans = []
+        for run in runs:
+            target = await self._target(run)
+            sources = await self._sources(run)
+            for source in sources:
+                if not await self._do(answers.begin_slice, run.id, source):
+                    raise RunFailed(f"the slice {source.name} has changed since the run began; queue it anew")
+            planned, done = await self._do(answers.planned, run.id), await self._do(answers.answered, run.id)
+            wanted = missing(sources, run.first_seed, planned, done)
+            plans.append([(run.id, target, run.pool, source, seed) for source, seed in wanted])
+        waiting = iter([each for turn in zip_longest(*plans) for each in turn if each is not None])
+        askers = [asyncio.create_task(self._ask_all(held, waiting)) for _ in range(self._config.at_once)]
+        try:
+            await asyncio.gather(*askers)
+        finally:
+            for each in askers:
+                each.cancel()
+            await asyncio.wait(askers)
+
+    async def _target(self, run: Run) -> Target:
+        try:
+            found = target_of((await self._do(newest)).state, run.model, run.pool)
+        except InvalidField as error:
+            raise RunFailed(error.message) from None
+        if not await self._do(answers.begin_run, run.id, found.model, found.pool, found.engine_model):
+            raise RunFailed(
+                f"what pool {found.pool} serves as {run.model} has changed since the run began; queue it anew"
+            )
+        return found
+
+    async def _ask_all(self, held: Claim, waiting: Iterator[Wanted]) -> None:
+        """One of those that ask at once."""
+        for run_id, target, pool, source, seed in waiting:
+            item = await asyncio.to_thread(source.item, seed)
+            answer = await self._ask(run_id, target, pool, item)
+            # a check may run a program, for as long as its sandbox lets it
+            score = 0.0 if answer.error_code else await asyncio.to_thread(item.score, answer.text)
+            scored = Scored(
+                run_id=run_id,
+                slice=source.name,
+                seed=seed,
+                cluster=item.cluster,
+                answer=answer.text,
+                score=score,
+                request_id=answer.request_id,
+                latency_ms=answer.latency_ms,
+                error_code=answer.error_code,
+            )
+            await self._do(answers.store, held, scored)
+
+    async def _ask(self, run_id: UUID, target: Target, pool: str | None, item: Item) -> Answer:
+        """By the key at hand, and once more by another where the gateway does not take it."""
+        waits = functools.partial(self._tell_wait, run_id)
+        key = self._key or await self._other_key("")
+        for last in (False, True):
+            asker = Asker(self._session, self._url, key, target, pool, self._config.patience_s, waits)
+            try:
+                return await asker.ask(item)
+            except KeyRefused as error:
+                if last:
+                    raise Unanswerable(f"{self._url} does not take the key of evals: {error}") from None
+                key = await self._other_key(key)
+        raise AssertionError
+
+    def _tell_wait(self, run_id: UUID, why: str) -> None:
+        """Once of each run: its other items wait for the same."""
+        if run_id not in self._waiting:
+            self._waiting.add(run_id)
+            _log.warning("evals: run %s waits: %s", run_id, why)
+
+    async def _other_key(self, refused: str) -> str:
+        """Another than the one that was refused; of several that ask at once, one looks."""
+        async with self._key_lock:
+            if self._key == refused:
+                self._key = await self._key_of(refused)
+            return self._key
+
+    # the database
+
+    async def _once(self, work: Callable[..., Awaitable[ResultT]], *values: Any) -> ResultT:
+        """Raises what asyncpg raises, and TimeoutError."""
+        async with asyncio.timeout(STATEMENT_TIMEOUT_S), borrow(self._pool) as connection:
+            return await work(connection, *values)
+
+    async def _do(self, work: Callable[..., Awaitable[ResultT]], *values: Any) -> ResultT:
+        """Again and again while the database is away; everything done here may be done twice."""
+        backoff, began_s = Backoff(0.1, 2.0), time.monotonic()
+        while True:
+            try:
+                return await self._once(work, *values)
+            except OURS:
+                raise
+            except FAILURES as error:
+                if time.monotonic() - began_s > self._config.patience_s:
+                    raise RunFailed(f"the database was away for {self._config.patience_s:g} s: {error}") from error
+            await asyncio.sleep(backoff.next_s())

@@ -1,0 +1,61 @@
+"""What a run of evals is sent to, as a desired state says: the model, the pool that answers, and its engines' name for
+it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from contracts.desired_state import DesiredState
+from contracts.errors import InvalidField
+from control.fleet.named import model_named, pool_named
+
+
+class Target(msgspec.Struct, frozen=True):
+    """A model on a pool. engine_model: what the pool's engines call it."""
+
+    model: str
+    pool: str
+    engine_model: str
+
+
+def target_of(state: DesiredState, model_name: str, pool_name: str | None, field: str = "pool") -> Target:
+    """pool_name: None: the model's own; field: where it was given, for errors.
+
+    Raises InvalidField, which says what there is, where nothing can be asked.
+    """
+    model = model_named(state, model_name)
+    found = pool_named(state, pool_name or model.pool, field)
+    if found.role == "prefill":
+        raise InvalidField(
+            f"The pool {found.name!r} computes prompts for other pools and answers nobody; name one of those.",
+            param=field,
+        )
+    pool = found.name
+    engine_model = model.engine_model or model.name
+    if model.canary is not None and pool == model.canary.pool:
+        engine_model = model.canary.engine_model or engine_model
+    if model.cascade is not None and pool != model.pool:
+        first = state.model(model.cascade.first)
+        if first is not None and pool == first.pool:  # which stands for the cascade
+            engine_model = first.engine_model or first.name
+    return Target(model.name, pool, engine_model)
+
+
+def version_of(state: DesiredState, target: Target, engines: Mapping[str, str]) -> dict[str, str]:
+    """What a night's answers are made by, as text by name; empty values are left out.
+
+    engines: what is known of how the pool's engines are started, beside what the desired state says. Two nights whose
+    versions are equal ran the same, as far as the product knows.
+    """
+    model, pool = model_named(state, target.model), pool_named(state, target.pool)
+    found = {
+        "pool": target.pool,
+        "engine_model": target.engine_model,
+        "driver": pool.driver,
+        "hardware": pool.hardware_of(),
+        "tokenizer": model.tokenizer or "",
+        **engines,
+    }
+    return {name: value for name, value in found.items() if value}

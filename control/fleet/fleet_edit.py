@@ -1,0 +1,132 @@
+"""One edit of the fleet as an operation of the admin API: for the version that was read, checked here before anybody is
+asked to serve it, written with its audit row, or only tried.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+import msgspec
+
+from contracts.desired_state import DesiredState, Model
+from contracts.errors import ConfigError, Conflict, InvalidField
+from control.api.call import AdminCall
+from control.api.principal import NO_KEY
+from control.api.schemas import Query
+from control.fleet.edits import Edit
+from control.fleet.revision import Revision, newest, require_version, write
+from engines.http.keys import EngineKeys
+from gateway.desired.servable import changed_models, changed_pools, check_pool, check_served, check_tokenizer
+
+
+class EditQuery(Query, frozen=True, kw_only=True):
+    """How an edit is made."""
+
+    dry_run: bool = False
+    """Answer what would become different, and change nothing."""
+    force: bool = False
+    """Also where a model is left without an engine, or what it names cannot be read on the machine that answers."""
+
+
+class FleetEdit(msgspec.Struct, frozen=True, kw_only=True):
+    """What an edit did. version: the fleet's from now on; previous_version: before, the same where nothing differs.
+
+    differences: a line each. Gateways take a version up within seconds; `GET /fleet` says which have.
+    """
+
+    version: int
+    previous_version: int
+    dry_run: bool
+    differences: list[str]
+
+
+async def edited(call: AdminCall, query: EditQuery, action: str, edit: Edit) -> FleetEdit:
+    """Make the edit. Raises what it raises, InvalidField for what no gateway could serve, VersionMismatch."""
+    expected = _expected_version(call.if_match)
+    before = await in_force(call)
+    require_version(before, expected)
+    await _require_servable(call, before.state, edit(before.state), force=query.force)
+    written = await write(
+        call.connection,
+        edit,
+        actor=call.principal.actor(call.request_id).name,
+        action=action,
+        expected_version=expected,
+        dry_run=query.dry_run,
+    )
+    call.dry_run = query.dry_run
+    call.fleet_version = (written.before if query.dry_run else written.after).state.version
+    if not query.dry_run:
+        call.changes.append(written.change)
+    return FleetEdit(
+        version=written.after.state.version,
+        previous_version=written.before.state.version,
+        dry_run=query.dry_run,
+        differences=written.differences,
+    )
+
+
+async def in_force(call: AdminCall) -> Revision:
+    """The newest version, which the answer's ETag names. Raises Conflict for one of a newer release."""
+    revision = await newest_fleet(call)
+    call.fleet_version = revision.state.version
+    return revision
+
+
+async def newest_fleet(call: AdminCall) -> Revision:
+    """The same for answers about something else."""
+    try:
+        return await newest(call.connection)
+    except ConfigError as error:
+        raise Conflict(f"{error.message}.") from None
+
+
+def _expected_version(if_match: str | None) -> int | None:
+    if if_match is None:
+        return None
+    number = if_match.removeprefix("W/").strip('"')
+    if not number.isascii() or not number.isdigit() or len(number) > 18:
+        raise InvalidField(
+            f"Invalid value for 'If-Match': it is an answer's ETag, such as \"7\"; got {if_match[:50]!r}.",
+            param="If-Match",
+        )
+    return int(number)
+
+
+async def _require_servable(call: AdminCall, before: DesiredState, after: DesiredState, *, force: bool) -> None:
+    """What a gateway would find out when it takes this version up, found out now."""
+    pools = changed_pools(before, after)
+    try:
+        for pool in pools:
+            check_pool(pool)
+        if force:
+            return
+        if call.principal.key_id != NO_KEY:  # in a gateway: its environment is where keys are
+            EngineKeys(lambda: "the-deployments", os.environ).require(pools)
+        for model in after.models:
+            if _fits(before, before.model(model.name)):
+                _check_served(after, model)
+        for model in changed_models(before, after):
+            known = before.model(model.name)
+            if known is None or (known.tokenizer, known.fim.typed_line) != (model.tokenizer, model.fim.typed_line):
+                await asyncio.to_thread(check_tokenizer, model)
+    except ConfigError as error:
+        raise InvalidField(f"{error.message}.", param=error.param) from None
+
+
+def _fits(state: DesiredState, model: Model | None) -> bool:
+    """Whether a model's longest request can be served; one that is new shall be."""
+    if model is None:
+        return True
+    try:
+        _check_served(state, model)
+    except ConfigError:
+        return False
+    return True
+
+
+def _check_served(state: DesiredState, model: Model) -> None:
+    pool = state.pool(model.pool)
+    if pool is not None:
+        check_served(model, pool)

@@ -1,0 +1,150 @@
+"""Who says what the fleet is: the settings at first, and again whenever they change; in between, those who edit it.
+
+Every version notes the settings it descends from, and every gateway those of its last start. So a start with the same
+settings changes nothing and edits outlive it; and gateways whose settings differ do not take turns: only settings that
+are new to the gateway which has them replace what is in force.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+import asyncpg
+import msgspec
+
+from contracts.desired_state import DesiredState
+from control.fleet.difference import undone
+from control.fleet.edits import released
+from control.fleet.revision import Revision, Written, at, digest_of, lock, newest, write
+from storage.audit_log import Actor, Change
+
+SEED = "seed"
+"""The action of a version that settings made."""
+NOTED = "SELECT settings_digest FROM gateway.fleet_gateways WHERE instance = $1"
+NOTE = """
+INSERT INTO gateway.fleet_gateways (instance, settings_digest) VALUES ($1, $2)
+ON CONFLICT (instance) DO UPDATE SET settings_digest = excluded.settings_digest
+"""
+KNOWN = "SELECT EXISTS (SELECT FROM gateway.desired_states WHERE settings_digest = $1)"
+# Rows of releases before edits have no action: settings made them all.
+UNEDITED = """
+SELECT version FROM gateway.desired_states WHERE settings_digest = $1 AND action = 'seed' OR action IS NULL
+ ORDER BY version DESC LIMIT 1
+"""
+
+
+class Claim(StrEnum):
+    """What a start with settings does to the fleet that is in force."""
+
+    KEEP = "keep"
+    """It descends from these very settings."""
+    REPLACE = "replace"
+    """The settings are new."""
+    STALE = "stale"
+    """Other settings came after these: what they made stays."""
+    RELEASE = "release"
+    """The settings are new, and a release runs that they would break off: what is in force stays."""
+
+
+class Settled(msgspec.Struct, frozen=True):
+    """What became of the settings. lost: edits that they replaced, a line each. releases: those that refused them."""
+
+    claim: Claim
+    revision: Revision
+    lost: list[str] = []
+    releases: list[str] = []
+    change: Change | None = None
+
+
+def claim(force: Revision, settings: DesiredState, noted: str | None, known: bool) -> Claim:
+    """The rule. force: what is in force; noted: the digest of this gateway's settings at its last start, None for its
+    first; known: whether any version descends from these settings."""
+    digest = digest_of(settings)
+    if force.state.version == 0:
+        return Claim.REPLACE
+    if force.settings_digest == digest:
+        return Claim.KEEP
+    if noted == digest or (noted is None and known):
+        return Claim.STALE
+    return Claim.RELEASE if broken_off(force.state, settings) else Claim.REPLACE
+
+
+def broken_off(state: DesiredState, settings: DesiredState) -> list[str]:
+    """The models whose release runs and that the settings know otherwise, or whose pools they do."""
+    return [
+        model.name
+        for model in state.models
+        if released(model) and model != settings.model(model.name)  # settings never name a release
+    ]
+
+
+async def foreseen(connection: asyncpg.Connection[Any], settings: DesiredState, instance: str) -> Settled:
+    """What a start of this gateway with these settings makes of the fleet; writes nothing.
+
+    Raises ConfigError for a version of a newer release.
+    """
+    force, digest = await newest(connection), digest_of(settings)
+    noted = await connection.fetchval(NOTED, instance)
+    decided = claim(force, settings, noted, await connection.fetchval(KNOWN, digest))
+    if decided is Claim.RELEASE:
+        return Settled(decided, force, releases=broken_off(force.state, settings))
+    if decided is not Claim.REPLACE:
+        return Settled(decided, force)
+    state = msgspec.structs.replace(settings, version=force.state.version + 1)
+    return Settled(decided, Revision(state, digest, SEED), await _undone(connection, force, settings))
+
+
+async def settle(connection: asyncpg.Connection[Any], settings: DesiredState, instance: str, actor: Actor) -> Settled:
+    """Apply the rule for a gateway that starts, in the caller's transaction, which writes the change to the audit log.
+
+    Raises ConfigError for a version of a newer release.
+    """
+    await lock(connection)
+    settled = await foreseen(connection, settings, instance)
+    if settled.claim is Claim.RELEASE:  # not noted: the next start tries again
+        return settled
+    digest = digest_of(settings)
+    await connection.execute(NOTE, instance, digest)
+    if settled.claim is not Claim.REPLACE:
+        return settled
+    written = await write(connection, lambda _state: settings, actor=actor.name, action=SEED, settings_digest=digest)
+    return msgspec.structs.replace(settled, revision=written.after, change=_change(written, settled.lost))
+
+
+def warning_of(settled: Settled) -> str | None:
+    """What whoever changed the settings must be told; None: nothing."""
+    version = settled.revision.state.version
+    match settled.claim:
+        case Claim.REPLACE if settled.lost:
+            return (
+                f"the settings' models and pools have changed and are in force as version {version}; edits made since "
+                f"the settings before are replaced by it: {'; '.join(settled.lost)}. Make again what is still "
+                f"wanted; `slipstream fleet rollback {version - 1}` brings all of that version back, and undoes these "
+                "settings (--dry-run tells what)"
+            )
+        case Claim.STALE:
+            return (
+                f"version {version} of models and pools, in force, comes from other settings, which are newer than "
+                "these: nothing is written. Give all gateways the same settings; `slipstream fleet diff` "
+                "tells what differs between versions"
+            )
+        case Claim.RELEASE:
+            return (
+                f"the settings' models and pools have changed and are not in force: a release of "
+                f"{', '.join(settled.releases)} runs. Version {version} stays; promote the release or roll it back, "
+                "then start again"
+            )
+    return None
+
+
+async def _undone(connection: asyncpg.Connection[Any], force: Revision, settings: DesiredState) -> list[str]:
+    """What was edited since the settings that are in force were written, and these settings do not say."""
+    version = await connection.fetchval(UNEDITED, force.settings_digest)
+    unedited = None if version is None else await at(connection, version)
+    return [] if unedited is None else undone(unedited.state, force.state, settings)
+
+
+def _change(written: Written, lost: list[str]) -> Change:
+    after = {**msgspec.to_builtins(written.after.state), **({"replaced_edits": lost} if lost else {})}
+    return msgspec.structs.replace(written.change, after=after)

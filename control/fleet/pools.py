@@ -1,0 +1,96 @@
+"""Pools of engines and their replicas: which there are, and what share of the load each has."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from contracts.desired_state import Pool, Replica
+from contracts.errors import InvalidField
+from control.api.call import AdminCall
+from control.api.schemas import Body
+from control.fleet import edits
+from control.fleet.fleet_edit import EditQuery, FleetEdit, edited, in_force
+
+
+class FleetPools(msgspec.Struct, frozen=True, kw_only=True):
+    """All pools of a version, in their order; fields at their defaults are left out."""
+
+    version: int
+    data: list[Pool]
+
+
+class ReplicaWeight(Body, frozen=True, kw_only=True):
+    """Share of load relative to the pool's other replicas; 0 drains: what runs there ends by itself."""
+
+    weight: Annotated[float, Meta(ge=0, le=1_000_000)]
+
+
+async def list_pools(call: AdminCall) -> FleetPools:
+    """List the pools with their replicas."""
+    state = (await in_force(call)).state
+    return FleetPools(version=state.version, data=list(state.pools))
+
+
+async def get_pool(call: AdminCall, pool_name: str) -> Pool:
+    """One pool with its replicas."""
+    return edits.find_pool((await in_force(call)).state, pool_name)
+
+
+async def put_pool(call: AdminCall, pool_name: str, body: Pool, query: EditQuery) -> FleetEdit:
+    """Add a pool, or replace it whole, replicas included.
+
+    `name` must be the one in the path. Engines are neither started nor stopped by it.
+    """
+    if body.name != pool_name:
+        raise InvalidField(f"Invalid value for 'name': it is {pool_name!r} in the path.", param="name")
+    return await edited(call, query, "pool.put", lambda state: edits.put_pool(state, body, force=query.force))
+
+
+async def delete_pool(call: AdminCall, pool_name: str, query: EditQuery) -> FleetEdit:
+    """Take a pool away that no model names.
+
+    What runs there ends by itself. Engines that `slipstream up` started run on, for nobody.
+    """
+    return await edited(call, query, "pool.remove", lambda state: edits.remove_pool(state, pool_name))
+
+
+async def get_replica(call: AdminCall, pool_name: str, replica_id: str) -> Replica:
+    """One replica."""
+    return edits.find_replica(edits.find_pool((await in_force(call)).state, pool_name), replica_id)
+
+
+async def put_replica(call: AdminCall, pool_name: str, replica_id: str, body: Replica, query: EditQuery) -> FleetEdit:
+    """Add a replica to a pool, or replace it.
+
+    `id` must be the one in the path. It is given requests once the router has found it healthy.
+    """
+    if body.id != replica_id:
+        raise InvalidField(f"Invalid value for 'id': it is {replica_id!r} in the path.", param="id")
+    return await edited(
+        call, query, "replica.put", lambda state: edits.put_replica(state, pool_name, body, force=query.force)
+    )
+
+
+async def weigh_replica(
+    call: AdminCall, pool_name: str, replica_id: str, body: ReplicaWeight, query: EditQuery
+) -> FleetEdit:
+    """Give a replica another share of its pool's load; 0 drains it."""
+    return await edited(
+        call,
+        query,
+        "replica.weight",
+        lambda state: edits.set_weight(state, pool_name, replica_id, body.weight, force=query.force),
+    )
+
+
+async def delete_replica(call: AdminCall, pool_name: str, replica_id: str, query: EditQuery) -> FleetEdit:
+    """Take a replica away; what runs on it ends by itself."""
+    return await edited(
+        call,
+        query,
+        "replica.remove",
+        lambda state: edits.remove_replica(state, pool_name, replica_id, force=query.force),
+    )

@@ -1,0 +1,149 @@
+"""The OpenAPI document of the admin API: Litestar's, with msgspec's schemas, so that what they say is what the decoder
+does, and an example for every operation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+from litestar import Litestar
+from litestar.openapi import OpenAPIConfig
+from litestar.openapi.spec import Components, Schema, SecurityScheme
+from litestar.plugins import OpenAPISchemaPlugin
+from litestar.typing import FieldDefinition
+
+from control.api.events.route import EVENTS
+from control.api.events.topics import Topic
+from control.api.examples import example_of
+from control.api.operation import Operation
+from control.api.route_handlers import REFUSALS, Documented
+from control.operations import OPERATIONS, PREFIX, admin_operations
+from gateway.wire.config import RequestConfig
+
+TEMPLATE = "#/components/schemas/{name}"
+DESCRIPTION = """Organizations, projects, keys, members, limits, usage, prices, webhooks, the fleet and the audit log.
+
+Send an admin key as `Authorization: Bearer sk-slip-admin-…`. A page of the console sends its session's cookie instead,
+and with every request but GET the session's `X-CSRF-Token` (`GET /console/api/session`). Inference keys are refused
+here, and admin keys by inference. POSTs may carry an `Idempotency-Key`. Lists are pages: pass `next_cursor` as
+`cursor`. What belongs to another organization is not found (404)."""
+
+
+@dataclass
+class MsgspecSchema(Schema):
+    """A schema as msgspec wrote it."""
+
+    document: dict[str, Any] = field(default_factory=dict)
+
+    def to_schema(self) -> dict[str, Any]:
+        """As it stands."""
+        return self.document
+
+
+class MsgspecSchemas(OpenAPISchemaPlugin):
+    """Litestar's schemas of parameters and bodies, written by msgspec; remembers the types for `components`."""
+
+    def __init__(self) -> None:
+        self._kinds: list[tuple[Any, Documented | None, dict[str, Any]]] = []
+
+    def is_plugin_supported_field(self, field_definition: FieldDefinition) -> bool:
+        """Every one."""
+        return True
+
+    def to_openapi_schema(self, field_definition: FieldDefinition, schema_creator: Any) -> Schema:
+        """Of the type that is documented, without null: a parameter is there or not."""
+        documented = next((each for each in field_definition.metadata if isinstance(each, Documented)), None)
+        kind = field_definition.raw if documented is None else documented.kind
+        document: dict[str, Any] = {}
+        self._kinds.append((kind, documented, document))
+        return MsgspecSchema(document=document)
+
+    def components(self) -> dict[str, Any]:
+        """All structs and enumerations that were asked for, by name; fills the schemas that were given out.
+
+        At once, for two types of one name are told apart by their modules only where msgspec is asked for both.
+        """
+        kinds = [kind for kind, _, _ in self._kinds]
+        documents, components = msgspec.json.schema_components(kinds, ref_template=TEMPLATE)
+        for (_, documented, given_out), document in zip(self._kinds, documents, strict=True):
+            given_out.update(document if documented is None else _without_null(document))
+            if documented is not None and documented.default is not None:
+                given_out["default"] = msgspec.to_builtins(documented.default)
+        return components
+
+
+def admin_document() -> bytes:
+    """The document as JSON."""
+    schemas = MsgspecSchemas()
+    config = OpenAPIConfig(
+        title="Slipstream admin API",
+        version="1",
+        description=DESCRIPTION,
+        components=Components(security_schemes={"adminKey": SecurityScheme(type="http", scheme="bearer")}),
+        security=[{"adminKey": []}],
+    )
+    app = Litestar([admin_operations(RequestConfig())], openapi_config=config, plugins=[schemas], logging_config=None)
+    document = app.openapi_schema.to_schema()
+    document["components"]["schemas"] = schemas.components()
+    for operation in OPERATIONS:
+        _illustrate(document["paths"][PREFIX + operation.path][operation.method.lower()], operation)
+    document["paths"][PREFIX + EVENTS.path] = {"get": _events()}
+    return msgspec.json.encode(document)
+
+
+def _events() -> dict[str, Any]:
+    """The one operation whose answer is a stream."""
+    errors = {
+        str(status): {
+            "description": text,
+            "content": {"application/json": {"schema": {"$ref": TEMPLATE.format(name="ErrorBody")}}},
+        }
+        for status, text in REFUSALS.items()
+    }
+    example = 'id: 5f1f6f0a-7\nevent: news\ndata: {"topic":"usage"}\n\n'
+    names = ", ".join(f"`{topic}`" for topic in Topic)
+    one = f"({'|'.join(Topic)})"
+    return {
+        "operationId": EVENTS.name,
+        "tags": ["events"],
+        "summary": EVENTS.summary,
+        "description": f"{EVENTS.description}\n\nEach topic needs the permission of its own endpoints.",
+        "parameters": [
+            {
+                "name": "topics",
+                "in": "query",
+                "required": True,
+                "description": f"Names with commas between them, of {names}.",
+                "schema": {"type": "string", "maxLength": 200, "pattern": f"^{one}(,{one})*$"},
+                "example": "usage,requests",
+            },
+            {"name": "Last-Event-ID", "in": "header", "required": False, "schema": {"type": "string"}},
+        ],
+        "responses": {
+            "200": {
+                "description": "Done.",
+                "headers": {"x-request-id": {"schema": {"type": "string"}}},
+                "content": {"text/event-stream": {"example": example}},
+            },
+            **errors,
+        },
+    }
+
+
+def _illustrate(documented: dict[str, Any], operation: Operation) -> None:
+    """Add an example of the answer and of the body, and the answer's header."""
+    answer = documented["responses"][str(operation.status)]
+    answer["headers"] = {"x-request-id": {"schema": {"type": "string"}}}
+    answer["content"]["application/json"]["examples"] = {"example": {"value": example_of(operation.returns)}}
+    if operation.body is not None:
+        body = documented["requestBody"]["content"]["application/json"]
+        body["examples"] = {"example": {"value": example_of(operation.body)}}
+
+
+def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
+    options = [option for option in schema.get("anyOf", ()) if option != {"type": "null"}]
+    if not options:
+        return schema
+    return options[0] if len(options) == 1 else {"anyOf": options}

@@ -1,0 +1,32 @@
+"""The worker's metrics of prefixes. Tenants are told apart in the database and by webhooks, not here: they are many."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from prometheus_client import CollectorRegistry, Counter
+
+from control.prefixes.drops import Drop
+from gateway.prefixes.difference import Cause
+
+NO_CAUSE = "none"
+
+
+class PrefixMetrics:
+    """Counters of one worker, on the registry given."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._drops = Counter(
+            "slipstream_prefix_share_drops",
+            "Organizations whose reusable share has dropped, as often as it did, by likely cause (none: no single"
+            " one).",
+            ["cause"],
+            registry=registry,
+        )
+        for cause in (*Cause, NO_CAUSE):
+            self._drops.labels(str(cause))  # from 0 on, so that a first one is an increase
+
+    def began(self, drops: Iterable[Drop]) -> None:
+        """These have begun."""
+        for drop in drops:
+            self._drops.labels(drop.cause or NO_CAUSE).inc()

@@ -1,0 +1,226 @@
+"""How much of an organization's prompts could be reused, by hour, template and cause, and when that dropped."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Annotated, Any
+from uuid import UUID
+
+from msgspec import Meta, Struct, field
+from sqlalchemy import BigInteger, ColumnElement, and_, func, null, select
+
+from contracts.errors import InvalidField, PermissionDenied
+from control.api.call import AdminCall
+from control.api.moments import moment
+from control.api.pages import page_of
+from control.api.schemas import LedgerMoment, ModelName, Name, Page, PageQuery
+from control.prefixes.tables import prefix_drops, prefix_shares, prefix_texts
+from gateway.prefixes.difference import Cause, Part
+from storage.rows import columns_of, equal, fetchrow, is_set, record_of
+
+LAST = timedelta(days=7)
+MOST_TOTALS = 5_000
+"""Of a page."""
+SUMMED = ("requests", "prompt_tokens", "reusable_tokens", "cached_tokens")
+
+
+class PrefixShare(Struct, frozen=True, kw_only=True):
+    """Requests of one hour and one template whose prompts had the same cause to be no further reusable.
+
+    template: what groups requests: the project, the endpoint, the model, the tools' names and how the system prompt
+    opens; `others` for what is beyond the first templates of a tenant. part: where the prompts first differ; empty
+    where the cause is of none. differing_token: the earliest place of such a difference.
+    """
+
+    hour: datetime
+    """Of the requests' arrival."""
+    model: str
+    endpoint: str
+    template: str
+    cause: Cause
+    part: str
+    requests: int
+    prompt_tokens: int
+    reusable_tokens: int
+    """Of the longest beginning that an earlier prompt of the organization had, as the gateways saw it."""
+    cached_tokens: int
+    """What engines reused, as they told."""
+    differing_token: int | None
+
+
+class PrefixBucket(StrEnum):
+    """How time is cut."""
+
+    HOUR = "hour"
+    ALL = "all"
+    """Not at all."""
+
+
+class PrefixGroup(StrEnum):
+    """By what sums are told apart."""
+
+    MODEL = "model"
+    ENDPOINT = "endpoint"
+    TEMPLATE = "template"
+    CAUSE = "cause"
+    PART = "part"
+
+
+class PrefixTotals(Struct, frozen=True, kw_only=True):
+    """The shares of many rows together. What they are not grouped by is null."""
+
+    hour: datetime | None
+    model: str | None
+    endpoint: str | None
+    template: str | None
+    cause: Cause | None
+    part: str | None
+    """Empty: of no part."""
+    requests: int
+    prompt_tokens: int
+    reusable_tokens: int
+    cached_tokens: int
+
+
+class PrefixDrop(Struct, frozen=True, kw_only=True):
+    """The reusable share of all the organization's prompts fell to half of what was usual, or less.
+
+    The other fields say where most was lost; they are null when it was no more than before in any template. ended_at:
+    when the share was nearly what it had been, or had become the usual.
+    """
+
+    id: UUID
+    began_at: datetime
+    ended_at: datetime | None
+    usual_share: float
+    share: float
+    template: str | None
+    model: str | None
+    cause: Cause | None
+    part: Part | None
+    part_number: int | None
+    differing_token: int | None
+
+
+class PrefixText(Struct, frozen=True, kw_only=True):
+    """What two prompts say where they first differ, up to 200 characters of each. earlier: null where no more than its
+    digest was kept."""
+
+    request_id: str
+    project_id: UUID
+    template: str
+    cause: Cause
+    part: Part | None
+    part_number: int | None
+    earlier: str | None
+    later: str
+    recorded_at: datetime
+
+
+class PrefixQuery(PageQuery, frozen=True, kw_only=True):
+    """Which hours; the last seven days, unless start is given."""
+
+    start: LedgerMoment | None = None
+    end: LedgerMoment | None = None
+    model: ModelName | None = None
+    template: Name | None = None
+
+    def period(self) -> tuple[datetime, datetime]:
+        """In UTC. Raises InvalidField."""
+        end = datetime.now(UTC) if self.end is None else moment(self.end, "end")
+        begin = end - LAST if self.start is None else moment(self.start, "start")
+        if begin >= end:
+            raise InvalidField("Invalid value for 'end': it is not after 'start'.", param="end")
+        return begin, end
+
+
+class PrefixTotalsQuery(PrefixQuery, frozen=True, kw_only=True):
+    """Which hours; the last seven days, unless start is given. group_by may be given several times."""
+
+    limit: Annotated[int, Meta(ge=1, le=MOST_TOTALS)] = 20
+    """Items at most."""
+    bucket: PrefixBucket = PrefixBucket.HOUR
+    group_by: list[PrefixGroup] = field(default_factory=list)
+
+
+class PrefixTextQuery(PageQuery, frozen=True, kw_only=True):
+    """Filters."""
+
+    template: Name | None = None
+
+
+class DropQuery(PageQuery, frozen=True, kw_only=True):
+    """ended: only drops that are over, or only those that are not."""
+
+    ended: bool | None = None
+
+
+async def list_prefix_shares(call: AdminCall, organization_id: UUID, query: PrefixQuery) -> Page[PrefixShare]:
+    """What of an organization's prompts could be reused, the newest hour first."""
+    await call.require_organization(organization_id)
+    table = prefix_shares.c
+    statement = select(*columns_of(PrefixShare, prefix_shares)).where(_asked(organization_id, query))
+    order = (table.hour, table.model, table.endpoint, table.template, table.cause, table.part)
+    return await page_of(call.connection, PrefixShare, statement, query, *order)
+
+
+async def get_prefix_totals(call: AdminCall, organization_id: UUID, query: PrefixTotalsQuery) -> Page[PrefixTotals]:
+    """What of an organization's prompts could be reused, added up as asked, the newest hour first."""
+    await call.require_organization(organization_id)
+    table = prefix_shares.c
+    chosen = [table.hour] if query.bucket is PrefixBucket.HOUR else []
+    chosen += [table[group.value] for group in PrefixGroup if group in query.group_by]
+    names = {column.key for column in chosen}
+    computed: dict[str, ColumnElement[Any]] = {
+        name: func.sum(table[name]).cast(BigInteger) if name in SUMMED else null()
+        for name in PrefixTotals.__struct_fields__
+        if name not in names
+    }
+    statement = select(*columns_of(PrefixTotals, prefix_shares, **computed)).where(_asked(organization_id, query))
+    if not chosen:
+        row = await fetchrow(call.connection, statement)
+        some = [] if row is None or row["requests"] is None else [record_of(PrefixTotals, row)]
+        return Page(data=some, has_more=False, next_cursor=None)
+    return await page_of(call.connection, PrefixTotals, statement.group_by(*chosen), query, *chosen)
+
+
+def _asked(organization_id: UUID, query: PrefixQuery) -> ColumnElement[bool]:
+    begin, end = query.period()
+    table = prefix_shares.c
+    return and_(
+        table.organization_id == organization_id,
+        table.hour >= begin.replace(minute=0, second=0, microsecond=0),
+        table.hour < end,
+        equal(table.model, query.model),
+        equal(table.template, query.template),
+    )
+
+
+async def list_prefix_drops(call: AdminCall, organization_id: UUID, query: DropQuery) -> Page[PrefixDrop]:
+    """When the reusable share of an organization's prompts dropped, the newest first."""
+    await call.require_organization(organization_id)
+    table = prefix_drops.c
+    statement = (
+        prefix_drops.select()
+        .with_only_columns(*columns_of(PrefixDrop, prefix_drops))
+        .where(table.organization_id == organization_id, is_set(table.ended_at, query.ended))
+    )
+    return await page_of(call.connection, PrefixDrop, statement, query, table.began_at, table.id)
+
+
+async def list_prefix_texts(call: AdminCall, organization_id: UUID, query: PrefixTextQuery) -> Page[PrefixText]:
+    """List the texts at which prompts of one's own organization differed, newest first.
+
+    Empty unless the organization's `store_prompts` is on. Members of the operating organization see their own only.
+    """
+    await call.require_organization(organization_id)
+    if call.principal.organization_id != organization_id:
+        raise PermissionDenied("Stored texts are shown to the organization's own members only.")
+    table = prefix_texts.c
+    statement = (
+        prefix_texts.select()
+        .with_only_columns(*columns_of(PrefixText, prefix_texts))
+        .where(table.organization_id == organization_id, equal(table.template, query.template))
+    )
+    return await page_of(call.connection, PrefixText, statement, query, table.request_id)

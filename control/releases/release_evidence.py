@@ -1,0 +1,125 @@
+"""What a release's judge had gathered by each of its looks: test by test, as a chart draws it."""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime
+from enum import StrEnum
+from uuid import UUID
+
+import msgspec
+from sqlalchemy import func, or_, select
+
+from control.api.call import AdminCall, not_found
+from control.releases.machine import Event
+from control.releases.tables import release_steps, releases
+from storage.rows import fetch
+
+MOST_LOOKS = 120
+"""Those between are left out evenly; moves and the last look never are."""
+
+
+class TestKind(StrEnum):
+    """harm: that the candidate is worse than tolerated. proof: that it is not worse by the margin."""
+
+    HARM = "harm"
+    PROOF = "proof"
+
+
+class EvidenceLook(msgspec.Struct, frozen=True, kw_only=True):
+    """A step with a verdict. candidate_units, control_units: sessions of its stage by then."""
+
+    step: int
+    at: datetime
+    event: Event
+    stage: int
+    candidate_units: int
+    control_units: int
+
+
+class EvidenceTest(msgspec.Struct, frozen=True, kw_only=True):
+    """One test at every look, null before it was one. candidate, control: sessions (votes) that count against each.
+    log10_e: decimal logarithm of the e-value; at 0 and below nothing speaks for what is tested. needed_log10: where it
+    decides; null: never."""
+
+    kind: TestKind
+    metric: str
+    test: str
+    needed_log10: float | None
+    candidate: list[int | None]
+    control: list[int | None]
+    log10_e: list[float | None]
+
+
+class ReleaseEvidence(msgspec.Struct, frozen=True, kw_only=True):
+    """looks: in order, of at most 120 and the moves. tests: each aligned to them. looks_in_all: before any was left
+    out."""
+
+    looks: list[EvidenceLook]
+    looks_in_all: int
+    tests: list[EvidenceTest]
+
+
+class _Test(msgspec.Struct):
+    metric: str
+    test: str
+    candidate: int
+    control: int
+    alpha: float
+    log10_e: float
+
+
+class _Verdict(msgspec.Struct):
+    candidate_units: int = 0
+    control_units: int = 0
+    harms: tuple[_Test, ...] = ()
+    proofs: tuple[_Test, ...] = ()
+
+
+async def get_release_evidence(call: AdminCall, release_id: UUID) -> ReleaseEvidence:
+    """Get what each test of a release had gathered by each look at it.
+
+    An e-value is the evidence itself, valid at any time: a test decides once it reaches 1/alpha.
+    """
+    if await call.value(select(releases.c.id).where(releases.c.id == release_id)) is None:
+        raise not_found("release", release_id)
+    of = release_steps.c
+    place = func.row_number().over(order_by=of.step.desc())
+    numbered = (
+        select(of.step, of.at, of.event, of.stage, of.verdict, place.label("place"), func.count().over().label("looks"))
+        .where(of.release_id == release_id, of.verdict.is_not(None))
+        .subquery()
+    )
+    every = (numbered.c.looks - 1) // MOST_LOOKS + 1
+    kept = or_((numbered.c.place - 1) % every == 0, numbered.c.event != Event.OBSERVE.value)
+    rows = await fetch(call.connection, select(numbered).where(kept).order_by(numbered.c.step))
+    looks, tests = [], dict[tuple[TestKind, str, str], EvidenceTest]()
+    for at, row in enumerate(rows):
+        verdict = msgspec.json.decode(row["verdict"], type=_Verdict)
+        looks.append(
+            EvidenceLook(
+                step=row["step"],
+                at=row["at"],
+                event=Event(row["event"]),
+                stage=row["stage"],
+                candidate_units=verdict.candidate_units,
+                control_units=verdict.control_units,
+            )
+        )
+        for kind, found in ((TestKind.HARM, verdict.harms), (TestKind.PROOF, verdict.proofs)):
+            for one in found:
+                drawn = tests.setdefault((kind, one.metric, one.test), _before_the_first(kind, one, len(rows)))
+                drawn.candidate[at], drawn.control[at], drawn.log10_e[at] = one.candidate, one.control, one.log10_e
+    return ReleaseEvidence(looks=looks, looks_in_all=rows[0]["looks"] if rows else 0, tests=list(tests.values()))
+
+
+def _before_the_first(kind: TestKind, one: _Test, looks: int) -> EvidenceTest:
+    return EvidenceTest(
+        kind=kind,
+        metric=one.metric,
+        test=one.test,
+        needed_log10=-math.log10(one.alpha) if one.alpha > 0 else None,
+        candidate=[None] * looks,
+        control=[None] * looks,
+        log10_e=[None] * looks,
+    )

@@ -1,0 +1,323 @@
+"""Releases: a candidate pool takes a model's sessions over by stages, as far as what is measured of it lets it.
+
+A worker advances them; by hand they are held, resumed, promoted and rolled back, which needs no worker: the desired
+state is written by the same transaction.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+from uuid import UUID
+
+import asyncpg
+import msgspec
+from msgspec import Meta
+from sqlalchemy import Select, case, func, select
+
+from contracts.errors import Conflict
+from control.api.call import AdminCall, not_found
+from control.api.pages import page_of
+from control.api.schemas import Body, ModelName, Name, Page, PageQuery
+from control.releases import store
+from control.releases.machine import Event, State
+from control.releases.margins import MOST_UNITS, PROMOTION_ALPHA, Margins
+from control.releases.release import Release
+from control.releases.start import Wanted, require_startable
+from control.releases.tables import release_steps, releases
+from control.releases.warnings import warnings_of
+from control.slices.startable import SliceRule, require_asked
+from storage.rows import columns_of, equal, fetch, record_of
+
+UNDECIDED = "inconclusive"
+"""What the judge says of a release whose budget of evidence is spent."""
+STAGES = [0.0, 0.01, 0.05, 0.25, 1.0]
+Share = Annotated[float, Meta(ge=0, le=1)]
+Why = Annotated[str, Meta(min_length=1, max_length=500)]
+
+
+class ReleaseSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """A release. share: the candidate's part of the sessions now; 0 before the first stage that serves customers and
+    where it was rolled back, 1 where it was promoted. stage: from 0.
+    reason: of its last step; waits_for: what keeps it where it is, empty while every look takes a step."""
+
+    id: UUID
+    created_at: datetime
+    model: str
+    candidate_pool: str
+    baseline_pool: str
+    state: State
+    stage: int
+    share: float
+    stage_began_at: datetime
+    ended_at: datetime | None
+    reason: str
+    waits_for: str
+
+
+class StageEvidence(msgspec.Struct, frozen=True, kw_only=True):
+    """What a stage has consumed: steps, and the requests of both arms in them."""
+
+    stage: int
+    steps: int
+    requests: int
+
+
+class ReleaseStep(msgspec.Struct, frozen=True, kw_only=True):
+    """A step. stage, to_stage: before and after it. requests: that it consumed, of the part `sampled` of the sessions.
+    more_units: by which its budget grew. desired_version: of the desired state that it wrote; null: none."""
+
+    step: int
+    at: datetime
+    event: Event
+    stage: int
+    to_stage: int
+    state: State
+    actor: str
+    reason: str
+    requests: int
+    sampled: float
+    more_units: int
+    desired_version: int | None
+
+
+class ReleaseDetail(ReleaseSummary, frozen=True, kw_only=True):
+    """A release with what it is judged by and what was found so far. verdict: the judge's last; null before its first.
+    more_units: sessions granted beyond its budget of evidence. policy, thresholds, organization_share (the part of the
+    sessions that one organization may have): fixed when it began; null before. moves: the last steps that were more
+    than evidence, in order. warnings: what should be known of its pools before its evidence is believed, such as that
+    the candidate runs another kind of engine."""
+
+    engine_model: str | None
+    control_pool: str
+    stages: list[float]
+    shadow_share: float
+    shadow_least: int
+    slices: list[str]
+    slice_rule: SliceRule
+    comparison_id: UUID | None
+    margins: dict[str, Any]
+    organization_share: float | None
+    more_units: int
+    policy: dict[str, Any] | None
+    thresholds: dict[str, Any] | None
+    verdict: dict[str, Any] | None
+    consumed: list[StageEvidence]
+    moves: list[ReleaseStep]
+    warnings: list[str]
+
+
+class NewRelease(Body, frozen=True, kw_only=True):
+    """engine_model: the candidate's engines' name for the model, where it is another. control_pool: fresh replicas of
+    what the model's pool runs, for the control arm; else it runs on that pool with caches of its own. stages: shares
+    of the sessions, from 0 (shadow) to 1 (all traffic). shadow_share: part of the sessions whose requests are copied to
+    the candidate, in every stage before all traffic. shadow_least: copies answered by both sides before the shadow
+    stage ends. slices: of the model's tier, to pass before it ends; without a shadow stage, before all traffic.
+    slice_rule: by what they are compared; refused where a slice could not pass by it."""
+
+    model: ModelName
+    candidate_pool: Name
+    engine_model: ModelName | None = None
+    control_pool: Annotated[str, Meta(max_length=200)] = ""
+    stages: Annotated[list[Share], Meta(min_length=2, max_length=20)] = msgspec.field(default_factory=STAGES.copy)
+    shadow_share: Share = 0.05
+    shadow_least: Annotated[int, Meta(ge=0, le=1_000_000)] = 100
+    slices: Annotated[list[Name], Meta(max_length=100)] = msgspec.field(default_factory=list)
+    slice_rule: SliceRule = SliceRule()
+    margins: Margins = Margins()
+
+
+class ReleaseReason(Body, frozen=True, kw_only=True):
+    """reason: why it is done by hand, for the release's steps and the audit log."""
+
+    reason: Why
+
+
+class ReleaseResumption(ReleaseReason, frozen=True, kw_only=True):
+    """more_units: sessions that its budget of evidence grows by; needed where that is spent, else 0."""
+
+    more_units: Annotated[int, Meta(ge=0, le=MOST_UNITS)] = 0
+
+
+class ReleaseQuery(PageQuery, frozen=True, kw_only=True):
+    """Which releases."""
+
+    model: str | None = None
+    state: State | None = None
+
+
+class StepQuery(PageQuery, frozen=True, kw_only=True):
+    """Which steps."""
+
+
+MOST_MOVES = 20
+_SHARE = case(
+    (releases.c.state.in_([State.WAITING.value, State.ROLLED_BACK.value]), 0.0),
+    else_=releases.c.stages[releases.c.stage + 1],
+)
+_SUMMARY = columns_of(ReleaseSummary, releases, share=_SHARE, waits_for=releases.c.told)
+
+
+async def list_releases(call: AdminCall, query: ReleaseQuery) -> Page[ReleaseSummary]:
+    """List releases, the newest first."""
+    statement = select(*_SUMMARY).where(
+        equal(releases.c.model, query.model),
+        equal(releases.c.state, None if query.state is None else query.state.value),
+    )
+    return await page_of(call.connection, ReleaseSummary, statement, query, releases.c.created_at, releases.c.id)
+
+
+async def start_release(call: AdminCall, body: NewRelease) -> ReleaseDetail:
+    """Start a release. It begins when the model's pool has answered enough requests to be compared with.
+
+    `warnings` says what is allowed and should be known, such as a candidate on another kind of engine. 409 where the
+    model is released or split already.
+    """
+    slices = list(dict.fromkeys(body.slices))
+    wanted = Wanted(
+        model=body.model,
+        candidate_pool=body.candidate_pool,
+        engine_model=body.engine_model,
+        control_pool=body.control_pool,
+        stages=tuple(body.stages),
+        margins=body.margins,
+    )
+    require_asked("slice_rule.margins", body.slice_rule.margins, slices)
+    await call.slices.require(slices, body.slice_rule, body.margins.promotion_alpha or PROMOTION_ALPHA)
+    model, margins = require_startable(await store.fleet(call.connection), wanted)
+    await call.slices.require_tier(slices, model)
+    try:
+        made = await store.create(
+            call.connection,
+            _name(call),
+            model=body.model,
+            candidate_pool=body.candidate_pool,
+            engine_model=body.engine_model,
+            baseline_pool=model.pool,
+            control_pool=body.control_pool,
+            stages=body.stages,
+            shadow_share=body.shadow_share,
+            shadow_least=body.shadow_least if body.shadow_share else 0,
+            slices=slices,
+            slice_rule=msgspec.json.encode(body.slice_rule).decode(),
+            margins=msgspec.json.encode(margins).decode(),
+        )
+    except asyncpg.UniqueViolationError:
+        raise Conflict(
+            f"The model {body.model!r} has a release that has not ended; roll it back, or wait for its end."
+        ) from None
+    call.audit("release.start", made.id, organization_id=None, after=made)
+    return await _detail(call, made)
+
+
+async def get_release(call: AdminCall, release_id: UUID) -> ReleaseDetail:
+    """Get a release with what was found of it so far."""
+    return await _detail(call, await _find(call, release_id))
+
+
+async def list_release_steps(call: AdminCall, release_id: UUID, query: StepQuery) -> Page[ReleaseStep]:
+    """List a release's steps, the newest first."""
+    await _find(call, release_id)
+    statement = select(*columns_of(ReleaseStep, release_steps)).where(release_steps.c.release_id == release_id)
+    return await page_of(call.connection, ReleaseStep, statement, query, release_steps.c.step)
+
+
+async def hold_release(call: AdminCall, release_id: UUID, body: ReleaseReason) -> ReleaseDetail:
+    """Hold a release in its stage. It is judged on, and still rolled back by itself."""
+    return await _by_hand(call, release_id, Event.HOLD, body.reason)
+
+
+async def resume_release(call: AdminCall, release_id: UUID, body: ReleaseResumption) -> ReleaseDetail:
+    """Let a held release go on by itself.
+
+    409 where its budget of evidence is spent and `more_units` grants none: it would be held again at once.
+    """
+    verdict = _json(await call.value(_last_verdict(release_id)))
+    if verdict is not None and verdict["decision"] == UNDECIDED and not body.more_units:
+        raise Conflict(
+            f"The release would be held again at once: {verdict['reason']}. Grant it sessions by 'more_units', promote "
+            "it by hand or roll it back.",
+            param="more_units",
+        )
+    return await _by_hand(call, release_id, Event.RESUME, body.reason, body.more_units)
+
+
+async def promote_release(call: AdminCall, release_id: UUID, body: ReleaseReason) -> ReleaseDetail:
+    """Take a release one stage further whatever its evidence says; from the last share to all traffic."""
+    return await _by_hand(call, release_id, Event.PROMOTE, body.reason)
+
+
+async def roll_back_release(call: AdminCall, release_id: UUID, body: ReleaseReason) -> ReleaseDetail:
+    """Roll a release back: the candidate is given no session any more, and ends what it has begun.
+
+    A promoted release too, as long as its model is served as it was left: its model is then the baseline pool's again.
+    """
+    return await _by_hand(call, release_id, Event.ROLL_BACK, body.reason)
+
+
+async def _by_hand(call: AdminCall, release_id: UUID, event: Event, reason: str, more_units: int = 0) -> ReleaseDetail:
+    before = await _find(call, release_id)
+    after = await store.step(
+        call.connection, before, event, reason=reason, actor=None, by=_name(call), more_units=more_units
+    )
+    call.audit(f"release.{event.value}", release_id, organization_id=None, before=before, after=after)
+    return await _detail(call, after)
+
+
+async def _find(call: AdminCall, release_id: UUID) -> Release:
+    """Locked: the worker waits for what is done by hand, and not long the other way round. Raises NotFound."""
+    found = await store.locked(call.connection, release_id)
+    if found is None:
+        raise not_found("release", release_id)
+    return found
+
+
+async def _detail(call: AdminCall, release: Release) -> ReleaseDetail:
+    summary = await call.one(ReleaseSummary, select(*_SUMMARY).where(releases.c.id == release.id))
+    of = release_steps.c
+    stages = (
+        select(of.stage, func.count().label("steps"), func.sum(of.requests).label("requests"))
+        .where(of.release_id == release.id)
+        .group_by(of.stage)
+        .order_by(of.stage)
+    )
+    moves = (
+        select(*columns_of(ReleaseStep, release_steps))
+        .where(of.release_id == release.id, of.event != Event.OBSERVE.value)
+        .order_by(of.step.desc())
+        .limit(MOST_MOVES)
+    )
+    return ReleaseDetail(
+        **msgspec.structs.asdict(summary),
+        engine_model=release.engine_model,
+        control_pool=release.control_pool,
+        stages=list(release.stages),
+        shadow_share=release.shadow_share,
+        shadow_least=release.shadow_least,
+        slices=list(release.slices),
+        slice_rule=msgspec.json.decode(release.slice_rule, type=SliceRule),
+        comparison_id=release.comparison_id,
+        margins=msgspec.json.decode(release.margins),
+        organization_share=release.organization_share,
+        more_units=release.more_units,
+        policy=_json(release.policy),
+        thresholds=_json(release.thresholds),
+        verdict=_json(await call.value(_last_verdict(release.id))),
+        consumed=[msgspec.convert(dict(row), StageEvidence) for row in await fetch(call.connection, stages)],
+        moves=[record_of(ReleaseStep, row) for row in reversed(await fetch(call.connection, moves))],
+        warnings=warnings_of(await store.fleet(call.connection), release),
+    )
+
+
+def _last_verdict(release_id: UUID) -> Select[Any]:
+    of = release_steps.c
+    found = select(of.verdict).where(of.release_id == release_id, of.verdict.is_not(None))
+    return found.order_by(of.step.desc()).limit(1)
+
+
+def _json(text: str | None) -> dict[str, Any] | None:
+    return None if text is None else msgspec.json.decode(text, type=dict[str, Any])
+
+
+def _name(call: AdminCall) -> str:
+    return call.principal.email or call.principal.name

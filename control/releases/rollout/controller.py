@@ -1,0 +1,273 @@
+"""Advances releases: looks at what is new, asks the judge, and takes one step, all in one transaction for each release.
+
+It bears being killed anywhere and being run by several workers at once: what a step consumed, what it decided and the
+split it left are committed together, under the lock of the release's row.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+import msgspec
+
+from control.releases import store
+from control.releases.judge import Decision, State, Verdict, least_requests, thresholds_of
+from control.releases.machine import Event
+from control.releases.machine import State as ReleaseState
+from control.releases.release import Release, why_lost
+from control.releases.rollout import evidence, gathered
+from control.releases.rollout.config import ReleasesConfig
+from control.releases.rollout.evidence import Batch, Draw, Reading, joined
+from control.releases.rollout.holder import holder_of
+from control.releases.rollout.judging import (
+    Rules,
+    event_if_running,
+    event_of,
+    folded,
+    folded_step,
+    lacking_copies,
+    policy_of,
+    rules_of,
+    told,
+)
+from control.releases.rollout.shares import Sessions
+from control.releases.store import Evidence
+
+SESSION = "SET LOCAL idle_in_transaction_session_timeout = '10s'"
+"""A worker that is stopped in the middle of a step must not keep a release from being rolled back by hand."""
+STANDS_S = 30.0
+"""A horizon that stands for so long while evidence lies behind it is held by a transaction that somebody forgot."""
+BASELINE_EVERY_S = 20.0
+"""Between looks at the baseline's requests, while a release waits for enough of them."""
+COPIED = (
+    "this database is a copy of the one whose requests were counted, so it cannot be told which were; start the "
+    "release anew"
+)
+
+logger = logging.getLogger(__name__)
+
+
+class Known(msgspec.Struct, frozen=True):
+    """What the steps of a release add up to."""
+
+    step: int = 0
+    """The last that was folded."""
+    state: State = State()
+    sessions: Sessions = Sessions()
+
+
+class Controller:
+    """One per worker process. Keeps the judges' states in memory only: they are folded from the steps where it has
+    none, or another worker took some."""
+
+    def __init__(self, config: ReleasesConfig, clock: Callable[[], float] = time.monotonic) -> None:
+        """clock: monotonic, in seconds."""
+        self._config = config
+        self._clock = clock
+        self._states: dict[UUID, Known] = {}
+        """By release."""
+        self._looked_at: dict[UUID, float] = {}
+        self._horizon = (0, 0.0)
+        """The last one, and when it was first seen, by the clock."""
+        self.blind_s: dict[UUID, float] = {}
+        """By release: for how long the horizon has stood before evidence, behind STANDS_S."""
+
+    async def tick(self, connection: asyncpg.Connection[Any]) -> int:
+        """Take every step that can be taken now; returns how many were. Raises FAILURES of the database.
+
+        A release that cannot be advanced, by a defect or because another hand was faster, keeps no other from it.
+        """
+        running = await store.running(connection)
+        taken = 0
+        for release_id in running:
+            try:
+                moved = await self._step(connection, release_id)
+            except Exception:
+                if connection.is_closed():
+                    raise
+                logger.exception("release %s: a step failed, and is tried again", release_id)
+                continue
+            if moved is not None:
+                taken += 1
+                logger.info(
+                    "release %s of %s is %s at %g: %s", moved.id, moved.model, moved.state, moved.share, moved.reason
+                )
+        self._forget(running)
+        async with connection.transaction():
+            await connection.execute(SESSION)
+            version = await store.sweep(connection, await store.fleet(connection))
+        if version is not None:
+            logger.warning("desired state %d: a split was removed whose release has ended or is gone", version)
+        return taken
+
+    async def _step(self, connection: asyncpg.Connection[Any], release_id: UUID) -> Release | None:
+        """One step of a release, as it stands behind it; None: there is none to take."""
+        async with connection.transaction():
+            await connection.execute(SESSION)
+            release = await store.locked(connection, release_id, skip=True)
+            if release is None or release.state.ended:
+                return None
+            fleet = await store.fleet(connection)
+            lost = why_lost(fleet, release)
+            if lost is not None:
+                return await store.step(connection, release, Event.LOST, reason=lost)
+            if release.state is ReleaseState.WAITING:
+                return await self._begin(connection, release)
+            model = fleet.model(release.model)
+            assert model is not None
+            assert model.canary is not None  # or it were lost
+            moved, known = await self._judged(connection, release, model.canary.salt)
+        if known is not None:  # committed
+            self._states[release_id] = known
+        return moved
+
+    async def _begin(self, connection: asyncpg.Connection[Any], release: Release) -> Release | None:
+        """Fix what it is judged by, once its baseline has served enough."""
+        now, config = self._clock(), self._config
+        if now - self._looked_at.get(release.id, -BASELINE_EVERY_S) < BASELINE_EVERY_S:
+            return None
+        self._looked_at[release.id] = now
+        policy = policy_of(release)
+        days, most = config.baseline_days, config.baseline_requests
+        ttft_ms, itl_ms, share = await evidence.baseline(
+            connection,
+            release,
+            days=days,
+            most=most,
+            share=config.organization_share,
+            least=least_requests(policy),
+        )
+        if not ttft_ms:
+            missing = f"the pool {release.baseline_pool!r} answered nothing for {release.model!r} in {days} days"
+            await store.tell(connection, release, f"it waits to begin: {missing}")
+            return None
+        try:
+            thresholds = thresholds_of(policy, ttft_ms, itl_ms)
+        except ValueError as error:
+            await store.tell(connection, release, f"it waits to begin: {error}")
+            return None
+        return await store.step(
+            connection,
+            release,
+            Event.BEGIN,
+            reason=f"the thresholds are fixed by {len(ttft_ms)} requests of the baseline",
+            policy=msgspec.json.encode(policy).decode(),
+            thresholds=msgspec.json.encode(thresholds).decode(),
+            organization_share=share,
+            watermark=await evidence.horizon(connection),
+            comparison_id=await gathered.queue_slices(connection, release, policy),
+        )
+
+    async def _judged(
+        self, connection: asyncpg.Connection[Any], release: Release, secret: str
+    ) -> tuple[Release | None, Known | None]:
+        """A step by the judge's verdict, and what is known behind it. secret: as of `Draw`."""
+        assert release.watermark is not None
+        end = await evidence.horizon(connection)
+        if end < release.watermark:
+            return await store.step(connection, release, Event.LOST, reason=COPIED), None
+        rules = rules_of(release)
+        known = await self._known(connection, release, rules)
+        before = known.state
+        draw = Draw(
+            most=self._config.requests_per_step,
+            sessions=known.sessions,
+            share=1.0 if release.organization_share is None else release.organization_share,
+            secret=secret,
+        )
+        reading = await evidence.read(connection, release, end, draw)
+        slices = await gathered.slices_said(connection, release, before)
+        votes = await gathered.votes_cast(connection, release, before)
+        copies = await gathered.copies(connection, release, end)
+        batch = Batch(reading.observations, slices, *votes, reading.organizations, copies)
+        state = folded(before, rules, release.traffic_stage, batch)
+        verdict, text = told(state, rules)
+        event, reason = await self._event(connection, release, state, verdict)
+        if reading.left_out and event is Event.OBSERVE:
+            reason += f"; {reading.left_out} sessions beyond one organization's {draw.share:.0%} were left out"
+        sessions = known.sessions.joined_by(batch.observations, batch.organizations)
+        found = await self._early(connection, release, end, msgspec.structs.replace(draw, sessions=sessions))
+        if found is not None and event is not Event.FAIL:
+            # Harm alone: who is rolled back reads nothing twice, for its release has ended.
+            visible = joined(batch, found)
+            with_early = folded(before, rules, release.traffic_stage, visible)
+            said, its_text = told(with_early, rules)
+            if said.decision is Decision.ROLL_BACK:
+                state, batch, text, event, reason = with_early, visible, its_text, Event.FAIL, said.reason
+                reading = msgspec.structs.replace(reading, sampled=min(reading.sampled, found.sampled))
+            elif event is Event.OBSERVE:
+                who = await holder_of(connection, end)
+                reason = f"it is judged for harm only, because {who} keeps newer requests from being counted; {reason}"
+        if event is Event.OBSERVE and not batch.holds_something:
+            skipped = {"watermark": reading.watermark} if reading.left_out else {}
+            await store.tell(connection, release, reason, **skipped)
+            return None, None
+        consumed = Evidence(
+            packed=evidence.packed(batch),
+            requests=len(batch.observations),
+            sampled=reading.sampled,
+            watermark=reading.watermark,
+        )
+        moved = await store.step(connection, release, event, reason=reason, evidence=consumed, verdict=text)
+        sessions = known.sessions.joined_by(batch.observations, batch.organizations)
+        return moved, Known(moved.step, state, sessions)
+
+    async def _early(
+        self, connection: asyncpg.Connection[Any], release: Release, end: int, draw: Draw
+    ) -> Reading | None:
+        """The evidence behind a horizon that does not move; None: it moves, or there is none."""
+        self.blind_s.pop(release.id, None)
+        now = self._clock()
+        if end != self._horizon[0]:
+            self._horizon = (end, now)
+        stands_s = now - self._horizon[1]
+        if stands_s < STANDS_S or release.traffic_stage < 0:
+            return None
+        found = await evidence.early(connection, release, end, draw)
+        if not found.observations:
+            return None
+        self.blind_s[release.id] = stands_s
+        return found
+
+    async def _event(
+        self, connection: asyncpg.Connection[Any], release: Release, state: State, verdict: Verdict
+    ) -> tuple[Event, str]:
+        """What a verdict does to a release where it stands, and why."""
+        event, reason = event_if_running(release, state, verdict), verdict.reason
+        if event is Event.ADVANCE:  # the judge counts stages that serve customers, people from 1
+            at = f"stage {release.stage + 1} of {len(release.stages)} ({100 * release.share:.4g} %)"
+            reason = f"{at} has what it needs and nothing speaks against the candidate"
+        if release.in_shadow and event is not Event.FAIL:
+            missing = await gathered.slices_wait_for(connection, release, state)
+            if lacking := lacking_copies(release, state):
+                missing = f"{lacking} more copies of requests that both sides answered"
+            reason = f"missing: {missing}" if missing else "the shadow stage has what it needs"
+        if (held := event_of(release, state, verdict)) is not event:
+            reason = f"it is held; otherwise: {reason}"
+        return held, reason
+
+    async def _known(self, connection: asyncpg.Connection[Any], release: Release, rules: Rules) -> Known:
+        """What is known behind the release's last step."""
+        known = self._states.get(release.id, Known())
+        if known.step > release.step:  # of a database that was set back
+            known = Known()
+        if known.step < release.step:
+            state, sessions = known.state, known.sessions
+            for row in await store.steps_of(connection, release.id, behind=known.step):
+                state = folded_step(state, rules, release, row)
+                batch = evidence.unpacked(row["evidence"])
+                sessions = sessions.joined_by(batch.observations, batch.organizations)
+            known = self._states[release.id] = Known(release.step, state, sessions)
+        return known
+
+    def _forget(self, running: list[UUID]) -> None:
+        for gone in (self._states.keys() | self._looked_at.keys()) - set(running):
+            self._states.pop(gone, None)
+            self._looked_at.pop(gone, None)
+        for gone in self.blind_s.keys() - set(running):
+            del self.blind_s[gone]

@@ -1,0 +1,157 @@
+"""The judge of one release: its state is a fold over the batches that its steps consumed, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import asyncpg
+import msgspec
+
+from contracts.errors import Conflict
+from control.releases.judge import (
+    Decision,
+    Policy,
+    Slices,
+    State,
+    Thresholds,
+    Verdict,
+    observe,
+    observe_budget,
+    observe_copies,
+    observe_slices,
+    observe_votes,
+    verdict,
+)
+from control.releases.machine import Event
+from control.releases.machine import State as ReleaseState
+from control.releases.margins import Margins
+from control.releases.release import Release
+from control.releases.rollout.evidence import Batch, unpacked
+
+EVENTS = {
+    Decision.ROLL_BACK: Event.FAIL,
+    Decision.PROMOTE: Event.ADVANCE,
+    Decision.INCONCLUSIVE: Event.UNDECIDED,
+    Decision.WAIT: Event.OBSERVE,
+}
+
+
+class Rules(msgspec.Struct, frozen=True):
+    """What a release is judged by, fixed when it began."""
+
+    policy: Policy
+    thresholds: Thresholds
+
+
+def policy_of(release: Release) -> Policy:
+    """What its operator asked for, over the judge's own defaults. Raises ValueError."""
+    given = msgspec.json.decode(release.margins, type=Margins).given()
+    return msgspec.convert({**given, "needs_slices": bool(release.slices)}, Policy)
+
+
+def rules_of(release: Release) -> Rules:
+    """Of a release that has begun."""
+    assert release.policy is not None
+    assert release.thresholds is not None
+    return Rules(
+        msgspec.json.decode(release.policy, type=Policy), msgspec.json.decode(release.thresholds, type=Thresholds)
+    )
+
+
+def folded(state: State, rules: Rules, traffic_stage: int, batch: Batch) -> State:
+    """The state after a step's batch. traffic_stage: as of `Release.traffic_stage`; below 0 nothing is served yet."""
+    if traffic_stage >= 0:
+        state = observe(state, rules.policy, rules.thresholds, traffic_stage, batch.observations)
+    if batch.slices:
+        state = observe_slices(state, Slices(batch.slices))
+    if batch.worse or batch.better:
+        state = observe_votes(state, worse=batch.worse, better=batch.better)
+    if batch.copies:
+        state = observe_copies(state, batch.copies)
+    return state
+
+
+def told(state: State, rules: Rules) -> tuple[Verdict, str]:
+    """The verdict, and its JSON as a step keeps it: the same state gives the same bytes."""
+    found = verdict(state, rules.policy)
+    return found, msgspec.json.encode(found).decode()
+
+
+def event_if_running(release: Release, state: State, found: Verdict) -> Event:
+    """What a verdict does to a release where it stands, if nobody holds it."""
+    if not release.in_shadow or found.decision is Decision.ROLL_BACK:
+        return EVENTS[found.decision]
+    # the judge knows no stage that serves nobody
+    lacks_slices = bool(release.slices) and state.slices is not Slices.PASS
+    return Event.OBSERVE if lacking_copies(release, state) or lacks_slices else Event.ADVANCE
+
+
+def event_of(release: Release, state: State, found: Verdict) -> Event:
+    """What a verdict does to a release as it stands. The same state gives the same event."""
+    event = event_if_running(release, state, found)
+    if release.state is ReleaseState.HELD and event in (Event.ADVANCE, Event.UNDECIDED):
+        event = Event.OBSERVE
+    return event
+
+
+def lacking_copies(release: Release, state: State) -> int:
+    """How many more copies of requests must both sides answer before the shadow stage ends."""
+    return max(0, release.shadow_least - state.copies.compared)
+
+
+class Replayed(msgspec.Struct, frozen=True, kw_only=True):
+    """A step with a verdict, judged once more. event: what the verdict does to the release."""
+
+    step: int
+    stage: int
+    requests: int
+    decision: str
+    event: Event
+    same: bool
+    """Its verdict is the one that was stored, byte for byte, and its event is the step's."""
+
+
+def replay(release: Release, steps: Iterable[asyncpg.Record]) -> tuple[State, list[Replayed]]:
+    """Fold a release's steps from the first on, and compare every verdict, and what followed from it, with what was
+    stored.
+
+    steps: as of `store.steps_of`, in order. Raises Conflict where what one consumed was forgotten.
+    """
+    state, stood = State(), ReleaseState.WAITING
+    found: list[Replayed] = []
+    if release.policy is None:  # it never began
+        return state, found
+    rules = rules_of(release)
+    for row in steps:
+        if row["verdict"] is not None and row["evidence"] is None:
+            raise Conflict(
+                f"The release {release.id} ended so long ago that what its steps consumed was forgotten "
+                "(worker.evidence.step_retention_days); its verdicts are kept, and cannot be replayed."
+            )
+        state = folded_step(state, rules, release, row)
+        if row["verdict"] is not None:
+            again, text = told(state, rules)
+            event = event_of(msgspec.structs.replace(release, stage=row["stage"], state=stood), state, again)
+            found.append(
+                Replayed(
+                    step=row["step"],
+                    stage=row["stage"],
+                    requests=row["requests"],
+                    decision=again.decision.value,
+                    event=event,
+                    same=text == row["verdict"] and event.value == row["event"],
+                )
+            )
+        stood = ReleaseState(row["state"])
+    return state, found
+
+
+def folded_step(state: State, rules: Rules, release: Release, row: Any) -> State:
+    """The state after one row of `release_steps`; one without a verdict consumed nothing."""
+    if row["more_units"]:
+        return observe_budget(state, rules.policy, row["more_units"])
+    if row["verdict"] is None:
+        return state
+    at = msgspec.structs.replace(release, stage=row["stage"])
+    return folded(state, rules, at.traffic_stage, unpacked(row["evidence"]))

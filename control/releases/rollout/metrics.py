@@ -1,0 +1,75 @@
+"""The worker's metrics of releases, as their rows stand: a worker that was restarted tells the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+import msgspec
+from prometheus_client import CollectorRegistry, Gauge
+
+from control.releases.machine import State
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """What is told of a model's newest release."""
+
+    model: str
+    state: State
+    share: float
+    stage_began_at: datetime
+    ended_at: datetime | None
+    blind_s: float = 0.0
+    """For how long a transaction has kept its newest requests from being counted."""
+
+
+class ReleaseMetrics:
+    """Gauges of one worker, on the registry given."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._share = Gauge(
+            "slipstream_release_share",
+            "Part of a model's sessions that its running release sends to the candidate; 0 in its shadow stage, and"
+            " while it waits to begin.",
+            ["model"],
+            registry=registry,
+        )
+        self._began = Gauge(
+            "slipstream_release_stage_began_timestamp_seconds",
+            "Since when a model's running release is in its stage, in seconds since 1970, by its state: waiting,"
+            " running, held.",
+            ["model", "state"],
+            registry=registry,
+        )
+        self._blind = Gauge(
+            "slipstream_release_blind_seconds",
+            "For how long an open transaction has kept the newest requests of a model's running release from being"
+            " counted; 0: none does.",
+            ["model"],
+            registry=registry,
+        )
+        self._ended = Gauge(
+            "slipstream_release_ended_timestamp_seconds",
+            "When a model's newest release ended, in seconds since 1970, by how: promoted, rolled_back.",
+            ["model", "state"],
+            registry=registry,
+        )
+        self._looked = Gauge(
+            "slipstream_release_controller_run_timestamp_seconds",
+            "When this worker last looked at the releases, in seconds since 1970.",
+            registry=registry,
+        )
+
+    def tell(self, standings: Iterable[Standing], at_s: float) -> None:
+        """Show these, and nothing else any more. at_s: when they were read, since 1970."""
+        for gauge in (self._share, self._began, self._blind, self._ended):
+            gauge.clear()
+        for each in standings:
+            labels = (each.model, each.state.value)
+            if each.ended_at is not None:
+                self._ended.labels(*labels).set(each.ended_at.timestamp())
+            else:
+                self._share.labels(each.model).set(each.share if each.state.splits else 0.0)
+                self._blind.labels(each.model).set(each.blind_s)
+                self._began.labels(*labels).set(each.stage_began_at.timestamp())
+        self._looked.set(at_s)

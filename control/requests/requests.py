@@ -1,0 +1,312 @@
+"""Single requests: what was decided, by which rule, where the time went, on which engine, and what it cost.
+
+Two sources: the trace, written for every request whose key is known, refused ones included; and the ledger's attempts.
+Either may be there without the other: traces are best effort, the ledger holds only what was admitted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Annotated, Any
+from uuid import UUID
+
+import msgspec
+from msgspec import Meta
+from sqlalchemy import BigInteger, Boolean, ColumnElement, case, func, select
+from sqlalchemy.sql.expression import literal_column
+
+from contracts.dated_request_id import first_at
+from contracts.generation import Tier
+from contracts.length_class import LengthClass, length_class
+from contracts.request_id import request_id_of
+from contracts.split import Side
+from control.api.call import AdminCall, not_found
+from control.api.moments import moment
+from control.api.pages import page_of
+from control.api.schemas import LedgerMoment, ModelName, Name, Page, PageQuery
+from control.router_view.placement import Placement
+from control.slo.judgement import CLIENT_GONE, FAILED, REFUSED
+from storage.rows import columns_of, equal, fetch, fetchrow, record_of
+from storage.tables.core import request_traces
+from storage.tables.metering import usage_events
+
+LAST_DAY = timedelta(days=1)
+
+
+class Decision(StrEnum):
+    """What became of a request."""
+
+    SERVED = "served"
+    REFUSED = "refused"
+    """A 4xx: a limit, the key, access, or the request itself; `rule` and `reason` say which."""
+    FAILED = "failed"
+    """A 5xx, or a stream that ended in an error of ours."""
+    ABANDONED = "abandoned"
+    """The client left before it had any text."""
+
+
+_CODE, _STREAMED = func.coalesce(request_traces.c.error_code, ""), request_traces.c.status < 400
+DECISION = case(
+    (_STREAMED & (_CODE == CLIENT_GONE) & request_traces.c.ttft_ms.is_(None), Decision.ABANDONED.value),
+    (_STREAMED & _CODE.in_(REFUSED), Decision.REFUSED.value),
+    (literal_column(FAILED, Boolean), Decision.FAILED.value),
+    (_STREAMED, Decision.SERVED.value),
+    (request_traces.c.status == 499, Decision.ABANDONED.value),
+    else_=Decision.REFUSED.value,
+)
+
+
+AMOUNT_MICRO = (
+    select(func.coalesce(func.sum(usage_events.c.amount_micro), 0).cast(BigInteger))
+    .where(usage_events.c.request_id == request_traces.c.request_id, usage_events.c.billed)
+    .scalar_subquery()
+)
+
+
+class RequestSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """A request in a list. request_id: its `x-request-id`. ttft_ms: from its arrival to its first text.
+    prompt_tokens, completion_tokens: null where no engine counted. amount_micro: billed, in millionths of the currency.
+    """
+
+    request_id: str
+    organization_id: UUID
+    project_id: UUID | None
+    key_id: UUID | None
+    decision: Decision
+    status: int
+    error_code: str | None
+    endpoint: str | None
+    model: str | None
+    tier: str | None
+    prompt_tokens: int | None
+    completion_tokens: int | None
+    amount_micro: int
+    total_ms: float
+    ttft_ms: float | None
+    recorded_at: datetime
+
+
+class Attempt(msgspec.Struct, frozen=True, kw_only=True):
+    """One engine tried. amount_micro: millionths of the deployment's currency; price_version: null without a price.
+    engine, pool: null for tenants. adapter: null for the model alone."""
+
+    attempt: int
+    engine: str | None
+    pool: str | None
+    adapter: str | None
+    stream: bool
+    prompt_tokens: int
+    cached_tokens: int
+    completion_tokens: int
+    reasoning_tokens: int
+    outcome: str
+    finish: str
+    billed: bool
+    price_version: int | None
+    amount_micro: int
+    status: int | None
+    error_code: str | None
+    phases_ms: dict[str, float]
+    opened_at: datetime
+    closed_at: datetime
+    gateway_id: str
+
+
+class Latency(msgspec.Struct, frozen=True, kw_only=True):
+    """Where it ran and how its tokens came; null: not measured, or the engine does not tell.
+
+    pool, replica_id, side: of the last attempt that was given an engine. canary: it ran on its model's canary. side: of
+    the model's split, null where it was not split; release: whose split it was, of a request that counts for one. Only
+    the operating organization is told these five; they are null for tenants, who could else choose whom a release
+    tries its candidate on.
+    prompt_tokens, length: of all of the prompt; short has fewer than 4,096, long 16,384 and more.
+    ttft_ms: from arrival to the first generated text. tpot_ms: mean time of a token behind the first one, of an answer
+    that the engine ended. itl_max_ms: the longest time between two arrivals of the engine's tokens; gaps_over_100ms:
+    how many were longer than that. client_stall_ms: while the client's connection took no more.
+    engine_queue_ms, engine_prefill_ms, engine_grammar_ms: parts of the phase `engine`, as the engine tells them; the
+    last until the grammar that the output must keep was compiled. retractions: how often it
+    took the request's memory back and began again.
+    """
+
+    pool: str | None
+    replica_id: str | None
+    canary: bool | None
+    side: Side | None
+    release: str | None
+    stream: bool | None
+    attempts: int
+    prompt_tokens: int | None
+    length: LengthClass | None
+    cached_tokens: int | None
+    completion_tokens: int | None
+    ttft_ms: float | None
+    tpot_ms: float | None
+    itl_max_ms: float | None
+    gaps_over_100ms: int | None
+    client_stall_ms: float | None
+    engine_queue_ms: float | None
+    engine_prefill_ms: float | None
+    engine_grammar_ms: float | None
+    retractions: int | None
+
+
+_PLACE = ("pool", "replica_id", "canary", "side", "release")
+
+
+class RequestDetail(msgspec.Struct, frozen=True, kw_only=True):
+    """All that is known. rule: the limit that refused; counters: where the counters stood; both null when no limit did.
+
+    phases_ms: where the wall time went. amount_micro: of the billed attempt. served_from: the request whose generation
+    this one's answer was made of, at no cost; null: its own. trace_id: of OpenTelemetry; null: nobody has spans of it.
+
+    over_share: of a request refused for lack of room, whether its organization asked for more than its share of the
+    pool, without which there would have been room; null: not refused so.
+
+    service_class: `interactive`, `standard` or `offline`; null where it was refused before that was known.
+
+    latency: how its tokens came; null where no record was kept of it.
+    """
+
+    request_id: str
+    organization_id: UUID
+    project_id: UUID | None
+    key_id: UUID | None
+    client_request_id: str | None
+    decision: Decision | None
+    status: int | None
+    error_code: str | None
+    reason: str | None
+    rule: dict[str, Any] | None
+    counters: list[dict[str, Any]] | None
+    over_share: bool | None
+    service_class: str | None
+    endpoint: str | None
+    model: str | None
+    tier: str | None
+    total_ms: float | None
+    phases_ms: dict[str, float]
+    served_from: str | None
+    latency: Latency | None
+    trace_id: str | None
+    recorded_at: datetime | None
+    amount_micro: int
+    attempts: list[Attempt]
+
+
+class RequestQuery(PageQuery, frozen=True, kw_only=True):
+    """Filters of the organization's requests, the newest first. start, end: requests that arrived at `start` or later,
+    and before `end`."""
+
+    project_id: UUID | None = None
+    key_id: UUID | None = None
+    status: Annotated[int, Meta(ge=100, le=599)] | None = None
+    error_code: Name | None = None
+    model: ModelName | None = None
+    tier: Tier | None = None
+    start: LedgerMoment | None = None
+    end: LedgerMoment | None = None
+
+
+async def list_requests(call: AdminCall, organization_id: UUID, query: RequestQuery) -> Page[RequestSummary]:
+    """List an organization's requests, refused ones included, newest first. Without any content."""
+    await call.require_organization(organization_id)
+    own = request_traces.c.organization_id == organization_id
+    return await _page(call, query, own, since=None if query.start is None else moment(query.start, "start"))
+
+
+class DeploymentRequestQuery(RequestQuery, frozen=True, kw_only=True):
+    """Filters. start, end: requests that arrived at `start` or later, and before `end`. start defaults to 24 hours
+    ago."""
+
+    organization_id: UUID | None = None
+    pool: Name | None = None
+
+
+async def list_requests_of_all(call: AdminCall, query: DeploymentRequestQuery) -> Page[RequestSummary]:
+    """List the requests of all organizations, refused ones included, newest first. Without any content."""
+    since = datetime.now(UTC) - LAST_DAY if query.start is None else moment(query.start, "start")
+    whose = equal(request_traces.c.organization_id, query.organization_id)
+    return await _page(call, query, whose, equal(request_traces.c.pool, query.pool), since=since)
+
+
+async def _page(
+    call: AdminCall, query: RequestQuery, *conditions: ColumnElement[bool], since: datetime | None
+) -> Page[RequestSummary]:
+    table = request_traces.c
+    computed = {"decision": DECISION, "amount_micro": AMOUNT_MICRO}
+    arrived = [] if since is None else [table.request_id >= first_at(since.timestamp())]
+    if query.end is not None:
+        arrived.append(table.request_id < first_at(moment(query.end, "end").timestamp()))
+    statement = select(*columns_of(RequestSummary, request_traces, **computed)).where(
+        *conditions,
+        *arrived,
+        equal(table.project_id, query.project_id),
+        equal(table.key_id, query.key_id),
+        equal(table.status, query.status),
+        equal(table.error_code, query.error_code),
+        equal(table.model, query.model),
+        equal(table.tier, query.tier),
+    )
+    return await page_of(call.connection, RequestSummary, statement, query, table.request_id)
+
+
+async def get_request(call: AdminCall, request_id: str) -> RequestDetail:
+    """Why was it limited, where did its time go, what did it cost? By `x-request-id` or the answer's `id`.
+
+    Attempts are counted from 0: another one is another engine, tried because the one before failed.
+    """
+    request_id = request_id_of(request_id)
+    traces, events = request_traces.c, usage_events.c
+    trace = await fetchrow(
+        call.connection,
+        select(request_traces, DECISION.label("decision")).where(
+            traces.request_id == request_id, call.sees(traces.organization_id)
+        ),
+    )
+    whose = (
+        events[name] for name in ("request_id", "organization_id", "project_id", "key_id", "endpoint", "model", "tier")
+    )
+    rows = await fetch(
+        call.connection,
+        select(
+            *columns_of(Attempt, usage_events, engine=call.placed(events.replica_id), pool=call.placed(events.pool)),
+            *whose,
+        )
+        .where(events.request_id == request_id, call.sees(events.organization_id))
+        .order_by(events.attempt),
+    )
+    if trace is None and not rows:
+        raise not_found("request", request_id[:100])
+    attempts = [record_of(Attempt, row) for row in rows]
+    cost = sum(attempt.amount_micro for attempt in attempts if attempt.billed)
+    source = trace or rows[-1]  # without a trace, which may be lost, what the ledger says of the last attempt
+    found = {name: source.get(name) for name in RequestDetail.__struct_fields__}
+    latency = None if trace is None else latency_of(trace, placed=call.principal.operator)
+    return msgspec.convert({**found, "latency": latency, "amount_micro": cost, "attempts": attempts}, RequestDetail)
+
+
+class Placements(msgspec.Struct, frozen=True, kw_only=True):
+    """What the router remembers of one request; nothing of one that is too old, was refused before it was placed, or is
+    not among the share that it keeps (`router.explain_records`, `router.explain_share`)."""
+
+    request_id: str
+    data: list[Placement]
+
+
+async def get_placements(call: AdminCall, request_id: str) -> Placements:
+    """Why the router gave a request the engines it gave it: what it knew of each, and what it then took."""
+    request_id = request_id_of(request_id)
+    return Placements(request_id=request_id, data=await call.router.placements(request_id))
+
+
+def latency_of(trace: Mapping[str, Any], *, placed: bool) -> Latency | None:
+    """Of a row of `gateway.request_traces`; None for one of a release that measured nothing. placed: tell where it ran,
+    which tenants are not told."""
+    if trace["attempts"] is None:
+        return None
+    prompt_tokens = trace["prompt_tokens"]
+    length = None if prompt_tokens is None else length_class(prompt_tokens).value
+    hidden = {} if placed else dict.fromkeys(_PLACE)
+    return msgspec.convert({**trace, **hidden, "length": length}, Latency)

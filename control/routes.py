@@ -1,0 +1,60 @@
+"""Puts the admin API and the console together: their parts, their routes and their documents."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from litestar.datastructures import State
+
+from control.api.services import AdminServices
+from control.console.console import Console
+from control.console.openapi import with_console
+from control.console.pages import DIST, Pages, pages_route
+from control.console.routes import console_routes
+from control.openapi import admin_document
+from control.operations import OPERATIONS, PREFIX, admin_operations
+from gateway.app import SERVED
+from gateway.config import GatewayConfig
+from gateway.http.document import document_route
+from gateway.http.routing import routes
+
+ADMINISTERED = frozenset(each.path for each in OPERATIONS)
+"""Paths of the admin API, below its own."""
+
+
+class ControlRoutes:
+    """The control plane's ASGI application with what it runs on."""
+
+    def __init__(self, services: AdminServices, console: Console, config: GatewayConfig) -> None:
+        self._admin = services.admin
+        self._console = console
+        self._app = routes(
+            [
+                admin_operations(config.requests),
+                *console_routes(config.requests),
+                document_route(f"{PREFIX}/openapi.json", _document),
+                *([pages_route(Pages.read(DIST))] if config.console.enabled else ()),
+            ],
+            State({"services": services, "console": console}, deep_copy=False),
+            config.max_body_bytes,
+            SERVED,
+            ADMINISTERED,
+        )
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Serve one request."""
+        await self._app(scope, receive, send)
+
+    async def start(self) -> None:
+        """Be ready for the database, and to hash passwords."""
+        await self._admin.start()
+        self._console.start()
+
+    async def stop(self) -> None:
+        """Requests under way fail. Idempotent."""
+        await self._console.stop()
+        await self._admin.stop()
+
+
+def _document() -> bytes:
+    return with_console(admin_document())

@@ -1,0 +1,81 @@
+"""Where a browser believes it is: the origin of a request, whether it came by TLS, from where, and from whose page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from contracts.errors import ForeignPage
+from control.sessions.config import ConsoleConfig
+from gateway.http.networks import Network, forwarded_address, is_among, network_of, trusted_networks
+
+SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+"""Methods that change nothing."""
+OWN = frozenset({"same-origin", "none"})
+"""Values of Sec-Fetch-Site: our own page, or somebody who typed the address."""
+LONGEST_USER_AGENT = 400
+
+
+class Visit(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a browser's request before anybody is known by it."""
+
+    method: str
+    headers: Mapping[str, str]
+    """Names in lower case."""
+    origin: str
+    """Of our own pages, as that browser sees them: `https://slipstream.example.com`."""
+    network: str
+    """Where it comes from: its address, or an IPv6 client's /64."""
+
+    @property
+    def secure(self) -> bool:
+        """It came by TLS."""
+        return self.origin.startswith("https://")
+
+    @property
+    def user_agent(self) -> str:
+        """What the browser calls itself, shortened; without what a database cannot hold."""
+        text = self.headers.get("user-agent", "").replace("\0", "")
+        return text.encode("utf-8", "ignore").decode()[:LONGEST_USER_AGENT]
+
+    def require_own_page(self) -> None:
+        """Raises ForeignPage for a request that changes something and was sent by another site's page.
+
+        Browsers say where a request comes from by `Sec-Fetch-Site` and `Origin`, and no page can have them say
+        something else. A program that sends neither has no cookies that somebody else could use.
+        """
+        if self.method in SAFE:
+            return
+        site, origin = self.headers.get("sec-fetch-site"), self.headers.get("origin")
+        if site is not None and site not in OWN:
+            raise ForeignPage(f"This request was sent by a page of another site (Sec-Fetch-Site: {site[:40]!r}).")
+        if origin is not None and origin != self.origin:
+            raise ForeignPage(
+                f"This request was sent by a page of {origin[:200]!r}, and this is {self.origin!r}. Behind a proxy, "
+                "set gateway.console.public_url to the address that browsers use."
+            )
+
+
+class Site:
+    """This gateway as browsers find it, by its settings."""
+
+    def __init__(self, config: ConsoleConfig, *, tls: bool, trusted_proxies: tuple[str, ...] = ()) -> None:
+        """tls: the gateway itself ends it. Raises ConfigError when a proxy is no address."""
+        self._public_url = config.public_url
+        self._tls = tls
+        self._trusted: tuple[Network, ...] = tuple(trusted_networks(trusted_proxies))
+
+    def visit(self, scope: Mapping[str, Any]) -> Visit:
+        """What the ASGI scope of a request says."""
+        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        peer = (scope.get("client") or ("",))[0]
+        proxied = is_among(peer, self._trusted)
+        origin = self._public_url
+        if not origin:
+            said = headers.get("x-forwarded-proto", "").rpartition(",")[2].strip().lower() if proxied else ""
+            scheme = said if said in ("http", "https") else "https" if self._tls else "http"
+            origin = f"{scheme}://{headers.get('host', '').lower()}"
+        client = forwarded_address(headers.get("x-forwarded-for", ""), self._trusted) if proxied else ""
+        return Visit(method=scope["method"], headers=headers, origin=origin, network=network_of(client or peer))

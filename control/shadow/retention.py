@@ -1,0 +1,44 @@
+"""Forgets pairs, reviews and votes when their retention is over. Called by the worker's scheduled task."""
+
+from __future__ import annotations
+
+from storage.worker_connection import connect
+
+AT_ONCE = 10_000
+"""Rows in one transaction."""
+# What was voted on stays as numbers for as long as pairs do; what was not is worth nothing without its texts.
+FORGET = (
+    """
+DELETE FROM gateway.shadow_pairs WHERE ctid = ANY(ARRAY(
+    SELECT ctid FROM gateway.shadow_pairs WHERE recorded_at < now() - make_interval(days => %(pairs)s) LIMIT %(most)s))
+""",
+    """
+DELETE FROM gateway.review_coins WHERE ctid = ANY(ARRAY(
+    SELECT ctid FROM gateway.review_coins WHERE recorded_at < now() - make_interval(days => %(pairs)s) LIMIT %(most)s))
+""",
+    """
+DELETE FROM gateway.reviews WHERE id = ANY(ARRAY(
+    SELECT id FROM gateway.reviews
+     WHERE recorded_at < now() - make_interval(days => %(pairs)s)
+        OR recorded_at < now() - make_interval(days => %(texts)s)
+           AND NOT EXISTS (SELECT FROM gateway.review_votes WHERE review_id = reviews.id)
+     LIMIT %(most)s))
+""",
+    """
+UPDATE gateway.reviews SET project_id = NULL, prompt = NULL, baseline = NULL, candidate = NULL
+ WHERE id = ANY(ARRAY(
+    SELECT id FROM gateway.reviews
+     WHERE recorded_at < now() - make_interval(days => %(texts)s) AND prompt IS NOT NULL LIMIT %(most)s))
+""",
+)
+
+
+def forget(database_url: str, *, pair_retention_days: int, text_retention_days: int) -> int:
+    """Delete what is over its retention; returns how many rows. Raises psycopg.Error."""
+    days = {"pairs": pair_retention_days, "texts": min(text_retention_days, pair_retention_days), "most": AT_ONCE}
+    forgotten = 0
+    with connect(database_url, autocommit=True) as connection:
+        for statement in FORGET:
+            while gone := connection.execute(statement, days).rowcount:
+                forgotten += gone
+    return forgotten

@@ -1,0 +1,67 @@
+"""Pairs of answers that people compare without knowing which is the candidate's: the queue, the votes, their sums."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import msgspec
+
+from control.api.call import AdminCall
+from control.api.principal import NO_KEY
+from control.api.schemas import Body
+from control.shadow import reviewing
+from control.shadow.reviewing import Review, ReviewSums, Vote
+from control.shadow.shadow import ShadowQuery
+from control.shadow.tables import Choice
+
+
+class NextReview(msgspec.Struct, frozen=True, kw_only=True):
+    """review: null where none is left for this reviewer. waiting: how many are, with it."""
+
+    review: Review | None
+    waiting: int
+
+
+class ReviewReport(msgspec.Struct, frozen=True, kw_only=True):
+    """By release, model and stage, the newest first."""
+
+    data: list[ReviewSums]
+
+
+class NewVote(Body, frozen=True, kw_only=True):
+    """choice: left or right: it is better; both: alike good; neither: both are bad; skip: no opinion."""
+
+    choice: Choice
+
+
+async def next_review(call: AdminCall, query: ShadowQuery) -> NextReview:
+    """Show the next pair to compare, without telling which answer is the candidate's.
+
+    Of projects whose `allow_reviews` is on, where `gateway.shadow.review_share` keeps texts. The pairs with the
+    fewest votes come first, and none that the caller has voted on.
+    """
+    reviewer = _reviewer(call)
+    review = await reviewing.next_review(call.connection, reviewer, release=query.release, model=query.model)
+    waiting = await reviewing.waiting(call.connection, reviewer, release=query.release, model=query.model)
+    return NextReview(review=review, waiting=waiting)
+
+
+async def create_vote(call: AdminCall, review_id: UUID, body: NewVote) -> Vote:
+    """Vote on a pair, once and for good; the answer tells which was the candidate's.
+
+    409 for a second vote, 404 once the pair's texts were deleted.
+    """
+    made = await reviewing.vote(call.connection, review_id, _reviewer(call), body.choice)
+    call.audit("review.vote", review_id, organization_id=None, after=made)
+    return made
+
+
+async def list_reviews(call: AdminCall, query: ShadowQuery) -> ReviewReport:
+    """Sum up reviews and their votes, by release, model and stage; no texts."""
+    return ReviewReport(data=await reviewing.sums(call.connection, release=query.release, model=query.model))
+
+
+def _reviewer(call: AdminCall) -> str:
+    """One for each member or service account, whichever of its keys it uses, and for each account of the machine."""
+    principal = call.principal
+    return f"account {principal.name}" if principal.key_id == NO_KEY else str(principal.id)

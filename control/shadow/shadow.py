@@ -1,0 +1,36 @@
+"""What copies of requests at candidates said, in numbers."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from control.api.call import AdminCall
+from control.api.schemas import ModelName, Query
+from control.shadow import sums
+from control.shadow.sums import ShadowSums
+
+ReleaseName = Annotated[str, Meta(max_length=256)]
+
+
+class ShadowQuery(Query, frozen=True, kw_only=True):
+    """Filters. release: its id."""
+
+    release: ReleaseName | None = None
+    model: ModelName | None = None
+
+
+class ShadowReport(msgspec.Struct, frozen=True, kw_only=True):
+    """By release, model and stage, the newest first."""
+
+    data: list[ShadowSums]
+
+
+async def get_shadow(call: AdminCall, query: ShadowQuery) -> ShadowReport:
+    """Compare the answers of candidates with those that customers were given, by release, model and stage.
+
+    Of pairs within their retention (`worker.shadow`). Intervals are 95 % and count sessions, not pairs, as independent.
+    """
+    return ShadowReport(data=await sums.sums(call.connection, release=query.release, model=query.model))

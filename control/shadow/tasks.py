@@ -1,0 +1,32 @@
+"""The worker's task for shadowing: what is over its retention. It bears being run twice, late, or by two workers."""
+
+from __future__ import annotations
+
+import logging
+
+import psycopg
+from celery import Celery
+
+from control.shadow.retention import forget
+from gateway.shadow.config import ShadowUpkeepConfig
+
+FORGET = "shadow.forget"
+PERIODS_S = {FORGET: 3_600.0}
+"""How often it runs."""
+
+logger = logging.getLogger(__name__)
+
+
+def add_tasks(app: Celery, database_url: str, config: ShadowUpkeepConfig) -> None:
+    """Make the task known to the worker's application."""
+
+    @app.task(
+        name=FORGET, shared=False, autoretry_for=(OSError, psycopg.OperationalError), max_retries=3, retry_backoff=True
+    )  # type: ignore[untyped-decorator]
+    def forget_pairs() -> None:
+        gone = forget(
+            database_url,
+            pair_retention_days=config.pair_retention_days,
+            text_retention_days=config.text_retention_days,
+        )
+        logger.info("shadow: %d pairs and reviews forgotten", gone)

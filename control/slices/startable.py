@@ -1,0 +1,77 @@
+"""What slices there are, and which of them a release may ask for: those that can pass by its rule."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Annotated, Protocol
+
+import msgspec
+from msgspec import Meta
+
+from contracts.desired_state import Model
+from contracts.errors import InvalidField
+from contracts.generation import Tier
+from control.slices.bounds import Items, Margin
+
+BUDGET_ITEMS = 1_600
+
+
+class SliceRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """margin: by how much lower the candidate's share of right answers may be, 0 to 1. margins: the same, by slice, of
+    those that have one of their own. budget_items: most items of each slice, of either pool. correlation: how much of a
+    template's rare losses come together."""
+
+    margin: Margin = 0.02
+    margins: dict[str, Margin] = {}
+    budget_items: Items = BUDGET_ITEMS
+    correlation: Annotated[float, Meta(ge=0, le=1)] = 0.05
+
+
+def require_asked(param: str, margins: Collection[str], slices: Collection[str]) -> None:
+    """Raise InvalidField for a margin of a slice that is not among those that are asked."""
+    for name in margins:
+        if name not in slices:
+            asked = ", ".join(slices) or "none"
+            raise InvalidField(f"{param} names the slice {name!r}, which is not asked; slices: {asked}.", param=param)
+
+
+class EvalSlice(msgspec.Struct, frozen=True, kw_only=True):
+    """about: what it asks. tier: of the models that can be asked it. goal: the share of right answers it is to reach; 0
+    where nobody has set one. items: how many there are; null where each seed makes one."""
+
+    name: str
+    about: str
+    tier: Tier
+    goal: float
+    items: int | None
+
+
+class SliceCheck(Protocol):
+    """Who knows the deployment's slices."""
+
+    async def all(self) -> list[EvalSlice]:
+        """Generators first, then those of files. Raises InvalidField where the files cannot be read."""
+        ...
+
+    async def require_tier(self, names: Sequence[str], model: Model) -> None:
+        """Raise InvalidField for a slice that models of this tier cannot be asked."""
+        ...
+
+    async def require(self, names: Sequence[str], rule: SliceRule, alpha: float) -> None:
+        """Raise InvalidField for a slice that there is not, or that cannot pass by the rule at this `alpha` even where
+        both pools answer everything alike."""
+        ...
+
+
+class NoSlices:
+    """For an admin API of a deployment without any."""
+
+    async def all(self) -> list[EvalSlice]:
+        return []
+
+    async def require_tier(self, names: Sequence[str], model: Model) -> None:
+        return None
+
+    async def require(self, names: Sequence[str], rule: SliceRule, alpha: float) -> None:
+        if names:
+            raise InvalidField("This deployment has no slices.", param="slices")

@@ -1,0 +1,21 @@
+"""Which requests are diagnosed, and what became of each, in SQL over rows of `gateway.request_traces`: for windows as
+they are read (counts.py) and as they were added up by the hour (rollup.py).
+"""
+
+from __future__ import annotations
+
+from contracts.fair_share import FAIR_SHARE
+from contracts.service_class import ServiceClass
+from control.slo.judgement import FAILED
+
+LIMIT_CODES = ("rate_limit_exceeded", "insufficient_quota", "request_exceeds_limit", "too_many_connections")
+WAITED_FOR = f"service_class IS DISTINCT FROM '{ServiceClass.OFFLINE}'"
+"""Somebody waits for it. What is offline waits on purpose, and is neither slow nor refused for that."""
+LIMITED = "error_code IN ({})".format(", ".join(f"'{code}'" for code in LIMIT_CODES))
+RETRIED = f"coalesce(attempts > 1 AND NOT {FAILED}, false)"
+"""Another engine was needed, and had."""
+FAILED_CODE = f"CASE WHEN {FAILED} AND NOT coalesce(over_share, false) THEN coalesce(error_code, '') ELSE '' END"
+"""The error code of a request that failed, and not by its organization's excess; empty: it did not, or has none."""
+RULE = f"""CASE WHEN {LIMITED} THEN coalesce(rule->>'counter' || ' of the ' || (rule->>'level'), error_code)
+                 WHEN over_share THEN '{FAIR_SHARE}' ELSE '' END"""
+"""What refused; empty: nothing did, the request failed."""

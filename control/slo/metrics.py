@@ -1,0 +1,85 @@
+"""The worker's metrics of objectives, for alerts. As old as the last roll-up, which tells its own age."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterable
+from datetime import datetime
+
+from prometheus_client import CollectorRegistry, Gauge
+
+from control.slo.budget import PAIRS
+from control.slo.standing import Standing
+
+OF = ("tier", "length")
+
+
+class SloMetrics:
+    """Gauges of one worker, on the registry given."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        gauge = functools.partial(Gauge, registry=registry)
+        self._target = gauge(
+            "slipstream_slo_target", "Part of the requests of a tier and length class that shall be good.", OF
+        )
+        self._attainment = gauge(
+            "slipstream_slo_attainment",
+            "Part of the counted requests of the last 28 days that was good, by tier and length class; NaN"
+            " without any.",
+            OF,
+        )
+        self._budget_left = gauge(
+            "slipstream_slo_budget_left",
+            "Part of the error budget of the last 28 days that is left, by tier and length class: 1 untouched, 0 spent,"
+            " below 0 overspent; NaN without requests.",
+            OF,
+        )
+        self._over_share = gauge(
+            "slipstream_slo_over_share_requests",
+            "Requests of the last 28 days that were refused for lack of room while their organization asked for more"
+            " than its share, by tier and length class: not counted in attainment, budget and burn rates.",
+            OF,
+        )
+        self._burn_rate = gauge(
+            "slipstream_slo_burn_rate",
+            "How fast the error budget is used, by tier, length class and window (5m, 30m, 1h, 2h, 6h, 1d, 3d, 28d): 1"
+            " spends it exactly in 28 days. 0 without requests.",
+            (*OF, "window"),
+        )
+        self._burning = gauge(
+            "slipstream_slo_burning",
+            "1 while the error budget of a tier and length class is used faster than a pair of windows allows, over"
+            " this window (1h, 6h, 1d, 3d) and its short one (5m, 30m, 2h, 6h), by at least 10 bad requests; else 0.",
+            (*OF, "window"),
+        )
+        self._rolled_up = gauge(
+            "slipstream_slo_rolled_up_timestamp_seconds",
+            "When this worker last added up what requests kept of their objectives, in seconds since 1970.",
+        )
+        self._told: set[tuple[str, str]] = set()
+
+    def tell(self, standings: Iterable[Standing], at: datetime) -> None:
+        """Show these, and nothing else any more. at: when they were added up."""
+        found = {(each.objective.tier.value, each.objective.length.value): each for each in standings}
+        for gone in self._told - found.keys():
+            for gauge in (self._target, self._attainment, self._budget_left, self._over_share):
+                gauge.remove(*gone)
+            for gauge in (self._burn_rate, self._burning):
+                gauge.remove_by_labels(dict(zip(OF, gone, strict=True)))
+        self._told = set(found)
+        for labels, each in found.items():
+            self._target.labels(*labels).set(each.objective.target)
+            self._attainment.labels(*labels).set(_number(each.budget.attainment))
+            self._budget_left.labels(*labels).set(_number(each.budget_left))
+            self._over_share.labels(*labels).set(each.budget.over_share)
+            for window, rate in each.rates.items():
+                self._burn_rate.labels(*labels, window).set(rate or 0.0)
+            burning = each.burning
+            for pair in PAIRS:
+                self._burning.labels(*labels, pair.long).set(pair in burning)
+        self._rolled_up.set(at.timestamp())
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else value

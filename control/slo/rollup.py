@@ -1,0 +1,146 @@
+"""What each minute kept of what was promised, recomputed from the traces. Called by the worker's scheduled task.
+
+Whole minutes are replaced, never added to, so running it twice, late, or from two workers at once changes nothing. A
+minute is that in which requests arrived; a long answer reaches its minute when it is over, and every minute that has
+news since the last run is redone. Minutes whose traces may already be forgotten are left as they are.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+
+from sqlalchemy import (
+    Integer,
+    Text,
+    and_,
+    bindparam,
+    delete,
+    func,
+    select,
+)
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.sql.expression import literal_column
+
+from contracts.dated_request_id import first_at
+from control.slo.judged import DATED, MINUTE, VERSION, counts, judged
+from control.slo.request_rollup import forget as forget_requests
+from control.slo.request_rollup import redo_hours as redo_requests
+from control.slo.serving_rollup import forget, redo_hours, redo_minutes
+from control.slo.tables import COUNTS, slo_minutes, slo_objectives, slo_roll_up_runs
+from storage.tables.core import request_traces
+from storage.worker_connection import Connection, connect, run
+
+LOCK_ID = 0x736C6F72
+"""Key of the advisory lock, the bytes of `slor`."""
+OVERLAP_S = 30
+"""A row's recorded_at is when its transaction began; gateways give up on one after five (serving/trace.py)."""
+MOST_MINUTES = 60
+"""Redone by one statement."""
+MINUTE_LONG = timedelta(minutes=1)
+MARGIN = timedelta(hours=1)
+"""Between what retention forgets now and the oldest minute that is redone: request ids go by gateways' clocks."""
+
+_T, _RUN = request_traces.c, slo_roll_up_runs.c
+_LAST_RUN = select(func.coalesce(func.max(_RUN.started_at), literal_column("'-infinity'::timestamptz")))
+AHEAD_RUNS = delete(slo_roll_up_runs).where(
+    _RUN.started_at > func.clock_timestamp() + literal_column("interval '10 seconds'")
+)
+"""Runs that began when the database's clock was ahead: behind them no row is news until it is as late again."""
+TOUCHED = (
+    select(MINUTE)
+    .distinct()
+    .where(
+        DATED,
+        _T.recorded_at >= _LAST_RUN.scalar_subquery() - literal_column(f"interval '{OVERLAP_S} seconds'"),
+        _T.request_id >= bindparam("oldest", type_=Text),
+    )
+    .order_by(MINUTE)
+)
+VERSIONS = select(slo_objectives.c.valid_from, slo_objectives.c.version).distinct().order_by(slo_objectives.c.version)
+GROUP = tuple(column.name for column in slo_minutes.primary_key)
+_JUDGED = judged(
+    VERSION, and_(_T.request_id >= bindparam("first", type_=Text), _T.request_id < bindparam("past", type_=Text))
+)
+CLEAR = delete(slo_minutes).where(slo_minutes.c.minute >= bindparam("begin"), slo_minutes.c.minute < bindparam("end"))
+FILL = insert(slo_minutes).from_select(
+    [*GROUP, "version", *COUNTS],
+    select(
+        *(_JUDGED.c[name] for name in GROUP),
+        VERSION,
+        *(value for _, value in sorted(counts(_JUDGED).items(), key=lambda item: COUNTS.index(item[0]))),
+    ).group_by(*(_JUDGED.c[name] for name in GROUP)),
+)
+FORGET = delete(slo_minutes).where(
+    slo_minutes.c.minute < func.now() - func.make_interval(0, 0, 0, bindparam("days", type_=Integer))
+)
+OLD_RUNS = delete(slo_roll_up_runs).where(_RUN.started_at < func.now() - literal_column("interval '7 days'"))
+
+
+def roll_up(database_url: str, *, trace_retention_days: int, retention_days: int | None = None) -> int:
+    """Bring `gateway.slo_minutes` up to date; returns the number of minutes redone.
+
+    trace_retention_days: how long traces are certain to be there. retention_days: of the minutes, which are forgotten
+    behind it; None: not now. Before there are objectives nothing is done. Raises psycopg.Error when the database is
+    away; nothing is written then, and the next run makes up for it.
+    """
+    began_s = time.monotonic()
+    with connect(database_url) as connection:
+        # Taken in a statement of its own: the next one then sees what the previous holder committed.
+        connection.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK_ID,))
+        versions = [(since.astimezone(UTC), version) for since, version in run(connection, VERSIONS)]
+        if not versions:
+            return 0
+        run(connection, AHEAD_RUNS)
+        oldest = datetime.now(UTC) - timedelta(days=trace_retention_days) + MARGIN
+        whole = oldest.replace(second=0, microsecond=0) + MINUTE_LONG
+        touched = [each.astimezone(UTC) for (each,) in run(connection, TOUCHED, {"oldest": _first(whole)})]
+        for begin, end in spans(touched, [since for since, _ in versions]):
+            _redo(connection, version_at(versions, begin), begin, end)
+        redo_hours(connection, touched)
+        # an hour that has lost some of its traces is left as it is
+        redo_requests(connection, sorted({hour for each in touched if (hour := each.replace(minute=0)) >= whole}))
+        connection.execute(
+            "INSERT INTO gateway.slo_roll_up_runs VALUES (now(), %s, %s) ON CONFLICT DO NOTHING",
+            (time.monotonic() - began_s, len(touched)),
+        )
+        run(connection, OLD_RUNS)
+        if retention_days is not None:
+            run(connection, FORGET, {"days": retention_days})
+            forget(connection, retention_days)
+            forget_requests(connection, trace_retention_days)
+        return len(touched)
+
+
+def version_at(versions: Sequence[tuple[datetime, int]], minute: datetime) -> int:
+    """Which objectives were in force; before the first ones: the first. versions: since when, and number, in order."""
+    in_force = versions[0][1]
+    for since, version in versions:
+        if since <= minute:
+            in_force = version
+    return in_force
+
+
+def spans(touched: Sequence[datetime], edges: Sequence[datetime]) -> Iterator[tuple[datetime, datetime]]:
+    """Rising minutes as spans without a gap in them, each from its first minute up to behind its last one. None crosses
+    an edge, or is longer than `MOST_MINUTES`."""
+    begin = end = None
+    for minute in touched:
+        if begin is None or minute != end or minute in edges or minute - begin >= MOST_MINUTES * MINUTE_LONG:
+            if begin is not None and end is not None:
+                yield begin, end
+            begin = minute
+        end = minute + MINUTE_LONG
+    if begin is not None and end is not None:
+        yield begin, end
+
+
+def _redo(connection: Connection, version: int, begin: datetime, end: datetime) -> None:
+    run(connection, CLEAR, {"begin": begin, "end": end})
+    run(connection, FILL, {"version": version, "first": _first(begin), "past": _first(end)})
+    redo_minutes(connection, begin, end)
+
+
+def _first(minute: datetime) -> str:
+    return first_at(minute.timestamp())

@@ -1,0 +1,40 @@
+"""What the whole deployment served, by minute and by hour: counts, and histograms of latencies. Told apart by no
+organization, so that a month of ten million requests is some ten thousand rows.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import ARRAY, BigInteger, Column, DateTime, SmallInteger, Table, Text
+
+from control.slo.tables import COUNTS
+from storage.tables.core import metadata
+
+MEASURES = {"ttft": "ttft_ms", "tpot": "tpot_ms", "gap": "itl_max_ms"}
+"""Of requests, by the column of `gateway.request_traces`; without a value a request is in no histogram."""
+
+
+def _counts(name: str) -> Table:
+    return Table(
+        name,
+        metadata,
+        Column("at", DateTime(timezone=True), primary_key=True),
+        *(Column(key, Text, primary_key=True) for key in ("tier", "length", "model", "pool", "side")),
+        *(Column(count, BigInteger, nullable=False) for count in COUNTS),
+    )
+
+
+def _latencies(name: str) -> Table:
+    return Table(
+        name,
+        metadata,
+        Column("at", DateTime(timezone=True), primary_key=True),
+        *(Column(key, Text, primary_key=True) for key in ("tier", "model", "pool", "measure")),
+        # A histogram: storage/latency_histogram.py.
+        Column("buckets", ARRAY(SmallInteger), nullable=False),
+        Column("counts", ARRAY(BigInteger), nullable=False),
+    )
+
+
+# By the time (UTC) in which requests arrived; an empty model or pool: none.
+serving_minutes, serving_hours = _counts("serving_minutes"), _counts("serving_hours")
+latency_minutes, latency_hours = _latencies("latency_minutes"), _latencies("latency_hours")

@@ -1,0 +1,430 @@
+"""What requests kept of their objectives: how budgets stand, series of goodput, and what good tokens cost.
+
+Added up from the roll-ups by minute and hour (`control.slo.totals`), which the worker brings up to date every minute
+(`slo.roll_up_every_s`). Pools and what they cost are the deployment's affair: no tenant is told.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Any
+from uuid import UUID
+
+from msgspec import Struct, field
+from sqlalchemy import (
+    ARRAY,
+    BigInteger,
+    ColumnElement,
+    DateTime,
+    Double,
+    Label,
+    Text,
+    exists,
+    func,
+    literal,
+    null,
+    select,
+)
+from sqlalchemy.sql.expression import literal_column
+
+from contracts.desired_state import Pool
+from contracts.errors import ConfigError, InvalidField
+from contracts.generation import Tier
+from contracts.length_class import LengthClass
+from control.api.call import AdminCall
+from control.api.moments import moment
+from control.api.pages import page_of
+from control.api.schemas import LedgerMoment, ModelName, Page, PageQuery, Query
+from control.slo.budget import LEAST_BAD, BurnPair
+from control.slo.cost import MICROSECOND, MINUTE, GoodTokens, PoolCost, Rented, pool_costs, rented
+from control.slo.present import present
+from control.slo.standing import Standing
+from control.slo.tables import COUNTS
+from control.slo.totals import totals
+from gateway.desired import document
+from storage.rows import columns_of, fetch, fetchrow, record_of
+
+LAST_DAY = timedelta(days=1)
+_MOMENTS = ARRAY(DateTime(timezone=True))
+MOST = {"minute": timedelta(days=2), "hour": timedelta(days=32)}
+VERSIONS = """
+SELECT version, created_at, document::text AS document FROM gateway.desired_states
+ WHERE created_at < $2
+   AND version >= (SELECT coalesce(max(version), 0) FROM gateway.desired_states WHERE created_at <= $1)
+ ORDER BY version
+"""
+
+
+class Bucket(StrEnum):
+    """How time is cut (UTC)."""
+
+    MINUTE = "minute"
+    HOUR = "hour"
+    DAY = "day"
+    ALL = "all"
+    """Not at all: one total for the whole period."""
+
+
+class GoodputGroup(StrEnum):
+    """By what totals are told apart."""
+
+    PROJECT = "project"
+    MODEL = "model"
+    TIER = "tier"
+    LENGTH = "length"
+
+
+class DeploymentGroup(StrEnum):
+    """By what totals of the deployment are told apart."""
+
+    ORGANIZATION = "organization"
+    PROJECT = "project"
+    MODEL = "model"
+    TIER = "tier"
+    LENGTH = "length"
+    POOL = "pool"
+    SIDE = "side"
+
+
+FIELDS = {
+    "organization": "organization_id",
+    "project": "project_id",
+    "model": "model",
+    "tier": "tier",
+    "length": "length",
+    "pool": "pool",
+    "side": "side",
+}
+"""Of each group: the field that tells it."""
+
+
+class SloWindow(Struct, frozen=True, kw_only=True):
+    """One objective in one window that ends with the last minute added up."""
+
+    window: str
+    """`5m`, `30m`, `1h`, `2h`, `6h`, `1d`, `3d` or `28d`."""
+    counted: int
+    """Requests that were answered or failed by the platform's fault."""
+    good: int
+    """Of these, requests that kept every figure of the objective."""
+    over_share: int
+    """Refused for lack of room while their organization asked for more than its share of the pool. Of an organization
+    these are among the counted ones; of the deployment they are not, as it had room for all others."""
+    attainment: float | None
+    """good / counted; null when none counted."""
+    burn_rate: float | None
+    """How fast the error budget is used: 1 spends it exactly in 28 days. Null when none counted."""
+
+
+class BurnAlert(Struct, frozen=True, kw_only=True):
+    """Two windows that both use the budget faster than the threshold."""
+
+    long: str
+    short: str
+    threshold: float
+
+
+class ObjectiveStanding(Struct, frozen=True, kw_only=True):
+    """One objective, what was kept of it, and what is left of its error budget."""
+
+    tier: Tier
+    length: LengthClass
+    """Of the prompt: `short` (fewer than 4,096 tokens), `medium` (fewer than 16,384) or `long`."""
+    ttft_ms: float
+    """Promised time to first token."""
+    tpot_ms: float | None
+    """Promised mean time of a token behind it; null: none."""
+    itl_max_ms: float | None
+    """Promised longest gap between two tokens; null: none."""
+    target: float
+    """Part of the requests that shall be good."""
+    promised_since: datetime | None
+    """Start of these figures: earlier requests were judged by others and are in no window. Null: the figures never
+    changed."""
+    windows: list[SloWindow]
+    """The shortest first."""
+    budget_left: float | None
+    """Part of the error budget of 28 days that is left: 1 untouched, 0 spent, below 0 overspent."""
+    burning: list[BurnAlert]
+    """What an alert would say; empty when all is well."""
+    too_few: list[BurnAlert]
+    """Too fast as well, but by fewer bad requests in the long window than `least_bad`: no alert says so."""
+
+
+class SloReport(Struct, frozen=True, kw_only=True):
+    """All objectives in force."""
+
+    version: int
+    """Of the objectives; 0: no worker has put any in force yet."""
+    added_up_until: datetime | None
+    """The end of the last minute that is in these numbers; null: none was added up yet."""
+    least_bad: int
+    """So many bad requests in its long window an alert needs."""
+    objectives: list[ObjectiveStanding]
+
+
+class GoodputTotals(Struct, frozen=True, kw_only=True):
+    """Requests that arrived in one period, and what they kept. What they are not grouped by is null."""
+
+    at: datetime | None
+    """The period's beginning; null when `bucket` is `all`."""
+    organization_id: UUID | None
+    project_id: UUID | None
+    model: str | None
+    """Empty: refused before it was known."""
+    tier: str | None
+    length: str | None
+    pool: str | None
+    """Empty: no engine was given."""
+    side: str | None
+    """Of a rollout: `baseline`, `control` or `candidate`; `baseline` where there was none."""
+    requests: int
+    """Of a known tier, refused ones included."""
+    counted: int
+    """Answered, or failed by the platform's fault."""
+    failed: int
+    """By the platform's fault; shed ones are among them."""
+    shed: int
+    """Refused for lack of room."""
+    over_share: int
+    """Of these, while their organization asked for more than its share: counted for an organization, and not where the
+    deployment is asked about."""
+    limited: int
+    """Refused by the tenant's own limits; not counted."""
+    abandoned: int
+    """The client left before the first text; not counted."""
+    superseded: int
+    """The client typed on; not counted."""
+    good: int
+    """Counted, and every figure kept."""
+    ttft_kept: int
+    tpot_kept: int
+    gap_kept: int
+    prompt_tokens: int
+    cached_tokens: int
+    completion_tokens: int
+    good_tokens: int
+    """Output tokens of good requests."""
+    goodput: float | None
+    """good / counted; null when none counted."""
+
+
+class SloQuery(Query, frozen=True, kw_only=True):
+    """Which requests."""
+
+    project_id: UUID | None = None
+    model: ModelName | None = None
+    tier: Tier | None = None
+
+
+class PeriodQuery(PageQuery, frozen=True, kw_only=True):
+    """Which requests of which period. start, end: of their arrival; the last 24 hours, unless given. Minutes are told
+    for 2 days at most, hours for 32. group_by may be given several times."""
+
+    start: LedgerMoment | None = None
+    end: LedgerMoment | None = None
+    project_id: UUID | None = None
+    model: ModelName | None = None
+    tier: Tier | None = None
+    length: LengthClass | None = None
+    bucket: Bucket = Bucket.HOUR
+
+
+class GoodputQuery(PeriodQuery, frozen=True, kw_only=True):
+    """Which requests of an organization, and how they are told apart."""
+
+    group_by: list[GoodputGroup] = field(default_factory=list)
+
+
+class DeploymentGoodputQuery(PeriodQuery, frozen=True, kw_only=True):
+    """Which requests of the deployment, and how they are told apart."""
+
+    organization_id: UUID | None = None
+    group_by: list[DeploymentGroup] = field(default_factory=list)
+
+
+class CostQuery(Query, frozen=True, kw_only=True):
+    """Which period; the last 24 hours, unless given."""
+
+    start: LedgerMoment | None = None
+    end: LedgerMoment | None = None
+
+
+class PoolCosts(Struct, frozen=True, kw_only=True):
+    """Every pool that had a replica or a good token in a period."""
+
+    start: datetime
+    end: datetime
+    currency: str
+    data: list[PoolCost]
+
+
+async def get_slo(call: AdminCall, organization_id: UUID, query: SloQuery) -> SloReport:
+    """How the objectives stand for an organization: attainment, error budget and burn rates.
+
+    Of its own requests alone. The objectives are the deployment's.
+    """
+    await call.require_organization(organization_id)
+    return await _report(call, query, organization_id)
+
+
+async def get_slo_of_all(call: AdminCall, query: SloQuery) -> SloReport:
+    """How the objectives stand for all organizations together: attainment, error budget and burn rates."""
+    return await _report(call, query, None)
+
+
+async def get_goodput(call: AdminCall, organization_id: UUID, query: GoodputQuery) -> Page[GoodputTotals]:
+    """An organization's requests within their objectives, by minute, hour or day, newest first, grouped as asked."""
+    await call.require_organization(organization_id)
+    return await _totals(call, query, organization_id, [group.value for group in query.group_by])
+
+
+async def get_goodput_of_all(call: AdminCall, query: DeploymentGoodputQuery) -> Page[GoodputTotals]:
+    """All requests within their objectives, by minute, hour or day, newest first, grouped as asked."""
+    groups = [group.value for group in query.group_by]
+    return await _totals(call, query, query.organization_id, groups, deployment=True)
+
+
+async def get_pool_costs(call: AdminCall, query: CostQuery) -> PoolCosts:
+    """What each pool cost, and what that is for a million good tokens.
+
+    Replica-hours of desired state times the pool's `price_per_replica_hour`: a replica counts for as long as it is in
+    desired state, whether it works or not. Amounts are of the whole minutes in which the pool had a price, and divided
+    by the good tokens of the same minutes. `start` is rounded down to its minute and `end` up, but not beyond now.
+    """
+    begin, end = _period(query.start, query.end)
+    # nothing was rented yet of what is to come
+    begin, end = _minute_of(begin), min(_minute_of(end - MICROSECOND) + MINUTE, datetime.now(UTC))
+    if begin >= end:
+        return PoolCosts(start=begin, end=begin, currency=call.currency, data=[])
+    versions: list[tuple[datetime, tuple[Pool, ...]]] = []
+    for row in await call.connection.fetch(VERSIONS, begin, end):
+        try:
+            versions.append((row["created_at"], document.decode(row["version"], row["document"]).pools))
+        except ConfigError:  # of a newer release: what was in force before stays so, as in every gateway of this one
+            continue
+    pools = rented(versions, begin, end)
+    tokens = await _good_tokens(call, pools, begin, end)
+    return PoolCosts(start=begin, end=end, currency=call.currency, data=pool_costs(pools, tokens))
+
+
+async def _good_tokens(
+    call: AdminCall, pools: dict[str, Rented], begin: datetime, end: datetime
+) -> dict[str, GoodTokens]:
+    spans = [(name, *span) for name, of in pools.items() for span in of.priced]
+    rows = totals([begin, end, *(edge for _, *span in spans for edge in span)], {"pool"}).c
+    names, since, until = ([span[at] for span in spans] for at in range(3))
+    moments = (literal(each, _MOMENTS) for each in (since, until))
+    unnested = func.unnest(literal(names, ARRAY(Text)), *moments)
+    priced = unnested.table_valued("pool", "since", "until", name="priced").render_derived()
+    within = exists().where(priced.c.pool == rows.pool, rows.at >= priced.c.since, rows.at < priced.c.until)
+    tokens = func.sum(rows.good_tokens)
+    statement = select(
+        rows.pool, tokens.cast(BigInteger), func.coalesce(tokens.filter(within), 0).cast(BigInteger)
+    ).group_by(rows.pool)
+    return {pool: GoodTokens(*tokens) for pool, *tokens in await fetch(call.connection, statement)}
+
+
+def _minute_of(at: datetime) -> datetime:
+    return at.replace(second=0, microsecond=0)
+
+
+async def _report(call: AdminCall, query: SloQuery, organization_id: UUID | None) -> SloReport:
+    """organization_id: None for the deployment."""
+    now = await present(
+        call.connection, organization_id, tier=query.tier, project_id=query.project_id, model=query.model
+    )
+    return SloReport(
+        version=now.version,
+        added_up_until=now.until,
+        least_bad=LEAST_BAD,
+        objectives=[_told(each, now.since.get((each.objective.tier, each.objective.length))) for each in now.standings],
+    )
+
+
+def _told(standing: Standing, since: datetime | None) -> ObjectiveStanding:
+    objective, rates = standing.objective, standing.rates
+    return ObjectiveStanding(
+        tier=objective.tier,
+        length=objective.length,
+        ttft_ms=objective.ttft_ms,
+        tpot_ms=objective.tpot_ms,
+        itl_max_ms=objective.itl_max_ms,
+        target=objective.target,
+        promised_since=since,
+        windows=[
+            SloWindow(
+                window=name,
+                counted=count.counted,
+                good=count.good,
+                over_share=count.over_share,
+                attainment=count.attainment,
+                burn_rate=rates[name],
+            )
+            for name, count in standing.windows.items()
+        ],
+        budget_left=standing.budget_left,
+        burning=[_alert(pair) for pair in standing.burning],
+        too_few=[_alert(pair) for pair in standing.too_few],
+    )
+
+
+def _alert(pair: BurnPair) -> BurnAlert:
+    return BurnAlert(long=pair.long, short=pair.short, threshold=pair.threshold)
+
+
+async def _totals(
+    call: AdminCall, query: PeriodQuery, organization_id: UUID | None, groups: list[str], *, deployment: bool = False
+) -> Page[GoodputTotals]:
+    """deployment: what organizations asked for beyond their share is not counted."""
+    begin, end = _period(query.start, query.end)
+    most = MOST.get(query.bucket)
+    if most is not None and end - begin > most:
+        raise InvalidField(
+            f"Invalid value for 'bucket': a {query.bucket}'s totals are told for {most.days} days at most.",
+            param="bucket",
+        )
+    filters: dict[str, object] = {
+        "organization_id": organization_id,
+        "project_id": query.project_id,
+        "model": query.model,
+        "tier": query.tier,
+        "length": query.length,
+    }
+    filters = {name: value for name, value in filters.items() if value is not None}
+    fields = [name for group, name in FIELDS.items() if group in groups]
+    rows = totals((begin, end), {*fields, *filters}, by_minute=query.bucket is Bucket.MINUTE).c
+    unit: ColumnElement[str] = literal_column(f"'{query.bucket.value}'")
+    at = func.date_trunc(unit, rows.at, literal_column("'UTC'"), type_=DateTime(timezone=True)).label("at")
+    chosen: list[Label[Any]] = [] if query.bucket is Bucket.ALL else [at]
+    chosen += [rows[name].label(name) for name in fields]
+    sums = [func.sum(rows[name]).cast(BigInteger).label(name) for name in COUNTS]
+    found = (
+        select(*chosen, *sums)
+        .where(*(rows[name] == value for name, value in filters.items()))
+        .group_by(*chosen)
+        .subquery("found")
+    )
+    absent: dict[str, ColumnElement[Any]] = {name: null() for name in ("at", *FIELDS.values()) if name not in found.c}
+    counted = found.c.counted - found.c.over_share if deployment else found.c.counted
+    goodput = found.c.good.cast(Double) / func.nullif(counted, 0)
+    statement = select(*columns_of(GoodputTotals, found, counted=counted, goodput=goodput, **absent))
+    if chosen:
+        return await page_of(
+            call.connection, GoodputTotals, statement, query, *(found.c[column.key] for column in chosen)
+        )
+    if query.cursor is not None:
+        raise InvalidField("Invalid value for 'cursor': one total for all has no pages.", param="cursor")
+    row = await fetchrow(call.connection, statement)
+    some = [] if row is None or row["requests"] is None else [record_of(GoodputTotals, row)]
+    return Page(data=some, has_more=False, next_cursor=None)
+
+
+def _period(start: datetime | None, end: datetime | None) -> tuple[datetime, datetime]:
+    """In UTC. Raises InvalidField."""
+    until = datetime.now(UTC) if end is None else moment(end, "end")
+    since = until - LAST_DAY if start is None else moment(start, "start")
+    if since >= until:
+        raise InvalidField("Invalid value for 'end': it is not after 'start'.", param="end")
+    return since, until

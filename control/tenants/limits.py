@@ -1,0 +1,124 @@
+"""Limits of an organization, a project or a key: for all tiers together, or for one. And what is left of them now.
+
+An organization's own limits are the deployment's business; within them its administrators divide.
+"""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import msgspec
+
+from contracts.errors import NotFound
+from contracts.generation import Tier
+from control.api.call import AdminCall
+from gateway.limits import store
+from gateway.limits.counter_snapshot import CounterSnapshot
+from gateway.limits.levels import Level, Limits, Rule
+
+ALL_TIERS = "all"
+
+
+class NewLimits(Limits, frozen=True):
+    """What the rule allows from now on; what is left out or null is not limited. Money is in millionths of the
+    deployment's currency, days and months are UTC's."""
+
+
+class LimitRule(msgspec.Struct, frozen=True, kw_only=True):
+    """One rule. tier: null for all tiers together. Of several that concern a request, the strictest wins."""
+
+    level: Level
+    subject_id: UUID
+    tier: Tier | None
+    limits: Limits
+
+
+class LimitRules(msgspec.Struct, frozen=True, kw_only=True):
+    """All rules of a subject: that for all tiers first."""
+
+    data: list[LimitRule]
+
+
+class Counters(msgspec.Struct, frozen=True, kw_only=True):
+    """Where each limited counter of a subject stands now, what runs included.
+
+    money_counted: false while what a budget has spent is being counted; `remaining` is then too high and `used` too
+    low.
+    """
+
+    data: list[CounterSnapshot]
+    money_counted: bool
+
+
+async def get_limits(call: AdminCall, subject_id: UUID, *, level: Level) -> LimitRules:
+    """A subject's limits."""
+    await organization_of(call, level, subject_id)
+    return await _rules(call, level, subject_id)
+
+
+async def get_counters(call: AdminCall, subject_id: UUID, *, level: Level) -> Counters:
+    """What is left of a subject's limits."""
+    organization_id = await organization_of(call, level, subject_id)
+    rules = await store.rules_of(call.connection, level, subject_id)
+    if not rules:
+        return Counters(data=[], money_counted=True)
+    standings, counted = await call.counters.standing(str(organization_id), rules)
+    return Counters(data=standings, money_counted=counted)
+
+
+async def put_limits(call: AdminCall, subject_id: UUID, tier_name: str, body: NewLimits, *, level: Level) -> LimitRule:
+    """Set a subject's limits for a tier, or for `all` together."""
+    organization_id = await organization_of(call, level, subject_id)
+    tier = tier_named(tier_name)
+    before = await _before(call, level, subject_id, tier)
+    limits = Limits(*msgspec.structs.astuple(body))
+    after = _shown(await store.put_rule(call.connection, level, subject_id, tier, limits))
+    call.audit("limits.put", subject_id, organization_id=organization_id, before=before, after=after)
+    return after
+
+
+async def delete_limits(call: AdminCall, subject_id: UUID, tier_name: str, *, level: Level) -> LimitRules:
+    """Lift a subject's limits for a tier, or those for `all` together. Answers what is left."""
+    organization_id = await organization_of(call, level, subject_id)
+    tier = tier_named(tier_name)
+    before = await _before(call, level, subject_id, tier)
+    await store.delete_rule(call.connection, level, subject_id, tier)
+    after = await _rules(call, level, subject_id)
+    call.audit("limits.delete", subject_id, organization_id=organization_id, before=before, after=after)
+    return after
+
+
+async def organization_of(call: AdminCall, level: Level, subject_id: UUID) -> UUID:
+    """Whose subject it is. Raises NotFound, for another organization's too."""
+    match level:
+        case Level.ORGANIZATION:
+            return await call.require_organization(subject_id)
+        case Level.PROJECT:
+            return await call.organization_of_project(subject_id)
+        case Level.KEY:
+            return await call.organization_of_key(subject_id)
+
+
+async def _rules(call: AdminCall, level: Level, subject_id: UUID) -> LimitRules:
+    rules = await store.rules_of(call.connection, level, subject_id)
+    return LimitRules(data=[_shown(rule) for rule in rules])
+
+
+async def _before(call: AdminCall, level: Level, subject_id: UUID, tier: Tier | None) -> LimitRule | None:
+    rules = await store.rules_of(call.connection, level, subject_id)
+    return next((_shown(rule) for rule in rules if rule.tier is tier), None)
+
+
+def tier_named(name: str) -> Tier | None:
+    """The tier of a path; None for all. Raises NotFound."""
+    if name == ALL_TIERS:
+        return None
+    try:
+        return Tier(name)
+    except ValueError:
+        names = ", ".join((ALL_TIERS, *Tier))
+        raise NotFound(f"There is no tier {name!r}; there are: {names}.") from None
+
+
+def _shown(rule: Rule) -> LimitRule:
+    return LimitRule(level=rule.level, subject_id=UUID(rule.subject_id), tier=rule.tier, limits=rule.limits)

@@ -1,0 +1,119 @@
+"""Class and share of an organization, a project or a key: for all tiers, or for one.
+
+An organization's are the deployment's business; within its class its administrators say who of theirs yields, and
+divide what they are given among their projects. The rule: `gateway.limits.priorities`.
+"""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import msgspec
+
+from contracts.errors import InvalidField
+from contracts.generation import Tier
+from contracts.service_class import ServiceClass, lowest
+from control.api.call import AdminCall
+from control.api.schemas import Body
+from control.tenants.limits import organization_of, tier_named
+from gateway.limits import priority_store
+from gateway.limits.levels import Level
+from gateway.limits.priorities import PriorityRule, Share, resolved
+
+
+class NewPriority(Body, frozen=True, kw_only=True):
+    """What the rule says from now on. service_class: `interactive` goes before `standard`, `offline` yields to both and
+    is shed first; left out or null: as the level above. share: the weight among organizations or, a project's, among
+    the projects of its organization; left out or null: 100. A key has no share."""
+
+    service_class: ServiceClass | None = None
+    share: Share | None = None
+
+
+class Priority(msgspec.Struct, frozen=True, kw_only=True):
+    """One rule. tier: null for all tiers; a tier's own goes before it. Of several levels, the lowest class wins."""
+
+    level: Level
+    subject_id: UUID
+    tier: Tier | None
+    service_class: ServiceClass | None
+    share: int | None
+
+
+class PriorityRules(msgspec.Struct, frozen=True, kw_only=True):
+    """All rules of a subject: that for all tiers first."""
+
+    data: list[Priority]
+
+
+async def get_priorities(call: AdminCall, subject_id: UUID, *, level: Level) -> PriorityRules:
+    """A subject's class and share."""
+    await organization_of(call, level, subject_id)
+    return await _rules(call, level, subject_id)
+
+
+async def put_priorities(
+    call: AdminCall, subject_id: UUID, tier_name: str, body: NewPriority, *, level: Level
+) -> Priority:
+    """Set a subject's class and share for a tier, or for `all`."""
+    organization_id = await organization_of(call, level, subject_id)
+    rule = PriorityRule(level, str(subject_id), tier_named(tier_name), body.service_class, body.share)
+    if level is Level.KEY and rule.share is not None:
+        raise InvalidField("share: a key has none; give its project one, or the organization.", param="share")
+    if level is not Level.ORGANIZATION:
+        await _require_within(call, organization_id, rule)
+    before = await _before(call, level, subject_id, rule.tier)
+    await priority_store.put_rule(call.connection, rule)
+    after = _shown(rule)
+    call.audit("priorities.put", subject_id, organization_id=organization_id, before=before, after=after)
+    return after
+
+
+async def delete_priorities(call: AdminCall, subject_id: UUID, tier_name: str, *, level: Level) -> PriorityRules:
+    """Take away a subject's class and share for a tier, or those for `all`. Answers what is left."""
+    organization_id = await organization_of(call, level, subject_id)
+    tier = tier_named(tier_name)
+    before = await _before(call, level, subject_id, tier)
+    await priority_store.delete_rule(call.connection, level, subject_id, tier)
+    after = await _rules(call, level, subject_id)
+    call.audit("priorities.delete", subject_id, organization_id=organization_id, before=before, after=after)
+    return after
+
+
+async def _require_within(call: AdminCall, organization_id: UUID, rule: PriorityRule) -> None:
+    """Raises InvalidField for a class above its organization's, which would have no effect."""
+    given = rule.service_class
+    if given is None:
+        return
+    above = await priority_store.rules_of(call.connection, Level.ORGANIZATION, organization_id)
+    tiers = Tier if rule.tier is None else (rule.tier,)
+    allowed = {tier: resolved(above, tier).service_class for tier in tiers}
+    beyond = [tier for tier in tiers if lowest((given, allowed[tier])) is not given]
+    if beyond:
+        has = " and ".join(f"in the tier {tier}, '{allowed[tier]}'" for tier in beyond)
+        raise InvalidField(
+            f"service_class: '{given}' is above what the organization has {has}. Give that or a lower one; whoever "
+            "runs the deployment can raise the organization's "
+            f"(`slipstream limits set --organization NAME --class {given}`).",
+            param="service_class",
+        )
+
+
+async def _rules(call: AdminCall, level: Level, subject_id: UUID) -> PriorityRules:
+    rules = await priority_store.rules_of(call.connection, level, subject_id)
+    return PriorityRules(data=[_shown(rule) for rule in rules])
+
+
+async def _before(call: AdminCall, level: Level, subject_id: UUID, tier: Tier | None) -> Priority | None:
+    rules = await priority_store.rules_of(call.connection, level, subject_id)
+    return next((_shown(rule) for rule in rules if rule.tier is tier), None)
+
+
+def _shown(rule: PriorityRule) -> Priority:
+    return Priority(
+        level=rule.level,
+        subject_id=UUID(rule.subject_id),
+        tier=rule.tier,
+        service_class=rule.service_class,
+        share=rule.share,
+    )

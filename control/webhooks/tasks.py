@@ -1,0 +1,56 @@
+"""The worker's tasks of administration: deliver webhooks, forget what is past its time."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+import asyncpg
+from celery import Celery
+
+from control.api.config import WebhooksConfig
+from control.api.idempotency import FORGET, KEPT
+from control.console.upkeep import forget_console
+from control.webhooks.delivery import WebhookDelivery
+from control.webhooks.queue import check_shares
+from storage.engine import FAILURES, connect
+
+DELIVER = "webhooks.deliver"
+SWEEP = "admin.sweep"
+PERIODS_S = {DELIVER: 2.0, SWEEP: 3_600.0}
+"""How often each runs."""
+
+_log = logging.getLogger(__name__)
+
+
+def add_tasks(
+    app: Celery, database_url: str, pepper: Callable[[], bytes], config: WebhooksConfig, wake: Callable[[], None]
+) -> None:
+    """Register both. A database that is away is met again at the next run.
+
+    wake: has the process's delivery thread look for what is due, and returns at once: the task is over before anything
+    is sent, so no server that does not answer keeps the worker from its other tasks. Raises ConfigError.
+    """
+    check_shares(config)
+
+    @app.task(name=DELIVER, shared=False)  # type: ignore[untyped-decorator]
+    def deliver_webhooks() -> None:
+        wake()
+
+    @app.task(name=SWEEP, shared=False)  # type: ignore[untyped-decorator]
+    def sweep() -> None:
+        asyncio.run(_sweep(database_url, pepper(), config))
+
+
+async def _sweep(database_url: str, pepper: bytes, config: WebhooksConfig) -> None:
+    try:
+        await WebhookDelivery(database_url, pepper, config).sweep()
+        connection: asyncpg.Connection = await connect(database_url, name="slipstream-sweep")
+        try:
+            await connection.execute(FORGET, KEPT)
+            await forget_console(connection)
+        finally:
+            await connection.close()
+    except FAILURES as error:
+        _log.warning("the sweep waits for the database: %r", error)

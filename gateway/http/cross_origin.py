@@ -1,0 +1,83 @@
+"""Lets web pages of named origins call the API (CORS, https://fetch.spec.whatwg.org/#http-cors-protocol).
+
+Only where `gateway.cors_origins` names some. The admin API and the console are left out: a browser sends their cookie
+along, and no other page has business there.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gateway.http.client_connection import SCOPE_KEY, ClientConnection
+from gateway.http.pace import Pace
+from gateway.http.page_origins import ANY
+from gateway.wire.errors import Headers
+
+LEFT_OUT = ("/admin", "/console")
+MAX_AGE_S = 600
+"""How long a browser remembers a preflight's response; Chromium keeps it for two hours at most."""
+EXPOSED = (
+    b"openai-processing-ms, retry-after, server-timing, x-request-id, x-ratelimit-limit-requests, "
+    b"x-ratelimit-limit-tokens, x-ratelimit-remaining-requests, x-ratelimit-remaining-tokens, "
+    b"x-ratelimit-reset-requests, x-ratelimit-reset-tokens"
+)
+"""Headers that a page may read beside those that it always may."""
+
+
+class CrossOrigin:
+    """An ASGI application around another one. pace: of preflights, which come without a key."""
+
+    def __init__(self, app: Any, origins: frozenset[bytes], pace: Pace) -> None:
+        self._app = app
+        self._origins = origins
+        self._any = ANY.encode() in origins
+        self._pace = pace
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Serve one request, or uvicorn's lifespan."""
+        if scope["type"] != "http" or scope["path"].startswith(LEFT_OUT):
+            await self._app(scope, receive, send)
+            return
+        asked = dict(scope["headers"])
+        origin: bytes = asked.get(b"origin", b"")
+        if not origin or not (self._any or origin in self._origins):
+            await self._app(scope, receive, send)
+        elif scope["method"] == "OPTIONS" and b"access-control-request-method" in asked:
+            await self._pace.serve(_Preflight(self._allowed(origin), asked), scope, receive, send)
+        else:
+            await self._serve(self._allowed(origin), scope, receive, send)
+
+    async def _serve(self, allowed: Headers, scope: Any, receive: Any, send: Any) -> None:
+        headers = [*allowed, (b"access-control-expose-headers", EXPOSED)]
+        connection: ClientConnection = scope[SCOPE_KEY]
+        connection.added = headers  # of answers that are written past ASGI
+
+        async def send_with(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                message = {**message, "headers": [*message.get("headers", ()), *headers]}
+            await send(message)
+
+        await self._app(scope, receive, send_with)
+
+    def _allowed(self, origin: bytes) -> Headers:
+        if self._any:
+            return [(b"access-control-allow-origin", ANY.encode())]
+        return [(b"access-control-allow-origin", origin), (b"vary", b"origin")]
+
+
+class _Preflight:
+    """The response to a browser that asks whether a page's request may be sent."""
+
+    def __init__(self, allowed: Headers, asked: dict[bytes, bytes]) -> None:
+        self._headers = [
+            *allowed,
+            (b"access-control-allow-methods", b"GET, POST"),
+            (b"access-control-max-age", str(MAX_AGE_S).encode()),
+        ]
+        if wanted := asked.get(b"access-control-request-headers"):
+            self._headers.append((b"access-control-allow-headers", wanted))
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Answer."""
+        await send({"type": "http.response.start", "status": 204, "headers": self._headers})
+        await send({"type": "http.response.body", "body": b""})

@@ -1,0 +1,95 @@
+"""Writes the audit log: who changed what, from what, to what. The database numbers, dates and chains the rows."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+import msgspec
+
+from storage.actor_kind import ActorKind
+
+INSERT = """
+INSERT INTO gateway.audit_log (actor_kind, actor_id, actor_name, admin_key_id, request_id, organization_id,
+                               action, subject_kind, subject_id, before, after)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10::jsonb, $11::jsonb)
+"""
+LONG_TEXT = 256
+"""Characters; names and addresses have no more."""
+
+
+class Actor(msgspec.Struct, frozen=True, kw_only=True):
+    """Who makes a change, as the log names it."""
+
+    kind: ActorKind
+    name: str
+    id: UUID | None = None
+    key_id: UUID | None = None
+    request_id: str | None = None
+
+    @staticmethod
+    def command(account: str, command: str) -> Actor:
+        """Somebody at the command line. account: the operating system's; command: `slipstream keys create`."""
+        return Actor(kind=ActorKind.COMMAND, name=f"{account} ({command})")
+
+    @staticmethod
+    def system(part: str) -> Actor:
+        """A process of the deployment that nobody asked; part: `slipstream gateway`."""
+        return Actor(kind=ActorKind.SYSTEM, name=part)
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """One change. before, after: structs or dicts without secrets; None where there was or is nothing."""
+
+    action: str
+    """`project.create`: what it happened to, and what."""
+    subject_id: str
+    organization_id: UUID | None
+    """Whose affairs; None: the deployment's."""
+    before: object = None
+    after: object = None
+
+    def without_long_texts(self) -> Change:
+        """The same, with the digest and the length in place of each long text: the log is kept forever, and
+        repeated changes must not fill it."""
+        return msgspec.structs.replace(self, before=_abridged(self.before), after=_abridged(self.after))
+
+
+async def record(connection: asyncpg.Connection[Any], actor: Actor, change: Change) -> None:
+    """Append one row, in the caller's transaction and as its last act: the log's lock is held until it commits."""
+    await connection.execute(
+        INSERT,
+        actor.kind.value,
+        actor.id,
+        actor.name,
+        actor.key_id,
+        actor.request_id,
+        change.organization_id,
+        change.action,
+        change.action.partition(".")[0],
+        change.subject_id,
+        _json(change.before),
+        _json(change.after),
+    )
+
+
+def _abridged(state: object) -> object:
+    def abridged(value: Any) -> Any:
+        match value:
+            case str() if len(value) > LONG_TEXT:
+                digest = hashlib.sha256(value.encode("utf-8", "surrogatepass")).hexdigest()
+                return f"({len(value):,} characters, SHA-256 {digest})"
+            case dict():
+                return {name: abridged(each) for name, each in value.items()}
+            case list():
+                return [abridged(each) for each in value]
+            case _:
+                return value
+
+    return None if state is None else abridged(msgspec.to_builtins(state, str_keys=True))
+
+
+def _json(state: object) -> str | None:
+    return None if state is None else msgspec.json.encode(state).decode()

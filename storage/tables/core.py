@@ -1,0 +1,255 @@
+"""The gateway's tables, all in the PostgreSQL schema `gateway`.
+
+This is the shape that queries are written against; `migrations/` creates it by hand-written steps and a test keeps the
+two equal. Times are `timestamptz`, identifiers UUIDs, and only the ledger knows token counts.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    DateTime,
+    Double,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    SmallInteger,
+    Table,
+    Text,
+    UniqueConstraint,
+    func,
+    text,
+)
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB, UUID
+from sqlalchemy.schema import SchemaItem
+
+SCHEMA = "gateway"
+
+metadata = MetaData(
+    schema=SCHEMA,
+    naming_convention={
+        "pk": "%(table_name)s_pkey",
+        "fk": "%(table_name)s_%(column_0_N_name)s_fkey",
+        "uq": "%(table_name)s_%(column_0_N_name)s_key",
+        "ck": "%(table_name)s_%(constraint_name)s_check",
+        "ix": "%(table_name)s_%(column_0_N_name)s_idx",
+    },
+)
+
+
+def one_of(column: str, kind: type[StrEnum]) -> CheckConstraint:
+    """The column holds one of the enumeration's values."""
+    values = ", ".join(f"'{member.value}'" for member in kind)
+    return CheckConstraint(f"{column} IN ({values})", name=column)
+
+
+def created_at() -> Column[object]:
+    """When the row was made."""
+    return Column("created_at", DateTime(timezone=True), nullable=False, server_default=func.now())
+
+
+def id_column() -> Column[object]:
+    """A random UUID as primary key."""
+    return Column("id", UUID(), primary_key=True, server_default=text("gen_random_uuid()"))
+
+
+organizations = Table(
+    "organizations",
+    metadata,
+    id_column(),
+    # Not unique: a name that is taken would tell a tenant who else is here, and could be taken from somebody.
+    Column("name", Text, nullable=False, index=True),
+    created_at(),
+    # The one whose members run the deployment: their roles hold for every organization.
+    Column("operator", Boolean, nullable=False, server_default=text("false")),
+    Column("disabled_at", DateTime(timezone=True)),
+    # What its people ask at gaps may be kept (gateway/autocomplete/text_store.py). A trigger deletes it when this ends.
+    Column("store_prompts", Boolean, nullable=False, server_default=text("false")),
+    # When it was turned on last, set by the database; -infinity: when the organization was made.
+    Column("store_prompts_since", DateTime(timezone=True), nullable=False, server_default=text("'-infinity'")),
+    # The deployment's own, whose requests are nobody's usage: at most one, and no customer.
+    Column("internal", Boolean, nullable=False, server_default=text("false")),
+    Index("organizations_operator_key", "operator", unique=True, postgresql_where=text("operator")),
+    Index("organizations_internal_key", "internal", unique=True, postgresql_where=text("internal")),
+    Index(None, "created_at", "id"),
+)
+
+projects = Table(
+    "projects",
+    metadata,
+    id_column(),
+    Column("organization_id", UUID(), ForeignKey(organizations.c.id), nullable=False),
+    Column("name", Text, nullable=False),
+    created_at(),
+    # Names of models and tiers its keys may use; null: all.
+    Column("models", ARRAY(Text)),
+    Column("tiers", ARRAY(Text)),
+    Column("disabled_at", DateTime(timezone=True)),
+    # Whether reviewers of the operating organization may read what its keys ask, and since when.
+    Column("allow_reviews", Boolean, nullable=False, server_default=text("false")),
+    Column("allow_reviews_since", DateTime(timezone=True), nullable=False, server_default=text("'-infinity'")),
+    UniqueConstraint("organization_id", "name"),
+    Index(None, "organization_id", "created_at", "id"),
+)
+
+
+def key_columns() -> list[SchemaItem]:
+    """What inference keys and admin keys have: two secrets, as hashes, and when they open."""
+    return [
+        id_column(),
+        Column("name", Text, nullable=False),
+        Column("hash", LargeBinary, nullable=False, unique=True),
+        Column("display", Text, nullable=False),
+        created_at(),
+        Column("expires_at", DateTime(timezone=True)),
+        Column("revoked_at", DateTime(timezone=True)),
+        Column("last_used_at", DateTime(timezone=True)),
+        # After a rotation: the secret before, which still opens until then.
+        Column("previous_hash", LargeBinary, unique=True),
+        Column("previous_expires_at", DateTime(timezone=True)),
+        CheckConstraint("octet_length(hash) = 32", name="hash"),
+        CheckConstraint("octet_length(previous_hash) = 32", name="previous_hash"),
+        CheckConstraint("(previous_hash IS NULL) = (previous_expires_at IS NULL)", name="previous"),
+    ]
+
+
+api_keys = Table(
+    "api_keys",
+    metadata,
+    *key_columns(),
+    Column("project_id", UUID(), ForeignKey(projects.c.id), nullable=False, index=True),
+    # What the key may be used for (gateway/auth/scopes.py); null: everything.
+    Column("scopes", ARRAY(Text)),
+    Index(None, "project_id", "created_at", "id"),
+)
+
+# LoRA adapters. Read with the keys (gateway/auth/directory.py), whose announcements a trigger makes of every change.
+adapters = Table(
+    "adapters",
+    metadata,
+    id_column(),
+    Column("organization_id", UUID(), ForeignKey(organizations.c.id), nullable=False),
+    # null: of all projects of the organization.
+    Column("project_id", UUID(), ForeignKey(projects.c.id)),
+    Column("model", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    # A folder, as the model's engines reach it.
+    Column("path", Text, nullable=False),
+    created_at(),
+    UniqueConstraint("organization_id", "project_id", "model", "name", postgresql_nulls_not_distinct=True),
+    Index(None, "organization_id", "created_at", "id"),
+)
+
+desired_states = Table(
+    "desired_states",
+    metadata,
+    Column("version", BigInteger, primary_key=True, autoincrement=False),
+    Column("document", JSONB, nullable=False),
+    created_at(),
+    # Of the settings' fleet that it descends from. These three are null in rows of releases before 0021.
+    Column("settings_digest", Text),
+    Column("action", Text),
+    Column("actor", Text),
+    CheckConstraint("version > 0", name="version"),
+)
+
+# What each gateway makes of the desired state; it tells so itself, and again while it runs.
+fleet_gateways = Table(
+    "fleet_gateways",
+    metadata,
+    Column("instance", Text, primary_key=True),
+    # Of the settings' fleet at its last start.
+    Column("settings_digest", Text),
+    # What it serves by; 0: none yet.
+    Column("version", BigInteger, nullable=False, server_default=text("0")),
+    Column("refused_version", BigInteger),
+    Column("refusal", Text),
+    Column("seen_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
+    CheckConstraint("(refused_version IS NULL) = (refusal IS NULL)", name="refusal"),
+)
+
+# Where each request's time went; written best effort, apart from the ledger, once the client has its last byte.
+request_traces = Table(
+    "request_traces",
+    metadata,
+    Column("request_id", Text, primary_key=True),
+    Column("organization_id", UUID(), nullable=False),
+    Column("client_request_id", Text),
+    Column("status", SmallInteger, nullable=False),
+    Column("error_code", Text),
+    Column("total_ms", Double, nullable=False),
+    Column("phases_ms", JSONB, nullable=False),
+    Column("recorded_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
+    Column("project_id", UUID()),
+    Column("key_id", UUID()),
+    Column("endpoint", Text),
+    Column("model", Text),
+    Column("tier", Text),
+    # Of a refusal: what the client was told, the rule that refused, and where the counters stood.
+    Column("reason", Text),
+    Column("rule", JSONB),
+    Column("counters", JSONB),
+    # The client's family, the language it named, and how much its first choice was: never the text.
+    Column("client", Text),
+    Column("language", Text),
+    Column("characters", Integer),
+    # The side of its model's split; null: there was none. release: whose split it was, of the sides it compares; unit:
+    # its session. transaction_id: of the writer. Below a snapshot's xmin all rows are there: nothing comes behind it.
+    Column("side", Text),
+    Column("release", Text),
+    Column("unit", BigInteger),
+    Column("transaction_id", BigInteger, server_default=text("(pg_current_xact_id()::text)::bigint")),
+    # The request whose generation its answer was made of; null: its own.
+    Column("served_from", Text),
+    # Where its last attempt ran; null: nowhere. canary: the pool is the model's canary.
+    Column("pool", Text),
+    Column("replica_id", Text),
+    Column("canary", Boolean),
+    Column("stream", Boolean),
+    Column("attempts", SmallInteger),
+    # As booked, the prompt's by our own count where no engine told; null: no engine had it.
+    Column("prompt_tokens", Integer),
+    Column("cached_tokens", Integer),
+    Column("completion_tokens", Integer),
+    # Null where no text was generated; of what is not streamed, or held back by a stop rule, when the engine's came.
+    Column("ttft_ms", Double),
+    # Mean time of a token behind the first one; null: fewer than two, or not ended by the engine itself. This and the
+    # two below are null also with several choices and where another request's generation was the answer.
+    Column("tpot_ms", Double),
+    # Between two arrivals of the engine's tokens; null: fewer than two arrivals.
+    Column("itl_max_ms", Double),
+    Column("gaps_over_100ms", Integer),
+    # While the client's connection took no more.
+    Column("client_stall_ms", Double),
+    # Parts of the phase `engine`; null where the engine does not tell.
+    Column("engine_queue_ms", Double),
+    Column("engine_prefill_ms", Double),
+    Column("engine_grammar_ms", Double),
+    # How often the engine took the request's memory back and began again; null where it does not tell.
+    Column("retractions", SmallInteger),
+    # OpenTelemetry's, 32 hexadecimal digits; null where nobody has spans of it.
+    Column("trace_id", Text),
+    # Of a request refused for lack of room: its organization asked for more than its share of it; null: not refused so.
+    Column("over_share", Boolean),
+    # As `contracts.service_class` has it; null where it was refused before its class was known.
+    Column("service_class", Text),
+    Index(None, "recorded_at", postgresql_using="brin"),
+    # Ids are in order of time.
+    Index(None, "organization_id", "request_id"),
+    Index(None, "release", "transaction_id", postgresql_where=text("release IS NOT NULL")),
+)
+# Few of many are drawn by the random end of their ids (control/diagnosis/window.py).
+for _share in ("1000", "0400", "0100", "0040"):
+    Index(
+        f"request_traces_sample_{_share}_idx",
+        request_traces.c.request_id,
+        request_traces.c.organization_id,
+        postgresql_where=text(f"right(request_id, 4) < '{_share}'"),
+    )

@@ -1,0 +1,238 @@
+"""What was measured of models' answers, in a PostgreSQL schema of its own, `evals`: which version of a model was asked
+which version of a slice, every item's answer and score, and what comparisons found.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    Date,
+    DateTime,
+    Double,
+    ForeignKey,
+    Index,
+    Integer,
+    Table,
+    Text,
+    UniqueConstraint,
+    text,
+)
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB, UUID
+
+from storage.tables.core import created_at, id_column, metadata, one_of
+
+SCHEMA = "evals"
+ORGANIZATION = "evals"
+"""Name of the organization whose keys ask items; it is internal, and no customer's."""
+
+
+class Status(StrEnum):
+    """Of a run or a comparison."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+ENDED = (Status.DONE, Status.FAILED, Status.CANCELLED)
+
+
+class Arm(StrEnum):
+    """Which side of a comparison a run is."""
+
+    BASELINE = "baseline"
+    CANDIDATE = "candidate"
+
+
+class Decision(StrEnum):
+    """What a comparison found. Inconclusive is no pass: its budget ended before anything could be said."""
+
+    PASS = "pass"
+    FAIL = "fail"
+    INCONCLUSIVE = "inconclusive"
+
+
+def job_columns() -> list[Column[object]]:
+    """What runs and comparisons have: how far the work is, and which worker has it until when."""
+    return [
+        Column("status", Text, nullable=False, server_default=text("'queued'")),
+        created_at(),
+        Column("started_at", DateTime(timezone=True)),
+        Column("ended_at", DateTime(timezone=True)),
+        Column("cancel_asked_at", DateTime(timezone=True)),
+        # Why it failed, as a sentence.
+        Column("error", Text),
+        # A worker's right to it; only who holds it writes, and whoever finds it expired may take it.
+        Column("lease_id", UUID()),
+        Column("lease_until", DateTime(timezone=True)),
+    ]
+
+
+# What was asked under a model's name: as the desired state said when the asking began.
+model_versions = Table(
+    "model_versions",
+    metadata,
+    id_column(),
+    Column("model", Text, nullable=False),
+    Column("pool", Text, nullable=False),
+    # The name the pool's engines serve it under.
+    Column("engine_model", Text, nullable=False),
+    created_at(),
+    UniqueConstraint("model", "pool", "engine_model"),
+    schema=SCHEMA,
+)
+
+slice_versions = Table(
+    "slice_versions",
+    metadata,
+    id_column(),
+    Column("slice", Text, nullable=False),
+    # Of its items and how they are judged.
+    Column("version", Text, nullable=False),
+    Column("about", Text, nullable=False),
+    # The share of right answers it asks for, 0 to 1.
+    Column("goal", Double, nullable=False),
+    created_at(),
+    UniqueConstraint("slice", "version"),
+    schema=SCHEMA,
+)
+
+runs = Table(
+    "runs",
+    metadata,
+    id_column(),
+    Column("model", Text, nullable=False),
+    # Which pool answers; null: whichever the router gives it, as to a customer.
+    Column("pool", Text),
+    # Of a comparison; null: it stands alone.
+    Column("arm", Text),
+    Column("model_version_id", UUID(), ForeignKey(model_versions.c.id)),
+    *job_columns(),
+    # The items asked are those of this seed and the next ones.
+    Column("first_seed", BigInteger, nullable=False),
+    # The night (UTC) it was queued for by the schedule; null: it was asked for.
+    Column("night", Date),
+    # Of a night: what the model's version was (control/evals/target.py).
+    Column("version", JSONB),
+    one_of("status", Status),
+    one_of("arm", Arm),
+    Index(None, "created_at", "id"),
+    Index("runs_night_key", "model", "night", unique=True, postgresql_where=text("night IS NOT NULL")),
+    schema=SCHEMA,
+)
+
+run_slices = Table(
+    "run_slices",
+    metadata,
+    Column("run_id", UUID(), ForeignKey(runs.c.id, ondelete="CASCADE"), primary_key=True),
+    Column("slice", Text, primary_key=True),
+    # Null until the first of its items is asked.
+    Column("slice_version_id", UUID(), ForeignKey(slice_versions.c.id)),
+    # How many are to be asked; a comparison that is undecided asks for more.
+    Column("items", Integer, nullable=False),
+    # What the worker has deleted of its items, over their retention: how many, and what they scored.
+    Column("forgotten_items", Integer, nullable=False, server_default=text("0")),
+    Column("forgotten_score", Double, nullable=False, server_default=text("0")),
+    CheckConstraint("items > 0", name="items"),
+    schema=SCHEMA,
+)
+
+items = Table(
+    "items",
+    metadata,
+    # One row for each item asked, whatever was killed while it was: it is counted once.
+    Column("run_id", UUID(), ForeignKey(runs.c.id, ondelete="CASCADE"), primary_key=True),
+    Column("slice", Text, primary_key=True),
+    Column("seed", BigInteger, primary_key=True, autoincrement=False),
+    # What it was made of; answers of one cluster go wrong together.
+    Column("cluster", Text, nullable=False),
+    Column("answer", Text, nullable=False),
+    # 0 to 1.
+    Column("score", Double, nullable=False),
+    # In the ledger and in logs.
+    Column("request_id", Text),
+    Column("latency_ms", Double, nullable=False),
+    # Code of the refusal that stands for the answer, as of a prompt too long for the model; null: there is one.
+    Column("error_code", Text),
+    Column("answered_at", DateTime(timezone=True), nullable=False, server_default=text("now()")),
+    CheckConstraint("score >= 0 AND score <= 1", name="score"),
+    schema=SCHEMA,
+)
+
+comparisons = Table(
+    "comparisons",
+    metadata,
+    id_column(),
+    Column("model", Text, nullable=False),
+    Column("baseline_run", UUID(), ForeignKey(runs.c.id), nullable=False),
+    Column("candidate_run", UUID(), ForeignKey(runs.c.id), nullable=False),
+    *job_columns(),
+    # By what it is decided: margin, alpha, fail_alpha, power and first look.
+    Column("rule", JSONB, nullable=False),
+    # Most items of one slice; more are drawn up to here while a slice is undecided.
+    Column("budget_items", Integer, nullable=False),
+    Column("decision", Text),
+    # By slice: what was found, with its numbers.
+    Column("verdict", JSONB),
+    # The release that asked for it; null: none.
+    Column("release_id", UUID()),
+    one_of("status", Status),
+    one_of("decision", Decision),
+    CheckConstraint("(status = 'done') = (decision IS NOT NULL)", name="decided"),
+    CheckConstraint("budget_items > 0", name="budget_items"),
+    Index(None, "created_at", "id"),
+    Index(None, "release_id"),
+    schema=SCHEMA,
+)
+
+nights = Table(
+    "nights",
+    metadata,
+    Column("run_id", UUID(), ForeignKey(runs.c.id, ondelete="CASCADE"), primary_key=True),
+    Column("model", Text, nullable=False),
+    Column("pool", Text, nullable=False),
+    # UTC.
+    Column("night", Date, nullable=False),
+    Column("judged_at", DateTime(timezone=True), nullable=False, server_default=text("now()")),
+    Column("decision", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    # The first of the nights up to this one that ran the same version; null: the run did not end.
+    Column("version_since", Date),
+    # How the version differs from the one before, while the two are compared.
+    Column("changed", ARRAY(Text), nullable=False),
+    # evals/nights.py: NightSlice of each.
+    Column("slices", JSONB, nullable=False),
+    # The release that was promoted before it, where a fail offers its rollback; null: none.
+    Column("release_id", UUID()),
+    one_of("decision", Decision),
+    Index(None, "judged_at", "run_id"),
+    Index(None, "model", "night"),
+    schema=SCHEMA,
+)
+
+# One row: what the workers of the queue `evals` have been set to, for those who read it elsewhere.
+night_plan = Table(
+    "night_plan",
+    metadata,
+    Column("single", Boolean, primary_key=True, server_default=text("true")),
+    # When a worker last wrote it.
+    Column("reported_at", DateTime(timezone=True), nullable=False),
+    # As in a crontab; empty: never.
+    Column("schedule", Text, nullable=False),
+    Column("previous_at", DateTime(timezone=True)),
+    Column("next_at", DateTime(timezone=True)),
+    # Of each slice.
+    Column("items", Integer, nullable=False),
+    # By model, the slices that a night asks.
+    Column("slices", JSONB, nullable=False),
+    Column("automatic_rollback", Boolean, nullable=False),
+    CheckConstraint("single", name="single"),
+    schema=SCHEMA,
+)

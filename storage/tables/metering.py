@@ -1,0 +1,317 @@
+"""The ledger, its roll-ups, the prices, and what reconciliation has seen.
+
+`usage_events` is partitioned by ranges of the request id, which begins with the time of arrival: one partition for each
+day (`usage_events_20261120`), made by `gateway.ensure_usage_day`, and one at each end for ids that carry no time.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    Connection,
+    Date,
+    DateTime,
+    Double,
+    Identity,
+    Index,
+    Integer,
+    SmallInteger,
+    Table,
+    Text,
+    event,
+    func,
+    text,
+)
+from sqlalchemy.dialects.postgresql import JSONB, UUID, ExcludeConstraint
+
+from contracts.usage import Finish, Outcome
+from storage.tables.core import created_at, metadata, one_of
+
+# No foreign keys: the ledger outlives the keys it names, and a row must never wait for another table's lock.
+usage_events = Table(
+    "usage_events",
+    metadata,
+    Column("request_id", Text(collation="C"), primary_key=True),
+    Column("attempt", SmallInteger, primary_key=True, autoincrement=False),
+    Column("organization_id", UUID(), nullable=False),
+    Column("project_id", UUID(), nullable=False),
+    Column("key_id", UUID(), nullable=False),
+    Column("model", Text, nullable=False),
+    Column("tier", Text, nullable=False),
+    Column("endpoint", Text, nullable=False),
+    Column("pool", Text),
+    Column("replica_id", Text),
+    Column("driver", Text),
+    Column("stream", Boolean, nullable=False),
+    Column("prompt_tokens", Integer, nullable=False),
+    Column("cached_tokens", Integer, nullable=False),
+    Column("cache_write_tokens", Integer, nullable=False, server_default=text("0")),
+    Column("completion_tokens", Integer, nullable=False),
+    Column("reasoning_tokens", Integer, nullable=False),
+    Column("draft_tokens", Integer, nullable=False, server_default=text("0")),
+    Column("accepted_draft_tokens", Integer, nullable=False, server_default=text("0")),
+    Column("outcome", Text, nullable=False),
+    Column("finish", Text, nullable=False),
+    # Said by the writer, not derived: a failed attempt's tokens are recorded, only the answered attempt's are billed.
+    Column("billed", Boolean, nullable=False),
+    Column("price_version", BigInteger),
+    Column("amount_micro", BigInteger, nullable=False, server_default=text("0")),
+    Column("status", SmallInteger),
+    Column("error_code", Text),
+    Column("phases_ms", JSONB, nullable=False),
+    # One moment decides the day, the hour and the price of a whole request: when it arrived.
+    Column("requested_at", DateTime(timezone=True), nullable=False),
+    Column("opened_at", DateTime(timezone=True), nullable=False),
+    Column("closed_at", DateTime(timezone=True), nullable=False),
+    Column("recorded_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
+    Column("gateway_id", Text, nullable=False),
+    # What the deployment itself asked it for, such as `evals`: it costs nobody anything; null: a customer's.
+    Column("purpose", Text),
+    # The tenant's own name of a LoRA adapter that changed the model; null: none. It costs what the model costs.
+    Column("adapter", Text),
+    one_of("outcome", Outcome),
+    one_of("finish", Finish),
+    CheckConstraint(
+        "amount_micro >= 0 AND (amount_micro = 0 OR billed AND price_version IS NOT NULL)", name="amount_micro"
+    ),
+    Index("usage_events_one_billed_attempt_idx", "request_id", unique=True, postgresql_where=text("billed")),
+    # Ids are in order of time, so these serve "the newest of a tenant" and every page after it.
+    Index(None, "organization_id", "request_id", "attempt"),
+    Index(None, "project_id", "request_id", "attempt"),
+    Index(None, "key_id", "request_id", "attempt"),
+    # Rows arrive nearly in order of time, so a BRIN index finds an hour at almost no cost per row written.
+    Index(None, "closed_at", postgresql_using="brin"),
+    Index(None, "recorded_at", postgresql_using="brin"),
+    postgresql_partition_by="RANGE (request_id)",
+)
+
+
+COUNTED = (
+    "prompt_tokens",
+    "cached_tokens",
+    "cache_write_tokens",
+    "completion_tokens",
+    "reasoning_tokens",
+    "amount_micro",
+)
+"""What costs something, or tells of it: added up over billed attempts, beside `requests`, which is their number."""
+DRAFTED = ("draft_tokens", "accepted_draft_tokens")
+"""The engines' own way of working: in roll-ups, and on no invoice."""
+ROLLED_UP = (*COUNTED, *DRAFTED)
+"""What roll-ups add up of a billed attempt."""
+
+
+def _totals(*owners: str) -> list[Column[object]]:
+    """Whose, and how much: what roll-ups hold behind their time. Billed attempts only. owners: columns of ids."""
+    ids: list[Column[object]] = [Column(owner, UUID(), primary_key=True) for owner in owners]
+    counted: list[Column[object]] = [Column(name, BigInteger, nullable=False) for name in ("requests", *COUNTED)]
+    drafted: list[Column[object]] = [
+        Column(name, BigInteger, nullable=False, server_default=text("0")) for name in DRAFTED
+    ]
+    return [
+        *ids,
+        Column("model", Text, primary_key=True),
+        Column("tier", Text, primary_key=True),
+        *counted,
+        *drafted,
+        Column("computed_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
+        # As in the events; empty: none.
+        Column("adapter", Text, primary_key=True, server_default=""),
+    ]
+
+
+usage_hourly = Table(
+    "usage_hourly",
+    metadata,
+    Column("hour", DateTime(timezone=True), primary_key=True),
+    *_totals("organization_id", "project_id", "key_id"),
+    Index(None, "organization_id", "hour"),
+)
+
+usage_daily = Table(
+    "usage_daily",
+    metadata,
+    Column("day", Date, primary_key=True),
+    *_totals("organization_id", "project_id", "key_id"),
+    Index(None, "organization_id", "day"),
+    Index(None, "project_id", "day"),
+    Index(None, "key_id", "day"),
+)
+
+# Of weeks that are over (UTC, from Monday on), done anew when a row reaches them later.
+usage_weekly = Table(
+    "usage_weekly",
+    metadata,
+    Column("week", Date, primary_key=True),
+    *_totals("organization_id", "project_id", "key_id"),
+    Index(None, "organization_id", "week"),
+)
+
+# One row: all weeks that began before are in the table above.
+usage_week_closings = Table("usage_week_closings", metadata, Column("until", Date, primary_key=True))
+
+# The same without a row for each key, and for each project: for organizations that have thousands of them.
+project_usage_daily = Table(
+    "project_usage_daily",
+    metadata,
+    Column("day", Date, primary_key=True),
+    *_totals("organization_id", "project_id"),
+    Index(None, "organization_id", "day"),
+    Index(None, "project_id", "day"),
+)
+
+organization_usage_hourly = Table(
+    "organization_usage_hourly",
+    metadata,
+    Column("hour", DateTime(timezone=True), primary_key=True),
+    *_totals("organization_id"),
+    Index(None, "organization_id", "hour"),
+)
+
+organization_usage_daily = Table(
+    "organization_usage_daily",
+    metadata,
+    Column("day", Date, primary_key=True),
+    *_totals("organization_id"),
+    Index(None, "organization_id", "day"),
+)
+
+CHARGED = ("uncached_tokens", "charged_cached_tokens", "charged_cache_write_tokens")
+"""A prompt's parts as prices are for them: all three together are the prompt."""
+
+
+def _invoice_lines() -> list[Column[object]]:
+    """What the lines of invoices add up, beside their time. A price_version of 0: there was no price."""
+    ids: list[Column[object]] = [
+        Column(owner, UUID(), primary_key=True) for owner in ("organization_id", "project_id", "key_id")
+    ]
+    texts: list[Column[object]] = [Column(name, Text, primary_key=True) for name in ("model", "tier")]
+    sums: list[Column[object]] = [Column(name, BigInteger, nullable=False) for name in ("requests", *COUNTED, *CHARGED)]
+    return [*ids, *texts, Column("price_version", BigInteger, primary_key=True, autoincrement=False), *sums]
+
+
+# Of hours that are over, done anew when a row reaches them later; of retired days as they were.
+invoice_days = Table("invoice_days", metadata, Column("day", Date, primary_key=True), *_invoice_lines())
+
+# The sums of a month's days.
+invoice_months = Table(
+    "invoice_months",
+    metadata,
+    Column("month", Date, primary_key=True),
+    *_invoice_lines(),
+    Index(None, "organization_id", "month"),
+)
+
+# One row: all hours before are in the two tables above.
+invoice_closings = Table("invoice_closings", metadata, Column("until", DateTime(timezone=True), primary_key=True))
+
+# Rows recorded before a run began, less the longest a transaction may take, need not be looked at again.
+usage_roll_up_runs = Table(
+    "usage_roll_up_runs",
+    metadata,
+    Column("started_at", DateTime(timezone=True), primary_key=True),
+    Column("seconds", Double, nullable=False),
+    Column("hours", Integer, nullable=False),
+)
+
+# Days whose events retention has dropped: their roll-ups are all that is left, and are never computed again.
+usage_retired_days = Table(
+    "usage_retired_days",
+    metadata,
+    Column("day", Date, primary_key=True),
+    Column("rows", BigInteger, nullable=False),
+    Column("amount_micro", BigInteger, nullable=False),
+    Column("retired_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
+)
+
+# What comparing the roll-ups with the events found.
+usage_verifications = Table(
+    "usage_verifications",
+    metadata,
+    Column("checked_at", DateTime(timezone=True), primary_key=True, server_default=func.now()),
+    Column("from_day", Date, nullable=False),
+    Column("until_day", Date, nullable=False),
+    Column("rows", BigInteger, nullable=False),
+    Column("wrong_hours", BigInteger, nullable=False),
+    Column("wrong_days", BigInteger, nullable=False),
+    Column("wrong_amounts", BigInteger, nullable=False),
+)
+
+_RATE = "{} BETWEEN 0 AND 1000000000000"
+
+prices = Table(
+    "prices",
+    metadata,
+    Column("version", BigInteger, Identity(always=True), primary_key=True),
+    Column("model", Text, nullable=False),
+    Column("valid_from", DateTime(timezone=True), nullable=False),
+    Column("valid_until", DateTime(timezone=True)),
+    # Whether the next price's making gave it that end, and nobody set it since.
+    Column("ended_by_next", Boolean, nullable=False, server_default=text("false")),
+    Column("input_micro", BigInteger, nullable=False),
+    Column("cached_input_micro", BigInteger, nullable=False),
+    Column("cache_write_micro", BigInteger, nullable=False),
+    Column("output_micro", BigInteger, nullable=False),
+    created_at(),
+    CheckConstraint("valid_until > valid_from", name="valid_until"),
+    CheckConstraint(_RATE.format("input_micro"), name="input_micro"),
+    CheckConstraint(_RATE.format("cached_input_micro"), name="cached_input_micro"),
+    CheckConstraint(_RATE.format("cache_write_micro"), name="cache_write_micro"),
+    CheckConstraint(_RATE.format("output_micro"), name="output_micro"),
+    ExcludeConstraint(
+        (text("gateway.text_range(model, model, '[]')"), "&&"),
+        (text("tstzrange(valid_from, valid_until)"), "&&"),
+        name="prices_one_at_a_time",
+    ),
+    Index(None, "model", "valid_from"),
+)
+
+
+@event.listens_for(prices, "before_create")
+def _create_text_range(_table: Table, connection: Connection, **_options: object) -> None:
+    connection.execute(text('CREATE TYPE gateway.text_range AS RANGE (subtype = text, collation = "C")'))
+
+
+# What each engine said it had counted since it started, whenever it was asked.
+engine_counts = Table(
+    "engine_counts",
+    metadata,
+    Column("replica_id", Text, primary_key=True),
+    Column("sampled_at", DateTime(timezone=True), primary_key=True),
+    Column("pool", Text, nullable=False),
+    Column("url", Text, nullable=False),
+    Column("prompt_tokens", BigInteger, nullable=False),
+    Column("cached_tokens", BigInteger, nullable=False),
+    Column("completion_tokens", BigInteger, nullable=False),
+    # False for the first sample, and after a restart of the engine: nothing may be subtracted from the one before.
+    Column("continues", Boolean, nullable=False),
+    # Null together where the engine does not tell them; seconds and requests, as engines.drivers.counters has them.
+    Column("queue_s", Double),
+    Column("prefill_s", Double),
+    Column("requests", BigInteger),
+    Column("retractions", BigInteger),
+    CheckConstraint("num_nulls(queue_s, prefill_s, requests, retractions) IN (0, 4)", name="stages"),
+)
+
+# Engine's count beside the ledger's, for one engine between two samples.
+reconciliations = Table(
+    "reconciliations",
+    metadata,
+    Column("replica_id", Text, primary_key=True),
+    Column("window_from", DateTime(timezone=True), primary_key=True),
+    Column("window_until", DateTime(timezone=True), nullable=False),
+    Column("engine_prompt_tokens", BigInteger, nullable=False),
+    Column("engine_completion_tokens", BigInteger, nullable=False),
+    Column("ledger_prompt_tokens_min", BigInteger, nullable=False),
+    Column("ledger_prompt_tokens_max", BigInteger, nullable=False),
+    Column("ledger_completion_tokens_min", BigInteger, nullable=False),
+    Column("ledger_completion_tokens_max", BigInteger, nullable=False),
+    Column("uncertain_attempts", BigInteger, nullable=False),
+    Column("prompt_drift", BigInteger, nullable=False),
+    Column("completion_drift", BigInteger, nullable=False),
+    Column("checked_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
+    Index(None, "window_from"),
+)

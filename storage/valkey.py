@@ -1,0 +1,329 @@
+"""A Valkey (or Redis) connection for one hot call: multiplexed, callback-based, one write per tick of the event loop.
+
+It keeps one connection, reconnects by itself, and fails at once while there is none: what to do then is the
+caller's decision. Commands run in the order they were sent, also across the callers of one connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import ssl
+from collections import deque
+from collections.abc import Callable
+from typing import Any, cast
+from urllib.parse import parse_qs, unquote, urlsplit
+
+import hiredis
+
+from contracts.background_task import BackgroundTask
+from contracts.backoff import Backoff
+from contracts.errors import ConfigError
+from storage.valkey_command import pack
+
+Done = Callable[[object], None]
+"""Called once, with the reply or with an exception: ReplyError, CallTimeout or ConnectionLost."""
+
+MAX_IN_FLIGHT = 20_000
+STALL_TIMEOUTS = 10
+"""A connection that owes an answer for this many call timeouts is taken for dead and closed."""
+FIRST_BACKOFF_S, LAST_BACKOFF_S = 0.02, 1.0
+_NOTHING = object()
+_WHO = pack(("INFO", "server"))
+_RESP3, _PING = pack(("HELLO", 3)), pack(("PING",))
+
+
+def ignored(_: object) -> None:
+    """For replies and changes that nobody waits for."""
+
+
+def forgotten(reply: object) -> bool:
+    """Whether a reply, or an error raised for it, says that a script is not known, though every connection begins with
+    them: somebody flushed them, or another server answers at the same address."""
+    return isinstance(reply, hiredis.ReplyError) and str(reply).startswith("NOSCRIPT")
+
+
+class ConnectionLost(Exception):
+    """There is no connection, or it ended before the answer came: the command may or may not have run."""
+
+
+class CallTimeout(Exception):
+    """No answer in time: the command may or may not have run, or may run later."""
+
+
+class Valkey:
+    """url: `unix:///path/to/socket`, `redis://[user:password@]host[:port][/db]`, or `rediss://` for TLS.
+
+    scripts: packed commands that load them, sent first on every connection; one of them failing fails the connection.
+    identify: ask which run of a server it is, for `incarnation`. channel: hear what is published there, on the same
+    connection; on_message is called with each message.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        timeout_s: float,
+        scripts: tuple[bytes, ...] = (),
+        *,
+        identify: bool = False,
+        channel: str = "",
+        on_message: Callable[[bytes], None] = ignored,
+    ) -> None:
+        self._address = Address(url)
+        self._timeout_s = timeout_s
+        self._scripts = scripts
+        self._identify = identify
+        self._channel = channel
+        self._on_message = on_message
+        self._link: _Link | None = None
+        self._task = BackgroundTask("limits-valkey", self._keep_connected)
+        self._ready = asyncio.Event()
+        self.incarnation = ""
+        """Of the server that is connected, or was last: another after every restart of it."""
+        self.on_change: Callable[[bool], None] = ignored
+        """Called with True when a connection has become usable, with False when it is lost."""
+
+    @property
+    def connected(self) -> bool:
+        """Whether `send` would accept a command now."""
+        return self._link is not None and not self._link.lost.is_set()
+
+    async def start(self) -> None:
+        """Connect in the background; waits one call timeout for the first connection and returns either way."""
+        self._task.start()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._timeout_s):
+                await self._ready.wait()
+
+    async def wait_ready(self) -> None:
+        """Return once there is a connection."""
+        await self._ready.wait()
+
+    async def stop(self) -> None:
+        """Close; commands in flight end with ConnectionLost."""
+        link = self._link
+        await self._task.stop()
+        if link is not None:
+            await link.lost.wait()
+
+    def send(self, command: bytes, done: Done = ignored) -> None:
+        """Queue a packed command for this tick's write. Raises ConnectionLost at once while there is no connection."""
+        if self._link is None:
+            raise ConnectionLost
+        self._link.send(command, done)
+
+    async def call(self, command: bytes) -> Any:
+        """Send and wait for the reply. Raises ReplyError, CallTimeout or ConnectionLost. Cancelling abandons only the
+        reply: the command runs all the same. Scripts that the server has forgotten are loaded again first."""
+        if self._link is None:
+            raise ConnectionLost
+        try:
+            return await self._link.call(command)
+        except hiredis.ReplyError as error:
+            if not forgotten(error):
+                raise
+        self.load_scripts()
+        return await self._link.call(command)
+
+    def load_scripts(self) -> None:
+        """Send them again. Raises ConnectionLost."""
+        for load in self._scripts:
+            self.send(load)
+
+    async def _keep_connected(self) -> None:
+        backoff = Backoff(FIRST_BACKOFF_S, LAST_BACKOFF_S)
+        while True:
+            link = _HearingLink(self._timeout_s, self._on_message) if self._channel else _Link(self._timeout_s)
+            try:
+                async with asyncio.timeout(max(1.0, self._timeout_s)):
+                    await self._address.connect(lambda link=link: link)  # type: ignore[misc]
+                    for command in self._address.greeting + self._scripts:
+                        await link.call(command)
+                    if isinstance(link, _HearingLink):
+                        await link.subscribe(self._channel)
+                    if self._identify:
+                        self.incarnation = _run_id(await link.call(_WHO))
+                self._link = link
+                self._ready.set()
+                self.on_change(True)
+                backoff.reset()
+                await link.lost.wait()
+            except (OSError, TimeoutError, ConnectionLost, CallTimeout, hiredis.HiredisError) as error:
+                logging.getLogger(__name__).debug("no connection to Valkey: %r", error)
+            finally:
+                link.close()
+                if self._link is not None:
+                    self._link = None
+                    self._ready.clear()
+                    self.on_change(False)
+            await asyncio.sleep(backoff.next_s())
+
+
+class _Link(asyncio.Protocol):
+    """One connection from its start to its end."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self.lost = asyncio.Event()
+        self._timeout_s = timeout_s
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._reader = hiredis.Reader(notEnoughData=_NOTHING)
+        self._waiting: deque[tuple[float, Done]] = deque()
+        """Deadline and callback of each command without a reply, oldest first."""
+        self._given_up = 0
+        """How many at the front of `_waiting` were told CallTimeout; their replies are still due, and dropped."""
+        self._unsent: list[bytes] = []
+        self._turn_taken = False
+        """Something was written in this turn of the loop; what follows in it goes out together at its end."""
+        self._timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def send(self, command: bytes, done: Done) -> None:
+        if len(self._waiting) >= MAX_IN_FLIGHT or self.lost.is_set():
+            raise ConnectionLost
+        self._unsent.append(command)
+        if not self._turn_taken:
+            # the first of a turn leaves at once: the turn may be long, and a client waits for its first token
+            self._turn_taken = True
+            self._write()
+            self._loop.call_soon(self._end_turn)
+        self._waiting.append((self._loop.time() + self._timeout_s, done))
+        if self._timer is None:
+            self._timer = self._loop.call_later(self._timeout_s, self._check_deadlines)
+
+    async def call(self, command: bytes) -> object:
+        future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+
+        def done(reply: object) -> None:
+            if not future.done():
+                future.set_result(reply)
+
+        self.send(command, done)
+        reply = await future
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
+
+    def data_received(self, data: bytes) -> None:
+        self._reader.feed(data)
+        while (reply := self._next_reply()) is not _NOTHING:
+            if not self._waiting:
+                self.close()  # more replies than commands: nobody knows any more which belongs to which
+                return
+            _, done = self._waiting.popleft()
+            if self._given_up:
+                self._given_up -= 1
+            else:
+                done(reply)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.lost.set()
+        if self._timer is not None:
+            self._timer.cancel()
+        for _ in range(self._given_up):
+            self._waiting.popleft()
+        self._given_up = 0
+        while self._waiting:
+            self._waiting.popleft()[1](ConnectionLost())
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _next_reply(self) -> object:
+        try:
+            return self._reader.gets()
+        except hiredis.ProtocolError:
+            self.close()
+            return _NOTHING
+
+    def _end_turn(self) -> None:
+        self._turn_taken = False
+        if self._unsent:
+            self._write()
+
+    def _write(self) -> None:
+        unsent, self._unsent = self._unsent, []
+        if self._transport is not None and not self.lost.is_set():
+            self._transport.write(b"".join(unsent))
+
+    def _check_deadlines(self) -> None:
+        self._timer = None
+        now_s = self._loop.time()
+        if self._given_up and now_s - self._waiting[0][0] > STALL_TIMEOUTS * self._timeout_s:
+            self.close()
+            return
+        while self._given_up < len(self._waiting) and self._waiting[self._given_up][0] <= now_s:
+            self._given_up += 1
+            self._waiting[self._given_up - 1][1](CallTimeout())
+        if self._waiting:
+            next_s = self._timeout_s
+            if self._given_up < len(self._waiting):
+                next_s = self._waiting[self._given_up][0] - now_s
+            self._timer = self._loop.call_later(next_s, self._check_deadlines)
+
+
+class _HearingLink(_Link):
+    """Speaks RESP3, by which messages come between replies and are known from them."""
+
+    def __init__(self, timeout_s: float, on_message: Callable[[bytes], None]) -> None:
+        super().__init__(timeout_s)
+        self._on_message = on_message
+
+    async def subscribe(self, channel: str) -> None:
+        """Return once messages are heard."""
+        await self.call(_RESP3)
+        self._unsent.append(pack(("SUBSCRIBE", channel)))  # is answered by a push, and by no reply
+        await self.call(_PING)
+
+    def _next_reply(self) -> object:
+        while isinstance(reply := super()._next_reply(), hiredis.PushNotification):
+            match list(reply):
+                case [b"message", _, bytes(data)]:
+                    self._on_message(data)
+        return reply
+
+
+class Address:
+    """Where a URL points and what must be said first there. Raises ConfigError for a URL that is none of Valkey's."""
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("unix", "redis", "rediss") or (parts.scheme == "unix" and not parts.path):
+            raise ConfigError(
+                f"local.valkey_url: {_without_password(url)!r} is not an address; write unix:///path/to/valkey.sock or "
+                "redis://host:6379/0",
+                param="local.valkey_url",
+            )
+        self._path = unquote(parts.path) if parts.scheme == "unix" else None
+        self._host = parts.hostname or "127.0.0.1"
+        self._port = parts.port or 6379
+        self._tls = ssl.create_default_context() if parts.scheme == "rediss" else None
+        database = parse_qs(parts.query).get("db", [""])[0] if self._path else parts.path.strip("/")
+        greeting = []
+        if parts.password:
+            user = [unquote(parts.username)] if parts.username else []
+            greeting.append(pack(("AUTH", *user, unquote(parts.password))))
+        if database not in ("", "0"):
+            greeting.append(pack(("SELECT", database)))
+        self.greeting: tuple[bytes, ...] = tuple(greeting)
+
+    async def connect(self, protocol: Callable[[], _Link]) -> None:
+        loop = asyncio.get_running_loop()
+        if self._path is not None:
+            await loop.create_unix_connection(protocol, self._path)
+        else:
+            await loop.create_connection(protocol, self._host, self._port, ssl=self._tls)
+
+
+def _run_id(information: object) -> str:
+    lines = information.decode().splitlines() if isinstance(information, bytes) else []
+    return next((line.partition(":")[2] for line in lines if line.startswith("run_id:")), "unknown")
+
+
+def _without_password(url: str) -> str:
+    head, at, tail = url.rpartition("@")
+    return f"{head.split('//')[0]}//…@{tail}" if at else url

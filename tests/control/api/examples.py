@@ -1,0 +1,316 @@
+"""For each operation a body that it takes, and things of an organization that its path may name."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+from uuid import UUID, uuid4
+
+import msgspec
+
+from contracts.cascade import Cascade
+from contracts.desired_state import DesiredState, Model, Pool, Replica
+from contracts.generation import Tier
+from control.api.operation import Operation
+from control.api.sealed import seal
+from control.evals import store as evals_store
+from control.fleet import edits
+from control.fleet.revision import write
+from control.releases import store as releases_store
+from control.releases.judge.policy import Policy
+from control.releases.judge.thresholds import Thresholds
+from control.releases.machine import Event
+from control.webhooks.delivery import use_of
+from control.webhooks.signature import new_secret
+from gateway.auth.keys import ADMIN_PREFIX, mint
+from storage.audit_log import Actor
+from storage.roles import Role
+from tests.control.api.people import People
+from tests.control.diagnosis.stored_traffic import TRACED_AN_HOUR_AGO
+
+CANDIDATE = "candidate"
+SPARE_PARTS = frozenset({"model_name", "alias", "pool_name", "replica_id", "fleet_version"})
+ALL = frozenset({*SPARE_PARTS, "change_id", "release_id"})
+"""What costs the fleet a version, or the tables rows."""
+
+BODIES: dict[str, dict[str, Any]] = {
+    "update_organization": {"name": "renamed {}"},
+    "create_organization": {"name": "new {}"},
+    "create_member": {"email": "{}@example.com", "name": "New", "role": "viewer"},
+    "update_member": {"role": "developer"},
+    "create_service_account": {"name": "bot {}", "role": "viewer"},
+    "update_service_account": {"role": "developer"},
+    "rotate_admin_key": {"overlap_s": 60},
+    "create_project": {"name": "project {}"},
+    "update_project": {"tiers": ["chat"]},
+    "create_key": {"name": "key"},
+    "create_adapter": {"model": "wide", "name": "{}", "path": "/srv/adapters/one"},
+    "update_key": {"scopes": ["chat"]},
+    "rotate_key": {},
+    "put_organization_limits": {"max_concurrency": 1_000},
+    "put_project_limits": {"tokens_per_minute": 1_000_000},
+    "put_key_limits": {"money_micro_per_month": 5_000_000},
+    "put_organization_priorities": {"service_class": "interactive", "share": 300},
+    "put_project_priorities": {"service_class": "standard", "share": 50},
+    "put_key_priorities": {"service_class": "offline"},
+    "create_webhook": {"url": "https://example.com/hook"},
+    "update_webhook": {"events": ["budget.exhausted"]},
+    "rotate_webhook_secret": {},
+    "create_price": {"model": "model {}", "input_micro": 200_000, "output_micro": 800_000},
+    "create_change": {"name": "chunked prefill {}", "metric": "ttft", "expected_ms": -350},
+    "put_model": {"name": "spare", "tier": "chat", "pool": "one", "context_tokens": 4_096},
+    "put_alias": {"model": "spare"},
+    "put_pool": {"name": "spare-pool", "driver": "openai"},
+    "put_replica": {"id": "spare-0", "url": "http://127.0.0.1:10", "weight": 2},
+    "weigh_replica": {"weight": 0.5},
+    "roll_back_fleet": {"version": 1},
+    "create_vote": {"choice": "left"},
+    "create_eval_run": {"model": "wide", "slices": ["facts"]},
+    "create_eval_comparison": {"model": "wide", "baseline_pool": "one", "candidate_pool": "one", "slices": ["facts"]},
+    "hold_release": {"reason": "lunch"},
+    "resume_release": {"reason": "back"},
+    "promote_release": {"reason": "it is good"},
+    "roll_back_release": {"reason": "it is not"},
+    "update_price": {"valid_until": "2099-01-01T00:00:00Z"},
+}
+"""`{}` stands for something that was never there before. An operation without a body needs none."""
+
+
+async def body_for(people: People, operation: Operation, organization: str) -> dict[str, Any] | None:
+    """A body the operation takes from a principal of that organization."""
+    if operation.body is None:
+        return None
+    if operation.name == "create_webhook":  # other tests' webhooks must not use up the twenty
+        await people.database.execute(
+            "DELETE FROM gateway.webhooks WHERE organization_id = $1 AND id <> $2",
+            people.organizations[organization],
+            (await things_of(people, organization))["webhook_id"],
+        )
+    if operation.name == "create_adapter":  # nor the organization's adapters
+        await people.database.execute(
+            "DELETE FROM gateway.adapters WHERE organization_id = $1 AND id <> $2",
+            people.organizations[organization],
+            (await things_of(people, organization))["adapter_id"],
+        )
+    if operation.name == "create_admin_key":
+        return {"name": "k", "principal_id": str(await people.principal(organization, Role.VIEWER))}
+    if operation.name == "start_release":
+        return {"model": await _model(people), "candidate_pool": CANDIDATE}
+    if operation.name == "roll_back_fleet":
+        return {"version": await _version_before_a_spare_pool(people)}
+    if operation.name == "approve_cascade":
+        return {"comparison": str(await passed_comparison(people))}
+    if operation.name == "resume_release":
+        await people.database.execute("UPDATE gateway.releases SET state = 'held' WHERE state = 'running'")
+    assert operation.name in BODIES, f"tests/control/api/examples.py: an example body for {operation.name}, please"
+    return {
+        name: value.replace("{}", uuid4().hex) if isinstance(value, str) else value
+        for name, value in BODIES[operation.name].items()
+    }
+
+
+async def things_of(
+    people: People, organization: str, *, fresh: bool = False, only: Collection[str] = ALL
+) -> dict[str, object]:
+    """Path parameters by name, of things that belong to the organization. fresh: never used by another test; of the
+    deployment's own then those of these names."""
+    known = people.things.get(organization)
+    if known is not None and not fresh:
+        return known
+    fetchval, owner_of = people.database.fetchval, people.organizations[organization]
+    project = await fetchval(
+        "INSERT INTO gateway.projects (organization_id, name) VALUES ($1, $2) RETURNING id", owner_of, uuid4().hex
+    )
+    minted, admin = mint(people.pepper), mint(people.pepper, ADMIN_PREFIX)
+    key = await fetchval(
+        "INSERT INTO gateway.api_keys (project_id, name, hash, display) VALUES ($1, 'k', $2, $3) RETURNING id",
+        project,
+        minted.hash,
+        minted.display,
+    )
+    member = await people.principal(organization, Role.VIEWER)
+    account = await fetchval(
+        "INSERT INTO gateway.principals (organization_id, kind, name, role)"
+        " VALUES ($1, 'service_account', $2, 'viewer') RETURNING id",
+        owner_of,
+        uuid4().hex,
+    )
+    admin_key = await fetchval(
+        "INSERT INTO gateway.admin_keys (principal_id, name, hash, display) VALUES ($1, 'k', $2, $3) RETURNING id",
+        account,  # a member's is rotated by that member alone
+        admin.hash,
+        admin.display,
+    )
+    webhook = uuid4()
+    await people.database.execute(
+        "INSERT INTO gateway.webhooks (id, organization_id, url, description, secret, disabled_at)"
+        " VALUES ($1, $2, 'https://example.com', '', $3, now())",
+        webhook,
+        owner_of,
+        seal(people.pepper, use_of(webhook), new_secret().encode()),
+    )
+    event = await fetchval(
+        "INSERT INTO gateway.webhook_events (organization_id, type, data, to_webhook_id)"
+        " VALUES ($1, 'webhook.test', '{}', $2) RETURNING id",
+        owner_of,
+        webhook,
+    )
+    delivery = await fetchval(
+        "UPDATE gateway.webhook_deliveries SET state = 'failed' WHERE event_id = $1 RETURNING id", event
+    )
+    request = f"req_{uuid4().hex}"
+    await people.database.execute(
+        "INSERT INTO gateway.request_traces (request_id, organization_id, project_id, key_id, status, total_ms,"
+        " phases_ms) VALUES ($1, $2, $3, $4, 200, 1, '{}')",
+        request,
+        owner_of,
+        project,
+        key,
+    )
+    things: dict[str, object] = {
+        "organization_id": owner_of,
+        "project_id": project,
+        "key_id": key,
+        "member_id": member,
+        "service_account_id": account,
+        "admin_key_id": admin_key,
+        "webhook_id": webhook,
+        "adapter_id": await fetchval(
+            "INSERT INTO gateway.adapters (organization_id, model, name, path)"
+            " VALUES ($1, 'm', $2, '/srv/adapters/one') RETURNING id",
+            owner_of,
+            uuid4().hex,
+        ),
+        "delivery_id": delivery,
+        "request_id": request,
+        "tier_name": "chat",
+        "month_name": "2026-11",
+        "change_id": await fetchval(
+            f"WITH traced AS ({TRACED_AN_HOUR_AGO})"
+            " INSERT INTO gateway.changes (name, made_at, metric, statistic, expected_ms, window_s)"
+            " VALUES ('prefix caching', now() - interval '1 hour', 'ttft', 'p50', -250, 60) RETURNING id"
+        )
+        if "change_id" in only
+        else None,
+        "review_id": await fetchval(
+            "INSERT INTO gateway.reviews (model, release, unit, candidate_left, project_id, prompt, baseline,"
+            " candidate) VALUES ('m', '', 1, true, $1, 'p', 'b', 'c') RETURNING id",
+            project,
+        ),
+        "run_id": await evals_store.queue_run(people.database, model="m", slices={"facts": 1}),
+        "comparison_id": await evals_store.queue_comparison(
+            people.database, model="m", baseline_pool="old", candidate_pool="new", slices=["facts"]
+        ),
+        "price_version": await _planned_price(people),
+    }
+    if only is ALL or SPARE_PARTS & set(only):
+        things |= await _spare_parts_of_the_fleet(people)
+    if "release_id" in only:
+        things["release_id"] = await _running_release(people)
+    if not fresh:
+        people.things[organization] = things
+    return things
+
+
+async def _model(people: People) -> str:
+    """A model of its own, on a pool that serves, beside a pool that could."""
+    model = Model(f"model {uuid4()}", Tier.CHAT, "one", 4_096)
+    candidate = Pool(CANDIDATE, "openai", (Replica("candidate-0", "http://127.0.0.1:9"),), cache_salt=True)
+
+    def edit(state: DesiredState) -> DesiredState:
+        pools = state.pools if state.pool(CANDIDATE) else (*state.pools, candidate)
+        return msgspec.structs.replace(state, models=(*state.models, model), pools=pools)
+
+    async with people.database.transaction():
+        await releases_store.write_fleet(people.database, edit, Actor.system("tests"), "put")
+    return model.name
+
+
+async def _version_before_a_spare_pool(people: People) -> int:
+    """The fleet's, and what came after it is no release's business."""
+    version: int = await people.database.fetchval("SELECT max(version) FROM gateway.desired_states")
+    spare = Pool(f"spare {uuid4()}", "openai")
+    async with people.database.transaction():
+        await releases_store.write_fleet(
+            people.database,
+            lambda state: msgspec.structs.replace(state, pools=(*state.pools, spare)),
+            Actor.system("tests"),
+            "put",
+        )
+    return version
+
+
+async def _running_release(people: People) -> object:
+    """Of a model of its own."""
+    model = await _model(people)
+    async with people.database.transaction():
+        made = await releases_store.create(
+            people.database, "tests", model=model, candidate_pool=CANDIDATE, baseline_pool="one", control_pool="",
+            stages=[0.0, 0.05, 1.0], shadow_share=0.1, shadow_least=0, slices=[], margins="{}",
+        )  # fmt: skip
+        policy = Policy()
+        latencies_ms = tuple(20.0 * number for number in range(1, len(policy.quantiles) + 1))
+        fixed: dict[str, Any] = {
+            "policy": msgspec.json.encode(policy).decode(),
+            "thresholds": msgspec.json.encode(Thresholds(ttft_ms=latencies_ms, itl_ms=latencies_ms)).decode(),
+        }
+        await releases_store.step(people.database, made, Event.BEGIN, reason="begun", actor=None, **fixed)
+    return made.id
+
+
+async def passed_comparison(people: People, margin: float = 0.02) -> UUID:
+    """Of the spare model's cascade, which it is given."""
+    pool = Pool("cascade-pool", "openai", (Replica("cascade-0", "http://127.0.0.1:9"),))
+    first = Model("spare-first", Tier.CHAT, pool.name, 4_096)
+    cascade = Cascade("spare-first", when="always")
+
+    def edit(state: DesiredState) -> DesiredState:
+        spare = msgspec.structs.replace(edits.find_model(state, "spare"), cascade=cascade)
+        return edits.put_model(edits.put_model(edits.put_pool(state, pool), first), spare)
+
+    async with people.database.transaction():
+        await write(people.database, edit, actor="tests", action="put")
+    comparison_id = await evals_store.queue_comparison(
+        people.database,
+        model="spare",
+        baseline_pool="one",
+        candidate_pool=pool.name,
+        slices=["facts"],
+        rule=evals_store.Rule(margin=margin),
+    )
+    await people.database.execute(
+        "UPDATE evals.comparisons SET status = 'done', decision = 'pass', ended_at = now(),"
+        """ verdict = '{"decision": "pass", "slices": [{"lower": -0.01}, {"lower": 0.002}]}' WHERE id = $1""",
+        comparison_id,
+    )
+    return comparison_id
+
+
+async def _planned_price(people: People) -> int:
+    """Of a model of its own; it has not begun."""
+    version: int = await people.database.fetchval(
+        "INSERT INTO gateway.prices (model, valid_from, input_micro, cached_input_micro, cache_write_micro,"
+        " output_micro) VALUES ($1, now() + interval '1 day', 1, 1, 1, 1) RETURNING version",
+        f"model {uuid4()}",
+    )
+    return version
+
+
+async def _spare_parts_of_the_fleet(people: People) -> dict[str, object]:
+    """The names of a model, its alias, a pool and its replica, which are there now whatever tests did to them, and that
+    nothing else depends upon."""
+    pool = Pool("spare-pool", "openai", (Replica("spare-0", "http://127.0.0.1:9"),))
+    model = Model("spare", Tier.CHAT, "one", 4_096, aliases=("org/spare",))
+
+    def put(state: DesiredState) -> DesiredState:
+        return edits.put_model(edits.put_pool(state, pool), model)
+
+    async with people.database.transaction():
+        await write(people.database, put, actor="tests", action="put")
+    return {
+        "model_name": "spare",
+        "alias": "org/spare",
+        "pool_name": "spare-pool",
+        "replica_id": "spare-0",
+        "fleet_version": 1,
+    }

@@ -1,0 +1,172 @@
+"""The fleet changed over HTTP: for the version that was read, told what differs, refused with the next step, and taken
+up by the gateway that serves.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from storage.roles import Role
+from tests.audited import all_audited
+from tests.control.api.people import Client, People
+from tests.waiting import eventually
+
+POOL = {"name": "blue", "driver": "openai", "replicas": [{"id": "blue-0", "url": "http://127.0.0.1:9"}]}
+MODEL = {"name": "org/large", "tier": "chat", "pool": "blue", "context_tokens": 2_048}
+
+
+@pytest.fixture
+async def operator(people: People) -> Client:
+    """An owner of the operating organization, whose fleet has a pool and a model to spare."""
+    client = await people.operator()
+    for path, body in (("/pools/blue", POOL), ("/models/org/large", MODEL)):
+        answer = await client.ask("PUT", f"{path}?force=true", body)
+        assert answer.status == 200, answer
+    return client
+
+
+async def refusal(client: Client, method: str, path: str, body: object = None, **headers: str) -> tuple[int, str, str]:
+    """Status, code and message; the fleet stays as it is."""
+    before = await client.get("/fleet")
+    answer = await client.ask(method, path, body, **headers)
+    assert (await client.get("/fleet"))["version"] == before["version"]
+    return answer.status, answer.body["error"]["code"], answer.body["error"]["message"]
+
+
+async def test_a_model_with_a_slash_in_its_name_is_put_read_and_removed(operator: Client) -> None:
+    answer = await operator.ask("PUT", "/models/org%2Flarge", {**MODEL, "default_max_tokens": 64})
+    assert answer.body["differences"] == ["model org/large: default_max_tokens 512 -> 64"]
+    read = await operator.ask("GET", "/models/org/large")
+    assert read.body == {**MODEL, "default_max_tokens": 64}
+    assert read.headers["etag"] == f'"{answer.body["version"]}"' == answer.headers["etag"]
+    again = await operator.ask("PUT", "/models/org/large", read.body, If_Match=read.headers["etag"])
+    assert (again.body["version"], again.body["differences"]) == (answer.body["version"], [])
+    gone = await operator.ask("DELETE", "/models/org/large")
+    assert gone.body["differences"] == ["model org/large: removed"]
+    assert (await operator.ask("GET", "/models/org/large")).status == 404
+
+
+async def test_of_two_who_read_the_same_version_one_is_told_who_was_faster(operator: Client, people: People) -> None:
+    read = (await operator.ask("GET", "/pools/blue")).headers["etag"]
+    other = await people.as_(Role.ADMIN, "operator")
+    first = await other.ask("PATCH", "/pools/blue/replicas/blue-0", {"weight": 2}, If_Match=read)
+    assert first.body["differences"] == ["replica blue-0 of blue: weight 1.0 -> 2.0"]
+    status, code, said = await refusal(operator, "PATCH", "/pools/blue/replicas/blue-0", {"weight": 3}, If_Match=read)
+    assert (status, code) == (412, "version_mismatch")
+    assert f"at version {first.body['version']} and not" in said
+    assert "@example.com changed it (replica.weight). Look at what is there now" in said
+    assert (await refusal(operator, "DELETE", "/models/org/large", If_Match="seven"))[:2] == (400, "invalid_value")
+
+
+async def test_a_dry_run_says_what_would_differ_and_does_nothing(operator: Client, people: People) -> None:
+    version = (await operator.get("/fleet"))["version"]
+    async with all_audited(people.database) as rows:
+        answer = await operator.ask("PUT", "/aliases/quick?dry_run=true", {"model": "org/large"})
+    assert answer.body == {
+        "version": version + 1,
+        "previous_version": version,
+        "dry_run": True,
+        "differences": ['model org/large: aliases [] -> ["quick"]'],
+    }
+    assert (rows, (await operator.get("/fleet"))["version"]) == ([], version)
+
+
+async def test_an_alias_moves_between_models_in_one_version(operator: Client) -> None:
+    await operator.ask("PUT", "/aliases/quick", {"model": "org/large"})
+    moved = await operator.ask("PUT", "/aliases/quick", {"model": "wide"})
+    assert moved.body["version"] == moved.body["previous_version"] + 1
+    assert sorted(moved.body["differences"]) == [
+        'model org/large: aliases ["quick"] -> []',
+        'model wide: aliases ["broad"] -> ["broad","quick"]',
+    ]
+    assert (await operator.ask("DELETE", "/aliases/quick")).status == 200
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "expected", "said"),
+    [
+        ("DELETE", "/pools/blue", None, (409, "conflict"), "serves org/large; point them to another pool"),
+        ("DELETE", "/pools/blue/replicas/blue-0", None, (409, "conflict"), "Nothing would serve 'org/large'"),
+        ("PATCH", "/pools/blue/replicas/blue-0", {"weight": 0}, (409, "conflict"), "or force it"),
+        ("PATCH", "/pools/blue/replicas/blue-0", {"weight": -1}, (400, "invalid_value"), "weight"),
+        ("PATCH", "/pools/blue/replicas/blue-9", {"weight": 1}, (404, "not_found"), "Did you mean 'blue-0'?"),
+        ("PUT", "/models/other", MODEL, (400, "invalid_value"), "it is 'other' in the path"),
+        ("PUT", "/models/org/large", {**MODEL, "pool": "red"}, (400, "invalid_value"), "no pool named 'red'"),
+        ("PUT", "/models/org/large", {**MODEL, "colour": 1}, (400, "unknown_parameter"), "colour"),
+        ("PUT", "/models/org/large", {**MODEL, "tokenizer": "/nowhere"}, (400, "invalid_value"), "tokenizer"),
+        ("PUT", "/aliases/wide", {"model": "org/large"}, (409, "conflict"), "the name of a model"),
+        ("PUT", "/pools/blue", {**POOL, "driver": "triton"}, (400, "invalid_value"), "triton"),
+        ("PUT", "/pools/blue", {**POOL, "api_key_env": "ABSENT"}, (400, "invalid_value"), "ABSENT is not set"),
+        ("PUT", "/pools/blue/replicas/b1", {"id": "b1", "url": "host:1"}, (400, "invalid_value"), "did you mean http"),
+        (
+            "PUT",
+            "/pools/blue/replicas/b1",
+            {"id": "b1", "url": "http://h:1/health"},
+            (400, "invalid_value"),
+            "write http://h:1",
+        ),
+        ("POST", "/fleet/rollback", {"version": 10_000}, (404, "not_found"), "no version '10000'"),
+    ],
+)
+async def test_what_would_break_is_refused_with_the_next_step(
+    operator: Client, method: str, path: str, body: Any, expected: tuple[int, str], said: str
+) -> None:
+    status, code, message = await refusal(operator, method, path, body)
+    assert (status, code) == expected, message
+    assert said in message
+
+
+async def test_versions_say_who_made_them_and_one_comes_back(operator: Client) -> None:
+    before = await operator.get("/pools/blue")
+    version = (await operator.get("/fleet"))["version"]
+    await operator.ask("PUT", "/pools/blue/replicas/blue-1", {"id": "blue-1", "url": "http://127.0.0.1:10"})
+    newest, earlier = (await operator.get("/fleet/versions?limit=2"))["data"]
+    assert (newest["version"], newest["action"]) == (version + 1, "replica.put")
+    assert newest["actor"].endswith("@example.com")
+    assert earlier["version"] == version
+    shown = await operator.get(f"/fleet/versions/{version + 1}")
+    assert shown["differences"] == ["replica blue-1 of blue: added"]
+    assert (await operator.get(f"/fleet/versions/{version}?since={version + 1}"))["differences"] == [
+        "replica blue-1 of blue: removed"
+    ]
+    assert "model wide: added" in (await operator.get("/fleet/versions/1"))["differences"]
+    back = await operator.ask("POST", "/fleet/rollback", {"version": version}, Idempotency_Key=f"back {version}")
+    assert (back.status, back.body["version"]) == (200, version + 2)
+    assert await operator.get("/pools/blue") == before
+    replayed = await operator.ask("POST", "/fleet/rollback", {"version": version}, Idempotency_Key=f"back {version}")
+    assert (replayed.body, replayed.headers["idempotent-replayed"]) == (back.body, "true")
+
+
+async def test_the_gateway_tells_what_it_serves_and_what_it_refuses(operator: Client) -> None:
+    """Forced past the check: this gateway cannot read the folder either."""
+
+    async def told() -> dict[str, Any]:
+        (gateway,) = (await operator.get("/fleet"))["gateways"]
+        return dict(gateway)
+
+    answer = await operator.ask("PUT", "/models/org/large?force=true", {**MODEL, "tokenizer": "/nowhere"})
+    refused = answer.body["version"]
+
+    async def refuses() -> bool:
+        return bool((await told())["refused_version"] == refused)
+
+    await eventually(refuses)
+    seen = await told()
+    assert seen["version"] < refused
+    assert "models.org/large.tokenizer" in seen["refusal"]
+    mended = (await operator.ask("PUT", "/models/org/large", MODEL)).body["version"]
+
+    async def serves() -> bool:
+        return bool((await told())["version"] == mended)
+
+    await eventually(serves)
+    seen = await told()
+    assert (seen["refused_version"], seen["refusal"], seen["silent"]) == (None, None, False)
+
+
+async def test_only_the_operating_organization_sees_the_fleet(people: People) -> None:
+    for path in ("/models", "/pools", "/fleet", "/fleet/versions"):
+        assert (await (await people.owner()).ask("GET", path)).status == 403
+        assert (await (await people.as_(Role.VIEWER, "operator")).ask("GET", path)).status == 200

@@ -1,0 +1,164 @@
+"""Limits through the admin API: who sets them, what gateways then do, and what the counters say."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from storage.roles import Role
+from tests.control.api.people import People
+from tests.waiting import eventually
+
+
+async def made_key(people: People, organization: str = "ours") -> dict[str, Any]:
+    """A new project with a key."""
+    client = await people.as_(Role.OWNER, organization)
+    project = await client.make(f"/organizations/{people.organizations[organization]}/projects", {"name": uuid4().hex})
+    key: dict[str, Any] = await client.make(f"/projects/{project['id']}/keys", {"name": "k"})
+    return key
+
+
+async def test_limits_are_put_read_and_deleted_at_each_level_and_tier(people: People) -> None:
+    key = (await made_key(people))["key"]
+    owner, operator = await people.as_(Role.OWNER), await people.as_(Role.OWNER, "operator")
+    places = [
+        (operator, f"/organizations/{people.organizations['ours']}", "organization"),
+        (owner, f"/projects/{key['project_id']}", "project"),
+        (owner, f"/keys/{key['id']}", "key"),
+    ]
+    for client, path, level in places:
+        for tier in ("all", "chat", "autocomplete"):
+            answer = await client.ask("PUT", f"{path}/limits/{tier}", {"tokens_per_day": 1_000_000_000})
+            assert answer.status == 200, answer
+            assert (answer.body["level"], answer.body["tier"]) == (level, None if tier == "all" else tier)
+            assert answer.body["limits"]["tokens_per_day"] == 1_000_000_000
+            assert answer.body["limits"]["max_concurrency"] is None
+        rules = (await client.get(f"{path}/limits"))["data"]
+        assert [rule["tier"] for rule in rules] == [None, "autocomplete", "chat"]
+        counters = await client.get(f"{path}/limits/counters")
+        assert counters["money_counted"] is True
+        assert {counter["remaining"] for counter in counters["data"]} == {1_000_000_000}
+        for tier in ("all", "chat", "autocomplete"):
+            answer = await client.ask("DELETE", f"{path}/limits/{tier}")
+            assert answer.status == 200, answer
+        assert (await client.get(f"{path}/limits"))["data"] == []
+
+
+async def test_everything_that_is_limited_within_an_organization_is_in_one_list(people: People) -> None:
+    keys = [(await made_key(people))["key"] for _ in range(2)]
+    theirs = (await made_key(people, "theirs"))["key"]
+    ours = f"/organizations/{people.organizations['ours']}"
+    owner, operator = await people.as_(Role.OWNER), await people.as_(Role.OWNER, "operator")
+    for client, path, limits in (
+        (operator, f"{ours}/limits/all", {"max_concurrency": 1}),
+        (owner, f"/projects/{keys[0]['project_id']}/limits/chat", {"tokens_per_day": 2}),
+        (owner, f"/keys/{keys[0]['id']}/limits/all", {"money_micro_per_month": 3}),
+        (owner, f"/keys/{keys[1]['id']}/limits/autocomplete", {"requests_per_minute": 4}),
+        (operator, f"/keys/{theirs['id']}/limits/all", {"requests_per_minute": 5}),
+    ):
+        assert (await client.ask("PUT", path, limits)).status == 200
+    own = {
+        (str(people.organizations["ours"]), None),
+        (keys[0]["project_id"], "chat"),
+        (keys[0]["id"], None),
+        (keys[1]["id"], "autocomplete"),
+    }
+    for role in (Role.ADMIN, Role.VIEWER):
+        client = await people.as_(role)
+        listed, cursor = [], ""
+        while True:
+            page = await client.get(f"{ours}/limits/within?limit=1{cursor}")
+            listed += page["data"]
+            if not page["has_more"]:
+                break
+            cursor = f"&cursor={page['next_cursor']}"
+        listed = [rule for rule in listed if (rule["subject_id"], rule["tier"]) in own]  # others are other tests'
+        told = [
+            (
+                *(rule[field] for field in ("level", "name", "subject_id", "project_id", "tier")),
+                *(value for value in rule["limits"].values() if value is not None),
+            )
+            for rule in listed
+        ]
+        name = (await client.get(ours))["name"]
+        project = await client.get(f"/projects/{keys[0]['project_id']}")
+        assert told == [
+            ("key", "k", keys[1]["id"], keys[1]["project_id"], "autocomplete", 4),
+            ("key", "k", keys[0]["id"], project["id"], None, 3),
+            ("project", project["name"], project["id"], project["id"], "chat", 2),
+            ("organization", name, str(people.organizations["ours"]), None, None, 1),
+        ]
+        assert [rule["project_name"] for rule in listed[1:]] == [project["name"], project["name"], None]
+        of_one = await client.get(f"{ours}/limits/within?project_id={project['id']}")
+        assert [rule["level"] for rule in of_one["data"] if (rule["subject_id"], rule["tier"]) in own] == [
+            "key",
+            "project",
+        ]
+    assert (await owner.ask("POST", f"/keys/{keys[1]['id']}/revoke")).status == 200
+    left = (await owner.get(f"{ours}/limits/within"))["data"]
+    assert keys[1]["id"] not in {rule["subject_id"] for rule in left}, "it opens nothing any more"
+    assert (await operator.ask("DELETE", f"{ours}/limits/all")).status == 200
+
+
+async def test_an_organization_does_not_lift_its_own_limits(people: People) -> None:
+    owner = await people.as_(Role.OWNER)
+    path = f"/organizations/{people.organizations['ours']}/limits/all"
+    assert (await owner.ask("PUT", path, {"tokens_per_minute": 10**9})).status == 403
+    assert (await owner.ask("DELETE", path)).status == 403
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({"requests_per_minute": 0}, "requests_per_minute"),
+        ({"tokens_per_day": 10**13}, "tokens_per_day"),
+        ({"money_micro_per_month": -1}, "money_micro_per_month"),
+        ({"tokens_per_hour": 5}, "tokens_per_hour"),
+    ],
+)
+async def test_what_is_out_of_range_or_unknown_is_named(people: People, body: dict[str, int], param: str) -> None:
+    key = (await made_key(people))["key"]
+    owner = await people.as_(Role.OWNER)
+    answer = await owner.ask("PUT", f"/keys/{key['id']}/limits/all", body)
+    assert answer.status == 400
+    assert answer.body["error"]["param"] == param
+    assert (await owner.ask("PUT", f"/keys/{key['id']}/limits/nightly", {})).status == 404
+
+
+async def test_a_new_limit_holds_within_a_second_and_names_itself(people: People) -> None:
+    made = await made_key(people)
+    owner, path = await people.as_(Role.OWNER), f"/keys/{made['key']['id']}/limits"
+
+    async def ask() -> tuple[int, Any]:
+        async with people.session.post(
+            f"{people.url}/v1/chat/completions",
+            json={"model": "wide", "messages": [{"role": "user", "content": "Hello."}], "max_tokens": 40},
+            headers={"authorization": f"Bearer {made['secret']}"},
+        ) as response:
+            return response.status, await response.json()
+
+    status, body = await ask()  # nothing is behind this gateway, and nothing limits
+    assert status == 503, body
+    await owner.ask("PUT", f"{path}/autocomplete", {"output_tokens_per_minute": 1})
+    await owner.ask("PUT", f"{path}/chat", {"output_tokens_per_minute": 39})
+
+    async def refused() -> dict[str, Any] | None:
+        """Once the gateway has heard of the limit."""
+        status, body = await ask()
+        return body if status == 429 else None
+
+    body = await eventually(refused)
+    assert body["error"]["code"] == "request_exceeds_limit"
+    assert body["error"]["limit"] == {
+        "level": "key",
+        "subject_id": made["key"]["id"],
+        "tier": "chat",
+        "counter": "output_tokens_per_minute",
+        "limit": 39,
+        "remaining": None,
+        "requested": 40,
+        "frees_in_ms": None,
+        "frees_at": None,
+    }

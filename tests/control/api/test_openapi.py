@@ -1,0 +1,202 @@
+"""Both OpenAPI documents say what the gateway does: schemathesis sends what they allow and what they forbid."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import Any
+from uuid import uuid4
+
+import aiohttp
+import jsonschema_rs
+import msgspec
+import pytest
+
+from control.api.events.route import EVENTS
+from control.console.routes import OPERATIONS as CONSOLE_OPERATIONS
+from control.console.routes import PREFIX as CONSOLE
+from control.operations import OPERATIONS, PREFIX
+from storage.roles import Role
+from tests.control.api.fuzzing import Tenant, fuzz, fuzz_sequences
+from tests.control.api.people import People
+from tests.gateway.slow_platform import SlowPlatform
+
+BY_KEY = frozenset(each.name for each in OPERATIONS)
+
+
+def nightly(*examples: int) -> Any:
+    """So many in the night: over 100,000 requests in the three tests together."""
+    return pytest.param(*examples, marks=[pytest.mark.nightly, pytest.mark.timeout(7_200)])
+
+
+async def fetch(url: str) -> dict[str, Any]:
+    async with aiohttp.ClientSession() as session, session.get(url) as response:
+        assert response.status == 200
+        assert response.headers["content-type"] == "application/json"
+        document: dict[str, Any] = await response.json()
+        return document
+
+
+async def fetch_admin(people: People) -> dict[str, Any]:
+    """The admin API's document without the console's own routes."""
+    document = await fetch(f"{people.url}{PREFIX}/openapi.json")
+    own = {path: operations for path, operations in document["paths"].items() if not path.startswith(CONSOLE)}
+    return {**document, "paths": own}
+
+
+async def test_the_admin_document_lists_every_endpoint(people: People) -> None:
+    document = await fetch(f"{people.url}{PREFIX}/openapi.json")
+    listed = {
+        (method.upper(), path, operation["operationId"])
+        for path, operations in document["paths"].items()
+        for method, operation in operations.items()
+    }
+    of_console = {(each.method, CONSOLE + each.path, each.name) for each in CONSOLE_OPERATIONS}
+    own = {(each.method, PREFIX + each.path, each.name) for each in (*OPERATIONS, EVENTS)}
+    assert listed == own | of_console
+    for operations in document["paths"].values():
+        for operation in operations.values():
+            assert operation["summary"]
+            if "requestBody" in operation:
+                reference = operation["requestBody"]["content"]["application/json"]["schema"]["$ref"]
+                schema = document["components"]["schemas"][reference.rpartition("/")[2]]
+                assert schema["additionalProperties"] is False
+
+
+async def test_every_operation_has_examples_that_its_schemas_take(people: People) -> None:
+    document = await fetch(f"{people.url}{PREFIX}/openapi.json")
+    for operation in OPERATIONS:
+        documented = document["paths"][PREFIX + operation.path][operation.method.lower()]
+        contents = [documented["responses"][str(operation.status)]["content"]]
+        if operation.body is not None:
+            contents.append(documented["requestBody"]["content"])
+        for content in contents:
+            media = content["application/json"]
+            (example,) = media["examples"].values()
+            schema = {**media["schema"], "components": document["components"]}
+            jsonschema_rs.Draft202012Validator(schema, validate_formats=True).validate(example["value"])
+        if operation.body is not None:  # the decoder takes it too, where a schema cannot say all
+            msgspec.convert(example["value"], operation.body)
+
+
+async def test_the_consoles_own_routes_have_examples_too(people: People) -> None:
+    document = await fetch(f"{people.url}{PREFIX}/openapi.json")
+    for operation in CONSOLE_OPERATIONS:
+        documented = document["paths"][CONSOLE + operation.path][operation.method.lower()]
+        contents = [documented["requestBody"]["content"]] if operation.body is not None else []
+        if not operation.redirects:
+            contents.append(documented["responses"]["200"]["content"])
+        for content in contents:
+            media = content["application/json"]
+            schema = {**media["schema"], "components": document["components"]}
+            value = media["examples"]["example"]["value"]
+            jsonschema_rs.Draft202012Validator(schema, validate_formats=True).validate(value)
+
+
+async def test_every_operation_says_what_any_request_may_be_answered(people: People) -> None:
+    document = await fetch(f"{people.url}{PREFIX}/openapi.json")
+    common = {"400", "401", "403", "404", "408", "409", "413", "429", "431", "500", "503"}
+    for operation in OPERATIONS:
+        documented = document["paths"][PREFIX + operation.path][operation.method.lower()]
+        versioned = {"412"} if operation.versioned else set()
+        assert set(documented["responses"]) == {str(operation.status), *common, *versioned}, operation.name
+        assert documented["tags"] == [operation.module]
+
+
+async def stranger_of(people: People) -> Tenant:
+    """Somebody who may everything in an organization of their own, where nothing that other tests use can break."""
+    operator = await people.operator()
+    organization = await operator.make("/organizations", {"name": f"fuzz {uuid4()}"})
+    member = await operator.make(
+        f"/organizations/{organization['id']}/members", {"email": "f@x.io", "name": "f", "role": Role.OWNER.value}
+    )
+    made = await operator.make(
+        f"/organizations/{organization['id']}/admin-keys", {"principal_id": member["id"], "name": "fuzz"}
+    )
+    return Tenant(organization["id"], made["secret"])
+
+
+@pytest.mark.parametrize(("examples", "every"), [(1, 3), nightly(500, 1)])
+async def test_schemathesis_finds_nothing_in_the_admin_api(examples: int, every: int, people: People) -> None:
+    """In the gate in each third operation: to read one's schemas takes longer than to send what they allow."""
+    document = await fetch(f"{people.url}{PREFIX}/openapi.json")
+    secret = (await stranger_of(people)).secret
+    kept = sorted(BY_KEY)[::every]
+    sent = await asyncio.to_thread(fuzz, document, people.url, secret, examples, keep=kept.__contains__)
+    assert sent > len(kept) * examples / 2
+
+
+@pytest.mark.parametrize("examples", [1, nightly(100)])
+async def test_schemathesis_finds_nothing_in_the_consoles_own_routes(examples: int, people: People) -> None:
+    document = await fetch(f"{people.url}{PREFIX}/openapi.json")
+    sent = await asyncio.to_thread(fuzz, document, people.url, "none", examples, keep=lambda name: name not in BY_KEY)
+    assert sent >= len(CONSOLE_OPERATIONS)
+
+
+@pytest.mark.parametrize("lie", ["schema", "status"])
+async def test_a_document_that_lies_is_found_out(lie: str, people: People) -> None:
+    document = await fetch(f"{people.url}{PREFIX}/openapi.json")
+    responses = document["paths"][f"{PREFIX}/me"]["get"]["responses"]
+    if lie == "schema":
+        responses["200"]["content"]["application/json"]["schema"] = {"type": "object", "required": ["age"]}
+    else:
+        responses["201"] = responses.pop("200")
+    secret = (await people.owner()).secret
+    with pytest.raises(BaseExceptionGroup) as found:
+        await asyncio.to_thread(fuzz, document, people.url, secret, 1, keep=lambda name: name == "get_me")
+    assert {"schema": "age", "status": "Undocumented status code"}[lie] in str(found.value.exceptions)
+
+
+@pytest.mark.parametrize(("sequences", "steps"), [(3, 10), nightly(400, 50)])
+async def test_schemathesis_finds_nothing_in_sequences(sequences: int, steps: int, people: People) -> None:
+    document = await fetch_admin(people)
+    tenant, other = await stranger_of(people), await stranger_of(people)
+    sent = await asyncio.to_thread(fuzz_sequences, document, people.url, tenant, other, sequences, steps)
+    assert sent > sequences * steps / 4
+
+
+@pytest.mark.nightly
+async def test_what_another_tenant_reads_too_is_found_out(people: People) -> None:
+    document, tenant = await fetch_admin(people), await stranger_of(people)
+    with pytest.raises(AssertionError, match="another tenant reads it too"):
+        await asyncio.to_thread(fuzz_sequences, document, people.url, tenant, tenant, 50, 20)
+
+
+@pytest.mark.parametrize("examples", [4, nightly(10_000)])
+async def test_schemathesis_finds_nothing_in_the_inference_api(examples: int, platform: SlowPlatform) -> None:
+    document = await fetch(f"{platform.url}/openapi.json")
+    generating = {"/v1/chat/completions", "/v1/completions", "/infill", "/completion"}
+    generating |= {"/v1/fim/completions", "/v1/engines/{model}/completions"}
+    around = {"/v1/completions/{completion_id}/events", "/v1/events", "/v1/health", "/v1beta/server_setting"}
+    around |= {"/v1/stream-audit"}
+    assert set(document["paths"]) == {*generating, *around, "/v1/models", "/v1/models/{model}"}
+    for kind in (
+        "ChatRequest",
+        "CompletionRequest",
+        "FimRequest",
+        "InfillRequest",
+        "LlamaCompletionRequest",
+    ):  # otherwise nearly every request would end at the model's name
+        document["components"]["schemas"][kind]["properties"]["model"] = {"enum": ["wide", "narrow", "none"]}
+    # answers take as long as they are asked to, minutes even: tests/gateway/stream_audit goes through its parameters
+    del document["paths"]["/v1/stream-audit"]
+    sent = await asyncio.to_thread(fuzz, document, platform.url, platform.key, examples)
+    assert sent > 3 * examples
+
+
+async def test_parameters_with_a_form_of_their_own_have_a_pattern(people: People) -> None:
+    """Fault: the document allowed texts that the endpoint refuses."""
+    document = await fetch_admin(people)
+    found: dict[str, set[str]] = {}
+    for operations in document["paths"].values():
+        for operation in operations.values():
+            for parameter in operation.get("parameters", ()):
+                found.setdefault(parameter["name"], set()).add(str(parameter["schema"].get("pattern")))
+    assert found["cursor"] == {"^W[A-Za-z0-9_-]+$"}
+    for name in ("start", "end", "before_start", "before_end"):
+        assert found[name] == {"^20[2-9][0-9]-"}
+    [topics] = found["topics"]
+    assert re.search(topics, "usage,requests")
+    assert not re.search(topics, "usage,")
+    streamed = document["paths"][PREFIX + EVENTS.path]["get"]["responses"]["200"]["content"]["text/event-stream"]
+    assert "schema" not in streamed

@@ -1,0 +1,26 @@
+"""A release whose budget of evidence is spent is resumed by a larger one, or not at all."""
+
+from __future__ import annotations
+
+from tests.control.api.examples import things_of
+from tests.control.api.people import People
+
+VERDICT = '{"decision": "inconclusive", "reason": "the budget of 100 sessions is spent"}'
+
+
+async def test_a_spent_budget_is_resumed_by_a_larger_one_alone(people: People) -> None:
+    operator = await people.operator()
+    release = (await things_of(people, "operator", fresh=True))["release_id"]
+    database = people.database
+    await database.execute("UPDATE gateway.releases SET state = 'held' WHERE id = $1", release)
+    await database.execute("UPDATE gateway.release_steps SET verdict = $2 WHERE release_id = $1", release, VERDICT)
+    path = f"/releases/{release}/resume"
+    refused = await operator.ask("POST", path, {"reason": "on"})
+    assert (refused.status, refused.body["error"]["param"]) == (409, "more_units")
+    assert "the budget of 100 sessions is spent" in refused.body["error"]["message"]
+    resumed = await operator.ask("POST", path, {"reason": "on", "more_units": 500})
+    assert (resumed.status, resumed.body["more_units"]) == (200, 500), resumed
+    step = (await operator.get(f"/releases/{release}/steps"))["data"][0]
+    assert (step["event"], step["more_units"]) == ("resume", 500)
+    audited = "SELECT after->>'more_units' FROM gateway.audit_log WHERE action = 'release.resume' AND subject_id = $1"
+    assert await database.fetchval(audited, str(release)) == "500"

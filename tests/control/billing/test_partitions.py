@@ -1,0 +1,198 @@
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+import asyncpg
+import pytest
+
+from contracts import dated_request_id as request_id
+from control.billing.partitions import ensure_days, retire_days
+from control.billing.rollup import roll_up
+from control.billing.verification import verify
+from gateway.metering.ledger.ledger import Ledger
+from storage.engine import connect, lazy_pool
+from tests.control.billing.ledger_rows import find
+from tests.database import as_owner
+from tests.gateway.metering.rows import moment, row
+from tests.gateway.metering.samples import closed, opened
+from tests.waiting import eventually
+
+NOON = moment("2026-03-01 12:00")
+DAY_S = 86_400.0
+PARTITIONS = """
+SELECT relname FROM pg_class JOIN pg_inherits ON inhrelid = pg_class.oid
+ WHERE inhparent = 'gateway.usage_events'::regclass AND relname ~ '[0-9]$' ORDER BY 1
+"""
+DAILY = """
+SELECT day, project_id, model, tier, requests, prompt_tokens, completion_tokens, amount_micro
+  FROM gateway.usage_daily ORDER BY 1, 2, 3, 4
+"""
+
+
+@pytest.fixture
+async def pool(fresh_postgres_url: str) -> AsyncIterator[asyncpg.Pool[Any]]:
+    async with lazy_pool(fresh_postgres_url, size=4, connect_timeout_s=5) as pool:
+        yield pool
+
+
+@pytest.fixture
+async def owner(fresh_postgres_url: str) -> AsyncIterator[asyncpg.Connection[Any]]:
+    """Of the tables, on the same database."""
+    connection = await connect(as_owner(fresh_postgres_url))
+    yield connection
+    await connection.close()
+
+
+def at(arrived_s: float, attempt: int = 0, name: str | None = None, *, billed: bool = True) -> Any:
+    return closed(opened(name or request_id.mint(arrived_s), attempt), billed=billed)
+
+
+async def partitions(pool: asyncpg.Pool[Any]) -> list[str]:
+    return [name.removeprefix("usage_events_") for (name,) in await pool.fetch(PARTITIONS)]
+
+
+async def test_a_row_is_never_refused_for_want_of_its_day(pool: asyncpg.Pool[Any]) -> None:
+    ledger = Ledger(pool)
+    days = [NOON + number * DAY_S for number in range(5)]
+    assert await ledger.insert([at(day) for day in days], "g") == 5
+    assert await partitions(pool) == [f"2026030{number}" for number in range(1, 6)]
+    # also when several find out at once
+    new = await asyncio.gather(*(ledger.insert([at(NOON + 40 * DAY_S)], "g") for _ in range(8)))
+    assert sum(new) == 8
+
+
+async def test_a_day_ends_where_the_next_begins(pool: asyncpg.Pool[Any]) -> None:
+    midnight = moment("2026-03-02")
+    edges = [midnight - 0.001, midnight, midnight + 0.001]
+    await Ledger(pool).insert([at(edge) for edge in edges], "g")
+    found = await pool.fetch("SELECT tableoid::regclass::text, requested_at FROM gateway.usage_events ORDER BY 2")
+    assert [name[-8:] for name, _ in found] == ["20260301", "20260302", "20260302"]
+    assert [when.timestamp() for _, when in found] == pytest.approx(edges, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    "name", ["req_1", "req_zz", "req_" + "f" * 32, "req_000000000000" + "0" * 24, "x", "req_03bb2cc3d800" + "0" * 24]
+)
+async def test_ids_that_carry_no_day_have_a_place_too(pool: asyncpg.Pool[Any], name: str) -> None:
+    ledger = Ledger(pool)
+    assert request_id.day_of(name) is None
+    assert await ledger.insert([at(0, name=name)], "g") == 1
+    assert await ledger.insert([at(0, name=name)], "g") == 0
+    [found] = await find(pool, name)
+    assert found.requested_at == found.opened_at
+
+
+async def test_an_id_tells_its_day_as_the_database_does(pool: asyncpg.Pool[Any]) -> None:
+    choose = random.Random(3)
+    for _ in range(100):
+        arrived = choose.uniform(1_577_836_800, 4_102_444_799)
+        name = request_id.mint(arrived)
+        assert request_id.arrived_at_s(name) == pytest.approx(arrived, abs=0.001)
+        day = date(1970, 1, 1) + timedelta(days=request_id.day_of(name) or 0)
+        assert await pool.fetchval("SELECT gateway.usage_day_of($1)", name) == day
+        first = await pool.fetchval("SELECT gateway.usage_first_id(to_timestamp($1))", int(arrived * 1000) / 1000)
+        assert first == request_id.first_at(arrived) == name[:16]
+
+
+async def test_attempts_over_midnight_share_a_day_and_one_is_billed(pool: asyncpg.Pool[Any]) -> None:
+    name = request_id.mint(moment("2026-03-01 23:59:59.9"))
+    ledger = Ledger(pool)
+    await ledger.insert([at(0, 0, name, billed=False), at(0, 1, name)], "g")
+    with pytest.raises(asyncpg.UniqueViolationError):
+        await ledger.insert([at(0, 2, name)], "g")
+    assert await ledger.insert([at(0, 1, name)], "another") == 0
+    assert await partitions(pool) == ["20260301"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE gateway.usage_events SET billed = false",
+        "UPDATE gateway.usage_events SET request_id = 'req_x'",
+        "DELETE FROM gateway.usage_events",
+        "TRUNCATE gateway.usage_events",
+        "UPDATE gateway.usage_events_20260301 SET completion_tokens = 0",
+        "DELETE FROM gateway.usage_events_20260301",
+        "TRUNCATE gateway.usage_events_20260301",
+        "DELETE FROM gateway.usage_events_last",
+        "TRUNCATE gateway.usage_events_last",
+    ],
+)
+async def test_rows_are_never_changed_or_deleted(
+    pool: asyncpg.Pool[Any], owner: asyncpg.Connection[Any], change: str
+) -> None:
+    ledger = Ledger(pool)
+    await ledger.insert([at(NOON), at(0, name="req_x1")], "g")
+    with pytest.raises(asyncpg.InsufficientPrivilegeError):
+        await pool.execute(change)
+    with pytest.raises(asyncpg.RestrictViolationError, match="never changed or deleted"):
+        await owner.execute(change)
+    assert await pool.fetchval("SELECT count(*) FROM gateway.usage_events") == 2
+
+
+async def test_days_are_made_ahead(pool: asyncpg.Pool[Any], fresh_postgres_url: str) -> None:
+    today = datetime.now(UTC).date()
+    made = await asyncio.to_thread(ensure_days, fresh_postgres_url, 3)
+    assert made == [today + timedelta(days=ahead) for ahead in range(4)]
+    assert await asyncio.to_thread(ensure_days, fresh_postgres_url, 4) == [today + timedelta(days=4)]
+    assert len(await partitions(pool)) == 5
+
+
+async def test_retention_drops_whole_days_and_keeps_their_totals(
+    pool: asyncpg.Pool[Any], owner: asyncpg.Connection[Any], fresh_postgres_url: str
+) -> None:
+    choose, url = random.Random(1), fresh_postgres_url
+    old, young = NOON, datetime.now(UTC).timestamp() - 2 * DAY_S
+    rows = [row(choose, day, day + 3_600) for day in (old, old + DAY_S, young) for _ in range(20)]
+    # what is old was also recorded then, but for the second day
+    for day in (old, old + DAY_S, young):
+        await pool.execute("SELECT gateway.ensure_usage_day($1)", datetime.fromtimestamp(day, UTC).date())
+    await owner.execute("ALTER TABLE gateway.usage_events ALTER recorded_at SET DEFAULT '2026-03-01 14:00Z'")
+    await Ledger(pool).insert(rows[:20], "g")
+    await owner.execute("ALTER TABLE gateway.usage_events ALTER recorded_at SET DEFAULT now()")
+    await Ledger(pool).insert(rows[20:], "g")
+    await asyncio.to_thread(roll_up, url)
+    daily = await pool.fetch(DAILY)
+    assert daily
+
+    assert await asyncio.to_thread(retire_days, url, 35) == [date(2026, 3, 1)]
+    assert await pool.fetchval("SELECT count(*) FROM gateway.usage_events") == 40
+    assert await pool.fetchval("SELECT rows FROM gateway.usage_retired_days") == 20
+    # a row that comes still later is kept, and does not replace the day's totals
+    late = row(choose, old, old + 3_600)
+    assert await Ledger(pool).insert([late], "g") == 1
+    await asyncio.to_thread(roll_up, url)
+    assert await pool.fetch(DAILY) == daily
+    assert await asyncio.to_thread(retire_days, url, 35) == []
+    assert (await asyncio.to_thread(verify, url, date(2026, 3, 1), date(2026, 3, 3))).wrong_days == 0
+
+
+async def test_a_drop_that_was_interrupted_is_finished(
+    pool: asyncpg.Pool[Any], owner: asyncpg.Connection[Any], fresh_postgres_url: str
+) -> None:
+    await Ledger(pool).insert([at(NOON)], "g")
+    await owner.execute("ALTER TABLE gateway.usage_events DETACH PARTITION gateway.usage_events_20260301")
+    assert await asyncio.to_thread(retire_days, fresh_postgres_url, 400) == [date(2026, 3, 1)]
+    assert await pool.fetchval("SELECT to_regclass('gateway.usage_events_20260301')") is None
+
+
+async def test_a_day_that_somebody_reads_waits_for_the_next_run_and_holds_up_no_writer_for_long(
+    pool: asyncpg.Pool[Any], owner: asyncpg.Connection[Any], fresh_postgres_url: str
+) -> None:
+    await owner.execute("ALTER TABLE gateway.usage_events ALTER recorded_at SET DEFAULT '2026-03-01 14:00Z'")
+    await Ledger(pool).insert([at(NOON)], "g")
+    async with pool.acquire() as reader:
+        async with reader.transaction():
+            assert await reader.fetchval("SELECT count(*) FROM gateway.usage_events") == 1
+            retiring = asyncio.create_task(asyncio.to_thread(retire_days, fresh_postgres_url, 35))
+            await eventually(lambda: owner.fetchval("SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)"))
+            async with asyncio.timeout(60):
+                await Ledger(pool).insert([at(NOON + 1)], "g")  # behind the one that waits, which gives up
+            assert await retiring == []
+        assert await pool.fetchval("SELECT count(*) FROM gateway.usage_retired_days") == 0
+    assert await asyncio.to_thread(retire_days, fresh_postgres_url, 35) == [date(2026, 3, 1)]
+    assert await pool.fetchval("SELECT rows FROM gateway.usage_retired_days") == 2

@@ -1,0 +1,284 @@
+"""Nights on a real PostgreSQL: judged once, kept, sent to webhooks and metrics, and a promotion undone or offered."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import msgspec
+import pytest
+from prometheus_client import CollectorRegistry
+
+from control.eval_runs import nights
+from control.eval_runs.config import EvalsConfig
+from control.eval_runs.night_judge import NightJudge
+from control.eval_runs.night_metrics import NightMetrics
+from control.eval_runs.night_plan import NightPlanner
+from control.eval_runs.nights import EvalNight, ModelNight, NightPlan, missing
+from control.evals import store
+from control.releases import store as releases
+from control.releases.machine import Event, State
+from control.releases.release import Release
+from storage.engine import connect
+from storage.tables.evals import Decision, Status
+from tests.control.releases.fleets import STAGES, started
+
+TODAY = datetime.now(UTC).date()
+ITEMS = 40
+ITEM = """
+INSERT INTO evals.items (run_id, slice, seed, cluster, answer, score, latency_ms)
+SELECT $1, $2, seed, seed::text, 'a', score, 1 FROM unnest($3::bigint[], $4::float[]) AS given (seed, score)
+"""
+VERSIONED = """
+WITH made AS (INSERT INTO evals.slice_versions (slice, version, about, goal) VALUES ($2, '1', 'a', 0.9)
+              ON CONFLICT (slice, version) DO UPDATE SET about = 'a' RETURNING id)
+UPDATE evals.run_slices SET slice_version_id = made.id FROM made WHERE run_id = $1 AND slice = $2
+"""
+ENDED = "UPDATE evals.runs SET status = $2, ended_at = now(), error = $3 WHERE id = $1"
+
+
+@pytest.fixture
+async def connection(fresh_postgres_url: str) -> AsyncIterator[Any]:
+    connection = await connect(fresh_postgres_url)
+    yield connection
+    await connection.close()
+
+
+class Told:
+    """What a judge has shown, and the judge."""
+
+    def __init__(self, **given: Any) -> None:
+        planner = NightPlanner(EvalsConfig(**given), {}, lambda pool: {})
+        self.shown: list[EvalNight] = []
+        self.judge = NightJudge(planner, self._tell)
+
+    def _tell(self, found: Any) -> None:
+        self.shown = list(found)
+
+
+async def asked(
+    connection: Any,
+    night: date,
+    *,
+    pool: str = "old",
+    lost: float = 0.0,
+    status: Status = Status.DONE,
+    error: str | None = None,
+) -> UUID:
+    """A night of the model `m` that has ended; of the slice `facts` a part of the items was lost."""
+    version = {"pool": pool, "engine_model": "m"}
+    slices = {"facts": ITEMS, "lists": ITEMS}
+    run_id = await store.queue_night(connection, model="m", pool=pool, slices=slices, night=night, version=version)
+    assert run_id is not None
+    first = store.panel_seed(night)
+    for name, share in (("facts", lost), ("lists", 0.0)):
+        await connection.execute(VERSIONED, run_id, name)
+        scores = [float(place >= share * ITEMS) for place in range(ITEMS)]
+        await connection.execute(ITEM, run_id, name, list(range(first, first + ITEMS)), scores)
+    await connection.execute(ENDED, run_id, status.value, error)
+    return run_id
+
+
+async def history(connection: Any, count: int = 6) -> None:
+    """Equal nights before tonight."""
+    for back in range(count, 0, -1):
+        await asked(connection, TODAY - timedelta(days=back))
+
+
+async def promoted(connection: Any) -> Release:
+    """A release whose candidate has taken its model's place."""
+    release = await started(connection)
+    async with connection.transaction():
+        fixed: dict[str, Any] = {"policy": "{}", "thresholds": "{}"}
+        release = await releases.step(connection, release, Event.BEGIN, reason="begun", actor=None, **fixed)
+        while release.state is not State.PROMOTED:
+            release = await releases.step(connection, release, Event.PROMOTE, reason="by hand", actor=None)
+    assert release.stage == len(STAGES) - 1
+    return release
+
+
+async def operator(connection: Any) -> UUID:
+    """The operating organization, with a webhook."""
+    made: UUID = await connection.fetchval(
+        "INSERT INTO gateway.organizations (name, operator) VALUES ('us', true) RETURNING id"
+    )
+    return made
+
+
+async def served_pool(connection: Any) -> tuple[str, str | None]:
+    model = (await releases.fleet(connection)).model("m")
+    assert model is not None
+    return model.pool, model.engine_model
+
+
+async def test_a_night_is_judged_once_and_kept(connection: Any) -> None:
+    await history(connection)
+    run_id = await asked(connection, TODAY)
+    told = Told()
+    assert await told.judge.look(connection) == 3, "nights of more than three days ago are left alone"
+    assert await told.judge.look(connection) == 0
+    [last] = told.shown
+    assert (last.run_id, last.model, last.pool, last.night) == (run_id, "m", "old", TODAY)
+    assert (last.decision, last.reason) == (Decision.PASS, "all of 2 slices passed")
+    assert last.version_since == TODAY - timedelta(days=6)
+    assert [(one.slice, one.items, one.score) for one in last.slices] == [("facts", 120, 1.0), ("lists", 120, 1.0)]
+    assert await connection.fetchval("SELECT count(*) FROM gateway.webhook_events") == 0
+
+
+async def test_a_worse_night_after_a_promotion_offers_its_rollback_and_tells_the_operators_webhooks(
+    connection: Any,
+) -> None:
+    organization = await operator(connection)
+    await history(connection)
+    release = await promoted(connection)
+    run_id = await asked(connection, TODAY, pool="new", lost=0.75)
+    told = Told()
+    await told.judge.look(connection)
+    [last] = told.shown
+    assert last.decision is Decision.FAIL
+    assert last.changed == ["pool: old -> new"]
+    assert last.rollback_release_id == release.id
+    assert await served_pool(connection) == ("new", "m-2"), "it is offered, and done by hand"
+    [event] = await connection.fetch("SELECT organization_id, type, data::text FROM gateway.webhook_events")
+    assert (event["organization_id"], event["type"]) == (organization, "evals.night_failed")
+    data = msgspec.json.decode(event["data"])
+    assert (data["model"], data["run_id"], data["release_id"]) == ("m", str(run_id), str(release.id))
+    assert (data["changed"], data["rolled_back"]) == (["pool: old -> new"], False)
+    assert [one["slice"] for one in data["slices"]] == ["facts"]
+    async with connection.transaction():
+        before = await releases.locked(connection, release.id)
+        assert before is not None
+        done = await releases.step(connection, before, Event.ROLL_BACK, reason="worse", actor=None)
+    assert (done.state, await served_pool(connection)) == (State.ROLLED_BACK, ("old", None))
+    [last] = await nights.newest_by_model(connection)
+    assert last.rollback_release_id is None, "there is nothing to roll back any more"
+
+
+async def test_the_rollback_is_automatic_where_it_is_set(connection: Any) -> None:
+    await operator(connection)
+    await history(connection)
+    release = await promoted(connection)
+    await asked(connection, TODAY, pool="new", lost=0.75)
+    await Told(automatic_rollback=True).judge.look(connection)
+    after = await releases.locked(connection, release.id)
+    assert after is not None
+    assert (after.state, await served_pool(connection)) == (State.ROLLED_BACK, ("old", None))
+    assert after.reason == f"the night of {TODAY} found it worse than the version before: facts"
+    data = await connection.fetchval("SELECT data::text FROM gateway.webhook_events")
+    assert msgspec.json.decode(data)["rolled_back"] is True
+
+
+async def test_what_is_worse_without_a_promotion_rolls_nothing_back(connection: Any) -> None:
+    await history(connection)
+    release = await promoted(connection)
+    await connection.execute("UPDATE gateway.releases SET ended_at = now() - interval '16 days'")
+    await asked(connection, TODAY, pool="new", lost=0.75)
+    told = Told(automatic_rollback=True)
+    await told.judge.look(connection)
+    assert [(one.decision, one.rollback_release_id) for one in told.shown] == [(Decision.FAIL, None)]
+    after = await releases.locked(connection, release.id)
+    assert after is not None
+    assert after.state is State.PROMOTED
+
+
+async def test_a_rollback_that_the_fleet_does_not_allow_leaves_the_verdict(connection: Any) -> None:
+    await history(connection)
+    await promoted(connection)
+    drained = "UPDATE gateway.desired_states SET document = jsonb_set(document, '{pools,0,replicas}', '[]')"
+    assert (await releases.fleet(connection)).pools[0].name == "old"
+    await connection.execute(drained)
+    await asked(connection, TODAY, pool="new", lost=0.75)
+    told = Told(automatic_rollback=True)
+    await told.judge.look(connection)
+    assert told.shown[0].decision is Decision.FAIL
+    assert (await served_pool(connection))[0] == "new"
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "why"),
+    [(Status.FAILED, "no such pool", "no such pool"), (Status.CANCELLED, None, "cancelled")],
+)
+async def test_a_run_that_did_not_finish_is_inconclusive_and_no_history(
+    connection: Any, status: Status, error: str | None, why: str
+) -> None:
+    await history(connection)
+    await asked(connection, TODAY - timedelta(days=0), status=status, error=error)
+    told = Told()
+    await told.judge.look(connection)
+    assert (told.shown[0].decision, told.shown[0].slices) == (Decision.INCONCLUSIVE, [])
+    assert told.shown[0].reason == f"the run did not finish: {why}; 80 of 80 items were answered"
+    found = await nights.status(connection)
+    assert any("decided nothing: the run did not finish" in one for one in found.missing) == bool(found.plan.slices)  # type: ignore[union-attr]
+
+
+async def test_metrics_name_the_slice_and_the_change_until_a_night_passes(connection: Any) -> None:
+    registry = CollectorRegistry()
+    metrics = NightMetrics(registry)
+    await history(connection)
+    await asked(connection, TODAY, pool="new", lost=0.75)
+    told = Told()
+    await told.judge.look(connection)
+    metrics.tell(told.shown)
+    labels = {"model": "m", "pool": "new", "slice": "facts", "change": "pool: old -> new"}
+    failed = "slipstream_eval_night_slice_failed"
+    assert registry.get_sample_value(failed, labels) == 1
+    assert registry.get_sample_value(
+        "slipstream_eval_night_slices", {"model": "m", "pool": "new", "decision": "fail"}
+    ) == 1  # fmt: skip
+    await asked(connection, TODAY + timedelta(days=1), pool="old")
+    await told.judge.look(connection)
+    metrics.tell(told.shown)
+    assert registry.get_sample_value(failed, labels) is None
+
+
+# what is missing
+
+NOW = datetime(2026, 11, 28, 9, tzinfo=UTC)
+PLAN = NightPlan(
+    reported_at=NOW,
+    schedule="0 2 * * *",
+    previous_at=datetime(2026, 11, 28, 2, tzinfo=UTC),
+    next_at=datetime(2026, 11, 29, 2, tzinfo=UTC),
+    items=40,
+    slices={"m": ["facts"]},
+    automatic_rollback=False,
+)
+LAST = ModelNight(
+    model="m", pool="old", night=date(2026, 11, 28), status=Status.DONE, answered=40, items=40,
+    decision=Decision.PASS, reason="all of 1 slices passed",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("plan", "last", "said"),
+    [
+        (None, [LAST], ["no worker of the queue `evals` has started since this release was installed"]),
+        (PLAN, [LAST], []),
+        (PLAN, [], ["m: no night has been asked yet"]),
+        (msgspec.structs.replace(PLAN, schedule=""), [LAST], ["evals.schedule is empty, so no night is asked; "]),
+        (msgspec.structs.replace(PLAN, slices={}), [LAST], ["no model has slices, so there is nothing to ask"]),
+        (
+            msgspec.structs.replace(PLAN, reported_at=NOW - timedelta(hours=1)),
+            [LAST],
+            ["no worker of the queue `evals` has reported since 2026-11-28 08:00 UTC; start one"],
+        ),
+        (
+            PLAN,
+            [msgspec.structs.replace(LAST, night=date(2026, 11, 26))],
+            ["m: the night of 2026-11-28 was left out: no worker of the queue `evals` ran at 02:00 UTC"],
+        ),
+        (
+            PLAN,
+            [msgspec.structs.replace(LAST, decision=Decision.INCONCLUSIVE, reason="1 of 1 slices not decided: facts")],
+            ["m: the night of 2026-11-28 decided nothing: 1 of 1 slices not decided: facts"],
+        ),
+    ],
+)
+def test_what_is_missing_is_said_in_a_sentence_each(
+    plan: NightPlan | None, last: list[ModelNight], said: list[str]
+) -> None:
+    found = list(missing(plan, last, NOW))
+    assert len(found) == len(said)
+    assert all(one.startswith(start) for one, start in zip(found, said, strict=True))

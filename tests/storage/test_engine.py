@@ -1,0 +1,53 @@
+"""URLs, and connecting to a PostgreSQL that is there, not there yet, or refuses."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from contracts.errors import ConfigError
+from storage.engine import borrow, checked, connect, lazy_pool, redacted, sqlalchemy_url
+
+
+def test_sqlalchemy_url_keeps_socket_folder_and_credentials() -> None:
+    socket = "postgresql://slipstream@/slipstream?host=/a/run"
+    assert sqlalchemy_url(socket) == "postgresql+psycopg://slipstream@/slipstream?host=/a/run"
+    assert sqlalchemy_url("postgres://u:p%40ss@h:6432/db") == "postgresql+psycopg://u:p%40ss@h:6432/db"
+
+
+@pytest.mark.parametrize("url", ["", "mysql://u@h/db", "redis://h", "/a/run", "postgresql://u@h", "postgresql://u@h/"])
+def test_what_names_no_postgresql_database_is_refused(url: str) -> None:
+    with pytest.raises(ConfigError, match="database url"):
+        checked(url)
+
+
+def test_passwords_are_never_shown() -> None:
+    url = "postgresql://user:hunter2@db.example.com:5432/slipstream?sslmode=require"
+    assert redacted(url) == "postgresql://user:***@db.example.com:5432/slipstream?sslmode=require"
+    assert redacted("postgresql://user@/slipstream?host=/run") == "postgresql://user@/slipstream?host=/run"
+    with pytest.raises(ConfigError) as caught:
+        checked("mysql://user:hunter2@host/db")
+    assert "hunter2" not in caught.value.message
+
+
+async def test_a_borrowed_connection_is_replaced_after_a_failure_and_kept_after_success(postgres_url: str) -> None:
+    pool = await lazy_pool(postgres_url, size=1, connect_timeout_s=5)
+
+    async def backend() -> int:
+        async with borrow(pool) as connection:
+            return int(await connection.fetchval("SELECT pg_backend_pid()"))
+
+    first = await backend()
+    assert await backend() == first
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.05), borrow(pool) as connection:
+            await connection.execute("SELECT pg_sleep(60)")
+    assert await backend() != first
+    await pool.close()
+
+
+async def test_connections_say_who_they_are(postgres_url: str) -> None:
+    connection = await connect(postgres_url, name="slipstream-test")
+    assert await connection.fetchval("SHOW application_name") == "slipstream-test"
+    await connection.close()
