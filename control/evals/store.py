@@ -1,4 +1,5 @@
-"""Runs and comparisons as rows: queued, read, asked to end. Who does the work is a worker (control/eval_runs/), by leases.
+"""Runs and comparisons as rows: queued, read, asked to end. A worker (control/eval_runs/) does the
+work, by leases.
 
 Every function works on a connection that may be inside the caller's transaction: a release queues its comparison in the
 very transaction that begins its stage.

@@ -83,8 +83,8 @@ release_steps = Table(
     Column("state", Text, nullable=False),
     Column("actor", Text, nullable=False),
     Column("reason", Text, nullable=False),
-    # What it consumed, packed by control/releases/rollout/evidence.py: how many requests, and the part of the sessions they were drawn
-    # from; null: nothing.
+    # What it consumed, packed by control/releases/rollout/evidence.py: how many requests, and the part of the sessions
+    # they were drawn from; null: nothing.
     Column("evidence", LargeBinary),
     Column("requests", Integer, nullable=False, server_default=text("0")),
     Column("sampled", Double, nullable=False, server_default=text("1")),

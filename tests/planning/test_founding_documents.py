@@ -2,8 +2,9 @@
 
 S0: the program to bring the time to first token of a 70B down. S1: the anatomy of latency. S2: the chat platform for
 ten million people a day. S3: the code assistant. S4: the lesson on prefill and decoding. What they say of memory is in
-`tests/engines/performance/test_memory.py`, the drill's diagnosis in `tests/control/diagnosis/findings/test_drill.py`, what two numbers
-tell in `tests/control/diagnosis/findings/test_two_numbers.py`, S0's milestones as the ledger of changes adds them up in
+`tests/engines/performance/test_memory.py`, the drill's diagnosis in
+`tests/control/diagnosis/findings/test_drill.py`, what two numbers tell in
+`tests/control/diagnosis/findings/test_two_numbers.py`, S0's milestones as the ledger of changes adds them up in
 `tests/control/api/test_changes.py`, S2's draft and check in `tests/speculative/`.
 
 What no function of the product computes, and is held against nothing:

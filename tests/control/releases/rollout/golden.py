@@ -1,7 +1,7 @@
 """Two releases whose steps are kept as a worker stored them, so that a later judge is held to what an earlier one said.
 
-`python -m tests.control.releases.rollout.golden` plays them anew and writes `golden.bin`: only where verdicts are meant to change, since
-releases that ran before can then no longer be replayed.
+`python -m tests.control.releases.rollout.golden` plays them again and writes `golden.bin`. Run it only where verdicts
+are meant to change: releases that ran before can then no longer be replayed.
 """
 
 from __future__ import annotations
