@@ -13,10 +13,11 @@ from control.console.pages import DIST, Pages, pages_route
 from control.console.routes import console_routes
 from control.openapi import admin_document
 from control.operations import OPERATIONS, PREFIX, admin_operations
+from control.router_view.control_client import RouterControl
 from gateway.app import SERVED
-from gateway.config import GatewayConfig
 from gateway.http.document import document_route
 from gateway.http.routing import routes
+from gateway.wire.config import RequestConfig
 
 ADMINISTERED = frozenset(each.path for each in OPERATIONS)
 """Paths of the admin API, below its own."""
@@ -25,18 +26,27 @@ ADMINISTERED = frozenset(each.path for each in OPERATIONS)
 class ControlRoutes:
     """The control plane's ASGI application with what it runs on."""
 
-    def __init__(self, services: AdminServices, console: Console, config: GatewayConfig) -> None:
+    def __init__(
+        self,
+        services: AdminServices,
+        console: Console,
+        router: RouterControl,
+        requests: RequestConfig,
+        max_body_bytes: int,
+    ) -> None:
+        """router: stopped with the rest. requests, max_body_bytes: bounds of a body."""
+        self._router = router
         self._admin = services.admin
         self._console = console
         self._app = routes(
             [
-                admin_operations(config.requests),
-                *console_routes(config.requests),
+                admin_operations(requests),
+                *console_routes(requests),
                 document_route(f"{PREFIX}/openapi.json", _document),
-                *([pages_route(Pages.read(DIST))] if config.console.enabled else ()),
+                *([pages_route(Pages.read(DIST))] if console.config.enabled else ()),
             ],
             State({"services": services, "console": console}, deep_copy=False),
-            config.max_body_bytes,
+            max_body_bytes,
             SERVED,
             ADMINISTERED,
         )
@@ -54,6 +64,7 @@ class ControlRoutes:
         """Requests under way fail. Idempotent."""
         await self._console.stop()
         await self._admin.stop()
+        await self._router.stop()
 
 
 def _document() -> bytes:

@@ -11,7 +11,6 @@ from gateway.auth.scopes import Scope
 from gateway.autocomplete.openapi import with_autocomplete
 from gateway.autocomplete.routes import CompletionEventsController, TabbyController
 from gateway.config import GatewayConfig
-from gateway.control_plane import is_controlled
 from gateway.http.cross_origin import CrossOrigin
 from gateway.http.document import document_route
 from gateway.http.front_door import FrontDoor
@@ -27,7 +26,7 @@ from gateway.routes import (
     named_inference_route,
     stream_audit_route,
 )
-from gateway.services import Services
+from gateway.services import MountedApp, Services
 from gateway.serving.body_room import BodyRoom
 from gateway.serving.endpoint import InferenceEndpoint, IsTheirs
 from gateway.stream_audit.endpoint import StreamAuditEndpoint
@@ -61,8 +60,8 @@ SERVED = {**{path: "POST" for path in INFERENCE if path != LLAMA_COMPLETION_PATH
 """What clients of models ask for, and how. Not `/completion`: who asks for nearly that has misspelt OpenAI's."""
 
 
-def create_app(services: Services, config: GatewayConfig) -> FrontDoor | CrossOrigin:
-    """The ASGI application."""
+def create_app(services: Services, config: GatewayConfig, mounted: MountedApp | None) -> FrontDoor | CrossOrigin:
+    """The ASGI application. mounted: serves further paths; None: nothing does."""
     max_body_bytes, requests = config.max_body_bytes, config.requests
     shares, room = LoopShares(), BodyRoom(requests.organization_body_bytes)
     others = {path: [(is_theirs, wire_format(requests))] for path, (is_theirs, wire_format) in BY_BODY.items()}
@@ -99,13 +98,17 @@ def create_app(services: Services, config: GatewayConfig) -> FrontDoor | CrossOr
     )
 
     async def led(scope: Any, receive: Any, send: Any) -> None:
-        controlled = scope["type"] == "http" and is_controlled(scope["path"])
-        await (services.control if controlled else served)(scope, receive, send)
+        if mounted is not None and scope["type"] == "http" and mounted.serves(scope["path"]):
+            await mounted(scope, receive, send)
+        else:
+            await served(scope, receive, send)
 
     before, _, behind = ENGINE_PATH.partition("{model}")
     pace = Pace(shares, config.connections.trusted_proxies)
     door = FrontDoor(endpoints, led, pace, {(before, behind): engine_endpoint})
-    return CrossOrigin(door, checked_origins(config.cors_origins), pace) if config.cors_origins else door
+    if not config.cors_origins:
+        return door
+    return CrossOrigin(door, checked_origins(config.cors_origins), pace, () if mounted is None else mounted.prefixes)
 
 
 def _document(config: GatewayConfig) -> bytes:

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import logging
 import os
-from collections.abc import AsyncIterator, Callable
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
 
 from prometheus_client import CollectorRegistry
 
@@ -22,12 +20,6 @@ from contracts.backoff import Backoff
 from contracts.desired_state import DesiredState
 from contracts.errors import ConfigError
 from contracts.metrics import metrics_server
-from control.fleet.seeding import Seeding
-from control.router_view.control_client import RouterControl
-from control.sessions.browsers import Browsers
-from control.sessions.config import OidcConfig
-from control.slices.startable import SliceCheck
-from control.webhooks.outbox import tell_crossing
 from engines.http.engine_connections import EngineConnections
 from engines.http.keys import EngineKeys
 from engines.tokenizer.json_value import JsonBounds
@@ -37,13 +29,12 @@ from gateway.autocomplete.report_window import ReportWindow
 from gateway.autocomplete.store import EventStore
 from gateway.autocomplete.text_store import TextStore
 from gateway.config import GatewayConfig
-from gateway.control_plane import Control, ControlPlane
 from gateway.desired.reports import Reporter
 from gateway.desired.store import DesiredStateStore, last_pools
+from gateway.instance import InstanceConfig
 from gateway.limits.limiter import Limiter
 from gateway.limits.metrics import LimitsMetrics
 from gateway.limits.spending import LedgerSpending
-from gateway.main import InstanceConfig
 from gateway.metering.journal.engine_usage import EngineUsage
 from gateway.metering.journal.journal import Journal
 from gateway.metering.journal.orphan_journals import OrphanJournals
@@ -59,7 +50,7 @@ from gateway.observability.metrics import GatewayMetrics
 from gateway.prefixes.observer import PrefixObserver
 from gateway.prefixes.store import PrefixSamples
 from gateway.prefixes.template import PrefixDigests
-from gateway.services import Services
+from gateway.services import Services, Surroundings
 from gateway.serving.access_log import AccessLog
 from gateway.serving.assembly import Features, Serving
 from gateway.serving.cascade import Cascades
@@ -84,9 +75,6 @@ from telemetry.config import TracingConfig
 from telemetry.sampler import Sampler
 from telemetry.start import running_tracing
 
-if TYPE_CHECKING:
-    from control.console.oidc.provider import Provider
-
 REFUSED_PAUSE_S = 1.0
 LONGEST_REFUSED_PAUSE_S = 30.0
 
@@ -99,9 +87,9 @@ ROUTER_ON_START_S = 5.0
 
 @contextlib.asynccontextmanager
 async def running_services(
-    config: GatewayConfig, place: InstanceConfig, slices: Callable[[], SliceCheck]
+    config: GatewayConfig, place: InstanceConfig, surroundings: Surroundings
 ) -> AsyncIterator[Services]:
-    """Everything a gateway consists of. slices: see `main`. Raises ConfigError when it cannot start."""
+    """Everything a gateway consists of. Raises ConfigError when it cannot start."""
     registry = CollectorRegistry()
     metrics, metering, limits_metrics = GatewayMetrics(registry), MeteringMetrics(registry), LimitsMetrics(registry)
     async with contextlib.AsyncExitStack() as stack:
@@ -134,9 +122,9 @@ async def running_services(
             config.limits,
             limits_metrics,
             instance=place.instance,
-            spending=LedgerSpending(pool, tell_crossing),
+            spending=LedgerSpending(pool, surroundings.crossing),
             drain=shipper.drain,
-            currency=config.admin.currency,
+            currency=place.currency,
         )
         shipper.start()
         stack.push_async_callback(_leave, limiter, journal)
@@ -193,53 +181,17 @@ async def running_services(
             config.tokenizing, JsonBounds(config.requests.max_depth, config.requests.max_values), cascade_metrics
         )
         stack.callback(catalog.close)
-        router_control = RouterControl(place.router_control_address, place.reader_token)
-        stack.push_async_callback(router_control.stop)
-        browsers = Browsers(
-            config.console,
-            place.pepper,
-            tls=bool(config.tls.certificate_file),
-            trusted_proxies=config.connections.trusted_proxies,
-        )
-        provider = _provider(config.console.oidc)
-
-        def load_control() -> Control:
-            from control.api.api import AdminApi
-            from control.api.services import AdminServices
-            from control.console.console import Console
-            from control.routes import ControlRoutes
-
-            admin = AdminApi(
-                place.database_url,
-                place.pepper,
-                config.admin,
-                catalog,
-                limiter,
-                slices(),
-                config.console,
-                router_control if place.router_control_address else None,
-                replicas=lambda: router.replicas,
-            )
-            console = Console(admin, browsers, config.console, place.pepper, provider)
-            of_admin = AdminServices(admin=admin, browsers=browsers, leaving=lambda: services.draining)
-            return ControlRoutes(of_admin, console, config)
-
-        # The loaded code stays for ever, so the garbage collector need not search it.
-        control = ControlPlane(load_control, on_loaded=gc.freeze)
-        stack.push_async_callback(control.stop)
         reporter = Reporter(pool, place.instance, config.desired.timeout_s)
         reporter.start()
         stack.push_async_callback(reporter.stop)
         follower = DesiredStateFollower(catalog, router, keys, reporter)
         if place.models:  # what would be refused stops this start, and is not written down for the other gateways
             await catalog.load(DesiredState(version=0, models=place.models, pools=place.pools))
-        desired = DesiredStateStore(
-            place.database_url, config.desired, instance=place.instance, on_change=follower.changed
-        )
+        desired = DesiredStateStore(place.database_url, config.desired, on_change=follower.changed)
         await desired.start()
         stack.push_async_callback(desired.stop)
         stack.push_async_callback(follower.stop)
-        seeding = Seeding(desired, place.models, place.pools)
+        seeding = surroundings.seeding(desired)
         await seeding.start()
         stack.push_async_callback(seeding.stop)
         await follower.settled()
@@ -276,7 +228,7 @@ async def running_services(
             catalog=catalog,
             pipeline=serving.pipeline,
             idle_timeouts=idle_timeouts,
-            control=control,
+            limiter=limiter,
             completion_events=completion_events,
             event_rate=EventRate(config.autocomplete.events_per_second),
             report_window=ReportWindow(place.trace_retention_days),
@@ -298,14 +250,6 @@ async def running_services(
             replicas=lambda: router.replicas,
         )
         yield services
-
-
-def _provider(config: OidcConfig) -> Provider | None:
-    if not config.issuer:
-        return None
-    from control.console.oidc.provider import Provider  # which takes a quarter of a second
-
-    return Provider(config, os.environ)
 
 
 def _sampler(config: TracingConfig) -> Sampler:

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import msgspec
 from msgspec import Meta
 
-from contracts.generation import Tier
 from contracts.metrics import MetricsConfig
-from control.api.config import AdminConfig
-from control.sessions.config import ConsoleConfig
 from engines.tokenizer.config import TokenizingConfig
 from gateway.auth.config import AuthConfig
 from gateway.autocomplete.config import AutocompleteConfig
@@ -19,28 +15,14 @@ from gateway.http.config import ConnectionsConfig, TlsConfig
 from gateway.limits.config import LimitsConfig
 from gateway.metering.config import MeteringConfig
 from gateway.prefixes.config import PrefixesConfig
+from gateway.serving.config import ServingConfig
 from gateway.shadow.config import ShadowConfig
 from gateway.stream_audit.config import StreamAuditConfig
 from gateway.wire.config import RequestConfig
 from router.client_config import RouterClientConfig
 
-Seconds = Annotated[float, Meta(gt=0, le=3_600)]
 
-
-class QueueDeadlines(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How long a request of each tier may wait for an engine before it is refused."""
-
-    chat: Seconds = 30.0
-    """Seconds a chat request may wait for an engine."""
-    autocomplete: Seconds = 3.0
-    """Seconds an autocomplete request may wait: later than this nobody wants the completion."""
-
-    def __getitem__(self, tier: Tier) -> float:
-        """The deadline of a tier, in seconds."""
-        return self.chat if tier is Tier.CHAT else self.autocomplete
-
-
-class GatewayConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class GatewayConfig(ServingConfig, frozen=True, forbid_unknown_fields=True):
     """One gateway instance. The same for all instances of a deployment."""
 
     host: str = "127.0.0.1"
@@ -58,27 +40,11 @@ class GatewayConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What clients' connections may hold, and for how long."""
     tls: TlsConfig = TlsConfig()
     """HTTPS on the public port."""
-    max_attempts: Annotated[int, Meta(ge=1, le=10)] = 2
-    """Engines tried for one request, as long as none has begun to answer."""
-    queue_deadline_s: QueueDeadlines = QueueDeadlines()
-    """How long a request waits for an engine, by tier."""
-    connect_timeout_s: Seconds = 2.0
-    """Longest wait for a connection to an engine."""
-    first_event_timeout_s: Seconds = 120.0
-    """Longest wait for an engine's first event."""
-    adapter_load_timeout_s: Seconds = 60.0
-    """Longest wait for an engine to load a LoRA adapter."""
-    event_timeout_s: Seconds = 60.0
-    """Longest silence of an engine between two events."""
-    client_stall_timeout_s: Seconds = 30.0
-    """A client that does not read for this long is cut."""
-    abort_drain_s: Seconds = 5.0
-    """How long the final count is waited for after a client has left."""
     leave_after_s: Annotated[float, Meta(ge=0, le=300)] = 5.0
     """After SIGTERM a gateway takes new connections for this long, ends each with its answer, and answers /readyz with
     503: load balancers stop sending before the port closes. Under `slipstream up`, whose gateways no load balancer
     looks at, the default counts as 0."""
-    drain_timeout_s: Seconds = 30.0
+    drain_timeout_s: Annotated[float, Meta(gt=0, le=3_600)] = 30.0
     """On shutdown, how long running requests may take to finish."""
     trace_flush_s: Annotated[float, Meta(gt=0, le=60)] = 0.5
     """How often phase records are written to the database."""
@@ -98,10 +64,6 @@ class GatewayConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Copies of requests to candidates."""
     stream_audit: StreamAuditConfig = StreamAuditConfig()
     """The known stream by which networks are audited."""
-    admin: AdminConfig = AdminConfig()
-    """The admin API and webhooks."""
-    console: ConsoleConfig = ConsoleConfig()
-    """The console, and signing in to it."""
     desired: DesiredConfig = DesiredConfig()
     """Following the desired state."""
     limits: LimitsConfig = LimitsConfig()

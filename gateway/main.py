@@ -10,21 +10,18 @@ import logging
 import os
 import resource
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from contracts.desired_state import Model, Pool
 from contracts.errors import ConfigError
 from gateway.config import GatewayConfig
 from gateway.http.config import ConnectionsConfig
-from telemetry.config import LoggingConfig, TracingConfig
+from gateway.instance import InstanceConfig
 
 if TYPE_CHECKING:
-    from control.slices.startable import SliceCheck
-    from gateway.services import Services
+    from gateway.services import Services, Surroundings
 
 SWITCH_INTERVAL_S = 0.0005
 """How long a thread that tokenizes may keep the interpreter from the loop. Python's 5 ms come once for each of the ten
@@ -37,45 +34,14 @@ RESERVED_DESCRIPTORS = 64
 logger = logging.getLogger(__name__)
 
 
-class InstanceConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Where this instance stands: everything that differs between deployments and instances."""
-
-    database_url: str
-    valkey_url: str
-    journal_folder: Path
-    """Parent of all instances' journals; this one locks the folder named after `instance` in it."""
-    instance: str
-    """Stable over restarts: `0`, `1`, …"""
-    token: str
-    """What engines of pools without a key of their own are sent."""
-    router_token: str
-    """What the router knows gateways by."""
-    router_control_address: str = ""
-    """`host:port` of its control service; empty: none is known."""
-    reader_token: str = ""
-    """What lets questions be asked there."""
-    pepper: bytes
-    models: tuple[Model, ...] = ()
-    pools: tuple[Pool, ...] = ()
-    """The settings' models and pools; they seed the desired state. Empty: whatever the database holds."""
-    trace_retention_days: int
-    """How long the worker keeps the traces of requests."""
-    tracing: TracingConfig = TracingConfig()
-    """Of every process of the deployment."""
-    logging: LoggingConfig = LoggingConfig()
-
-
-def main(config: GatewayConfig, place: InstanceConfig, slices: Callable[[], SliceCheck]) -> None:
-    """Serve until SIGTERM or SIGINT. slices: finds those there are to ask, once the admin API is loaded.
-
-    Raises ConfigError when it cannot start.
-    """
+def main(config: GatewayConfig, place: InstanceConfig, surroundings: Surroundings) -> None:
+    """Serve until SIGTERM or SIGINT. Raises ConfigError when it cannot start."""
     import uvloop
 
-    uvloop.run(serve(config, place, slices))
+    uvloop.run(serve(config, place, surroundings))
 
 
-async def serve(config: GatewayConfig, place: InstanceConfig, slices: Callable[[], SliceCheck]) -> None:
+async def serve(config: GatewayConfig, place: InstanceConfig, surroundings: Surroundings) -> None:
     """Run one instance on the current loop until a signal ends it; running requests get `drain_timeout_s`."""
     import uvicorn
 
@@ -95,7 +61,10 @@ async def serve(config: GatewayConfig, place: InstanceConfig, slices: Callable[[
         _refuse_strangers_port(config.host, config.port, place.journal_folder)
         listener = bind(config.host, config.port)
     with contextlib.closing(listener):
-        async with running_services(config, place, slices) as services, contextlib.AsyncExitStack() as stack:
+        async with running_services(config, place, surroundings) as services, contextlib.AsyncExitStack() as stack:
+            mounted = None if surroundings.mount is None else surroundings.mount(services)
+            if mounted is not None:
+                stack.push_async_callback(mounted.stop)
             table = ConnectionTable(limits, services.metrics)
             for part in (table, certificate):
                 if part is not None:
@@ -104,7 +73,8 @@ async def serve(config: GatewayConfig, place: InstanceConfig, slices: Callable[[
             def serving() -> None:
                 logger.info("%s takes connections on port %d", place.instance, listener.port)
                 notify(os.environ, READY)
-                services.control.start()
+                if mounted is not None:
+                    mounted.start()
 
             def begin_draining() -> None:
                 services.draining = True
@@ -112,7 +82,7 @@ async def serve(config: GatewayConfig, place: InstanceConfig, slices: Callable[[
 
             server = HttpServer(
                 uvicorn.Config(
-                    create_app(services, config),
+                    create_app(services, config, mounted),
                     http=functools.partial(ClientProtocol, table=table, certificate=certificate),  # type: ignore[arg-type]
                     ws="none",
                     lifespan="off",

@@ -1,25 +1,24 @@
-"""What a running gateway consists of. Made once by `compose`, handed to every handler."""
+"""The parts of a running gateway, made once by `compose`; and the parts of its process that it does not know."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import msgspec
 
 from contracts.replica_state import ReplicaState
-from gateway.autocomplete.event_rate import EventRate
-from gateway.autocomplete.report_window import ReportWindow
-from gateway.autocomplete.store import EventStore
-from gateway.control_plane import ControlPlane
-from gateway.serving.endpoint import InferenceServices
+from gateway.autocomplete.services import CompletionServices
+from gateway.desired.store import DesiredStateStore
+from gateway.limits.limiter import Limiter
+from gateway.limits.spending import CrossingSink
 from gateway.stream_audit.endpoint import StreamAudits
 
 
-class Services(InferenceServices, kw_only=True):
+class Services(CompletionServices, kw_only=True):
     """What endpoints need, and the rest."""
 
-    control: ControlPlane
-    completion_events: EventStore
-    event_rate: EventRate
-    report_window: ReportWindow
+    limiter: Limiter
     stream_audits: StreamAudits
     checks: dict[str, Callable[[], bool]]
     """What must hold for this instance to take traffic, by name."""
@@ -30,3 +29,51 @@ class Services(InferenceServices, kw_only=True):
     def readiness(self) -> dict[str, bool]:
         """Each check's answer now."""
         return {**{name: check() for name, check in self.checks.items()}, "accepting": not self.draining}
+
+
+class MountedApp(Protocol):
+    """Another ASGI application on the gateway's port."""
+
+    prefixes: tuple[str, ...]
+    """Beginnings of its paths: pages of other origins may not call them."""
+
+    def serves(self, path: str) -> bool:
+        """Whether a request for this path is this application's."""
+        ...
+
+    def start(self) -> None:
+        """Called once the gateway takes connections."""
+        ...
+
+    async def stop(self) -> None:
+        """Called after the gateway's last request. Idempotent."""
+        ...
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Serve one request."""
+        ...
+
+
+class Seeding(Protocol):
+    """Puts the settings' models and pools in force."""
+
+    done: bool
+    """Whether the settings have been compared with the state in force, and written if they are new."""
+
+    async def start(self) -> None:
+        """Try once, and go on in the background if the database cannot be reached. Raises ConfigError."""
+        ...
+
+    async def stop(self) -> None:
+        """Stop trying. Idempotent."""
+        ...
+
+
+class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
+    """The parts of a gateway's process that the data plane does not know. Its composition hands them in."""
+
+    seeding: Callable[[DesiredStateStore], Seeding]
+    crossing: CrossingSink
+    """Called for each budget that has reached a threshold."""
+    mount: Callable[[Services], MountedApp] | None = None
+    """Makes the application beside inference; None: there is none on this port."""

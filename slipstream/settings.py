@@ -17,11 +17,11 @@ from control.eval_runs.config import EvalsConfig
 from control.slo.objectives import SloConfig
 from engines.embedded.config import EngineConfig
 from engines.http.keys import EngineKeys
-from gateway.config import GatewayConfig
 from infra.local.config import LocalConfig
 from infra.local.folders import DataFolder
 from infra.local.private import secret_text
 from router.config import RouterConfig
+from slipstream.gateway_settings import GatewaySettings
 from slipstream.lsp.key import API_KEY_VARIABLE
 from slipstream.pool_settings import PoolSettings
 from slipstream.worker_config import WorkerConfig
@@ -61,7 +61,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
     local: LocalConfig = LocalConfig()
     """This machine: data folder, embedded servers, restarts."""
-    gateway: GatewayConfig = GatewayConfig()
+    gateway: GatewaySettings = GatewaySettings()
     """Every gateway instance."""
     router: RouterConfig = RouterConfig()
     """The router."""

@@ -4,25 +4,59 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import Any
+
+import asyncpg
 
 from contracts.background_task import BackgroundTask
 from contracts.backoff import Backoff
-from contracts.desired_state import Model, Pool
+from contracts.desired_state import DesiredState, Model, Pool
 from contracts.errors import ConfigError
+from control.fleet.ownership import Settled, settle, warning_of
 from gateway.desired.store import DatabaseAway, DesiredStateStore
+from storage.audit_log import Actor, record
 
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 2.0
 
+ACTOR = Actor.system("slipstream gateway")
+"""Who writes, as the audit log names it: what a gateway's settings say it does on nobody's request."""
+
 _log = logging.getLogger(__name__)
+
+
+async def seed(store: DesiredStateStore, instance: str, models: tuple[Model, ...], pools: tuple[Pool, ...]) -> int:
+    """Make what the settings say the newest version, if `ownership` says that a start with them does; returns the
+    version that is in force. instance: whose settings they are.
+
+    Gateways that start together write one row, not several. Raises ConfigError when the state contradicts itself, or
+    the newest row was written by a release this one cannot read; DatabaseAway when the database cannot be reached.
+    """
+    settings = DesiredState(version=0, models=models, pools=pools)
+    settings.check()
+
+    async def work(connection: asyncpg.Connection[Any]) -> Settled:
+        settled = await settle(connection, settings, instance, ACTOR)
+        if settled.change is not None:
+            await record(connection, ACTOR, settled.change)
+        return settled
+
+    settled = await store.in_transaction(work)
+    if (warning := warning_of(settled)) is not None:
+        _log.warning("%s", warning)
+    store.adopt(settled.revision.state)
+    return settled.revision.state.version
 
 
 class Seeding:
     """One per gateway process."""
 
-    def __init__(self, store: DesiredStateStore, models: tuple[Model, ...], pools: tuple[Pool, ...]) -> None:
-        """models: empty: the database's state stays in force."""
+    def __init__(
+        self, store: DesiredStateStore, instance: str, models: tuple[Model, ...], pools: tuple[Pool, ...]
+    ) -> None:
+        """instance: the gateway's name, stable over restarts. models: empty: the database's state stays in force."""
         self._store = store
+        self._instance = instance
         self._models = models
         self._pools = pools
         self._task = BackgroundTask("seeding", self._retry)
@@ -52,7 +86,7 @@ class Seeding:
         await self._task.stop()
 
     async def _seed(self) -> None:
-        await self._store.seed(self._models, self._pools)
+        await seed(self._store, self._instance, self._models, self._pools)
         self.done = True
 
     async def _retry(self) -> None:

@@ -19,9 +19,9 @@ from gateway.auth.scopes import Scope
 from gateway.autocomplete.event import Event, completed_request, key_of
 from gateway.autocomplete.event_type import EventType
 from gateway.autocomplete.schema import CompletionEvent, TabbyEvent, TabbyEventType, TabbyHealth, TabbyServerSetting
+from gateway.autocomplete.services import CompletionServices
 from gateway.http.client_connection import SCOPE_KEY
 from gateway.http.request_body import whole_body
-from gateway.services import Services
 from gateway.wire.decode import decode
 from gateway.wire.key_header import authorization_of
 
@@ -38,7 +38,7 @@ AnyConnection = ASGIConnection[Any, Any, Any, Any]
 
 async def require_key(connection: AnyConnection, _: BaseRouteHandler) -> None:
     """The guard: whose key it is, and whether it is for completions, before the body is looked at."""
-    services: Services = connection.app.state.services
+    services: CompletionServices = connection.app.state.services
     key = await authenticate(authorization_of(dict(connection.scope["headers"])), services.keyring)
     connection.scope[SCOPE_KEY].serve(key.caller.organization_id)  # type: ignore[literal-required]
     key.require_scope(Scope.COMPLETIONS)
@@ -55,7 +55,9 @@ class CompletionEventsController(Controller):
     guards = (require_key,)
 
     @post(EVENTS_PATH.replace("_id}", "_id:str}"), status_code=202)
-    async def report(self, request: KeyedRequest, services: Services, completion_id: FromPath[str]) -> Response[bytes]:
+    async def report(
+        self, request: KeyedRequest, services: CompletionServices, completion_id: FromPath[str]
+    ) -> Response[bytes]:
         """POST /v1/completions/{completion_id}/events."""
         request_id = completed_request(completion_id)
         if request_id is None:
@@ -71,7 +73,7 @@ class CompletionEventsController(Controller):
         return Response(b"", status_code=202)
 
     @post(TABBY_EVENTS_PATH, status_code=200)
-    async def report_as_tabby(self, request: KeyedRequest, services: Services) -> Response[bytes]:
+    async def report_as_tabby(self, request: KeyedRequest, services: CompletionServices) -> Response[bytes]:
         """POST /v1/events."""
         services.event_rate.take(request.user.caller)
         told = decode(_TABBY_EVENT, await _body(request), TabbyEvent)
@@ -96,7 +98,7 @@ class TabbyController(Controller):
     guards = (require_key,)
 
     @route(HEALTH_PATH, http_method=[HttpMethod.GET, HttpMethod.POST], status_code=200)
-    async def health(self, request: KeyedRequest, services: Services) -> Response[bytes]:
+    async def health(self, request: KeyedRequest, services: CompletionServices) -> Response[bytes]:
         """GET and POST /v1/health."""
         models = (model for model in services.catalog.models if model.tier is Tier.AUTOCOMPLETE)
         return _json(TabbyHealth(model=next((model.name for model in models if request.user.may_use(model)), None)))

@@ -15,20 +15,15 @@ from typing import Any, TypeVar
 import asyncpg
 
 from contracts.background_task import BackgroundTask
-from contracts.desired_state import DesiredState, Model, Pool
+from contracts.desired_state import DesiredState, Pool
 from contracts.errors import ConfigError, in_words
-from control.fleet.ownership import Settled, settle, warning_of
-from control.fleet.revision import write
 from gateway.desired import document
 from gateway.desired.config import DesiredConfig
-from storage.audit_log import Actor, record
 from storage.channels import DESIRED_CHANNEL
 from storage.engine import FAILURES, MAY_PASS, REFUSALS, borrow, close, lazy_pool, redacted
 from storage.notification_listener import NotificationListener
 
 NEWEST = "SELECT version, document FROM gateway.desired_states WHERE version > $1 ORDER BY version DESC LIMIT 1"
-ACTOR = Actor.system("slipstream gateway")
-"""Who writes, as the audit log names it: what a gateway's settings say it does on nobody's request."""
 
 _log = logging.getLogger(__name__)
 
@@ -61,7 +56,7 @@ async def last_pools(pool: asyncpg.Pool[Any], url: str, timeout_s: float) -> tup
 
 
 class DesiredStateStore:
-    """Reads, follows and writes the desired state. One per gateway process.
+    """Reads and follows the desired state. One per gateway process.
 
     on_change: called on the event loop with each newer state, the first included, in rising versions; must not block.
     """
@@ -71,12 +66,9 @@ class DesiredStateStore:
         url: str,
         config: DesiredConfig | None = None,
         *,
-        instance: str = "gateway",
         on_change: Callable[[DesiredState], None] = lambda _state: None,
     ) -> None:
-        """instance: the gateway's name, stable over restarts: whose settings they are that it seeds."""
         self._url = url
-        self._instance = instance
         self._config = config or DesiredConfig()
         self._on_change = on_change
         self._pool: asyncpg.Pool[Any] | None = None
@@ -110,47 +102,9 @@ class DesiredStateStore:
         pool, self._pool = self._pool, None
         await close(pool, self._config.timeout_s)
 
-    async def put(self, state: DesiredState) -> int:
-        """Make a state the newest version (its own number is not used), unless it already is, and adopt it; returns the
-        version's number.
-
-        Raises ConfigError when the state contradicts itself, or the newest row was written by a release this one
-        cannot read; DatabaseAway when the database cannot be reached.
-        """
-        state.check()
-
-        async def work(connection: asyncpg.Connection[Any]) -> DesiredState:
-            written = await write(connection, lambda _state: state, actor=ACTOR.name, action="put")
-            if written.after is not written.before:
-                await record(connection, ACTOR, written.change)
-            return written.after.state
-
-        adopted = await self._in_transaction(work)
-        self._adopt(adopted)
-        return adopted.version
-
-    async def seed(self, models: tuple[Model, ...], pools: tuple[Pool, ...]) -> int:
-        """Make what the settings say the newest version, if `ownership` says that a start with them does; returns the
-        version that is in force.
-
-        Gateways that start together write one row, not several. Raises ConfigError like `put`.
-        """
-        settings = DesiredState(version=0, models=models, pools=pools)
-        settings.check()
-
-        async def work(connection: asyncpg.Connection[Any]) -> Settled:
-            settled = await settle(connection, settings, self._instance, ACTOR)
-            if settled.change is not None:
-                await record(connection, ACTOR, settled.change)
-            return settled
-
-        settled = await self._in_transaction(work)
-        if (warning := warning_of(settled)) is not None:
-            _log.warning("%s", warning)
-        self._adopt(settled.revision.state)
-        return settled.revision.state.version
-
-    async def _in_transaction(self, work: Callable[[asyncpg.Connection[Any]], Awaitable[ResultT]]) -> ResultT:
+    async def in_transaction(self, work: Callable[[asyncpg.Connection[Any]], Awaitable[ResultT]]) -> ResultT:
+        """Write a new version. Raises ConfigError when the database refuses it, DatabaseAway when it cannot be
+        reached."""
         if self._pool is None:
             raise ConfigError("desired state: the store is not started")
         try:
@@ -188,7 +142,7 @@ class DesiredStateStore:
             async with asyncio.timeout(self._config.timeout_s), borrow(self._pool) as connection:
                 row = await connection.fetchrow(NEWEST, self.current.version)
             if row is not None:
-                self._adopt(document.decode(*row))
+                self.adopt(document.decode(*row))
         except (*FAILURES, ConfigError) as error:
             problem = in_words(error, self._config.timeout_s)
         if problem and problem != self._problem:
@@ -200,7 +154,8 @@ class DesiredStateStore:
             )
         self._problem = problem
 
-    def _adopt(self, state: DesiredState) -> None:
+    def adopt(self, state: DesiredState) -> None:
+        """Take up a state, if it is newer than the newest known."""
         if state.version <= self.current.version:
             return
         self.current = state

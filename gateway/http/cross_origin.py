@@ -1,7 +1,7 @@
 """Lets web pages of named origins call the API (CORS, https://fetch.spec.whatwg.org/#http-cors-protocol).
 
-Only where `gateway.cors_origins` names some. The admin API and the console are left out: a browser sends their cookie
-along, and no other page has business there.
+Only where `gateway.cors_origins` names some. The application that is mounted beside inference is left out: a browser
+sends its cookie along, and no other page has business there.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from gateway.http.pace import Pace
 from gateway.http.page_origins import ANY
 from gateway.wire.errors import Headers
 
-LEFT_OUT = ("/admin", "/console")
 MAX_AGE_S = 600
 """How long a browser remembers a preflight's response; Chromium keeps it for two hours at most."""
 EXPOSED = (
@@ -25,9 +24,11 @@ EXPOSED = (
 
 
 class CrossOrigin:
-    """An ASGI application around another one. pace: of preflights, which come without a key."""
+    """An ASGI application around another one. pace: of preflights, which come without a key. left_out: beginnings of
+    paths that no other origin may call."""
 
-    def __init__(self, app: Any, origins: frozenset[bytes], pace: Pace) -> None:
+    def __init__(self, app: Any, origins: frozenset[bytes], pace: Pace, left_out: tuple[str, ...]) -> None:
+        self._left_out = left_out
         self._app = app
         self._origins = origins
         self._any = ANY.encode() in origins
@@ -35,7 +36,7 @@ class CrossOrigin:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Serve one request, or uvicorn's lifespan."""
-        if scope["type"] != "http" or scope["path"].startswith(LEFT_OUT):
+        if scope["type"] != "http" or scope["path"].startswith(self._left_out):
             await self._app(scope, receive, send)
             return
         asked = dict(scope["headers"])

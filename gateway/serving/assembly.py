@@ -7,13 +7,13 @@ from typing import NamedTuple
 
 from contracts.desired_state import KvObjective
 from engines.http.engine_connections import EngineConnections
-from gateway.config import GatewayConfig
 from gateway.observability.file_metrics import FileMetrics
 from gateway.observability.metrics import GatewayMetrics
 from gateway.serving.adapter_loader import AdapterLoader
 from gateway.serving.background import BackgroundAttempts
 from gateway.serving.cascade import Cascades
 from gateway.serving.collaborators import CompletionTexts, Drivers, PrefixLog, Router, UsageJournal, UsageLimiter
+from gateway.serving.config import ServingConfig
 from gateway.serving.continuations import Continuations
 from gateway.serving.file_history import FileHistory
 from gateway.serving.full_engines import FullEngines
@@ -50,7 +50,7 @@ class Serving:
 
     def __init__(
         self,
-        config: GatewayConfig,
+        config: ServingConfig,
         limiter: UsageLimiter,
         costs: RequestCosts,
         journal: UsageJournal,

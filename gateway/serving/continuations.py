@@ -102,7 +102,7 @@ class Continuations:
         now: Callable[[], float] = time.monotonic,
         limit_bytes: int = LIMIT_BYTES,
     ) -> None:
-        """client_stall_timeout_s: as of `GatewayConfig`. now: monotonic seconds."""
+        """client_stall_timeout_s: see `ServingConfig`. now: monotonic seconds."""
         self._metrics = metrics
         self._client_stall_timeout_s = client_stall_timeout_s
         self._now = now

@@ -18,11 +18,11 @@ from contracts.usage import Finish, Usage
 from engines.drivers.base import Driver
 from engines.drivers.error_bodies import TransferFailed
 from engines.http.engine_connections import EngineConnections, Opening
-from gateway.config import GatewayConfig
 from gateway.http.server_timing import server_timing
 from gateway.serving.adapter_loader import AdapterLoader
 from gateway.serving.attempt import Attempt
 from gateway.serving.collaborators import Drivers, Router
+from gateway.serving.config import ServingConfig
 from gateway.serving.engine_refusal import refusal
 from gateway.serving.fallback_usage import count
 from gateway.serving.first_attempt import FirstAttempt
@@ -43,7 +43,7 @@ class Generator:
 
     def __init__(
         self,
-        config: GatewayConfig,
+        config: ServingConfig,
         connections: EngineConnections,
         drivers: Drivers,
         adapters: AdapterLoader,

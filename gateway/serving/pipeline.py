@@ -33,7 +33,6 @@ from contracts.errors import (
 )
 from contracts.lease import Lease
 from contracts.phases import Phase
-from gateway.config import GatewayConfig
 from gateway.http.disconnect import ClientGone, ClientWatch, Disconnectable
 from gateway.http.response import ResponseWriter
 from gateway.http.server_timing import server_timing
@@ -41,6 +40,7 @@ from gateway.limits.refusal import CounterReached
 from gateway.serving.attempt import Attempt, Client, unanswered
 from gateway.serving.cascade import Cascades
 from gateway.serving.collaborators import Router, UsageJournal
+from gateway.serving.config import ServingConfig
 from gateway.serving.continuations import Continuations
 from gateway.serving.first import First
 from gateway.serving.first_attempt import FirstAttempt
@@ -72,7 +72,7 @@ class RequestPipeline:
 
     def __init__(
         self,
-        config: GatewayConfig,
+        config: ServingConfig,
         limits: RequestLimits,
         journal: UsageJournal,
         router: Router,

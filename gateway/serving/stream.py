@@ -13,8 +13,8 @@ from collections.abc import Callable
 
 from contracts.errors import EngineFailed, EngineTimeout
 from engines.http.engine_stream import EngineStream
-from gateway.config import GatewayConfig
 from gateway.serving.attempt import Attempt
+from gateway.serving.config import ServingConfig
 from gateway.wire.chunk import UnreadableEvent
 
 
@@ -29,7 +29,7 @@ class StreamForwarder:
         self,
         stream: EngineStream,
         attempt: Attempt,
-        config: GatewayConfig,
+        config: ServingConfig,
         on_begun: Callable[[Attempt], None],
         on_text: Callable[[Attempt], None],
     ) -> None:

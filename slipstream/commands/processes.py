@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -19,9 +18,6 @@ from slipstream.descriptors import raise_descriptor_limit
 from slipstream.process_end import leave
 from slipstream.worker_config import Queue
 
-if TYPE_CHECKING:
-    from control.slices.startable import SliceCheck
-
 logger = logging.getLogger(__name__)
 
 
@@ -32,36 +28,16 @@ logger = logging.getLogger(__name__)
 @metrics_port_option("gateway")
 def gateway(config_file: Path | None, data: str | None, instance: str, **overrides: int | None) -> None:
     """Run one gateway instance."""
-    from gateway.main import InstanceConfig, main
+    from gateway.main import main
     from slipstream import start_check
+    from slipstream.composition import instance_of, surroundings
 
     raise_descriptor_limit()
     settings = starting_settings(config_file, data, **overrides)
     if (estimated := start_check.estimated(settings)) is not None:
         logger.warning(estimated)
-    place = InstanceConfig(
-        database_url=settings.database_url,
-        valkey_url=settings.valkey_url,
-        journal_folder=settings.data.journal,
-        instance=instance,
-        token=settings.token,
-        router_token=settings.router_token,
-        router_control_address=settings.gateway.router.control_address or settings.control_address,
-        reader_token=settings.reader_token,
-        pepper=settings.pepper,
-        models=settings.models,
-        pools=settings.desired_pools,
-        trace_retention_days=settings.worker.ledger.trace_retention_days,
-        tracing=settings.tracing,
-        logging=settings.logging,
-    )
-
-    def slices() -> SliceCheck:
-        from control.eval_runs.startable import ConfiguredSlices
-
-        return ConfiguredSlices(settings.evals)
-
-    main(settings.gateway, place, slices)
+    place = instance_of(settings, instance)
+    main(settings.gateway, place, surroundings(settings, place))
     leave()
 
 

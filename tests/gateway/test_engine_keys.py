@@ -26,6 +26,7 @@ from gateway.serving.model_catalog import ModelCatalog
 from router.client import RouterClient
 from router.client_config import RouterClientConfig
 from storage.engine import lazy_pool
+from tests.desired_states import put
 from tests.waiting import eventually
 
 METRICS = "".join(f"sglang:{name}_tokens_total 7\n" for name in ("prompt", "cached", "generation"))
@@ -98,7 +99,7 @@ async def test_the_last_row_tells_whose_keys_a_crash_needs(fresh_postgres_url: s
     written = (Pool("p", "sglang", (Replica("r", "http://a:1"),), api_key_env="OWN"),)
     store = DesiredStateStore(fresh_postgres_url)
     await store.start()
-    await store.put(DesiredState(0, (Model("m", Tier.CHAT, "p", 1_000),), written))
+    await put(store, DesiredState(0, (Model("m", Tier.CHAT, "p", 1_000),), written))
     await store.stop()
     for url, found in ((fresh_postgres_url, written), (f"postgresql://x@/x?host={tmp_path}", ())):
         pool = await lazy_pool(url, size=1, connect_timeout_s=5.0, name="test")

@@ -16,11 +16,12 @@ from contracts.desired_state import Model, Pool, Replica
 from contracts.errors import ConfigError
 from contracts.generation import Tier
 from control.fleet.seeding import Seeding
+from control.webhooks.outbox import tell_crossing
 from gateway import compose
 from gateway.config import GatewayConfig
 from gateway.desired.store import DesiredStateStore, last_pools
-from gateway.main import InstanceConfig
-from gateway.services import Services
+from gateway.instance import InstanceConfig
+from gateway.services import Services, Surroundings
 from storage.engine import lazy_pool
 from tests.waiting import eventually
 
@@ -62,7 +63,10 @@ async def gateway(url: str, folder: Path, **more: Any) -> AsyncIterator[Services
         trace_retention_days=1,
         **more,
     )
-    async with compose.running_services(GatewayConfig(), place, NotImplemented) as services:
+    surroundings = Surroundings(
+        seeding=lambda store: Seeding(store, place.instance, place.models, place.pools), crossing=tell_crossing
+    )
+    async with compose.running_services(GatewayConfig(), place, surroundings) as services:
         yield services
 
 
@@ -131,7 +135,7 @@ async def test_a_database_that_refuses_the_settings_is_reported_and_tried_again(
 ) -> None:
     store = DesiredStateStore(late.url)
     await store.start()
-    seeding = Seeding(store, MODELS, POOLS)
+    seeding = Seeding(store, "g", MODELS, POOLS)
     await seeding.start()
     owner = await asyncpg.connect(fresh_postgres_url.replace("slipstream_app", "slipstream"))
     await owner.execute("ALTER TABLE gateway.desired_states RENAME TO elsewhere")

@@ -24,6 +24,7 @@ from infra.local.folders import DataFolder
 from infra.local.private import secret_text
 from slipstream.money import told
 from tests.control.api.receiver import Receiver, receiver
+from tests.desired_states import seed
 from tests.slipstream.shell import Shell
 
 MODELS = (Model("slipstream-chat", Tier.CHAT, "one", 1_000), Model("slipstream-code", Tier.AUTOCOMPLETE, "one", 1_000))
@@ -36,7 +37,7 @@ async def shell(fresh_postgres_url: str, data_folder: Path) -> Shell:
     """With an organization `acme`, its project `web` and its key `ci`, and two models."""
     store = DesiredStateStore(fresh_postgres_url)
     await store.start()
-    await store.seed(MODELS, (Pool("one", "sglang"),))
+    await seed(store, MODELS, (Pool("one", "sglang"),))
     await store.stop()
     shell = Shell(fresh_postgres_url, data_folder)
     await shell.must("keys", "create", "--create-missing", *ACME, "--project", "web", "--name", "ci")

@@ -29,6 +29,7 @@ from tests.audited import all_audited, test_every_table_is_in_one_list  # noqa: 
 from tests.control.diagnosis.stored_traffic import TRACED_AN_HOUR_AGO
 from tests.control.releases.fleets import put_fleet
 from tests.database import as_owner
+from tests.desired_states import put, seed
 from tests.gateway.metering.rows import moment, row
 from tests.slipstream.shell import Shell
 
@@ -245,10 +246,10 @@ async def test_the_models_that_a_gateway_takes_from_its_settings_are_in_the_log(
             models = (Model(f"m{number}", Tier.CHAT, "one", 1_000),)
             async with all_audited(connection) as rows:
                 if action == "seed":
-                    await store.seed(models, (Pool("one", "sglang"),))
-                    await store.seed(models, (Pool("one", "sglang"),))  # already so: no change
+                    await seed(store, models, (Pool("one", "sglang"),))
+                    await seed(store, models, (Pool("one", "sglang"),))  # already so: no change
                 else:
-                    await store.put(DesiredState(0, models, store.current.pools))
+                    await put(store, DesiredState(0, models, store.current.pools))
             (found,) = rows
             assert (found["action"], found["subject_id"]) == (f"desired_state.{action}", str(number))
             assert (found["actor_kind"], found["actor_name"]) == ("system", "slipstream gateway")

@@ -10,10 +10,10 @@ import pytest
 
 from contracts.errors import ConfigError
 from contracts.metrics import MetricsConfig
-from gateway.config import GatewayConfig
 from infra.local.config import LocalConfig
 from infra.local.ports import Ports
 from router.config import RouterConfig
+from slipstream.gateway_settings import GatewaySettings
 from slipstream.metrics_targets import Target, listed, targets_of
 from slipstream.processes import names_of
 from slipstream.settings import Settings
@@ -40,7 +40,7 @@ def test_every_process_has_a_port_of_its_own_and_keeps_it(tmp_path: Path) -> Non
 def test_a_port_that_is_set_is_the_first_of_its_kind(tmp_path: Path) -> None:
     settings = Settings(
         local=LocalConfig(gateways=2),
-        gateway=GatewayConfig(metrics=MetricsConfig("0.0.0.0", 9101)),
+        gateway=GatewaySettings(metrics=MetricsConfig("0.0.0.0", 9101)),
         router=RouterConfig(metrics=MetricsConfig("10.0.0.5", 9100)),
     )
     targets = targets_of(settings, names_of(settings, ()), Ports(tmp_path / "ports"))

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from engines.embedded.config import EngineConfig
-from gateway.config import GatewayConfig
 from infra.local.config import LocalConfig
 from infra.local.ports import Ports
 from slipstream import local_engines
+from slipstream.gateway_settings import GatewaySettings
 from slipstream.metrics_targets import Target
 from slipstream.processes import Processes
 from slipstream.settings import Settings
@@ -52,7 +52,7 @@ def test_an_engine_is_started_by_a_file_of_its_own_and_kept_to_its_threads(tmp_p
 
 
 def test_a_gateway_that_leaves_late_is_given_the_time_for_it(tmp_path: Path) -> None:
-    gateway = GatewayConfig(leave_after_s=20.0, drain_timeout_s=30.0)
+    gateway = GatewaySettings(leave_after_s=20.0, drain_timeout_s=30.0)
     settings = Settings(local=LocalConfig(data=str(tmp_path)), gateway=gateway)
     processes = Processes(settings, [Target("gateway", "gateway-1", "127.0.0.1", 1)])
     assert processes.gateway(1).drain_s == 50.0

@@ -17,6 +17,7 @@ from contracts.generation import Tier
 from gateway.desired.store import DesiredStateStore
 from tests.certificates import write_certificate
 from tests.deployment import free_port
+from tests.desired_states import seed
 from tests.slipstream.deployment import WITHOUT_ENGINES, run, run_here
 
 STARTS = (("up",), ("gateway",), ("router",), ("worker",), ("engine", "--model", "anything"))
@@ -280,7 +281,7 @@ async def test_a_gateway_whose_own_settings_are_refused_serves_no_older_ones_and
 ) -> None:
     store = DesiredStateStore(fresh_postgres_url)
     await store.start()
-    await store.seed((Model("older", Tier.CHAT, "one", 1_000),), (Pool("one", "sglang"),))
+    await seed(store, (Model("older", Tier.CHAT, "one", 1_000),), (Pool("one", "sglang"),))
     await store.stop()
     file = tmp_path / "s.toml"
     file.write_text(

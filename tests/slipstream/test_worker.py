@@ -29,9 +29,9 @@ from control.releases.rollout.tasks import ADVANCE
 from control.webhooks.delivery import use_of
 from control.webhooks.outbox import EventType, emit
 from control.webhooks.signature import new_secret
-from gateway.config import GatewayConfig
 from infra.local.config import LocalConfig
 from slipstream import toml
+from slipstream.gateway_settings import GatewaySettings
 from slipstream.settings import Settings
 from slipstream.worker import broker_url
 from slipstream.worker_config import WorkerConfig
@@ -138,7 +138,7 @@ def start(data_folder: Path, fresh_postgres_url: str, valkey_url: str) -> Iterat
     file = data_folder / "settings.toml"
     local = LocalConfig(data=str(data_folder), database_url=fresh_postgres_url, valkey_url=valkey_url)
     webhooks = WebhooksConfig(allow_private_addresses=True, timeout_s=60)
-    gateway = GatewayConfig(admin=AdminConfig(webhooks=webhooks))
+    gateway = GatewaySettings(admin=AdminConfig(webhooks=webhooks))
     file.write_text(toml.dump(Settings(local=local, gateway=gateway, worker=WorkerConfig(roll_up_every_s=1.0))))
     (data_folder / "run").mkdir(mode=0o700)
     running: list[subprocess.Popen[bytes]] = []

@@ -17,6 +17,7 @@ from contracts.generation import Tier
 from control.fleet import edits, revision
 from control.fleet.ownership import Claim, claim, foreseen, warning_of
 from control.fleet.revision import Revision, digest_of, write
+from control.fleet.seeding import seed
 from gateway.desired import document
 from gateway.desired.store import DesiredStateStore
 from storage.audit_log import Actor, record
@@ -53,10 +54,10 @@ def start(fresh_postgres_url: str, connection: asyncpg.Connection[Any], caplog: 
     async def start(settings: DesiredState, instance: str = "g0") -> int:
         told = await foretold(settings, instance)
         before = len(caplog.records)
-        store = DesiredStateStore(fresh_postgres_url, instance=instance)
+        store = DesiredStateStore(fresh_postgres_url)
         await store.start()
         try:
-            version = await store.seed(settings.models, settings.pools)
+            version = await seed(store, instance, settings.models, settings.pools)
             assert store.current.version == version
         finally:
             await store.stop()

@@ -18,6 +18,7 @@ from gateway.desired.config import DesiredConfig
 from gateway.desired.store import DesiredStateStore
 from storage.engine import connect
 from tests.database import as_owner
+from tests.desired_states import put, seed
 from tests.gateway.auth.wire import Wire
 from tests.waiting import GUARD_S, eventually
 
@@ -74,12 +75,12 @@ async def test_seeding_writes_a_version_only_when_it_differs(
     seen: list[DesiredState] = []
     store = await store_at(fresh_postgres_url, seen.append)
     assert store.current == DesiredState(version=0)
-    assert await store.seed(MODELS, POOLS) == 1
-    assert await store.seed(MODELS, POOLS) == 1
+    assert await seed(store, MODELS, POOLS) == 1
+    assert await seed(store, MODELS, POOLS) == 1
     assert store.current == DesiredState(version=1, models=MODELS, pools=POOLS)
     changed = with_replicas(3)
-    assert await store.seed(changed.models, changed.pools) == 2
-    assert await store.seed(MODELS, POOLS) == 3  # back to what was first: different from the newest
+    assert await seed(store, changed.models, changed.pools) == 2
+    assert await seed(store, MODELS, POOLS) == 3  # back to what was first: different from the newest
     assert [state.version for state in seen] == [1, 2, 3]
 
 
@@ -98,13 +99,15 @@ async def test_gateways_that_start_together_seed_one_version(
     store_at: Callable[..., Any], fresh_postgres_url: str, connection: asyncpg.Connection[Any]
 ) -> None:
     stores = [await store_at(fresh_postgres_url) for _ in range(4)]
-    assert await asyncio.gather(*(store.seed(MODELS, POOLS) for store in stores)) == [1, 1, 1, 1]
+    assert await asyncio.gather(*(seed(store, MODELS, POOLS) for store in stores)) == [1, 1, 1, 1]
     assert await connection.fetchval("SELECT count(*) FROM gateway.desired_states") == 1
 
 
 async def test_writers_at_once_get_numbers_of_their_own(store_at: Callable[..., Any], fresh_postgres_url: str) -> None:
     stores = [await store_at(fresh_postgres_url) for _ in range(3)]
-    puts = (store.put(with_replicas(3 * number + each + 1)) for number, store in enumerate(stores) for each in range(3))
+    puts = (
+        put(store, with_replicas(3 * number + each + 1)) for number, store in enumerate(stores) for each in range(3)
+    )
     versions = await asyncio.gather(*puts)
     assert sorted(versions) == list(range(1, 10))
 
@@ -117,7 +120,7 @@ async def test_a_new_version_is_announced_to_every_gateway(
     writer = await store_at(fresh_postgres_url)
     reader = await store_at(fresh_postgres_url, lambda state: seen.append(state.version), poll_s=3_600)
     for count in (1, 2, 3):
-        await writer.put(with_replicas(count))
+        await put(writer, with_replicas(count))
         await eventually(lambda count=count: reader.current.version == count)  # type: ignore[misc]
         assert reader.current.pools == with_replicas(count).pools
     assert seen == [1, 2, 3]
@@ -131,14 +134,14 @@ async def test_polling_finds_a_version_whose_announcement_was_lost(
     owner = await connect(as_owner(fresh_postgres_url))
     await owner.execute("ALTER TABLE gateway.desired_states DISABLE TRIGGER ALL")
     await owner.close()
-    await writer.put(STATE)
+    await put(writer, STATE)
     await eventually(lambda: reader.current.version == 1)
 
 
 async def test_a_restarted_gateway_takes_up_the_newest(store_at: Callable[..., Any], fresh_postgres_url: str) -> None:
     first = await store_at(fresh_postgres_url)
-    await first.put(STATE)
-    await first.put(with_replicas(2))
+    await put(first, STATE)
+    await put(first, with_replicas(2))
     await first.stop()
     second = await store_at(fresh_postgres_url)
     assert second.current == msgspec.structs.replace(with_replicas(2), version=2)
@@ -149,12 +152,12 @@ async def test_the_last_known_state_survives_the_database(
 ) -> None:
     writer = await store_at(fresh_postgres_url)
     reader = await store_at(wire.url, poll_s=0.05, timeout_s=0.3)
-    await writer.put(STATE)
+    await put(writer, STATE)
     await eventually(lambda: reader.current.version == 1)
     await wire.cut()
-    await writer.put(with_replicas(2))
+    await put(writer, with_replicas(2))
     with pytest.raises(ConfigError, match="the desired state could not be written"):
-        await reader.put(STATE)
+        await put(reader, STATE)
     assert reader.current.version == 1
     await wire.connect()
     await eventually(lambda: reader.current.version == 2)
@@ -163,7 +166,7 @@ async def test_the_last_known_state_survives_the_database(
 async def test_a_database_that_says_nothing_is_named_in_the_log_with_what_happens_next(
     store_at: Callable[..., Any], wire: Wire, fresh_postgres_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await (await store_at(fresh_postgres_url)).put(STATE)
+    await put(await store_at(fresh_postgres_url), STATE)
     reader = await store_at(wire.url, poll_s=0.05, timeout_s=0.3)
     await eventually(lambda: reader.current.version == 1)
     wire.hold()
@@ -178,9 +181,9 @@ async def test_a_state_that_contradicts_itself_is_not_written(
 ) -> None:
     store = await store_at(fresh_postgres_url)
     with pytest.raises(ConfigError, match="no pool named 'chat'"):
-        await store.put(DesiredState(version=0, models=MODELS))
+        await put(store, DesiredState(version=0, models=MODELS))
     with pytest.raises(ConfigError, match="used twice"):
-        await store.seed(MODELS, POOLS * 2)
+        await seed(store, MODELS, POOLS * 2)
     assert store.current.version == 0
 
 
@@ -188,16 +191,16 @@ async def test_a_row_of_a_newer_release_is_neither_adopted_nor_overwritten(
     store_at: Callable[..., Any], fresh_postgres_url: str, connection: asyncpg.Connection[Any]
 ) -> None:
     store = await store_at(fresh_postgres_url, poll_s=0.05)
-    await store.seed(MODELS, POOLS)
+    await seed(store, MODELS, POOLS)
     await connection.execute(
         "INSERT INTO gateway.desired_states SELECT 2, document || '{\"teleport\": true}' FROM gateway.desired_states"
     )
     with pytest.raises(ConfigError, match=r"version 2: .*teleport.* newer release"):
-        await store.seed(MODELS, POOLS)
+        await seed(store, MODELS, POOLS)
     await eventually(lambda: "teleport" in store._problem)
     assert store.current.version == 1
     with pytest.raises(ConfigError, match=r"version 2: .*teleport.* newer release"):
-        await store.put(with_replicas(2))
+        await put(store, with_replicas(2))
     assert store.current.version == 1
 
 
@@ -210,18 +213,18 @@ async def test_a_listener_that_fails_does_not_end_the_following(
     writer = await store_at(fresh_postgres_url)
     reader = await store_at(fresh_postgres_url, fail)
     for version in (1, 2):
-        await writer.put(with_replicas(version))
+        await put(writer, with_replicas(version))
         await eventually(lambda version=version: reader.current.version == version)  # type: ignore[misc]
 
 
 async def test_stop_leaves_no_task(store_at: Callable[..., Any], fresh_postgres_url: str) -> None:
     before = asyncio.all_tasks()
     store = await store_at(fresh_postgres_url)
-    await store.put(STATE)
+    await put(store, STATE)
     async with asyncio.timeout(GUARD_S):
         await store.stop()
         await store.stop()
     await asyncio.sleep(0)
     assert asyncio.all_tasks() <= before
     with pytest.raises(ConfigError, match="not started"):
-        await store.put(STATE)
+        await put(store, STATE)

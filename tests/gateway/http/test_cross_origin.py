@@ -36,7 +36,7 @@ async def answers(scope: Any, receive: Any, send: Any) -> None:
 
 @pytest.fixture
 async def url(request: pytest.FixtureRequest) -> AsyncIterator[str]:
-    app = CrossOrigin(answers, checked_origins(request.param), Pace(LoopShares()))
+    app = CrossOrigin(answers, checked_origins(request.param), Pace(LoopShares()), ("/admin", "/console"))
     async with served(app) as server:
         yield f"http://127.0.0.1:{server.port}"
 

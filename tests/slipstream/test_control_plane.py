@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.control_plane import FIRST_PAUSE_S, ControlPlane, is_controlled
 from gateway.http.unknown_url import unknown_url
+from slipstream.control_plane import FIRST_PAUSE_S, ControlPlane
 from tests.virtual_time import in_virtual_time
 from tests.waiting import eventually
 
@@ -156,18 +156,18 @@ async def test_one_stops_while_it_loads() -> None:
     "path", ["/admin/v1/me", "/admin", "//admin/v1", "/v1/admin/keys", "/console", "/console/api/x"]
 )
 def test_what_is_administered_is_led_there(path: str) -> None:
-    assert is_controlled(path)
+    assert ControlPlane(Loaded).serves(path)
 
 
 @pytest.mark.parametrize(
     "path", ["/", "", "/v1/models", "/healthz", "/openapi.json", "/administer", "/v1", "/v1/consoles"]
 )
 def test_everything_else_is_not(path: str) -> None:
-    assert not is_controlled(path)
+    assert not ControlPlane(Loaded).serves(path)
 
 
 @given(st.lists(st.sampled_from(["", "v1", "admin", "console", "models", "x"]), max_size=6).map("/".join))
 def test_whatever_is_answered_as_administration_is_led_there(path: str) -> None:
     """Only the control plane knows the admin API's paths, by which a misspelt one is put right."""
     if "/admin/v1/openapi.json describes it" in unknown_url("GET", path, {}).message:
-        assert is_controlled(path)
+        assert ControlPlane(Loaded).serves(path)

@@ -16,6 +16,7 @@ from contracts.dated_request_id import mint
 from contracts.errors import ServiceError
 from gateway.wire.errors import body_of, headers_of, status_of
 
+PREFIXES = ("/admin", "/console")
 FIRST_STEPS = frozenset({"admin", "console"})
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
 """Pauses between two attempts to load it."""
@@ -38,13 +39,10 @@ class Control(Protocol):
         ...
 
 
-def is_controlled(path: str) -> bool:
-    """Whether a request for this path is the control plane's, misspelt ones included: `/v1/admin/keys`, `//console`."""
-    return next((step for step in path.split("/") if step not in ("", "v1")), "") in FIRST_STEPS
-
-
 class ControlPlane:
-    """The ASGI application of the control plane, which it loads itself."""
+    """The ASGI application of the control plane, which it loads itself. A gateway mounts it (`gateway.services`)."""
+
+    prefixes: tuple[str, ...] = PREFIXES
 
     def __init__(self, load: Callable[[], Control], on_loaded: Callable[[], object] = lambda: None) -> None:
         """load: called in a thread, again after it failed. on_loaded: called when all of it is loaded."""
@@ -67,6 +65,11 @@ class ControlPlane:
             await self._control(scope, receive, send)
         else:
             await self._refuse(send)
+
+    def serves(self, path: str) -> bool:
+        """Whether a request for this path is the control plane's, misspelt ones included: `/v1/admin/keys`,
+        `//console`."""
+        return next((step for step in path.split("/") if step not in ("", "v1")), "") in FIRST_STEPS
 
     def start(self) -> None:
         """Load it now, in the background. Idempotent."""

@@ -1,0 +1,46 @@
+"""Settings of the way from a decoded request to an engine and back."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from contracts.generation import Tier
+
+Seconds = Annotated[float, Meta(gt=0, le=3_600)]
+
+
+class QueueDeadlines(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How long a request of each tier may wait for an engine before it is refused."""
+
+    chat: Seconds = 30.0
+    """Seconds a chat request may wait for an engine."""
+    autocomplete: Seconds = 3.0
+    """Seconds an autocomplete request may wait: later than this nobody wants the completion."""
+
+    def __getitem__(self, tier: Tier) -> float:
+        """The deadline of a tier, in seconds."""
+        return self.chat if tier is Tier.CHAT else self.autocomplete
+
+
+class ServingConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How engines are tried and waited for."""
+
+    max_attempts: Annotated[int, Meta(ge=1, le=10)] = 2
+    """Engines tried for one request, as long as none has begun to answer."""
+    queue_deadline_s: QueueDeadlines = QueueDeadlines()
+    """How long a request waits for an engine, by tier."""
+    connect_timeout_s: Seconds = 2.0
+    """Longest wait for a connection to an engine."""
+    first_event_timeout_s: Seconds = 120.0
+    """Longest wait for an engine's first event."""
+    adapter_load_timeout_s: Seconds = 60.0
+    """Longest wait for an engine to load a LoRA adapter."""
+    event_timeout_s: Seconds = 60.0
+    """Longest silence of an engine between two events."""
+    client_stall_timeout_s: Seconds = 30.0
+    """A client that does not read for this long is cut."""
+    abort_drain_s: Seconds = 5.0
+    """How long the final count is waited for after a client has left."""
