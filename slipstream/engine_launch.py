@@ -19,7 +19,7 @@ from engines.launch.sizing import gpu_of, node_of
 from engines.launch.spec import LaunchSpec, Reasoned
 from engines.performance.fit import require_fit
 from engines.performance.roofline import Roofline
-from gateway.desired.servable import check_options
+from gateway.desired.pool_options import check_options
 from planning.operating_point import Knee, knee
 from planning.plan import TENSOR_PARALLEL
 from planning.workload import Promise, PromiseOutOfReach, Workload

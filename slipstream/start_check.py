@@ -10,10 +10,10 @@ from collections.abc import Iterator
 
 from contracts.desired_state import DesiredState
 from contracts.errors import ConfigError
+from control.fleet.servable import check_pool, check_served, check_tokenizer
 from control.webhooks.queue import check_shares
 from engines.http.keys import EngineKeys
 from gateway.auth import keyring
-from gateway.desired.servable import check_pool, check_served, check_tokenizer
 from gateway.http.certificate import certificate_of
 from gateway.http.networks import trusted_networks
 from gateway.http.page_origins import checked_origins

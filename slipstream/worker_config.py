@@ -12,10 +12,10 @@ import msgspec
 from contracts.metrics import MetricsConfig
 from control.audit.config import AuditConfig
 from control.billing.upkeep_config import UpkeepConfig
+from control.completions.upkeep_config import CompletionUpkeepConfig
+from control.prefixes.upkeep_config import PrefixUpkeepConfig
 from control.releases.rollout.config import EvidenceConfig, ReleasesConfig
-from gateway.autocomplete.config import CompletionUpkeepConfig
-from gateway.prefixes.config import PrefixUpkeepConfig
-from gateway.shadow.config import ShadowUpkeepConfig
+from control.shadow.upkeep_config import ShadowUpkeepConfig
 from infra.local.folders import DataFolder
 
 

@@ -11,7 +11,7 @@ import psycopg
 from celery import Celery
 
 from control.completions.rollup import roll_up
-from gateway.autocomplete.config import CompletionUpkeepConfig
+from control.completions.upkeep_config import CompletionUpkeepConfig
 
 ROLL_UP = "completions.roll_up"
 LONGEST_S = 5.0

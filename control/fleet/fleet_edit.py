@@ -16,8 +16,8 @@ from control.api.principal import NO_KEY
 from control.api.schemas import Query
 from control.fleet.edits import Edit
 from control.fleet.revision import Revision, newest, require_version, write
+from control.fleet.servable import changed_models, changed_pools, check_pool, check_served, check_tokenizer
 from engines.http.keys import EngineKeys
-from gateway.desired.servable import changed_models, changed_pools, check_pool, check_served, check_tokenizer
 
 
 class EditQuery(Query, frozen=True, kw_only=True):

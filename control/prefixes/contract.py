@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from gateway.prefixes.config import PrefixUpkeepConfig
+from control.prefixes.upkeep_config import PrefixUpkeepConfig
 
 LEAST_HOURS = 3
 """Fewer hours with enough requests do not say what is usual."""

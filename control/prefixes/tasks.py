@@ -13,7 +13,7 @@ from celery import Celery
 from control.prefixes.drops import look_for_drops
 from control.prefixes.metrics import PrefixMetrics
 from control.prefixes.rollup import forget, roll_up
-from gateway.prefixes.config import PrefixUpkeepConfig
+from control.prefixes.upkeep_config import PrefixUpkeepConfig
 
 ROLL_UP = "prefixes.roll_up"
 AT_START = (ROLL_UP,)

@@ -10,10 +10,10 @@ from contracts.desired_state import Canary, DesiredState, Model, Pool
 from contracts.errors import ConfigError, Conflict, InvalidField
 from contracts.generation import Tier
 from control.fleet.named import model_named, pool_named
+from control.fleet.servable import check_served
 from control.releases.margins import Margins, least_units_of
 from control.releases.release import SHADOW
 from engines.drivers import registry as drivers
-from gateway.desired.servable import check_served
 
 MOST_SHARE = 0.5
 """Of the candidate before all traffic: the control arm has as many sessions."""

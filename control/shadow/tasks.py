@@ -8,7 +8,7 @@ import psycopg
 from celery import Celery
 
 from control.shadow.retention import forget
-from gateway.shadow.config import ShadowUpkeepConfig
+from control.shadow.upkeep_config import ShadowUpkeepConfig
 
 FORGET = "shadow.forget"
 PERIODS_S = {FORGET: 3_600.0}

@@ -12,7 +12,7 @@ import msgspec
 from contracts.errors import NotFound
 from contracts.generation import Tier
 from control.api.call import AdminCall
-from gateway.limits import store
+from control.tenants import limit_store
 from gateway.limits.counter_snapshot import CounterSnapshot
 from gateway.limits.levels import Level, Limits, Rule
 
@@ -59,7 +59,7 @@ async def get_limits(call: AdminCall, subject_id: UUID, *, level: Level) -> Limi
 async def get_counters(call: AdminCall, subject_id: UUID, *, level: Level) -> Counters:
     """What is left of a subject's limits."""
     organization_id = await organization_of(call, level, subject_id)
-    rules = await store.rules_of(call.connection, level, subject_id)
+    rules = await limit_store.rules_of(call.connection, level, subject_id)
     if not rules:
         return Counters(data=[], money_counted=True)
     standings, counted = await call.counters.standing(str(organization_id), rules)
@@ -72,7 +72,7 @@ async def put_limits(call: AdminCall, subject_id: UUID, tier_name: str, body: Ne
     tier = tier_named(tier_name)
     before = await _before(call, level, subject_id, tier)
     limits = Limits(*msgspec.structs.astuple(body))
-    after = _shown(await store.put_rule(call.connection, level, subject_id, tier, limits))
+    after = _shown(await limit_store.put_rule(call.connection, level, subject_id, tier, limits))
     call.audit("limits.put", subject_id, organization_id=organization_id, before=before, after=after)
     return after
 
@@ -82,7 +82,7 @@ async def delete_limits(call: AdminCall, subject_id: UUID, tier_name: str, *, le
     organization_id = await organization_of(call, level, subject_id)
     tier = tier_named(tier_name)
     before = await _before(call, level, subject_id, tier)
-    await store.delete_rule(call.connection, level, subject_id, tier)
+    await limit_store.delete_rule(call.connection, level, subject_id, tier)
     after = await _rules(call, level, subject_id)
     call.audit("limits.delete", subject_id, organization_id=organization_id, before=before, after=after)
     return after
@@ -100,12 +100,12 @@ async def organization_of(call: AdminCall, level: Level, subject_id: UUID) -> UU
 
 
 async def _rules(call: AdminCall, level: Level, subject_id: UUID) -> LimitRules:
-    rules = await store.rules_of(call.connection, level, subject_id)
+    rules = await limit_store.rules_of(call.connection, level, subject_id)
     return LimitRules(data=[_shown(rule) for rule in rules])
 
 
 async def _before(call: AdminCall, level: Level, subject_id: UUID, tier: Tier | None) -> LimitRule | None:
-    rules = await store.rules_of(call.connection, level, subject_id)
+    rules = await limit_store.rules_of(call.connection, level, subject_id)
     return next((_shown(rule) for rule in rules if rule.tier is tier), None)
 
 

@@ -15,8 +15,8 @@ from contracts.generation import Tier
 from contracts.service_class import ServiceClass, lowest
 from control.api.call import AdminCall
 from control.api.schemas import Body
+from control.tenants import priority_store
 from control.tenants.limits import organization_of, tier_named
-from gateway.limits import priority_store
 from gateway.limits.levels import Level
 from gateway.limits.priorities import PriorityRule, Share, resolved
 

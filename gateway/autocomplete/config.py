@@ -1,4 +1,4 @@
-"""Settings of what editors tell about completions, and of what is added up of it."""
+"""Settings of what editors report about completions."""
 
 from __future__ import annotations
 
@@ -16,13 +16,3 @@ class AutocompleteConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     limit for all projects of one organization together is twice this."""
     flush_s: Annotated[float, Meta(gt=0, le=60)] = 0.5
     """How often reported events are written to the database."""
-
-
-class CompletionUpkeepConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the worker does with completions and with what editors reported of them."""
-
-    roll_up_every_s: Annotated[float, Meta(ge=1, le=3600)] = 60.0
-    """Seconds between runs of the roll-up: how old the totals of completions may be. Each run replaces whole hours."""
-    retention_days: Annotated[int, Meta(ge=1, le=36_500)] = 92
-    """How long totals of completions are kept, and forgotten a whole week at a time: some 370 bytes for each hour,
-    project, language, editor and model that had any, the indices with it."""

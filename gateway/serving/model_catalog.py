@@ -28,7 +28,7 @@ from engines.tokenizer.fair_executor import FairExecutor
 from engines.tokenizer.json_value import JsonBounds
 from engines.tokenizer.off_loop import OffLoopTokenizer
 from engines.tokenizer.tokenizer import Tokenizer
-from gateway.desired.servable import check_adapters
+from gateway.desired.pool_options import check_adapters
 from gateway.observability.cascade_metrics import CascadeMetrics
 from gateway.wire.prepared import Target
 

@@ -1,4 +1,4 @@
-"""Settings of shadowing: what is copied to candidates, what is kept of it, and for how long."""
+"""Settings of shadowing: what is copied to candidates, and what is kept of it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ from typing import Annotated
 
 import msgspec
 from msgspec import Meta
-
-Days = Annotated[int, Meta(ge=1, le=36_500)]
 
 
 class ShadowConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -24,12 +22,3 @@ class ShadowConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     operating organization. 0: nobody's."""
     flush_s: Annotated[float, Meta(gt=0, le=60)] = 1.0
     """How often pairs are written to the database."""
-
-
-class ShadowUpkeepConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the worker forgets."""
-
-    pair_retention_days: Days = 90
-    """Days the numbers of pairs, and votes, are kept."""
-    text_retention_days: Days = 14
-    """Days the texts of reviews are kept; at most as long as pairs."""

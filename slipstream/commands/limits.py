@@ -94,7 +94,7 @@ def limits() -> None:
 def list_command(deployment: Deployment, organization: str, project: str | None, key: str | None) -> None:
     """List the limits of an organization and of everything in it, or of one project or key; of a key also the class
     and shares that its requests have by all of them."""
-    from gateway.limits import priority_store, store
+    from control.tenants import limit_store, priority_store
     from slipstream.database import connected
     from slipstream.tenants import organization_named
 
@@ -107,7 +107,7 @@ def list_command(deployment: Deployment, organization: str, project: str | None,
                 within = await organization_named(connection, organization), None
             else:
                 within = None, (await _subject(connection, organization, project, key))[1]
-            limited = await store.rules_within(connection, *within)
+            limited = await limit_store.rules_within(connection, *within)
             prioritized = await priority_store.rules_within(connection, *within)
             if key is None or within[1] is None:
                 return limited, prioritized, None

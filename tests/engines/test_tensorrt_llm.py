@@ -19,13 +19,13 @@ from contracts.errors import ConfigError, ContextTooLong, EngineFailed, EngineRe
 from contracts.generation import BACKGROUND_PRIORITY, Caller, ChatPrompt, Generation, Sampling, TextPrompt, Tier
 from contracts.service_class import ServiceClass
 from control.billing.reconciliation import EngineCounters
+from control.fleet.servable import check_pool, check_served
 from engines.drivers import registry as drivers
 from engines.drivers.base import EngineRequest, Load
 from engines.drivers.counters import EngineCounts
 from engines.drivers.tensorrt_llm import TensorRTLLMDriver, unit_priority
 from engines.http.engine_connections import EngineConnections
 from engines.http.keys import EngineKeys
-from gateway.desired.servable import check_pool, check_served
 from router.config import RouterConfig
 from router.core.events import ReplicaPolled
 from router.health import HealthPoller, Target

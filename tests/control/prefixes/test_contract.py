@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from control.prefixes.contract import OpenDrop, Place, Standing, Totals, culprit, standing, usual_share
-from gateway.prefixes.config import PrefixUpkeepConfig
+from control.prefixes.upkeep_config import PrefixUpkeepConfig
 
 CONFIG = PrefixUpkeepConfig()
 

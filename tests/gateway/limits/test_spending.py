@@ -12,10 +12,11 @@ import pytest
 
 from contracts.dated_request_id import mint
 from contracts.generation import Tier
+from control.tenants.limit_store import put_rule
 from control.webhooks.outbox import tell_crossing
 from gateway.limits.levels import Level, Limits
 from gateway.limits.spending import Crossing, LedgerSpending, Subject
-from gateway.limits.store import levels_of_all, put_rule
+from gateway.limits.store import levels_of_all
 
 NOW_S = 1_795_000_000.0
 MONTH_MS = 1_793_491_200_000  # 2026-11-01

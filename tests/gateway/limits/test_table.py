@@ -7,7 +7,7 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
-from gateway.limits import store
+from control.tenants import limit_store
 from gateway.limits.levels import MAX_MICRO, MAX_PER_DAY, MAX_PER_MINUTE, Level, Limits
 
 
@@ -17,8 +17,8 @@ async def test_the_table_holds_exactly_the_limits_the_limiter_takes(fresh_postgr
     limits, key_id = Limits(**largest), uuid4()
     connection = await asyncpg.connect(fresh_postgres_url)
     try:
-        await store.put_rule(connection, Level.KEY, key_id, None, limits)
-        assert [rule.limits for rule in await store.rules_of(connection, Level.KEY, key_id)] == [limits]
+        await limit_store.put_rule(connection, Level.KEY, key_id, None, limits)
+        assert [rule.limits for rule in await limit_store.rules_of(connection, Level.KEY, key_id)] == [limits]
         for field, highest in largest.items():
             for outside in (-1 if field == "money_micro_per_month" else 0, highest + 1):
                 with pytest.raises(asyncpg.CheckViolationError, match=field):

@@ -11,8 +11,9 @@ from prometheus_client import CollectorRegistry
 
 from control.prefixes.drops import look_for_drops
 from control.prefixes.rollup import roll_up
+from control.prefixes.upkeep_config import PrefixUpkeepConfig
 from gateway.observability.metrics import GatewayMetrics
-from gateway.prefixes.config import PrefixesConfig, PrefixUpkeepConfig
+from gateway.prefixes.config import PrefixesConfig
 from gateway.prefixes.observer import PrefixObserver
 from gateway.prefixes.store import PrefixSamples
 from gateway.prefixes.template import PrefixDigests

@@ -15,8 +15,9 @@ from contracts.desired_state import Model, Pool, Replica
 from contracts.errors import ConfigError
 from contracts.fill_in_the_middle import FillInTheMiddle
 from contracts.generation import Tier
+from control.fleet.servable import check_pool, check_served, check_tokenizer
 from engines.drivers import registry
-from gateway.desired.servable import DRIVER_OPTIONS, check_pool, check_served, check_tokenizer
+from gateway.desired.pool_options import DRIVER_OPTIONS
 
 SHIPPED = Path(__file__).parents[3] / "models"
 

@@ -1,0 +1,19 @@
+"""Settings of how long pairs of answers are kept."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+Days = Annotated[int, Meta(ge=1, le=36_500)]
+
+
+class ShadowUpkeepConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the worker forgets."""
+
+    pair_retention_days: Days = 90
+    """Days the numbers of pairs, and votes, are kept."""
+    text_retention_days: Days = 14
+    """Days the texts of reviews are kept; at most as long as pairs."""

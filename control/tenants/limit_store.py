@@ -1,0 +1,96 @@
+"""Rules in PostgreSQL, as administrators read, write and delete them. Gateways hear of each change."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import asyncpg
+import msgspec
+
+from contracts.errors import InvalidField
+from contracts.generation import Tier
+from contracts.misfit import sentence_and_path
+from gateway.limits.levels import Level, Limits, Rule
+from gateway.limits.store import Connection, rule_of
+
+_OF_SUBJECT = "SELECT * FROM gateway.limits WHERE level = $1 AND subject_id = $2 ORDER BY tier NULLS FIRST"
+_WITHIN = """
+WITH subjects AS (
+    SELECT 'organization' AS level, id, name, id AS organization_id FROM gateway.organizations
+     UNION ALL
+    SELECT 'project', id, name, organization_id FROM gateway.projects
+     UNION ALL
+    SELECT 'key', key.id, key.name, project.organization_id
+      FROM gateway.api_keys AS key JOIN gateway.projects AS project ON project.id = key.project_id
+)
+SELECT subjects.name, rules.*
+  FROM gateway.{table} AS rules JOIN subjects USING (level) WHERE subjects.id = subject_id
+   AND ($1::uuid IS NULL OR subjects.organization_id = $1) AND ($2::uuid IS NULL OR subject_id = $2)
+ ORDER BY array_position(ARRAY['organization', 'project', 'key'], level), subjects.name, subject_id, tier NULLS FIRST
+"""
+# The limits in the order of `Limits`.
+_PUT = """
+INSERT INTO gateway.limits
+       (level, subject_id, tier, requests_per_minute, input_tokens_per_minute, output_tokens_per_minute,
+        tokens_per_minute, max_concurrency, tokens_per_day, money_micro_per_month)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+    ON CONFLICT (subject_id, level, tier)
+    DO UPDATE SET (requests_per_minute, input_tokens_per_minute, output_tokens_per_minute, tokens_per_minute,
+                   max_concurrency, tokens_per_day, money_micro_per_month, updated_at)
+                = ($4, $5, $6, $7, $8, $9, $10, now())
+"""
+_DELETE = "DELETE FROM gateway.limits WHERE level = $1 AND subject_id = $2 AND tier IS NOT DISTINCT FROM $3"
+
+
+async def rules_of(connection: Connection, level: Level, subject_id: UUID | str) -> list[Rule]:
+    """A subject's rules: for all tiers first."""
+    return [rule_of(row) for row in await connection.fetch(_OF_SUBJECT, level.value, subject_id)]
+
+
+async def rules_within(
+    connection: Connection, organization_id: UUID | None, subject_id: UUID | None = None
+) -> list[tuple[str, Rule]]:
+    """The rules of an organization and of all its projects and keys, or of one subject alone, each with its name."""
+    return [(row["name"], rule_of(row)) for row in await rows_within(connection, "limits", organization_id, subject_id)]
+
+
+async def rows_within(
+    connection: Connection, table: str, organization_id: UUID | None, subject_id: UUID | None
+) -> list[asyncpg.Record]:
+    """The same of any table of rules, a row with its subject's name each. table: a name of ours."""
+    rows: list[asyncpg.Record] = await connection.fetch(_WITHIN.format(table=table), organization_id, subject_id)
+    return rows
+
+
+async def put_rule(
+    connection: Connection, level: Level, subject_id: UUID | str, tier: Tier | None, limits: Limits
+) -> Rule:
+    """Make this the subject's rule for the tier, or for all; a rule that limits nothing is deleted.
+
+    Raises InvalidField for a limit out of range.
+    """
+    check(limits)
+    if not limits:
+        await delete_rule(connection, level, subject_id, tier)
+    else:
+        values = msgspec.structs.astuple(limits)
+        await connection.execute(_PUT, level.value, subject_id, tier.value if tier else None, *values)
+    return Rule(level, str(subject_id), tier, limits)
+
+
+async def delete_rule(connection: Connection, level: Level, subject_id: UUID | str, tier: Tier | None) -> bool:
+    """Delete a rule; whether there was one."""
+    done: str = await connection.execute(_DELETE, level.value, subject_id, tier.value if tier else None)
+    return not done.endswith(" 0")
+
+
+def check(limits: Limits) -> None:
+    """Raises InvalidField naming the limit that is out of range."""
+    try:
+        msgspec.convert(msgspec.to_builtins(limits), Limits)
+    except msgspec.ValidationError as error:
+        reason, name = sentence_and_path(str(error))
+        value = getattr(limits, name, None)
+        raise InvalidField(
+            f"{name}: {value} is out of range ({reason.rstrip('.')}); leave it out for no limit", param=name
+        ) from None

@@ -1,0 +1,60 @@
+"""Classes and shares in PostgreSQL, as administrators read, write and delete them. Gateways hear of each change."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from contracts.generation import Tier
+from control.tenants.limit_store import rows_within
+from gateway.limits.levels import Level
+from gateway.limits.priorities import Priorities, PriorityRule
+from gateway.limits.priority_store import Connection, priorities_of_all, rule_of
+
+_ABOVE = """
+SELECT project_id, organization_id
+  FROM gateway.api_keys JOIN gateway.projects ON projects.id = project_id
+ WHERE api_keys.id = $1
+"""
+_OF_SUBJECT = "SELECT * FROM gateway.priorities WHERE level = $1 AND subject_id = $2 ORDER BY tier NULLS FIRST"
+_PUT = """
+INSERT INTO gateway.priorities (level, subject_id, tier, service_class, share) VALUES ($1, $2, $3, $4, $5)
+    ON CONFLICT (subject_id, level, tier)
+    DO UPDATE SET (service_class, share, updated_at) = ($4, $5, now())
+"""
+_DELETE = "DELETE FROM gateway.priorities WHERE level = $1 AND subject_id = $2 AND tier IS NOT DISTINCT FROM $3"
+
+
+async def priorities_of_key(connection: Connection, key_id: UUID) -> Priorities:
+    """What a key's requests have."""
+    row = await connection.fetchrow(_ABOVE, key_id)
+    assert row is not None  # the caller has found it by its name
+    [found] = await priorities_of_all(connection, [(row["organization_id"], row["project_id"], key_id)])
+    return found
+
+
+async def rules_of(connection: Connection, level: Level, subject_id: UUID | str) -> list[PriorityRule]:
+    """A subject's rules: for all tiers first."""
+    return [rule_of(row) for row in await connection.fetch(_OF_SUBJECT, level.value, subject_id)]
+
+
+async def rules_within(
+    connection: Connection, organization_id: UUID | None, subject_id: UUID | None = None
+) -> list[tuple[str, PriorityRule]]:
+    """As `limit_store` has it of limits."""
+    rows = await rows_within(connection, "priorities", organization_id, subject_id)
+    return [(row["name"], rule_of(row)) for row in rows]
+
+
+async def put_rule(connection: Connection, rule: PriorityRule) -> None:
+    """Make this its subject's rule for its tier; one that says nothing is deleted."""
+    if rule.service_class is None and rule.share is None:
+        await delete_rule(connection, rule.level, rule.subject_id, rule.tier)
+        return
+    service_class = rule.service_class.value if rule.service_class else None
+    tier = rule.tier.value if rule.tier else None
+    await connection.execute(_PUT, rule.level.value, rule.subject_id, tier, service_class, rule.share)
+
+
+async def delete_rule(connection: Connection, level: Level, subject_id: UUID | str, tier: Tier | None) -> None:
+    """Delete a rule, if there is one."""
+    await connection.execute(_DELETE, level.value, subject_id, tier.value if tier else None)

@@ -1,0 +1,59 @@
+"""The options of a pool that some drivers have, and the refusal where another driver is given one. Pure."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from contracts.desired_state import Pool
+from contracts.errors import ConfigError
+from engines.drivers.embedded import EmbeddedDriver
+from engines.drivers.openai import OpenAIDriver
+from engines.drivers.sglang import SGLangDriver
+from engines.drivers.tensorrt_llm import TensorRTLLMDriver
+from engines.drivers.vllm import VLLMDriver
+
+
+class DriverOption(NamedTuple):
+    """A pool's option that some drivers have, and what is said where another is asked for it."""
+
+    name: str
+    drivers: tuple[str, ...]
+    otherwise: str
+
+
+_ALWAYS = "always has it, so leave it out"
+DRIVER_OPTIONS = (
+    DriverOption(
+        "max_adapters",
+        (EmbeddedDriver.name, SGLangDriver.name, VLLMDriver.name),
+        "loads no adapters, so it must be 0",
+    ),
+    DriverOption("continuous_usage_stats", (OpenAIDriver.name,), _ALWAYS),
+    DriverOption("cache_salt", (OpenAIDriver.name,), _ALWAYS),
+    DriverOption("max_completion_tokens", (OpenAIDriver.name,), "takes max_tokens, so leave it out"),
+    DriverOption("request_priorities", (TensorRTLLMDriver.name,), "has no such option, so leave it out"),
+    DriverOption("abort_by_id", (VLLMDriver.name,), "has no such option, so leave it out"),
+)
+"""What `registry.of_pool` looks at of one driver and not of the others: nothing is taken that would do nothing."""
+
+
+def check_options(pool: Pool) -> None:
+    """Raise ConfigError for an option that the pool's dialect has not."""
+    for option in DRIVER_OPTIONS:
+        _check_option(pool, option)
+
+
+def check_adapters(pool: Pool) -> None:
+    """Raise ConfigError for a pool that is to take adapters by a dialect that cannot load them."""
+    _check_option(pool, next(option for option in DRIVER_OPTIONS if option.name == "max_adapters"))
+
+
+def _check_option(pool: Pool, option: DriverOption) -> None:
+    given = getattr(pool, option.name)
+    if given and pool.driver not in option.drivers:
+        field = f"pools.{pool.name}.{option.name}"
+        told = str(given).lower() if isinstance(given, bool) else given
+        raise ConfigError(
+            f"{field}: {told}; the driver {pool.driver} {option.otherwise} (for driver {' or '.join(option.drivers)})",
+            param=field,
+        )
