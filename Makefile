@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip install --disable-pip-version-check
 INSTALL := $(BIN)/python -m infra.installation $(VENV)/install.log
 UNUSED := /(tests?|testing|sympy|networkx|mpmath|_dynamo|_inductor|onnx)/
 COMPILE = $(BIN)/python -m compileall -q -j 0 -x '$(UNUSED)' $(VENV)/lib >/dev/null || true
-CODE := benchmarks contracts control engines evals gateway infra migrations planning router slipstream speculative storage telemetry tests training
+CODE := benchmarks contracts control engines evals gateway infra migrations router slipstream speculative storage telemetry tests tools
 ENGINE := $(VENV)/.installed-engine
 DEV := $(VENV)/.installed-dev
 # Test processes side by side; each has a database, a Valkey and ports of its own.

@@ -1,7 +1,7 @@
 """Whether the slices of code tell a broken model from a sound one: `python -m benchmarks.code_slices [--items 200]`.
 
 The shipped code model on the embedded engine, in this process, beside itself with each defect that a gap can show
-(`evals.quantization.defects`), greedily, on the same edits; each slice is judged by the gate as a release's is. Prompts
+(`tools.quantization.defects`), greedily, on the same edits; each slice is judged by the gate as a release's is. Prompts
 are laid out as the gateway does; its rules for where a completion ends have no part in it.
 
 Last line: JSON. `caught`: the share of the defects that some slice failed; `missed`: their names; `sound`: the scores
@@ -18,11 +18,11 @@ from pathlib import Path
 from benchmarks.bounds import add_check, tell
 from engines.embedded.config import EngineConfig, SchedulerConfig
 from evals.gate import Decision, GateVerdict, PairedItem, SliceRule, judge
-from evals.quantization import defects
-from evals.quantization.asking import Asked
-from evals.quantization.defects import SOUND, Defect
 from evals.slices.code_edits import EDIT_SLICES
 from evals.slices.item import Item
+from tools.quantization import defects
+from tools.quantization.asking import Asked
+from tools.quantization.defects import SOUND, Defect
 
 MODEL = Path("models/slipstream-code")
 FIRST_SEED = 20_000_000

@@ -35,7 +35,7 @@ import msgspec
 from benchmarks.modelled_upstream import SHAPES, Call, ModelledUpstream, Shape
 from router.config import ConcurrencyConfig
 from router.core.concurrency_limit import ConcurrencyLimit
-from router.simulator.course import percentile
+from tools.simulator.course import percentile
 
 SECONDS = 600.0
 WARM_UP_S = 120.0

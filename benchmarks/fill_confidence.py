@@ -2,7 +2,7 @@
 
     python -m benchmarks.fill_confidence [--model models/slipstream-code] [--lines 1200] [--rows work/confidence.jsonl]
 
-Lines are drawn as `training/line_scores.py` does from files that training did not use: the modules of this repository
+Lines are drawn as `tools/training/line_scores.py` does from files that training did not use: the modules of this repository
 (`own`), and installed packages of which the manifest of the training has no file (`PACKAGES`; a file of the same
 content is left out too). The prompt is what the gateway sends (`gateway/wire/fill/layout.py`, with token healing), the
 engine the one that serves, and the model writes greedily up to the line's end. Confidence is the gateway's
@@ -45,8 +45,8 @@ from gateway.wire.fill.confidence import Confidence
 from gateway.wire.fill.layout import lay_out
 from gateway.wire.gap import Gap
 from gateway.wire.prepared import Target
-from training.greedy import engine_of
-from training.line_scores import MOST_TOKENS, Cursor, draw
+from tools.training.greedy import engine_of
+from tools.training.line_scores import MOST_TOKENS, Cursor, draw
 
 ROOT = Path(__file__).parents[1]
 MANIFEST = ROOT / "training" / "data" / "slipstream-code.tsv.gz"

@@ -2,7 +2,7 @@
 
     python -m benchmarks.fill_layouts --corpus work/corpus [--lines 2000] [--long-lines 500] [--rows work/rows.jsonl]
 
-Lines are drawn as `training/line_scores.py` does, from three parts: `held` and `new` of the corpus (`python -m
+Lines are drawn as `tools/training/line_scores.py` does, from three parts: `held` and `new` of the corpus (`python -m
 training corpus`), and `own`, the modules of this repository, which no model was trained on. The prompt is what the
 gateway would send (`gateway/wire/fill/layout.py`), the engine the one that serves, and the model writes greedily up to
 the line's end.
@@ -47,10 +47,10 @@ from engines.tokenizer.tokenizer import Tokenizer
 from gateway.wire.fill.layout import lay_out
 from gateway.wire.gap import Gap, Snippet
 from gateway.wire.prepared import Target
-from training.code_files import load
-from training.greedy import engine_of
-from training.line_scores import MOST_TOKENS, Cursor, draw
-from training.paired import Difference, difference, edit_similarity
+from tools.training.code_files import load
+from tools.training.greedy import engine_of
+from tools.training.line_scores import MOST_TOKENS, Cursor, draw
+from tools.training.paired import Difference, difference, edit_similarity
 
 ROOT = Path(__file__).parents[1]
 OWN = (
@@ -134,7 +134,7 @@ def main() -> None:
     parser.add_argument("--rows", type=Path, help="JSON lines to add to")
     arguments = parser.parse_args()
     if not arguments.corpus.is_dir():
-        missing(f"the corpus {arguments.corpus} (python -m training corpus makes it)")
+        missing(f"the corpus {arguments.corpus} (python -m tools.training corpus makes it)")
     torch.set_num_threads(1)
     tokenizer = Tokenizer.load(arguments.model)
     asker = Asker(arguments.model, tokenizer, arguments.context)

@@ -9,7 +9,7 @@ unpaired comparison and a paired test for one look that is looked at repeatedly,
 
 Real: the shipped chat model on the embedded engine, beside itself in another batch and with another seed, at a
 temperature at which answers differ, each run on items of its own; and beside itself with each of the seeded defects
-(`evals.quantization.defects`), greedily. Caught means failed; inconclusive is not caught. The whole takes an hour or
+(`tools.quantization.defects`), greedily. Caught means failed; inconclusive is not caught. The whole takes an hour or
 more of one core, `--quick` minutes.
 
 Last line: JSON. `aa_fail_rate`: equal runs that failed; `defects_caught`, `inconclusive`: shares of the broken runs;
@@ -31,8 +31,8 @@ from benchmarks.gated.picture import MARKED, draw
 from benchmarks.gated.real import broken_runs, equal_runs
 from benchmarks.gated.simulated import BEYOND, SCHEDULES, STRUCTURES, cases, measure, power_curve
 from evals.gate import Decision, GateVerdict, SliceRule
-from evals.quantization.defects import seeded
 from evals.statistics.distributions import beta_cdf
+from tools.quantization.defects import seeded
 
 PARTS = ("simulated", "equal", "broken")
 GOAL = 0.95

@@ -31,7 +31,7 @@ from engines.tokenizer.tokenizer import Tokenizer
 from evals.gate import PairedItem, SliceRule, SliceVerdict, judge
 from evals.slices.registry import SLICES
 from evals.slices.split import Split
-from training.line_scores import MOST_TOKENS, draw
+from tools.training.line_scores import MOST_TOKENS, draw
 
 ROOT = Path(__file__).parents[1]
 CONTEXT_TOKENS, READ_TOKENS, OUTPUT_TOKENS = 4608, 512, 64

@@ -3,7 +3,7 @@
     python -m benchmarks.nights [--quick] [--repeats 20] [--seasons 100] [--keep FILE] [--check]
 
 The shipped chat model answers 160 items of each of 12 slices on the embedded engine: sound, with each of the seeded
-defects (`evals.quantization.defects`), and four times at temperature 1. A night is a choice among those answers: a
+defects (`tools.quantization.defects`), and four times at temperature 1. A night is a choice among those answers: a
 panel of four parts of 40 items, drawn anew for each repeat, of which a night asks one, as `evals.items` and
 `control.evals.store.panel_seed` have it.
 
@@ -37,7 +37,7 @@ from control.eval_runs.config import EvalsConfig
 from control.evals.store import PANEL_PARTS
 from evals.gate import Decision
 from evals.nights import Night, NightRule, NightVerdict, SliceNight, judge
-from evals.quantization.defects import seeded
+from tools.quantization.defects import seeded
 
 ITEMS = EvalsConfig().items
 SOUND_NIGHTS, BROKEN_NIGHTS, SEASON = 8, 3, 50

@@ -43,16 +43,16 @@ from benchmarks.bounds import add_check, tell
 from engines.performance.catalog import node, nodes
 from engines.performance.engine import EngineLimits
 from engines.performance.roofline import Roofline
-from router.simulator.arrival import Arrival
-from router.simulator.bound import clairvoyant_hit_rate
-from router.simulator.chart import chart
-from router.simulator.competitors import OURS
-from router.simulator.config import SimulatorConfig
-from router.simulator.summary import Summary
-from router.simulator.sweep import Row, run_once
-from router.simulator.table import table
-from router.simulator.trace import TRACE_BLOCK_TOKENS, read_trace
-from router.simulator.workload import at_rate
+from tools.simulator.arrival import Arrival
+from tools.simulator.bound import clairvoyant_hit_rate
+from tools.simulator.chart import chart
+from tools.simulator.competitors import OURS
+from tools.simulator.config import SimulatorConfig
+from tools.simulator.summary import Summary
+from tools.simulator.sweep import Row, run_once
+from tools.simulator.table import table
+from tools.simulator.trace import TRACE_BLOCK_TOKENS, read_trace
+from tools.simulator.workload import at_rate
 
 TRACE = Path(__file__).parent / "traces" / "mooncake_conversation_30min.jsonl.xz"
 OTHERS = (

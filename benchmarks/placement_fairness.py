@@ -25,15 +25,15 @@ import msgspec
 from benchmarks.placement import TRACE
 from engines.performance.engine import EngineLimits
 from router.core.retry_reservations import HORIZON_S
-from router.simulator.arrival import Arrival
-from router.simulator.competitors import OURS, competitor
-from router.simulator.config import SimulatorConfig
-from router.simulator.course import percentile
-from router.simulator.outcome import Outcome
-from router.simulator.simulation import Simulation
-from router.simulator.sweep import sweep
-from router.simulator.trace import TRACE_BLOCK_TOKENS, read_trace
-from router.simulator.workload import as_tenant, at_rate
+from tools.simulator.arrival import Arrival
+from tools.simulator.competitors import OURS, competitor
+from tools.simulator.config import SimulatorConfig
+from tools.simulator.course import percentile
+from tools.simulator.outcome import Outcome
+from tools.simulator.simulation import Simulation
+from tools.simulator.sweep import sweep
+from tools.simulator.trace import TRACE_BLOCK_TOKENS, read_trace
+from tools.simulator.workload import as_tenant, at_rate
 
 TENANTS = 5
 COMFORTABLE = 0.9

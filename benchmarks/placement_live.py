@@ -48,11 +48,11 @@ from engines.performance.roofline import Roofline
 from router.client import RouterClient
 from router.client_config import RouterClientConfig
 from router.config import RouterConfig
-from router.simulator.arrival import Arrival
-from router.simulator.bound import clairvoyant_hit_rate
-from router.simulator.course import percentile
-from router.simulator.sessions import SessionsConfig, sessions
-from router.simulator.sweep import student
+from tools.simulator.arrival import Arrival
+from tools.simulator.bound import clairvoyant_hit_rate
+from tools.simulator.course import percentile
+from tools.simulator.sessions import SessionsConfig, sessions
+from tools.simulator.sweep import student
 
 MODEL, TOKEN = "modelled", "benchmark"
 OURS = "ours"

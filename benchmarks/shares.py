@@ -32,13 +32,13 @@ from benchmarks.placement import TRACE
 from contracts.service_class import ServiceClass
 from engines.performance.engine import EngineLimits
 from router.core.fair_queue import OUTPUT_WEIGHT
-from router.simulator.arrival import Arrival
-from router.simulator.competitors import OURS, competitor
-from router.simulator.config import SimulatorConfig
-from router.simulator.outcome import Outcome
-from router.simulator.simulation import Simulation
-from router.simulator.trace import TRACE_BLOCK_TOKENS, read_trace
-from router.simulator.workload import as_tenant, at_rate
+from tools.simulator.arrival import Arrival
+from tools.simulator.competitors import OURS, competitor
+from tools.simulator.config import SimulatorConfig
+from tools.simulator.outcome import Outcome
+from tools.simulator.simulation import Simulation
+from tools.simulator.trace import TRACE_BLOCK_TOKENS, read_trace
+from tools.simulator.workload import as_tenant, at_rate
 
 KNEE = 2.3
 """Requests per second and engine up to which nine in ten are served as promised."""

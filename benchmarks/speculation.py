@@ -36,7 +36,7 @@ from engines.tokenizer.tokenizer import Tokenizer
 from evals.slices.registry import SLICES
 from evals.slices.split import Split
 from speculative.config import SpeculationConfig
-from training.line_scores import draw
+from tools.training.line_scores import draw
 
 ROOT = Path(__file__).parents[1]
 PROMPT_TOKENS, OUTPUT_TOKENS = 96, 96

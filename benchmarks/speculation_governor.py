@@ -5,7 +5,7 @@ at low load again. No time to a first token is told or compared: drafts do not c
 
 The router is the real one: its core, fed with what gateways and polls would tell it, on a clock of its own; the
 governor is that of a pool with `speculation.governed`, and what its grants say is what the modelled engines do. These
-are modelled (`engines/performance`, the roofline fitted to published figures; drafts by `engines/launch/drafting.py`):
+are modelled (`engines/performance`, the roofline fitted to published figures; drafts by `tools/launch/drafting.py`):
 they batch continuously, a chunk of a prompt beside what decodes, and check `--drafts` drafts for each stream that may
 have them, of which each is right with the chance `--acceptance` where those before it were. They have no governor of
 their own. Drafting ends where the model says that it gains less than a tenth (`off_above_running`), and begins again
@@ -37,14 +37,14 @@ from contracts.lease import Lease, LeaseEnd, LeaseRequest
 from contracts.speculation import SpeculationRule
 from contracts.usage import Finish, Usage
 from engines.drivers.base import Load
-from engines.launch.draft_head import head_parameters
-from engines.launch.drafting import LEAST_GAIN, Drafting
 from engines.performance.catalog import node as node_named
 from engines.performance.roofline import Node, Roofline, pairs
 from router.config import RouterConfig
 from router.core.dispatcher import Dispatcher
 from router.core.events import Acquire, FirstToken, GatewayConnected, Release, ReplicaPolled, StatePublished
 from router.policies import registry
+from tools.launch.draft_head import head_parameters
+from tools.launch.drafting import LEAST_GAIN, Drafting
 
 REPLICAS = 2
 PROMPT_TOKENS, OUTPUT_TOKENS = 800, 400

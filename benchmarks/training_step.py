@@ -20,10 +20,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from training import export
-from training.cross_entropy import cross_entropy_sum
-from training.memory import keep_freed_memory
-from training.model import Llama
+from tools.training import export
+from tools.training.cross_entropy import cross_entropy_sum
+from tools.training.memory import keep_freed_memory
+from tools.training.model import Llama
 
 BATCH_TOKENS = 2048
 
@@ -48,9 +48,9 @@ def plain_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 def plain_step(model: Llama, ids: Tensor, bf16: bool = True) -> float:
     """Forward and backward by torch's own means. Returns the loss."""
     with (
-        mock.patch("training.model.scaled_to_one", plain_norm),
-        mock.patch("training.model.gated", plain_gate),
-        mock.patch("training.model.attend", plain_attention),
+        mock.patch("tools.training.model.scaled_to_one", plain_norm),
+        mock.patch("tools.training.model.gated", plain_gate),
+        mock.patch("tools.training.model.attend", plain_attention),
         torch.autocast("cpu", torch.bfloat16, enabled=bf16),
     ):
         scores = model.scores(model(ids[:, :-1]))

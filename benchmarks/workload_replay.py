@@ -34,12 +34,12 @@ from benchmarks.bounds import add_check, tell
 from benchmarks.placement_live import BLOCK_TOKENS, MockEngine, serve
 from contracts.prefix import block_hashes, chain_tokens, root
 from engines.performance.job import Job
-from router.simulator.arrival import Arrival
-from router.simulator.config import SimulatorConfig
-from router.simulator.course import percentile
-from router.simulator.outcome import promise_to
-from router.simulator.sessions import SessionsConfig, sessions
 from tests.deployment import Deployment, deployment, fake_fleet
+from tools.simulator.arrival import Arrival
+from tools.simulator.config import SimulatorConfig
+from tools.simulator.course import percentile
+from tools.simulator.outcome import promise_to
+from tools.simulator.sessions import SessionsConfig, sessions
 
 MODEL, TOKEN = "fake", "benchmark"
 TOKENIZER = Path(__file__).parents[1] / "models" / "slipstream-chat"
@@ -124,7 +124,7 @@ class Answer(msgspec.Struct):
 
     @property
     def kept(self) -> bool:
-        """Both promises were, as `router.simulator.outcome.Outcome` has it."""
+        """Both promises were, as `tools.simulator.outcome.Outcome` has it."""
         if self.first_s is None or self.ended_s is None:
             return False
         promise = promise_to(self.arrival)
@@ -163,7 +163,7 @@ async def run(platform: Deployment, key: str, load: Sequence[Arrival], seed: int
 
 
 def figures(answers: Sequence[Answer], replicas: int) -> dict[str, float]:
-    """Those of `router.simulator.summary`, over the same part of the arrivals."""
+    """Those of `tools.simulator.summary`, over the same part of the arrivals."""
     times = sorted(answer.arrival.at_s for answer in answers)
     begin = times[int(len(times) * SimulatorConfig().warm_up)]
     counted = [answer for answer in answers if answer.arrival.at_s >= begin]

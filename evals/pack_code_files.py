@@ -1,7 +1,7 @@
 """Packs the files in which code slices replay edits: `python -m evals.pack_code_files`.
 
 Two kinds, neither of which the shipped code model learnt from: files of the standard library that its training held
-out (`training/data/slipstream-code.tsv.gz`, by name and SHA-256), and files of this repository, which is in no list of
+out (`tools/training/data/slipstream-code.tsv.gz`, by name and SHA-256), and files of this repository, which is in no list of
 its training. A new pack is another version of the slices: results before and after it are never compared.
 """
 
@@ -46,7 +46,7 @@ def main(stdlib: Path, repository: Path) -> None:
 def held_out(stdlib: Path, repository: Path) -> list[CodeFile]:
     """Those that training held out and that are here as it saw them."""
     found = []
-    rows = gzip.decompress((repository / "training/data/slipstream-code.tsv.gz").read_bytes()).decode()
+    rows = gzip.decompress((repository / "tools/training/data/slipstream-code.tsv.gz").read_bytes()).decode()
     for name, part, _, _, sha256 in (line.split("\t") for line in rows.splitlines()):
         path = stdlib / name.partition("/")[2]
         if part == "held" and path.is_file():

@@ -10,22 +10,22 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from contracts.desired_state import Model, Replica
 from contracts.errors import ConfigError
-from engines.launch.config import LaunchConfig, LaunchWorkload
-from engines.launch.disaggregated import front_of, workers
-from engines.launch.model_context import require_context
-from engines.launch.pair import Half, require_alike
-from engines.launch.render import Served, render
-from engines.launch.sizing import gpu_of, node_of
-from engines.launch.spec import LaunchSpec, Reasoned
 from engines.performance.fit import require_fit
 from engines.performance.roofline import Roofline
 from gateway.desired.pool_options import check_options
-from planning.operating_point import Knee, knee
-from planning.plan import TENSOR_PARALLEL
-from planning.workload import Promise, PromiseOutOfReach, Workload
 from slipstream.pool_settings import PoolSettings
 from slipstream.served_names import served_names
 from slipstream.settings import DEFAULT_FILE, Settings
+from tools.launch.config import LaunchConfig, LaunchWorkload
+from tools.launch.disaggregated import front_of, workers
+from tools.launch.model_context import require_context
+from tools.launch.pair import Half, require_alike
+from tools.launch.render import Served, render
+from tools.launch.sizing import gpu_of, node_of
+from tools.launch.spec import LaunchSpec, Reasoned
+from tools.planning.operating_point import Knee, knee
+from tools.planning.plan import TENSOR_PARALLEL
+from tools.planning.workload import Promise, PromiseOutOfReach, Workload
 
 VARIANTS = {"on": (True,), "off": (False,), "both": (False, True)}
 PROMISES = {"promise.ttft_s": "workload.ttft_ms", "promise.tpot_s": "workload.tpot_ms"}

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from contracts.errors import ConfigError
-from planning.workload import PromiseOutOfReach
+from tools.planning.workload import PromiseOutOfReach
 
 OPTIONS = MappingProxyType(
     {

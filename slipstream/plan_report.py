@@ -8,12 +8,12 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from planning.cached_price import WRITE_1_HOUR, WRITE_5_MINUTES, paid_share, reads_that_pay
-from planning.measured_error import Bounds, MeasuredErrors, measured_errors
-from planning.plan import Plan
-from planning.prices import PUBLISHED, SOURCE
-from planning.replicas import Side
 from slipstream.table import table
+from tools.planning.cached_price import WRITE_1_HOUR, WRITE_5_MINUTES, paid_share, reads_that_pay
+from tools.planning.measured_error import Bounds, MeasuredErrors, measured_errors
+from tools.planning.plan import Plan
+from tools.planning.prices import PUBLISHED, SOURCE
+from tools.planning.replicas import Side
 
 COLUMNS = 80
 NOT_MEASURED = "not measured"

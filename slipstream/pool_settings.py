@@ -8,7 +8,7 @@ import msgspec
 
 from contracts.desired_state import Pool
 from engines.embedded.config import EngineConfig
-from engines.launch.config import LaunchConfig
+from tools.launch.config import LaunchConfig
 
 DRIVER = "embedded"
 """Of the pools whose engines `up` can start."""

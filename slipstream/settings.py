@@ -22,10 +22,10 @@ from infra.local.folders import DataFolder
 from infra.local.private import secret_text
 from router.config import RouterConfig
 from slipstream.gateway_settings import GatewaySettings
-from slipstream.lsp.key import API_KEY_VARIABLE
 from slipstream.pool_settings import PoolSettings
 from slipstream.worker_config import WorkerConfig
 from telemetry.config import LoggingConfig, TracingConfig
+from tools.lsp.key import API_KEY_VARIABLE
 
 DEFAULT_FILE = "slipstream.toml"
 AUDIT_FOLDER = "audit"

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from contracts.nearest_rank import nearest_rank
-from planning.workload import Workload
-from router.simulator.bound import clairvoyant_hit_rate
-from router.simulator.trace import TRACE_BLOCK_TOKENS
-from slipstream.workload.arrivals import burstiness
+from tools.planning.workload import Workload
+from tools.simulator.bound import clairvoyant_hit_rate
+from tools.simulator.trace import TRACE_BLOCK_TOKENS
+from tools.workload.arrivals import burstiness
 
 if TYPE_CHECKING:
-    from router.simulator.arrival import Arrival
+    from tools.simulator.arrival import Arrival
 
 MINUTE_S = 60.0
 

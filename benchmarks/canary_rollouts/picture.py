@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from benchmarks.canary_rollouts.rollout import Ending
 from benchmarks.canary_rollouts.summary import promoted, rolled_back
-from router.simulator.chart import Panel, svg
+from tools.simulator.chart import Panel, svg
 
 CURVE = "curve"
 """The part of the benchmark that is drawn."""

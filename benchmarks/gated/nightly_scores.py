@@ -13,10 +13,10 @@ from pathlib import Path
 import msgspec
 
 from benchmarks.gated.real import MODEL, TEMPERATURE
-from evals.quantization.asking import Asked
-from evals.quantization.defects import SOUND, Defect
 from evals.slices.registry import find
 from evals.slices.split import Split
+from tools.quantization.asking import Asked
+from tools.quantization.defects import SOUND, Defect
 
 FIRST_SEED = 30_000_000
 """Items from here on, which nothing was chosen by."""

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from engines.embedded.config import EngineConfig, SchedulerConfig
 from evals.gate import GateVerdict, PairedItem, SliceRule, judge
-from evals.quantization.asking import Asked
-from evals.quantization.defects import SOUND, Defect
 from evals.slices.item import Item
 from evals.slices.registry import find
 from evals.slices.split import Split
+from tools.quantization.asking import Asked
+from tools.quantization.defects import SOUND, Defect
 
 MODEL = Path("models/slipstream-chat")
 TEMPERATURE = 1.0

@@ -53,10 +53,10 @@ def audit_stream(
     Example:
       SLIPSTREAM_API_KEY=sk-slip-... slipstream audit-stream https://models.example.com
     """
-    from slipstream.lsp.key import take_key
     from slipstream.stream_audit.measure import Plan, measure
     from slipstream.stream_audit.not_measured import NotMeasured
     from slipstream.stream_audit.report import report_of, text_of
+    from tools.lsp.key import take_key
 
     secret = take_key({} if key is None else {"api_key": key}, key_file, os.environ)
     if not secret:

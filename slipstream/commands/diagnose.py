@@ -138,7 +138,7 @@ def diagnose(
 async def _audited(url: str, key_file: Path | None, ca_file: str | None) -> Audit:
     """What lies between, or why that could not be judged."""
     from slipstream.diagnosis_audit import audited
-    from slipstream.lsp.key import take_key
+    from tools.lsp.key import take_key
 
     secret = take_key({}, key_file, os.environ)
     if not secret:

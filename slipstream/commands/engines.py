@@ -11,7 +11,7 @@ import msgspec
 from slipstream.commands.options import Deployment, deployment_options
 
 if TYPE_CHECKING:
-    from engines.launch.spec import LaunchSpec
+    from tools.launch.spec import LaunchSpec
 
 FORMATS = ("text", "json", "shell")
 
@@ -76,7 +76,7 @@ def render(
 
 
 def _text(spec: LaunchSpec, form: str) -> str:
-    from engines.launch.text import script_of, text_of
+    from tools.launch.text import script_of, text_of
 
     return script_of(spec) if form == "shell" else text_of(spec)
 
@@ -87,7 +87,7 @@ def _told(spec: LaunchSpec) -> dict[str, object]:
 
 def _write(folder: Path, specs: list[LaunchSpec]) -> None:
     """A script for each, executable, and its files under their own names."""
-    from engines.launch.text import script_of
+    from tools.launch.text import script_of
 
     folder.mkdir(parents=True, exist_ok=True)
     for spec in specs:

@@ -32,7 +32,7 @@ def lsp(url: str | None, model: str | None, key_file: Path | None, stdio: bool) 
     if importlib.util.find_spec("pygls") is None:
         install = f"{sys.executable} -m pip install -e '.[lsp]'"
         raise ConfigError(f"the language server needs pygls: in Slipstream's folder, {install}")
-    from slipstream.lsp.server import serve_stdio
+    from tools.lsp.server import serve_stdio
 
     given = {name: value for name, value in (("url", url), ("model", model)) if value is not None}
     serve_stdio(given, key_file, os.environ)

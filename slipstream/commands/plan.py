@@ -14,8 +14,8 @@ from contracts.errors import ConfigError
 
 if TYPE_CHECKING:
     from engines.performance.model_shape import ModelShape
-    from planning.plan import Hardware
-    from planning.workload import Workload
+    from tools.planning.plan import Hardware
+    from tools.planning.workload import Workload
 
 GPUS = ("a100", "h100", "h200", "b200")
 PRECISIONS = ("bf16", "fp8", "nvfp4")
@@ -128,10 +128,10 @@ def plan(
       slipstream plan --trace mine.jsonl --gpu h100 --gpu h200 --gpu b200
       slipstream plan --trace mine.jsonl --requests-per-s 80 --price h100=2.20 --json
     """
-    from planning.plan import cheapest
-    from planning.workload import Promise
     from slipstream.no_fleet import no_fleet
     from slipstream.plan_report import Refusal, comparison, reported, text_of
+    from tools.planning.plan import cheapest
+    from tools.planning.workload import Promise
 
     given = {
         "requests_per_s": requests_per_s,
@@ -184,9 +184,9 @@ def _shape(model: str) -> ModelShape:
 
 
 def _workload(trace: Path | None, given: dict[str, float]) -> Workload:
-    from planning.workload import Workload
-    from router.simulator.trace import read_trace
     from slipstream.trace_workload import trace_workload
+    from tools.planning.workload import Workload
+    from tools.simulator.trace import read_trace
 
     if trace is not None:
         return msgspec.structs.replace(trace_workload(read_trace(trace)), **given)
@@ -210,8 +210,8 @@ def _kinds(
     """Every card in every precision, each with the numbers of cards to choose from."""
     from engines.performance.catalog import GPUS as CARDS
     from engines.performance.precision import Precision
-    from planning.plan import TENSOR_PARALLEL, Hardware
-    from planning.prices import PUBLISHED
+    from tools.planning.plan import TENSOR_PARALLEL, Hardware
+    from tools.planning.prices import PUBLISHED
 
     own = _own_prices(prices, gpus)
     kinds: dict[str, list[Hardware]] = {}

@@ -15,12 +15,12 @@ from slipstream.exit_codes import GATE_EXIT
 if TYPE_CHECKING:
     from engines.embedded.quantization.passages import Passage
     from evals.gate import SliceRule
-    from evals.quantization.distance import Distance
-    from evals.quantization.gate import Verdict
-    from evals.quantization.scheme import Scheme
-    from evals.quantization.sensitivity import Report
-    from evals.quantization.toolchains import Toolchain
     from evals.slices.item import Slice
+    from tools.quantization.distance import Distance
+    from tools.quantization.gate import Verdict
+    from tools.quantization.scheme import Scheme
+    from tools.quantization.sensitivity import Report
+    from tools.quantization.toolchains import Toolchain
 
 DEFAULT_SLICES = (
     "arithmetic,benign,code,facts,greetings,instructions,json,lists,multi-turn,refusals,repeat,retrieval-100,"
@@ -126,8 +126,8 @@ def export(
 ) -> None:
     """Write the model as an FP8 checkpoint that engines load: weights, scales and what is not rounded."""
     from engines.embedded.quantization.calibration import read_calibration
-    from evals.quantization.fp8_checkpoint import write
-    from evals.quantization.keep_list import read_keep_list
+    from tools.quantization.fp8_checkpoint import write
+    from tools.quantization.keep_list import read_keep_list
 
     written = write(
         folder,
@@ -164,7 +164,7 @@ def sensitivity(
     **scheme: Any,
 ) -> None:
     """Round each part alone and measure KL per token on held-out text; name the parts to keep."""
-    from evals.quantization.sensitivity import measure
+    from tools.quantization.sensitivity import measure
 
     passages = _passages(folder, text, window, tokens, held_out, 0)
     report = measure(folder, passages, _scheme(scheme), kl_budget, dtype, _progress())
@@ -214,7 +214,7 @@ def gate(
 
     Exit code: 0 pass, 1 fail (or an error), 2 a wrong option, 3 inconclusive. A pass is proof, not want of evidence.
     """
-    from evals.quantization.gate import run
+    from tools.quantization.gate import run
 
     wanted = _scheme(scheme) if keep_list is None else _kept(_scheme(scheme), keep_list)
     passages = _passages(folder, text, window, tokens, held_out, first_seed)
@@ -230,7 +230,7 @@ def gate(
 
 
 def _scheme(fields: dict[str, Any]) -> Scheme:
-    from evals.quantization.scheme import Scheme
+    from tools.quantization.scheme import Scheme
 
     return msgspec.convert(fields, Scheme)
 
@@ -240,8 +240,8 @@ def _passages(
 ) -> list[Passage]:
     from engines.embedded.quantization.passages import read_passages
     from engines.tokenizer.tokenizer import Tokenizer
-    from evals.quantization.gate import passages_of
     from evals.slices.registry import find
+    from tools.quantization.gate import passages_of
 
     tokenizer = Tokenizer.load(folder)
     if text is not None:
@@ -267,7 +267,7 @@ def _slices(folder: Path, names: str, margin: float, items: int) -> dict[str, tu
 
 def _kept(scheme: Scheme, path: Path) -> Scheme:
     """The scheme without the parts of a list that was measured with it."""
-    from evals.quantization.keep_list import read_keep_list
+    from tools.quantization.keep_list import read_keep_list
 
     found = read_keep_list(path)
     measured, asked = ((each.name, each.weights, each.activations, each.also) for each in (found.scheme, scheme))
@@ -333,7 +333,7 @@ def _row(name: str, distance: Distance) -> str:
 
 
 def _export(path: Path | None, report: Report) -> None:
-    from evals.quantization.keep_list import keep_list
+    from tools.quantization.keep_list import keep_list
 
     _write(path, keep_list(report))
 

@@ -15,8 +15,8 @@ from contracts.errors import ConfigError
 
 if TYPE_CHECKING:
     from router.config import SloClass
-    from router.simulator.arrival import Arrival
-    from router.simulator.config import SimulatorConfig
+    from tools.simulator.arrival import Arrival
+    from tools.simulator.config import SimulatorConfig
 
 COLUMNS = 100
 PEAK_HOURS = (20.5, 21.5)
@@ -122,11 +122,11 @@ def simulate(
     slipstream simulate --trace mine.jsonl --recorded --replicas 10 --policy ours
     slipstream simulate --day 100 --replicas 8 --hours 17 23 --plot evening.svg
     """
-    from router.simulator.chart import chart, day_chart
-    from router.simulator.competitors import OURS
-    from router.simulator.config import SimulatorConfig
-    from router.simulator.sweep import sweep
-    from router.simulator.table import LEGEND, WIDE_LEGEND, conclusion, table
+    from tools.simulator.chart import chart, day_chart
+    from tools.simulator.competitors import OURS
+    from tools.simulator.config import SimulatorConfig
+    from tools.simulator.sweep import sweep
+    from tools.simulator.table import LEGEND, WIDE_LEGEND, conclusion, table
 
     if sum((trace is not None, sessions, day is not None)) > 1:
         raise ConfigError("give one of --trace, --sessions and --day")
@@ -166,10 +166,10 @@ def _workload(
     minutes: float,
     config: SimulatorConfig,
 ) -> tuple[SimulatorConfig, Callable[[float, int], Sequence[Arrival]]]:
-    from router.simulator import day as whole_day
-    from router.simulator import sessions as made_up
-    from router.simulator.trace import TRACE_BLOCK_TOKENS, read_trace
-    from router.simulator.workload import at_rate
+    from tools.simulator import day as whole_day
+    from tools.simulator import sessions as made_up
+    from tools.simulator.trace import TRACE_BLOCK_TOKENS, read_trace
+    from tools.simulator.workload import at_rate
 
     replicas = config.replicas
     block_tokens = TRACE_BLOCK_TOKENS if trace is not None else made_up.SessionsConfig().block_tokens

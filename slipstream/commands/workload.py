@@ -18,8 +18,8 @@ from slipstream.moment import MOMENT, moment
 from slipstream.table import table
 
 if TYPE_CHECKING:
-    from slipstream.workload.report import Quantiles, Workload
-    from slipstream.workload.request import Request
+    from tools.workload.report import Quantiles, Workload
+    from tools.workload.request import Request
 
 HEAD = ("organization", "tier", "requests", "prompt", "output", "sessions", "turns", "gap", "shared", "cached",
         "rate/s", "cv", "1 s", "60 s")  # fmt: skip
@@ -70,7 +70,7 @@ def workload(
       slipstream workload --organization acme --since 1h --export acme.jsonl
       slipstream simulate --trace acme.jsonl --recorded --replicas 10
     """
-    from slipstream.workload.report import workloads
+    from tools.workload.report import workloads
 
     requests, names = asyncio.run(_read(deployment, organization, tier, since, until))
     if export is not None:
@@ -94,7 +94,7 @@ async def _read(
     """The requests, and what organizations are called, by id."""
     from slipstream.database import connected
     from slipstream.tenants import organization_named
-    from slipstream.workload.request import read
+    from tools.workload.request import read
 
     async with connected(running_settings(*deployment)) as connection:
         organization_id = None if organization is None else await organization_named(connection, organization)
@@ -105,7 +105,7 @@ async def _read(
 
 
 def _export(requests: Sequence[Request], path: Path) -> None:
-    from slipstream.workload.mooncake import lines
+    from tools.workload.mooncake import lines
 
     written = 0
     with path.open("wb") as file:

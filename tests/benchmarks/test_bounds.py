@@ -9,13 +9,13 @@ import pytest
 from benchmarks import placement, simulator_validation
 from benchmarks.bounds import tell
 from benchmarks.simulator_validation import CRITERION, JUDGED
-from router.simulator.arrival import Arrival
-from router.simulator.competitors import OURS
-from router.simulator.config import SimulatorConfig
-from router.simulator.outcome import Outcome
-from router.simulator.replica import ModelledReplica
-from router.simulator.summary import Summary, summarize
-from router.simulator.sweep import Row
+from tools.simulator.arrival import Arrival
+from tools.simulator.competitors import OURS
+from tools.simulator.config import SimulatorConfig
+from tools.simulator.outcome import Outcome
+from tools.simulator.replica import ModelledReplica
+from tools.simulator.summary import Summary, summarize
+from tools.simulator.sweep import Row
 
 ERRORS = {load: dict.fromkeys((*names, "ttft_p99_ms"), 0.02) for load, names in JUDGED.items()}
 

@@ -16,8 +16,8 @@ from benchmarks.gated.real import Baseline, Side, batchings, compare
 from benchmarks.gated.rivals import looked_at_repeatedly, unpaired
 from benchmarks.gated.simulated import Clusters, answers, measure
 from evals.gate import Decision, PairedItem, SliceRule, judge_slice
-from evals.quantization.asking import Asked
 from evals.slices.item import Question
+from tools.quantization.asking import Asked
 
 
 @pytest.mark.parametrize("clusters", [Clusters(0, 0.0), Clusters(400, 0.2)])

@@ -16,7 +16,7 @@ LACKING = {
     ("placement_sglang",): "missing: SLIPSTREAM_TEST_SGLANG_VENV and SLIPSTREAM_TEST_SGLANG_SERVE are not set",
     ("engine_gpu",): "missing: a GPU and PyTorch for it; --device cpu --shape small runs on a processor",
     ("gateway_in_turn", "/none"): "missing: /none/.venv/bin/python (make check, in that working tree, makes it)",
-    ("fill_layouts", "--corpus", "/none"): "missing: the corpus /none (python -m training corpus makes it)",
+    ("fill_layouts", "--corpus", "/none"): "missing: the corpus /none (python -m tools.training corpus makes it)",
 }
 
 

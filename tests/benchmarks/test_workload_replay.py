@@ -11,12 +11,12 @@ from benchmarks.workload_replay import SHAPE as LOAD
 from benchmarks.workload_replay import Answer, Texts, figures
 from contracts.prefix import BLOCK_TOKENS, chain_tokens, root
 from engines.performance.engine import EngineLimits
-from router.simulator.competitors import competitor
-from router.simulator.config import SimulatorConfig
-from router.simulator.sessions import SessionsConfig, sessions
-from router.simulator.simulation import Simulation
-from router.simulator.summary import summarize
 from tests.prefix_chains import shared_blocks
+from tools.simulator.competitors import competitor
+from tools.simulator.config import SimulatorConfig
+from tools.simulator.sessions import SessionsConfig, sessions
+from tools.simulator.simulation import Simulation
+from tools.simulator.summary import summarize
 
 SHAPE = SessionsConfig(tenants=2, system_tokens=(200, 600), turns=(2, 3), pause_s=2.0, block_tokens=BLOCK_TOKENS)
 

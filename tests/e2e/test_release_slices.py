@@ -23,11 +23,11 @@ from safetensors.torch import load_file, save_file
 from benchmarks.engine_process import TOKEN, engine
 from contracts.desired_state import Model, Pool, Replica
 from contracts.generation import Tier
-from evals.quantization.defects import scales_of_wrong_axis
 from tests.control.releases.rollout.traffic import row, write
 from tests.deployment import ROOT, Deployment, deployment
 from tests.e2e.failures.processes import kill_called
 from tests.e2e.release_traffic import GUARD_S, require_left
+from tools.quantization.defects import scales_of_wrong_axis
 
 pytestmark = pytest.mark.nightly
 SOUND = ROOT / "models" / "slipstream-chat"

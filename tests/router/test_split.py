@@ -14,13 +14,13 @@ from contracts.errors import ConfigError
 from contracts.generation import Tier
 from contracts.lease import LeaseEnd
 from contracts.usage import Finish
-from planning.split import shorter
 from router.core.decisions import Granted
 from router.core.events import Cancel, GatewayConnected, GatewayDisconnected, Release, ReplicaPolled
 from router.core.split import MARGIN, MEASURED_EVERY, TELLING_TRANSFERS, Costs, SplitRule, splits
 from router.explain import told
 from tests.examples import examples
 from tests.router.core_driver import Core, granted, refused
+from tools.planning.split import shorter
 
 RATE_S = 1e-4
 """Of a prompt token, on the engines of these tests."""

@@ -12,12 +12,12 @@ import msgspec
 import pytest
 
 from router.core.retry_reservations import HORIZON_S
-from router.simulator.arrival import Arrival
-from router.simulator.competitors import competitor
-from router.simulator.config import SimulatorConfig
-from router.simulator.outcome import Outcome
-from router.simulator.simulation import Simulation
-from router.simulator.summary import Summary, summarize
+from tools.simulator.arrival import Arrival
+from tools.simulator.competitors import competitor
+from tools.simulator.config import SimulatorConfig
+from tools.simulator.outcome import Outcome
+from tools.simulator.simulation import Simulation
+from tools.simulator.summary import Summary, summarize
 
 REPLICAS = 4
 OTHERS = 9

@@ -9,10 +9,10 @@ import pytest
 
 from engines.embedded.quantization.calibration import calibrate
 from engines.embedded.quantization.passages import Passage
-from evals.quantization.fp8_checkpoint import write
 from tests.engines.embedded.tiny import CONFIG, random_weights, write_model
-from tests.evals.test_fp8_checkpoint import PROMPT, keeping
 from tests.sglang.test_launch import asked_of_its_python, venv
+from tests.tools.quantization.test_fp8_checkpoint import PROMPT, keeping
+from tools.quantization.fp8_checkpoint import write
 
 __all__ = ["venv"]
 pytestmark = [pytest.mark.sglang, pytest.mark.timeout(300)]

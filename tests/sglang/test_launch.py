@@ -20,11 +20,11 @@ from engines.drivers import registry as drivers
 from engines.drivers.base import EngineRequest
 from engines.http.engine_connections import EngineConnections
 from engines.http.keys import OneKey
-from engines.launch.config import LaunchConfig, LaunchSpeculation
-from engines.launch.spec import LaunchSpec
 from tests.deployment import ROOT
-from tests.engines.launch.launched import launch_of, pool_of, rendered
 from tests.sglang.server import MODELS, READY_S, free_port, settings
+from tests.tools.launch.launched import launch_of, pool_of, rendered
+from tools.launch.config import LaunchConfig, LaunchSpeculation
+from tools.launch.spec import LaunchSpec
 
 pytestmark = [pytest.mark.sglang, pytest.mark.timeout(900)]
 OURS = MODELS / "slipstream-code"

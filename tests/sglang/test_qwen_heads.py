@@ -20,12 +20,12 @@ from tests.engines.embedded.test_eagle import ids
 from tests.engines.embedded.tiny import make_engine, request
 from tests.sglang.client import Client
 from tests.sglang.server import settings, sglang_server
-from tests.training.families import model_of
-from training.head_command import numbers_of
-from training.head_trainer import HeadSettings, HeadTrainer, begin
-from training.schedule import Schedule
-from training.served_target import ServedTarget
-from training.windows import Window
+from tests.tools.training.families import model_of
+from tools.training.head_command import numbers_of
+from tools.training.head_trainer import HeadSettings, HeadTrainer, begin
+from tools.training.schedule import Schedule
+from tools.training.served_target import ServedTarget
+from tools.training.windows import Window
 
 pytestmark = [
     pytest.mark.sglang,

@@ -14,19 +14,19 @@ from click.testing import CliRunner
 
 from contracts.desired_state import Replica
 from contracts.errors import ConfigError
-from engines.launch.config import LaunchDisaggregated, LaunchSpeculation, LaunchWorkload
-from engines.launch.model_context import ContextBeyondModel
-from engines.launch.pair import HalvesDiffer
-from engines.launch.render import CONTEXT_NOT_COMPARED
 from engines.performance.catalog import H100, LLAMA_70B
 from engines.performance.precision import Precision
-from planning.plan import Hardware, plan
-from planning.workload import Promise, PromiseOutOfReach, Workload
 from slipstream.__main__ import cli
 from slipstream.engine_launch import launches, notes_of, require_launches
 from slipstream.printed_page import SHOWN, with_output
 from slipstream.settings import Settings, load
 from tests.deployment import ROOT
+from tools.launch.config import LaunchDisaggregated, LaunchSpeculation, LaunchWorkload
+from tools.launch.model_context import ContextBeyondModel
+from tools.launch.pair import HalvesDiffer
+from tools.launch.render import CONTEXT_NOT_COMPARED
+from tools.planning.plan import Hardware, plan
+from tools.planning.workload import Promise, PromiseOutOfReach, Workload
 
 PAGE = ROOT / "docs" / "guides" / "launch-engines.md"
 EXAMPLE = ROOT / "docs" / "guides" / "launch-engines.toml"

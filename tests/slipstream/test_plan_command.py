@@ -14,14 +14,14 @@ from click.testing import CliRunner
 from contracts.errors import ConfigError
 from engines.performance.catalog import GPUS, MODELS
 from engines.performance.precision import Precision
-from planning.prices import PUBLISHED, SOURCE
-from router.simulator.trace import read_trace
 from slipstream.commands import plan as command
 from slipstream.commands.plan import plan
 from slipstream.no_fleet import NoFleetFits
 from slipstream.printed_page import SHOWN, with_output
 from slipstream.trace_workload import trace_workload
 from tests.deployment import ROOT
+from tools.planning.prices import PUBLISHED, SOURCE
+from tools.simulator.trace import read_trace
 
 PAGE = ROOT / "docs" / "guides" / "plan.md"
 CHAT = ("--requests-per-s", "50", "--prompt-tokens", "3000", "--output-tokens", "400")

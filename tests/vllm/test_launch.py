@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from contracts.desired_state import Replica
-from engines.launch.config import LaunchSpeculation
 from tests.deployment import ROOT
-from tests.engines.launch.launched import HEAD, launch_of, pool_of, rendered
+from tests.tools.launch.launched import HEAD, launch_of, pool_of, rendered
+from tools.launch.config import LaunchSpeculation
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(600)]
 

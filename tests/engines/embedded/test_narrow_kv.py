@@ -25,11 +25,11 @@ from engines.embedded.request import Request
 from engines.embedded.runner import Runner
 from engines.layers import narrow_kv
 from engines.layers.attention import AttentionPlan, Chunk, PagedAttention, TokenGroup
-from evals.quantization.scheme import Rounder, Scheme
 from speculative.config import SpeculationConfig
 from tests.engines.embedded.test_graphs import with_graphs
 from tests.engines.embedded.tiny import SHIPPED, finish, make_engine, request
 from tests.examples import examples
+from tools.quantization.scheme import Rounder, Scheme
 
 Format = Literal["fp8", "int8"]
 FORMATS: tuple[Format, ...] = ("fp8", "int8")

@@ -2,7 +2,7 @@
 
 Sources: NVIDIA NIM 1.8 benchmark page (70B, two H100, 5,000 in and 500 out); TensorRT-LLM performance pages v0.5 (first
 token of one request), v0.14 and v1.0 (output tokens per second at saturation; the later page where both have a row).
-What plans tell of these errors (`planning/measured_error.py`) is computed anew here, and held to a percent both ways.
+What plans tell of these errors (`tools/planning/measured_error.py`) is computed anew here, and held to a percent both ways.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from engines.performance.engine import Ended, EngineLimits, FirstToken, Modelled
 from engines.performance.job import Job
 from engines.performance.precision import Precision
 from engines.performance.roofline import Roofline
-from planning.measured_error import FIRST_TOKEN, SATURATED_RATE, TIME_PER_TOKEN, Kind, Published
+from tools.planning.measured_error import FIRST_TOKEN, SATURATED_RATE, TIME_PER_TOKEN, Kind, Published
 
 TOLERANCE = 0.20
 PERCENT = 0.0075

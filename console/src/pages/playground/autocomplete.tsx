@@ -14,7 +14,7 @@ import { SameCall } from "./same-call";
 const FIRST = `def mean(values: list[float]) -> float:
     """The arithmetic mean."""
     return sum(values) / `;
-/** As the language server has them (slipstream/lsp/config.py). */
+/** As the language server has them (tools/lsp/config.py). */
 const PAUSE_MS = 75;
 const MAX_TOKENS = 128;
 /** Has the gateway answer as it answers an editor: it ends the text with its line or block, and leaves out a completion

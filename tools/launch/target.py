@@ -1,0 +1,81 @@
+"""What a dialect is given to render: one replica, its pool, the model it serves, and the numbers of its launch."""
+
+from __future__ import annotations
+
+import ipaddress
+from urllib.parse import urlsplit
+
+import msgspec
+
+from contracts.desired_state import Pool, Replica
+from contracts.errors import ConfigError
+from tools.launch.adapter_memory import adapters_in_batch
+from tools.launch.config import LaunchConfig
+from tools.launch.sizing import Sizing
+
+
+class Target(msgspec.Struct, frozen=True):
+    """One replica in one variant."""
+
+    pool: Pool
+    replica: Replica
+    launch: LaunchConfig
+    model_name: str
+    """The name it serves."""
+    sizing: Sizing
+    token_file: str
+    """Where the deployment's token is, for pools without a key of their own."""
+
+    @property
+    def field(self) -> str:
+        """The settings it was made of, for messages."""
+        return f"pools.{self.pool.name}.launch"
+
+    @property
+    def variant(self) -> str:
+        """The name of its files: with and without drafts they lie beside one another."""
+        if self.launch.speculation is None:
+            return self.replica.id
+        return f"{self.replica.id}.speculation-{'on' if self.sizing.drafts else 'off'}"
+
+    def path(self, ending: str) -> str:
+        """Of a file of this replica, on its machine."""
+        return f"{self.launch.folder.rstrip('/')}/{self.variant}.{ending}"
+
+    @property
+    def adapters_in_batch(self) -> int:
+        """Adapters computed at once, no more than a replica is given."""
+        return adapters_in_batch(self.pool.max_adapters)
+
+    @property
+    def host(self) -> str:
+        """The address to listen on: the URL's own, where that is one, for names may mean another interface."""
+        if self.launch.host:
+            return self.launch.host
+        name = urlsplit(self.replica.url).hostname or ""
+        try:
+            return str(ipaddress.ip_address(name))
+        except ValueError:
+            return "0.0.0.0"  # noqa: S104  the name's address is known where it is resolved only
+
+    @property
+    def port(self) -> int:
+        """The port to listen on. Raises ConfigError where the URL is that of something in front of the engine."""
+        url = urlsplit(self.replica.url)
+        if self.launch.port:
+            return self.launch.port
+        if url.scheme == "https" or url.path.strip("/") or url.port is None:
+            raise ConfigError(
+                f"{self.field}.port: {self.replica.url} is not where the engine itself listens: it names no port, or "
+                "something that ends TLS or serves a path stands in front; give the engine's port",
+                param=f"{self.field}.port",
+            )
+        return url.port
+
+
+def zmq_port(endpoint: str, field: str) -> int:
+    """Of `tcp://host:5557`. Raises ConfigError."""
+    url = urlsplit(endpoint)
+    if url.scheme != "tcp" or url.port is None:
+        raise ConfigError(f"{field}: {endpoint!r} is no ZeroMQ endpoint, as tcp://10.0.0.5:5557", param=field)
+    return url.port

@@ -1,0 +1,73 @@
+"""What became of one request."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from contracts.generation import Tier
+from router.config import SLOS, SloClass, slo_of
+from tools.simulator.arrival import Arrival
+
+PROMISES = tuple(slo for slo in SLOS if slo.tier is Tier.CHAT)
+"""By rising length of the prompt: the measure of goodput."""
+
+
+class Outcome(msgspec.Struct):
+    """Filled in as the simulation goes. It ends exactly once: `ended_at` or `refused_at`. Times: simulated seconds."""
+
+    arrival: Arrival
+    promise: SloClass | None = None
+    """None: that of `PROMISES`."""
+    asked_at: float = 0.0
+    """When the router was asked last: later than the arrival for a client who came back."""
+    asked: int = 0
+    replica: int = -1
+    granted_at: float | None = None
+    first_token_at: float | None = None
+    ended_at: float | None = None
+    refused_at: float | None = None
+    cached_tokens: int = 0
+    retractions: int = 0
+    code: str = ""
+    reason: str = ""
+    retry_after_s: float | None = None
+    told_first_s: float | None = None
+    """When to come back, as the first refusal said."""
+
+    @property
+    def over(self) -> bool:
+        """Answered in full, or refused."""
+        return self.ended_at is not None or self.refused_at is not None
+
+    @property
+    def ttft_s(self) -> float | None:
+        """From the ask to the first token, queue included."""
+        return None if self.first_token_at is None else self.first_token_at - self.asked_at
+
+    @property
+    def tpot_s(self) -> float:
+        """Mean time per token after the first; 0 for an answer of one."""
+        if self.ended_at is None or self.first_token_at is None or self.arrival.output_tokens < 2:
+            return 0.0
+        return (self.ended_at - self.first_token_at) / (self.arrival.output_tokens - 1)
+
+    @property
+    def kept(self) -> bool:
+        """Both promises were kept."""
+        ttft_s, promise = self.ttft_s, self.promise or promise_to(self.arrival)
+        return (
+            self.ended_at is not None
+            and ttft_s is not None
+            and ttft_s <= promise.ttft_s
+            and (not promise.tpot_s or self.tpot_s <= promise.tpot_s)
+        )
+
+
+def promise_to(arrival: Arrival, promises: Sequence[SloClass] = PROMISES) -> SloClass:
+    """Time to the first token, from the moment the router is asked, and mean time per token after it. promises: of the
+    chat tier, by rising length of the prompt."""
+    promise = slo_of(promises, Tier.CHAT, arrival.prompt_tokens)
+    assert promise is not None
+    return promise

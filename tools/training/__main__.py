@@ -1,0 +1,34 @@
+"""`python -m tools.training`: makes the models that come with Slipstream, one command a step.
+
+Each command lives in a file of its own, `training/<name>_command.py`, as a click command called `command`, and is
+imported when it is asked for. The chat model's is `python -m training.chat`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+import click
+
+
+class Commands(click.Group):
+    """Finds a command's file when it is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(path.stem.removesuffix("_command") for path in Path(__file__).parent.glob("*_command.py"))
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        command: click.Command = importlib.import_module(f"training.{cmd_name}_command").command
+        return command
+
+
+@click.command(cls=Commands)
+def main() -> None:
+    """Make the models that come with Slipstream."""
+
+
+if __name__ == "__main__":
+    main()

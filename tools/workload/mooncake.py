@@ -1,0 +1,51 @@
+"""Requests as a trace in Mooncake's format: times, lengths and numbers of blocks, no text and no digest.
+
+Equal numbers are equal prefixes. They are given out anew for each trace, in order of appearance: two traces cannot be
+compared, nor a trace with what the deployment stores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from gateway.prefixes.template import SAMPLE_TOKENS
+from tools.workload.request import Request
+
+
+class Line(msgspec.Struct, frozen=True):
+    """As `tools.simulator.trace.MooncakeLine` reads it. timestamp: whole milliseconds from the first request."""
+
+    timestamp: int
+    input_length: int
+    output_length: int
+    hash_ids: list[int]
+
+
+def lines(requests: Iterable[Request]) -> Iterator[Line]:
+    """One for each request that an engine had. requests: by arrival.
+
+    Blocks that no digest is known of, the last one of every prompt among them, are of that prompt alone.
+    """
+    numbers: dict[int, int] = {}
+    given = 0
+    start_s: float | None = None
+    for request in requests:
+        if not request.prompt_tokens:
+            continue
+        start_s = request.at_s if start_s is None else start_s
+        hash_ids = []
+        known = request.blocks[: request.prompt_tokens // SAMPLE_TOKENS]
+        for block in known:
+            number = numbers.get(block)
+            if number is None:
+                number = numbers[block] = given
+                given += 1
+            hash_ids.append(number)
+        for _ in range(-(-request.prompt_tokens // SAMPLE_TOKENS) - len(known)):
+            hash_ids.append(given)
+            given += 1
+        yield Line(
+            round((request.at_s - start_s) * 1e3), request.prompt_tokens, max(request.output_tokens, 1), hash_ids
+        )

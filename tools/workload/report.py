@@ -1,0 +1,135 @@
+"""Lengths, outputs, turns, gaps, sharing and burstiness of one organization's requests in one tier."""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from contracts.nearest_rank import nearest_rank
+from gateway.prefixes.template import SAMPLE_TOKENS
+from tools.workload.arrivals import Burstiness, burstiness
+from tools.workload.request import Request
+
+PREFIXES_SHOWN = 5
+
+
+class Quantiles(msgspec.Struct, frozen=True):
+    """By nearest rank; all None of nothing."""
+
+    p50: float | None
+    p95: float | None
+    p99: float | None
+
+
+class SharedPrefix(msgspec.Struct, frozen=True):
+    """A beginning of at least 512 tokens that several prompts have, as long as it is common to all of them."""
+
+    tokens: int
+    requests: int
+
+
+class Workload(msgspec.Struct, frozen=True):
+    """Requests of one organization in one tier."""
+
+    organization_id: str
+    tier: str
+    requests: int
+    not_served: int
+    """No engine had them, so that their lengths are not known; they count in nothing but the arrivals."""
+    sampled: int
+    """Served, with a prefix sample: what sessions and sharing are told from."""
+    prompt_tokens: Quantiles
+    output_tokens: Quantiles
+    sessions: int
+    turns: Quantiles
+    """Of a session."""
+    gap_s: Quantiles
+    """From the end of a turn until the next one arrives."""
+    reusable_share: float | None
+    """Part of the prompt tokens that an earlier request of the organization had, as the gateways saw it."""
+    cached_share: float | None
+    """Part of them that engines reused, as they told."""
+    shared_prefixes: tuple[SharedPrefix, ...]
+    """Those that save most tokens, the most first."""
+    arrivals: Burstiness
+
+
+def workloads(requests: Iterable[Request]) -> list[Workload]:
+    """One for each organization and tier, those with most requests first. requests: by arrival."""
+    groups: dict[tuple[str, str], list[Request]] = defaultdict(list)
+    for request in requests:
+        groups[request.organization_id, request.tier].append(request)
+    found = [_workload(organization_id, tier, some) for (organization_id, tier), some in groups.items()]
+    return sorted(found, key=lambda workload: (-workload.requests, workload.organization_id, workload.tier))
+
+
+def _workload(organization_id: str, tier: str, requests: Sequence[Request]) -> Workload:
+    served = [request for request in requests if request.prompt_tokens]
+    sampled = [request for request in served if request.session_id is not None]
+    turns = turns_of(sampled)
+    return Workload(
+        organization_id=organization_id,
+        tier=tier,
+        requests=len(requests),
+        not_served=len(requests) - len(served),
+        sampled=len(sampled),
+        prompt_tokens=quantiles([request.prompt_tokens for request in served]),
+        output_tokens=quantiles([request.output_tokens for request in served]),
+        sessions=len(turns),
+        turns=quantiles([len(session) for session in turns]),
+        gap_s=quantiles(
+            [
+                max(later.at_s - earlier.ended_s, 0.0)
+                for session in turns
+                for earlier, later in itertools.pairwise(session)
+            ]
+        ),
+        reusable_share=_part(sum(request.reusable_tokens or 0 for request in sampled), sampled),
+        cached_share=_part(sum(request.cached_tokens for request in served), served),
+        shared_prefixes=shared_prefixes(sampled),
+        arrivals=burstiness([request.at_s for request in requests]),
+    )
+
+
+def turns_of(sampled: Iterable[Request]) -> list[list[Request]]:
+    """The requests of each session, by turn."""
+    sessions: dict[str, list[Request]] = defaultdict(list)
+    for request in sampled:
+        sessions[request.session_id or request.request_id].append(request)
+    return [sorted(session, key=lambda request: (request.turn, request.at_s)) for session in sessions.values()]
+
+
+def shared_prefixes(sampled: Iterable[Request]) -> tuple[SharedPrefix, ...]:
+    """Where prompts part: each prefix that more prompts have than any longer one."""
+    prompts: dict[int, int] = defaultdict(int)
+    blocks: dict[int, int] = {}
+    most_behind: dict[int, int] = defaultdict(int)
+    chains = [request.blocks for request in sampled]
+    for chain in chains:
+        for depth, block in enumerate(chain, 1):
+            prompts[block] += 1
+            blocks[block] = depth
+    for chain in chains:
+        for block, longer in itertools.pairwise(chain):
+            most_behind[block] = max(most_behind[block], prompts[longer])
+    shared = [
+        SharedPrefix(blocks[block] * SAMPLE_TOKENS, count)
+        for block, count in prompts.items()
+        if count > max(most_behind[block], 1)
+    ]
+    shared.sort(key=lambda prefix: (-(prefix.requests - 1) * prefix.tokens, -prefix.tokens))
+    return tuple(shared[:PREFIXES_SHOWN])
+
+
+def quantiles(values: Sequence[float]) -> Quantiles:
+    """p50, p95 and p99 by nearest rank: each is one of the values."""
+    ordered = sorted(values)
+    return Quantiles(*(nearest_rank(ordered, percent) for percent in (50, 95, 99)))
+
+
+def _part(tokens: int, requests: Sequence[Request]) -> float | None:
+    total = sum(request.prompt_tokens for request in requests)
+    return min(tokens / total, 1.0) if total else None
