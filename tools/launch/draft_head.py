@@ -93,8 +93,8 @@ def require_layers_for_vllm(folder: Path, field: str) -> None:
     raise ConfigError(
         f"{field}.draft_model: {folder} says which layers' outputs it reads, {list(head.outputs)}, and not in vLLM's "
         "way, which would read the layers before them and guess nothing; write "
-        f'"eagle_aux_hidden_state_layer_ids": {inputs} into the top level of its config.json, as `python -m tools.training '
-        f"head` does ({TRAIN})",
+        f'"eagle_aux_hidden_state_layer_ids": {inputs} into the top level of its config.json, as `python -m '
+        f"tools.training head` does ({TRAIN})",
         param=f"{field}.draft_model",
     )
 
@@ -136,8 +136,8 @@ def require_head_of(model: Path, head: Path, algorithm: str, context_tokens: int
     if target is not None and draft is None:
         raise ConfigError(
             f"{field}.draft_model: {head} has no config.json here, where the model's folder {model} is; put the head "
-            f"there, correct the path, train one with `python -m tools.training head --model {model}` ({TRAIN}), or remove "
-            "speculation",
+            f"there, correct the path, train one with `python -m tools.training head --model {model}` ({TRAIN}), or "
+            "remove speculation",
             param=f"{field}.draft_model",
         )
     if target is None or draft is None:
@@ -161,8 +161,8 @@ def require_head_of(model: Path, head: Path, algorithm: str, context_tokens: int
         if mine and its and mine != its:
             raise HeadOfAnotherModel(
                 f"{field}.draft_model: {head} is a head of another model: its {what} are {mine}, those of {model} "
-                f"{its}; name the one that was trained for it, or train one with `python -m tools.training head --model "
-                f"{model}` ({TRAIN})",
+                f"{its}; name the one that was trained for it, or train one with `python -m tools.training head "
+                f"--model {model}` ({TRAIN})",
                 param=f"{field}.draft_model",
             )
     if draft.max_position_embeddings and draft.max_position_embeddings < context_tokens:
@@ -179,8 +179,8 @@ def _require_layers(layers: int, draft: _Config, model: Path, head: Path, field:
     if draft.outputs and max(draft.outputs) >= layers:
         raise HeadOfAnotherModel(
             f"{field}.draft_model: {head} reads the layers {list(draft.outputs)} of its model, and {model} has "
-            f"{layers}, counted from 0; name the head that was trained for it, or train one with `python -m tools.training "
-            f"head --model {model}` ({TRAIN})",
+            f"{layers}, counted from 0; name the head that was trained for it, or train one with `python -m "
+            f"tools.training head --model {model}` ({TRAIN})",
             param=f"{field}.draft_model",
         )
     if not draft.outputs and layers < LEAST_LAYERS:

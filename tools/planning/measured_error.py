@@ -4,8 +4,8 @@ was.
 Published: the modelled node against its vendors' figures, one (lowest, highest) error for each kind of replica they
 published for; `tests/engines/performance/test_published_figures.py` computes all of them anew and holds these bounds to
 a percent, both ways. Formula: this package's closed forms against the modelled engine, played through step by step
-(`tests/tools/planning/test_against_modelled_engine.py`, the same way). `MODELLED_ENGINE` and `WHOLE_FLEET` are typed in from
-runs that no test repeats: each says where and when.
+(`tests/tools/planning/test_against_modelled_engine.py`, the same way). `MODELLED_ENGINE` and `WHOLE_FLEET` are typed in
+from runs that no test repeats: each says where and when.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`python -m tools.training`: makes the models that come with Slipstream, one command a step.
 
-Each command lives in a file of its own, `training/<name>_command.py`, as a click command called `command`, and is
-imported when it is asked for. The chat model's is `python -m training.chat`.
+Each command lives in a file of its own, `tools/training/<name>_command.py`, as a click command called `command`,
+and is imported when it is asked for. The chat model's is `python -m tools.training chat`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.list_commands(ctx):
             return None
-        command: click.Command = importlib.import_module(f"training.{cmd_name}_command").command
+        command: click.Command = importlib.import_module(f"tools.training.{cmd_name}_command").command
         return command
 
 

@@ -86,7 +86,8 @@ class ChatSource:
     """A WindowSource over slices, mixed by the share of tokens each is to have."""
 
     def __init__(self, coder: ChatCoder, shares: dict[Slice, float], seed: int, copying: float = 0.0) -> None:
-        """shares: of the tokens, need not sum to one. copying: share of the windows that are tools.training.copying's."""
+        """shares: of the tokens, need not sum to one. copying: share of the windows that are
+        `copying`'s."""
         self._copying = copying
         self._copies = CopyingSource(coder.vocabulary, seed, coder.twins())
         self._coder = coder

@@ -1,4 +1,4 @@
-"""`python -m tools.training chat_vocabulary`: learns the chat model's vocabulary from the training side of evals/slices."""
+"""`python -m tools.training chat_vocabulary`: learns the chat model's vocabulary from evals/slices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m tools.training corpus`: gathers the Python files for a code model, with licences and hashes, and splits them."""
+"""`python -m tools.training corpus`: gathers Python files for a code model, with licences and hashes."""
 
 from __future__ import annotations
 

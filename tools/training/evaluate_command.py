@@ -1,4 +1,4 @@
-"""`python -m tools.training evaluate`: the code model's figures on files it was not trained on, as a table and as JSON."""
+"""`python -m tools.training evaluate`: the code model's figures on files that it was not trained on."""
 
 from __future__ import annotations
 

@@ -29,8 +29,8 @@ CHECKPOINT = "head.pt"
 
 
 class Target(Protocol):
-    """A finished model, as one that learns to guess its tokens looks at it: `tools.training.model.Llama` or any that the
-    engine serves."""
+    """A finished model, as one that learns to guess its tokens looks at it: `tools.training.model.Llama` or any that
+    the engine serves."""
 
     @property
     def shape(self) -> Shape: ...

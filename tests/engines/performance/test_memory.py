@@ -1,7 +1,8 @@
 """The division of memory on the examples of the founding documents, and what they got wrong.
 
-They are numbered as in `tests/tools/planning/test_founding_documents.py`: S1 the anatomy of latency, S2 the chat platform, S3
-the code assistant, S4 the lesson on prefill and decode. Where an example rounds, the exact number stands beside it.
+They are numbered as in `tests/tools/planning/test_founding_documents.py`: S1 the anatomy of latency, S2 the chat
+platform, S3 the code assistant, S4 the lesson on prefill and decode. Where an example rounds, the exact number stands
+next to it.
 """
 
 from __future__ import annotations

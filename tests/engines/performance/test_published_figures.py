@@ -2,7 +2,8 @@
 
 Sources: NVIDIA NIM 1.8 benchmark page (70B, two H100, 5,000 in and 500 out); TensorRT-LLM performance pages v0.5 (first
 token of one request), v0.14 and v1.0 (output tokens per second at saturation; the later page where both have a row).
-What plans tell of these errors (`tools/planning/measured_error.py`) is computed anew here, and held to a percent both ways.
+The errors that plans report (`tools/planning/measured_error.py`) are computed again here, and held to a percent both
+ways.
 """
 
 from __future__ import annotations
