@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from litestar import Controller, HttpMethod, Request, Response, get, post, route
 from litestar.connection import ASGIConnection
 from litestar.datastructures import State
 from litestar.handlers import BaseRouteHandler
-from litestar.params import FromPath
+from litestar.params import Dependency, FromPath
 
 from contracts.errors import InvalidField, NotFound
 from contracts.generation import Tier
@@ -33,6 +33,8 @@ _EVENT = msgspec.json.Decoder(CompletionEvent)
 _TABBY_EVENT = msgspec.json.Decoder(TabbyEvent)
 KeyedRequest = Request[KeyRecord, Any, State]
 """Its `user` is the key that the guard found."""
+Parts = Annotated[CompletionServices, Dependency(skip_validation=True)]
+"""Those of the gateway, which has more."""
 AnyConnection = ASGIConnection[Any, Any, Any, Any]
 
 
@@ -55,9 +57,7 @@ class CompletionEventsController(Controller):
     guards = (require_key,)
 
     @post(EVENTS_PATH.replace("_id}", "_id:str}"), status_code=202)
-    async def report(
-        self, request: KeyedRequest, services: CompletionServices, completion_id: FromPath[str]
-    ) -> Response[bytes]:
+    async def report(self, request: KeyedRequest, services: Parts, completion_id: FromPath[str]) -> Response[bytes]:
         """POST /v1/completions/{completion_id}/events."""
         request_id = completed_request(completion_id)
         if request_id is None:
@@ -73,7 +73,7 @@ class CompletionEventsController(Controller):
         return Response(b"", status_code=202)
 
     @post(TABBY_EVENTS_PATH, status_code=200)
-    async def report_as_tabby(self, request: KeyedRequest, services: CompletionServices) -> Response[bytes]:
+    async def report_as_tabby(self, request: KeyedRequest, services: Parts) -> Response[bytes]:
         """POST /v1/events."""
         services.event_rate.take(request.user.caller)
         told = decode(_TABBY_EVENT, await _body(request), TabbyEvent)
@@ -98,7 +98,7 @@ class TabbyController(Controller):
     guards = (require_key,)
 
     @route(HEALTH_PATH, http_method=[HttpMethod.GET, HttpMethod.POST], status_code=200)
-    async def health(self, request: KeyedRequest, services: CompletionServices) -> Response[bytes]:
+    async def health(self, request: KeyedRequest, services: Parts) -> Response[bytes]:
         """GET and POST /v1/health."""
         models = (model for model in services.catalog.models if model.tier is Tier.AUTOCOMPLETE)
         return _json(TabbyHealth(model=next((model.name for model in models if request.user.may_use(model)), None)))
