@@ -21,7 +21,7 @@ from slipstream.commands.options import Deployment, deployment_options, running_
 if TYPE_CHECKING:
     from control.api.call import AdminCall
     from control.fleet.fleet_edit import EditQuery, FleetEdit
-    from gateway.desired.reports import GatewayReport
+    from control.fleet.reports import GatewayReport
 
 Service = Callable[["AdminCall", "EditQuery"], Awaitable["FleetEdit"]]
 LOOK_EVERY_S = 0.1
@@ -112,7 +112,7 @@ def told(reports: list[GatewayReport], version: int) -> list[str]:
 
 async def _taken_up(how: How, version: int) -> list[GatewayReport]:
     """What the gateways that run say of a version once all have said something, or the wait is over."""
-    from gateway.desired.reports import gateway_reports
+    from control.fleet.reports import gateway_reports
     from slipstream.database import connected
 
     until = time.monotonic() + how.wait_s

@@ -19,8 +19,8 @@ from sqlalchemy import BigInteger, Numeric, Select, func, literal, null, select,
 from sqlalchemy.sql.expression import literal_column
 
 from contracts.dated_request_id import first_at
+from control.billing.events import in_partitions
 from control.billing.invoice_rollup import CLOSED, LINE, SUMS, lines_of_events
-from gateway.metering.ledger.events import in_partitions
 from gateway.metering.pricing.price import PER_TOKENS
 from storage.rows import columns_of, fetch, fetchval
 from storage.tables.core import api_keys, projects

@@ -15,7 +15,8 @@ from sqlalchemy import BigInteger, ColumnElement, Date, Select, bindparam, delet
 from sqlalchemy.sql.expression import literal_column
 
 from contracts.dated_request_id import first_at
-from gateway.metering.ledger.events import DAY, IN_PARTITIONS, cached_tokens, written_tokens
+from control.billing.events import DAY, IN_PARTITIONS
+from gateway.metering.ledger.amounts import cached_tokens, written_tokens
 from storage.tables.metering import (
     CHARGED,
     COUNTED,

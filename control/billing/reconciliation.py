@@ -22,13 +22,13 @@ from contracts.dated_request_id import first_at
 from contracts.desired_state import Pool, Replica
 from contracts.errors import SlipstreamError
 from contracts.usage import Outcome
+from control.billing.events import IN_PARTITIONS
 from control.billing.windows import Bounds, Sample, Window, continues, drift, windows
 from engines.drivers import registry as drivers
 from engines.drivers.counters import Counting, EngineCounts, EngineStages
 from engines.http.engine_connections import EngineConnections
 from engines.http.keys import EngineKeys
 from gateway.desired import document
-from gateway.metering.ledger.events import IN_PARTITIONS
 from storage.tables.metering import usage_events
 from storage.worker_connection import Connection, connect, run
 

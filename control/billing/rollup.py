@@ -33,8 +33,8 @@ from sqlalchemy.dialects.postgresql import Insert, insert
 from sqlalchemy.sql.expression import literal_column
 
 from contracts.dated_request_id import first_at
+from control.billing.events import DAY, HOUR, IN_PARTITIONS, utc_day
 from control.billing.invoice_rollup import close_hours
-from gateway.metering.ledger.events import DAY, HOUR, IN_PARTITIONS, utc_day
 from storage.tables.metering import (
     ROLLED_UP,
     organization_usage_daily,

@@ -25,9 +25,10 @@ from sqlalchemy import (
 )
 
 from contracts.dated_request_id import first_at
+from control.billing.events import DAY, HOUR, IN_PARTITIONS, utc_day
 from control.billing.invoice_rollup import CLOSED, LINE, SUMS, lines_of_days, lines_of_events
 from control.billing.rollup import CLOSED_WEEKS, TOTALS, added_up, group_of, roll_up, time_of
-from gateway.metering.ledger.events import DAY, HOUR, IN_PARTITIONS, amount_micro, utc_day
+from gateway.metering.ledger.amounts import amount_micro
 from storage.tables.metering import (
     ROLLED_UP,
     invoice_days,

@@ -17,9 +17,9 @@ from control.api.schemas import Body, Page, PageQuery, Query
 from control.fleet import edits
 from control.fleet.difference import differences
 from control.fleet.fleet_edit import EditQuery, FleetEdit, edited, in_force
+from control.fleet.reports import GatewayReport, gateway_reports
 from control.fleet.revision import Revision, at
 from control.router_view.live_fleet import LiveFleet
-from gateway.desired.reports import GatewayReport, gateway_reports
 from storage.rows import columns_of
 from storage.tables.core import desired_states
 

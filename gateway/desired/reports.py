@@ -1,5 +1,5 @@
-"""What every gateway makes of the desired state, told by itself: which version it serves by, and which it refuses and
-why. So somebody who edits the fleet learns of a tokenizer that one machine lacks.
+"""Reports of each gateway about the desired state: the version that is in force in it, and the version that it refuses
+and why. So an operator who edits the fleet learns of a tokenizer that one machine lacks (control/fleet/reports.py).
 """
 
 from __future__ import annotations
@@ -7,52 +7,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from datetime import datetime
 from typing import Any
 
 import asyncpg
-import msgspec
 
 from contracts.background_task import BackgroundTask
 from storage.engine import FAILURES, borrow
 
 TELL_EVERY_S = 10.0
-SILENT_AFTER_S = 35.0
-"""A gateway that told nothing for three times is away."""
-FORGOTTEN_AFTER_S = 86_400.0
 TELL = """
 INSERT INTO gateway.fleet_gateways AS told (instance, version, refused_version, refusal, seen_at)
 VALUES ($1, $2, $3, $4, now())
 ON CONFLICT (instance) DO UPDATE SET version = excluded.version, refused_version = excluded.refused_version,
     refusal = excluded.refusal, seen_at = excluded.seen_at
 """
-LIST = """
-SELECT instance, version, refused_version, refusal, seen_at, seen_at < now() - make_interval(secs => $1) AS silent
-  FROM gateway.fleet_gateways
- WHERE seen_at > now() - make_interval(secs => $2) AND version + coalesce(refused_version, 0) > 0
- ORDER BY instance
-"""
-
 _log = logging.getLogger(__name__)
-
-
-class GatewayReport(msgspec.Struct, frozen=True, kw_only=True):
-    """One gateway. version: by which it serves; 0: none yet. refused_version, refusal: one it cannot take up, and why;
-    it tries again until it can, or a newer one comes. silent: it has told nothing for a while, so it is probably gone.
-    """
-
-    instance: str
-    version: int
-    refused_version: int | None
-    refusal: str | None
-    seen_at: datetime
-    silent: bool
-
-
-async def gateway_reports(connection: asyncpg.Connection[Any]) -> list[GatewayReport]:
-    """Of every gateway that ran within a day."""
-    rows = await connection.fetch(LIST, SILENT_AFTER_S, FORGOTTEN_AFTER_S)
-    return [GatewayReport(**dict(row)) for row in rows]
 
 
 class Reporter:

@@ -11,7 +11,7 @@ from sqlalchemy.types import TypeEngine
 
 from contracts.usage import Usage
 from gateway.metering.journal.records import Closed, Opened
-from gateway.metering.ledger.events import amount_micro
+from gateway.metering.ledger.amounts import amount_micro
 from gateway.metering.ledger.ledger import ARRIVED, KNOWN_PRICE
 from storage.tables.metering import prices, usage_events
 

@@ -1,7 +1,7 @@
 """What a model's tokens cost during one period, in whole micro-units of the deployment's currency.
 
 Integers only. An amount is rounded once, over all of an attempt's tokens: to the nearest micro-unit, halves up. The
-ledger's INSERT computes the same in SQL (`ledger/events.py`); a test holds the two together.
+ledger's INSERT computes the same in SQL (`ledger/amounts.py`); a test holds the two together.
 """
 
 from __future__ import annotations

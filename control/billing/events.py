@@ -1,0 +1,37 @@
+"""The parts that statements about the ledger's events share, in SQLAlchemy Core: partitions, hours and days."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import ColumnElement, Date, Text, and_, bindparam, func, or_
+from sqlalchemy.sql.expression import literal_column
+
+from contracts.dated_request_id import FIRST_DATED, PAST_DATED
+from storage.tables.metering import usage_events
+
+_EVENT = usage_events.c
+# Constants stand in the text: of a parameter, PostgreSQL does not know that it is the same in SELECT and in GROUP BY.
+_UTC: ColumnElement[str] = literal_column("'UTC'")
+HOUR = func.date_trunc(literal_column("'hour'"), _EVENT.requested_at, _UTC)
+"""In which the request arrived."""
+
+
+def in_partitions(first: ColumnElement[str], last: ColumnElement[str]) -> ColumnElement[bool]:
+    """Of the days whose ids lie from `first` up to `last`, and of the two partitions that hold ids without a time."""
+    event_id = _EVENT.request_id
+    undated = (event_id < literal_column(f"'{FIRST_DATED}'"), event_id >= literal_column(f"'{PAST_DATED}'"))
+    return or_(and_(event_id >= first, event_id < last), *undated)
+
+
+IN_PARTITIONS = in_partitions(bindparam("first", type_=Text), bindparam("last", type_=Text))
+"""The same, for parameters of these names."""
+
+
+def utc_day(moment: ColumnElement[Any]) -> ColumnElement[Any]:
+    """The day of a moment."""
+    return func.timezone(_UTC, moment).cast(Date)
+
+
+DAY = utc_day(_EVENT.requested_at)
+"""On which the request arrived."""

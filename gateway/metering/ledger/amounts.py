@@ -1,0 +1,31 @@
+"""The price of an attempt, as SQL over rows of the ledger."""
+
+from __future__ import annotations
+
+from sqlalchemy import BigInteger, ColumnElement, FromClause, Numeric, case, func
+from sqlalchemy.sql.expression import literal_column
+
+from gateway.metering.pricing.price import PER_TOKENS
+
+
+def cached_tokens(events: FromClause) -> ColumnElement[int]:
+    """Never more than there were in the prompt."""
+    return func.least(events.c.cached_tokens, events.c.prompt_tokens)
+
+
+def written_tokens(events: FromClause) -> ColumnElement[int]:
+    """To a cache that is charged for: never more than is left beside the cached ones."""
+    return func.least(events.c.cache_write_tokens, events.c.prompt_tokens - cached_tokens(events))
+
+
+def amount_micro(events: FromClause, price: FromClause) -> ColumnElement[int]:
+    """`Price.amount_micro`, to the integer; 0 without a price."""
+    cached, written = cached_tokens(events), written_tokens(events)
+    exact = (
+        (events.c.prompt_tokens - cached - written).cast(Numeric) * price.c.input_micro
+        + cached.cast(Numeric) * price.c.cached_input_micro
+        + written.cast(Numeric) * price.c.cache_write_micro
+        + events.c.completion_tokens.cast(Numeric) * price.c.output_micro
+    )
+    rounded = func.div(exact + literal_column(str(PER_TOKENS // 2)), literal_column(str(PER_TOKENS)))
+    return case((price.c.version.is_(None), literal_column("0")), else_=rounded.cast(BigInteger))
