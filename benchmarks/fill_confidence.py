@@ -2,10 +2,10 @@
 
     python -m benchmarks.fill_confidence [--model models/slipstream-code] [--lines 1200] [--rows work/confidence.jsonl]
 
-Lines are drawn as `tools/training/line_scores.py` does from files that training did not use: the modules of this repository
-(`own`), and installed packages of which the manifest of the training has no file (`PACKAGES`; a file of the same
-content is left out too). The prompt is what the gateway sends (`gateway/wire/fill/layout.py`, with token healing), the
-engine the one that serves, and the model writes greedily up to the line's end. Confidence is the gateway's
+Lines are drawn as `tools/training/line_scores.py` does from files that training did not use: the modules of this
+repository (`own`), and installed packages of which the manifest of the training has no file (`PACKAGES`; a file of the
+same content is left out too). The prompt is what the gateway sends (`gateway/wire/fill/layout.py`, with token healing),
+the engine the one that serves, and the model writes greedily up to the line's end. Confidence is the gateway's
 (`gateway/wire/fill/confidence.py`).
 
     shown   share of the completions that have any text whose confidence reaches the threshold

@@ -1,8 +1,8 @@
 """Packs the files in which code slices replay edits: `python -m evals.pack_code_files`.
 
 Two kinds, neither of which the shipped code model learnt from: files of the standard library that its training held
-out (`tools/training/data/slipstream-code.tsv.gz`, by name and SHA-256), and files of this repository, which is in no list of
-its training. A new pack is another version of the slices: results before and after it are never compared.
+out (`tools/training/data/slipstream-code.tsv.gz`, by name and SHA-256), and files of this repository, which is in no
+list of its training. A new pack is another version of the slices: results before and after it are never compared.
 """
 
 from __future__ import annotations

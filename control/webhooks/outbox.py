@@ -36,7 +36,8 @@ class EventType(StrEnum):
     control/prefixes/drops.py."""
     NIGHT_FAILED = "evals.night_failed"
     """A model's night of evals found a slice worse; for the operating organization only. data: model, pool, night,
-    run_id, reason, changed, version_since, slices, release_id, rolled_back; sent by control/eval_runs/night_judge.py."""
+    run_id, reason, changed, version_since, slices, release_id, rolled_back. control/eval_runs/night_judge.py sends
+    it."""
     TEST = "webhook.test"
     """Sent by hand, to try a webhook."""
 
