@@ -29,7 +29,7 @@ class _Ask(msgspec.Struct, frozen=True):
 
 
 class PlacementSpans:
-    """Watches what the core is told and what it decides."""
+    """Watches the core's events and decisions."""
 
     def __init__(self, tracing: Tracing) -> None:
         self._tracing = tracing
@@ -37,11 +37,11 @@ class PlacementSpans:
         """Traced asks without an answer, by lease."""
 
     def told(self, event: Event) -> None:
-        """Before the core is."""
+        """Process an event before the core does."""
         if isinstance(event, Acquire):
             trace = following(event.ask.traceparent)
             if trace is not None and len(self._waiting) < MAX_WAITING:
-                # one that is sent again, after a connection was lost, began to wait when it was sent first
+                # an ask sent again after a lost connection began to wait when it was first sent
                 self._waiting.setdefault(event.ask.lease_id, _Ask(event.connection, event.ask, trace, time.time_ns()))
         elif isinstance(event, Cancel):
             if (ask := self._waiting.pop(event.lease_id, None)) is not None:
@@ -52,7 +52,7 @@ class PlacementSpans:
                 self._end(self._waiting.pop(lease_id), {name.FINISH: "disconnected"})
 
     def decided(self, decision: Granted | Refused) -> None:
-        """What the core has decided."""
+        """Process the core's decisions."""
         if isinstance(decision, Refused):
             if (ask := self._waiting.pop(decision.lease_id, None)) is not None:
                 told = {name.FINISH: "refused", name.REASON: decision.cause.value, name.ERROR_TYPE: decision.code}

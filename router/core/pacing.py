@@ -39,7 +39,7 @@ class PacingRules(msgspec.Struct, frozen=True):
     over_share_debt_s: float = 0.15
     """The same for a tenant that has more than its share: the rest is for the others."""
     contested_debt_s: float = 1.3
-    """The same for the others while such a tenant is held back for them."""
+    """The same for the others while such a tenant is held back in their favour."""
     contested_s: float = 2.0
     """Seconds that this lasts after such a tenant was last held back."""
 

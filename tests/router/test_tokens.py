@@ -95,7 +95,7 @@ async def test_a_reader_is_sent_from_the_lease_port_to_the_control_service(start
     router = await start_router()
     for sent in ((), (HELLO,)):
         [answer] = await said_to(router, READER_TOKEN, *sent)
-        assert "the control service (router.control_port); leases take the gateways' (router.token)" in (
+        assert "the control service (router.control_port); leases require the gateways' token (router.token)" in (
             answer.closing.reason
         )
 

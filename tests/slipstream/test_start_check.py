@@ -223,7 +223,7 @@ BROKEN: dict[str, tuple[Callable[[Path], str], str]] = {
     ),
     "no address of a router": (
         lambda at: '[gateway.router]\naddress = "nowhere"\n',
-        "gateway.router.address: 'nowhere' is no address of a router; use host:port",
+        "gateway.router.address: 'nowhere' is not a router address; use host:port",
     ),
     "trust that never holds": (
         lambda at: "[gateway.auth]\nheartbeat_s = 5\ntrust_s = 2\n",
