@@ -135,7 +135,7 @@ BROKEN: dict[str, tuple[Callable[[Path], str], str]] = {
         lambda at: WITHOUT_ENGINES.replace(
             "context_tokens", "fim = { min_confidence_by_client = { notepad = 0.3 } }\ncontext_tokens"
         ),
-        "models[0].fim.min_confidence_by_client: 'notepad' is none of: slipstream-lsp, tabby-agent, zed, ",
+        "models[0].fim.min_confidence_by_client: 'notepad' is not one of: slipstream-lsp, tabby-agent, zed, ",
     ),
     "a context of nothing": (
         lambda at: WITHOUT_ENGINES.replace("context_tokens = 1000", "context_tokens = 0"),
