@@ -1,4 +1,4 @@
-"""Sets up a process's log on stderr, in the form that its settings say."""
+"""Sets up a process's log on stderr, in the form of its settings."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ logger = logging.getLogger("slipstream")
 
 
 class StartingLog:
-    """What is logged while settings are read is held, for they say how it is to be written."""
+    """Holds log records while settings are read, because the settings decide their form."""
 
     def __init__(self) -> None:
         self.config = LoggingConfig()
@@ -29,8 +29,8 @@ class StartingLog:
 
 @contextlib.contextmanager
 def starting_log() -> Iterator[StartingLog]:
-    """Log to stderr from the end of the block on, beginning with what was logged inside. Does nothing in a process that
-    has a log already, as one of tests."""
+    """Log to stderr from the end of the block on, beginning with the records of the block. Does nothing in a process
+    that has a log already, such as a test."""
     root, log = logging.getLogger(), StartingLog()
     if root.handlers:
         yield log
@@ -58,7 +58,7 @@ def in_json() -> bool:
 
 
 def _log_what_python_prints() -> None:
-    """Warnings, and exceptions that nobody caught, would be lines that are no JSON."""
+    """Log warnings and uncaught exceptions, whose plain text would not be JSON."""
     logging.captureWarnings(capture=True)
 
     def uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
