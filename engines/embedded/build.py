@@ -1,4 +1,4 @@
-"""Puts an engine together from its settings and a model folder."""
+"""Builds an engine from its settings and a model folder."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from engines.tokenizer.tokenizer import Tokenizer
 from speculative.eagle.checkpoint import token_bytes
 
 M_MMAP_THRESHOLD = -3
-"""glibc's number for the size from which a block is mapped alone."""
+"""glibc's parameter for the size from which a block is mapped separately."""
 LOADING_BYTES, SERVING_BYTES = 1 << 20, 32 << 20
 
 
 def build_engine(config: EngineConfig, context_tokens: int, tokenizer: Tokenizer) -> Engine:
     """Load the model and reserve its key and value memory. Call it in the thread that will run the engine.
 
-    Raises ConfigError naming what is wrong with the model folder or the settings.
+    Raises ConfigError that names the fault in the model folder or the settings.
     """
     torch.set_num_threads(config.threads)
     config = decided(config)
@@ -39,7 +39,7 @@ def build_engine(config: EngineConfig, context_tokens: int, tokenizer: Tokenizer
         linears = functools.partial(linears_of, config, device=device)
         model = load_model(Path(config.model), dtype_of(config), linears, device)
     if model.native is not None:
-        # our kernels have threads of their own; OpenMP's would spin next to them
+        # the native kernels have threads of their own; OpenMP's would spin next to them
         torch.set_num_threads(1)
     if tokenizer.vocabulary_size > model.config.vocab_size:
         raise ConfigError(
@@ -54,7 +54,8 @@ def build_engine(config: EngineConfig, context_tokens: int, tokenizer: Tokenizer
 
 @contextlib.contextmanager
 def _releasing_freed_memory() -> Iterator[None]:
-    """Return what loading frees to the system at once: glibc would keep a third of a model's size in pieces."""
+    """Return memory freed during loading to the system at once: glibc would keep a third of a model's size in
+    fragments."""
     library = ctypes.CDLL(None)
     tune, trim = getattr(library, "mallopt", None), getattr(library, "malloc_trim", None)
     if tune is None or trim is None:
@@ -73,7 +74,7 @@ def _events(config: EngineConfig) -> BlockEvents:
     if not config.kv_events.endpoint:
         return BlockEvents()
     try:
-        # only those who publish need ZeroMQ
+        # only publishers need ZeroMQ
         from engines.embedded.kv.publisher import EventPublisher
     except ModuleNotFoundError as error:
         raise ConfigError(

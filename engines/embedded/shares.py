@@ -83,6 +83,6 @@ class Shares:
 
     def leaves_first(self, sequence: Sequence) -> tuple[int, float, float, int]:
         """Sort key; the sequence with the largest is preempted first: the lowest priority, then the organization that
-        holds most, then the last in line."""
+        holds the most, then the last in line."""
         held = self.held(sequence.organization)
         return -sequence.request.priority, held, sequence.due_s, sequence.order

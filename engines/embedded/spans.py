@@ -1,4 +1,4 @@
-"""Makes the spans of a traced request as the engine saw it: how long it waited, was read and was answered."""
+"""Makes the spans of a traced request as the engine saw it: its wait, its prompt and its response."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
 
 class EngineSpans:
-    """Of all requests of an engine. model: its name."""
+    """Spans of an engine's requests. model: its name."""
 
     def __init__(self, tracing: Tracing, model: str) -> None:
         self._tracing = tracing
         self._model = model
 
     def served(self, traceparent: str, path: str, arrived_ns: int, submitted_ns: int, live: LiveRequest) -> None:
-        """A request is over, whole or not. traceparent: what it came with. arrived_ns, submitted_ns: when it came, and
-        when the engine's thread was given it."""
+        """A request is over, complete or not. traceparent: the request's. arrived_ns, submitted_ns: its arrival, and
+        the time at which the engine's thread received it."""
         trace = following(traceparent)
         if trace is None:
             return
@@ -45,7 +45,8 @@ class EngineSpans:
 
 
 def _phases(parent_id: str, submitted_ns: int, ended_ns: int, usage: RequestUsage) -> Iterator[Span]:
-    """By the first choice, for whose prompt the others may have waited; none where it ended before its prompt did."""
+    """The phases of the first choice, for whose prompt the others may have waited; none where it ended before its
+    prompt did."""
     if not usage.timings:
         return
     timing, began_ns = usage.timings[0], submitted_ns
