@@ -233,8 +233,8 @@ def _reject_unknown(
     for name, value in tree.items():
         field = known.get(name)
         if field is None:
-            if (told := advice.get(_INDEX.sub("[]", f"{trail}{name}"))) is not None:
-                raise ConfigError(f"{trail}{name}: unknown setting ({source}); {told}", param=f"{trail}{name}")
+            if (advised := advice.get(_INDEX.sub("[]", f"{trail}{name}"))) is not None:
+                raise ConfigError(f"{trail}{name}: unknown setting ({source}); {advised}", param=f"{trail}{name}")
             nearest = difflib.get_close_matches(name, known, 1, _ALIKE)
             hint = f", did you mean {trail}{nearest[0]}?" if nearest else f"; known: {', '.join(sorted(known))}"
             raise ConfigError(f"{trail}{name}: unknown setting ({source}){hint}", param=f"{trail}{name}")

@@ -31,10 +31,10 @@ host memory at once. ZeroMQ ends the connection of a larger sender before it all
 
 
 class KvSubscriptions:
-    """tell: receives each message, on the event loop."""
+    """deliver: receives each message, on the event loop."""
 
-    def __init__(self, tell: Callable[[KvBatch], None]) -> None:
-        self._tell = tell
+    def __init__(self, deliver: Callable[[KvBatch], None]) -> None:
+        self._deliver = deliver
         self._context: Any = None
         self._followed: dict[str, _Subscription] = {}
 
@@ -44,7 +44,7 @@ class KvSubscriptions:
             self._followed.pop(replica_id).close()
         for replica_id, (events, replay) in endpoints.items():
             if replica_id not in self._followed:
-                self._followed[replica_id] = _Subscription(self._zmq(), replica_id, events, replay, self._tell)
+                self._followed[replica_id] = _Subscription(self._zmq(), replica_id, events, replay, self._deliver)
 
     def ask_replay(self, replica_id: str, first: int) -> None:
         """Have the engine repeat its messages from this number on, if it can."""
@@ -77,13 +77,13 @@ class _Subscription:
     """One replica's two sockets. ZeroMQ's descriptor is edge-triggered: after a wake-up all available data is read."""
 
     def __init__(
-        self, context: Any, replica_id: str, events: str, replay: str, tell: Callable[[KvBatch], None]
+        self, context: Any, replica_id: str, events: str, replay: str, deliver: Callable[[KvBatch], None]
     ) -> None:
         import zmq
 
         self.endpoints = (events, replay)
         self._replica_id = replica_id
-        self._tell = tell
+        self._deliver = deliver
         self._again = zmq.Again
         self._no_wait = zmq.NOBLOCK
         self._loop = asyncio.get_running_loop()
@@ -146,7 +146,7 @@ class _Subscription:
         if (message := numbered(frames)) is None:
             return
         try:
-            self._tell(KvBatch(self._replica_id, *message, repeated))
+            self._deliver(KvBatch(self._replica_id, *message, repeated))
         except Exception:
             logger.exception("replica %s: KV events %d could not be applied", self._replica_id, message[0])
 

@@ -26,7 +26,7 @@ DECISION_BUCKETS_S = (10e-6, 25e-6, 50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3,
 QUEUE_BUCKETS_S = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 COLLECT_TIMEOUT_S = 10.0
 PREFIX = "slipstream_router_"
-# name behind PREFIX, help, value
+# name after PREFIX, help, value
 OF_REPLICAS: tuple[tuple[str, str, Callable[[Fleet, Replica], float | None]], ...] = (
     ("leases", "Live leases.", lambda _, one: one.leases),
     (

@@ -64,10 +64,10 @@ def _log_what_python_prints() -> None:
     def uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         logger.critical("ended by an exception", exc_info=(kind, error, trace))
 
-    def uncaught_in_thread(told: threading.ExceptHookArgs) -> None:
-        name = "a thread" if told.thread is None else f"thread {told.thread.name}"
-        if told.exc_value is not None:
-            logger.critical("%s ended by an exception", name, exc_info=told.exc_value)
+    def uncaught_in_thread(raised: threading.ExceptHookArgs) -> None:
+        name = "a thread" if raised.thread is None else f"thread {raised.thread.name}"
+        if raised.exc_value is not None:
+            logger.critical("%s ended by an exception", name, exc_info=raised.exc_value)
 
     sys.excepthook = uncaught
     threading.excepthook = uncaught_in_thread

@@ -38,19 +38,19 @@ class RequestUsage(msgspec.Struct, frozen=True):
         for whose prompt the others may have waited: its phases, and the number of times that any choice was sent back
         to the queue.
         """
-        told: dict[str, object] = {}
+        further: dict[str, object] = {}
         if self.speculated:
             details = [_details(one) for one in self.speculated]
-            told["spec_tokens_details"] = details if len(details) > 1 else details[0]
+            further["spec_tokens_details"] = details if len(details) > 1 else details[0]
         if self.timings:
             first = self.timings[0]
-            told["request_timing"] = {
+            further["request_timing"] = {
                 "queue_ms": round(first.queue_s * 1e3, 3),
                 "prefill_ms": round(first.prefill_s * 1e3, 3),
                 "grammar_ms": round(first.grammar_s * 1e3, 3),
                 "retractions": sum(one.retractions for one in self.timings),
             }
-        return told or None
+        return further or None
 
 
 def _details(one: Speculated) -> dict[str, object]:

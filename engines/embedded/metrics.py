@@ -82,12 +82,12 @@ class EngineCollector(Collector):
         family.add_metric(self._labels, value)
         return family
 
-    def _histogram(self, name: str, help_: str, told: Histogram | dict[str, Histogram]) -> Metric:
-        """told: one, or one for each stage of a request."""
-        stages = told if isinstance(told, dict) else {}
+    def _histogram(self, name: str, help_: str, observed: Histogram | dict[str, Histogram]) -> Metric:
+        """observed: one, or one for each stage of a request."""
+        stages = observed if isinstance(observed, dict) else {}
         family = HistogramMetricFamily(f"sglang:{name}", help_, labels=(*LABELS, *(["stage"] if stages else ())))
         for stage, histogram in stages.items():
             family.add_metric([*self._labels, stage], histogram.buckets(), histogram.total)
-        if isinstance(told, Histogram):
-            family.add_metric(self._labels, told.buckets(), told.total)
+        if isinstance(observed, Histogram):
+            family.add_metric(self._labels, observed.buckets(), observed.total)
         return family

@@ -79,13 +79,13 @@ class Runner:
         # the native kernels support no adapters. They also store a page's numbers in another order: a sequence is
         # always computed by the same implementation, and shares its pages with no other adapter's
         adapted = [work for work in plan.works if work.sequence.request.adapter is not None]
-        beside = self._run_batches(adapted, states) if adapted else Ran([], states, {})
+        with_adapters = self._run_batches(adapted, states) if adapted else Ran([], states, {})
         plain = [work for work in plan.works if work.sequence.request.adapter is None]
         if not plain:
-            return beside
+            return with_adapters
         ran = self._run_rows(lay_rows(plain, self._store.page_tokens), self._native, states, poll_commands)
         # commands that arrived meanwhile may have ended some of the others
-        return ran._replace(picks=[pick for pick in beside.picks if pick[0].finish is None] + ran.picks)
+        return ran._replace(picks=[pick for pick in with_adapters.picks if pick[0].finish is None] + ran.picks)
 
     def clear(self, pages: list[int]) -> None:
         """Erase these pages and every copy of them."""

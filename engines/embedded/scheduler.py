@@ -101,9 +101,9 @@ class Scheduler:
         in_background = [sequence for sequence in catching_up if sequence.request.priority < 0]
         waited_for = [sequence for sequence in catching_up if sequence not in in_background]
         self._cut_drafts(generating, budget)
-        oldest, behind = waited_for[:1], sorted(waited_for[1:], key=lambda sequence: sequence.pending)
+        oldest, younger = waited_for[:1], sorted(waited_for[1:], key=lambda sequence: sequence.pending)
         # a sequence with a few tokens to compute must not wait for the thousands of another
-        kept = self._config.max_batch_tokens // SHARE_BEHIND if behind or self.waiting else 0
+        kept = self._config.max_batch_tokens // SHARE_BEHIND if younger or self.waiting else 0
         for sequence in [*generating, *oldest]:
             given = max(budget - kept, 0) if sequence in oldest else budget
             if given and sequence.running:  # an earlier one may have preempted it
@@ -115,7 +115,7 @@ class Scheduler:
                 # `_admit` may have preempted sequences of this step
                 budget = self._config.max_batch_tokens - sum(works.values())
                 budget -= self._give(admitted, budget, works, plan)
-        for sequence in behind:
+        for sequence in younger:
             if budget and sequence.running:
                 budget -= self._give(sequence, budget, works, plan)
         for sequence in oldest:  # the rest of the budget, also where generating sequences left it no share

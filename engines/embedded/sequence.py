@@ -45,7 +45,7 @@ class Sequence:
     tokens   p p p p p p p p o o o
              '--- computed ---'       computed catches up with len(tokens); then a token is sampled
     drafts                         d d d
-                                      guesses computed along with the last token; right ones become tokens at once
+                                      computed along with the last token; accepted ones become tokens at once
     """
 
     def __init__(self, request: Request, index: int, text: TextStream, vocabulary: int, arrived_s: float) -> None:
@@ -115,13 +115,13 @@ class Sequence:
         """Number of times each id was generated, where a penalty needs it."""
         self.prompt_scores: list[TokenLogprob] = []
         """Scores of the prompt's second token and those after it, where `score_prompt` requests them."""
-        self._told_scores = False
+        self._took_scores = False
         self.guide: GuideState | None = request.guide.start() if request.guide is not None else None
         """Position of its output in the grammar; like `tokens` it outlives a preemption."""
         opening = request.opening
         self.opening: OpeningState | None = None if opening is None else opening.start()
         """Text that its output has yet to begin with; None: none."""
-        self._untold = 0 if opening is None else len(opening.text)
+        self._undelivered = 0 if opening is None else len(opening.text)
         """Characters of the output's beginning that are not delivered."""
         self.opening_tokens = 0
         """Tokens that only repeat the given beginning of the output."""
@@ -177,8 +177,8 @@ class Sequence:
 
     def take_prompt_scores(self) -> list[TokenLogprob]:
         """`prompt_scores` the first time, nothing afterwards."""
-        told, self._told_scores = self._told_scores, True
-        return [] if told else self.prompt_scores
+        taken, self._took_scores = self._took_scores, True
+        return [] if taken else self.prompt_scores
 
     @property
     def draws_drafts(self) -> bool:
@@ -331,9 +331,9 @@ class Sequence:
 
     def _told(self, text: str) -> str:
         """The part of the next text after the output's given beginning."""
-        told = text[self._untold :]
-        self._untold -= len(text) - len(told)
-        return told
+        rest = text[self._undelivered :]
+        self._undelivered -= len(text) - len(rest)
+        return rest
 
     def _rest(self) -> str:
         text, matched = self.stops.push(self._told(self.text.flush()))

@@ -197,17 +197,17 @@ class Service:
             self.grammars.start()
 
     def _deliver(self, deltas: list[Delta]) -> None:
-        told: dict[str, LiveRequest] = {}
+        updated: dict[str, LiveRequest] = {}
         for delta in deltas:
             live = self.live.get(delta.rid)
             if live is None:
                 continue
             live.put(delta)
-            told[delta.rid] = live
+            updated[delta.rid] = live
             if live.finished:
                 self.history.put(delta.rid, live.usage())
                 del self.live[delta.rid]
-        for live in told.values():
+        for live in updated.values():
             live.tell()
         if not self.live:
             self._idle.set()

@@ -30,7 +30,7 @@ class EngineSpans:
         if trace is None:
             return
         usage, ended_ns = live.usage(), time.time_ns()
-        told: dict[str, Value] = {
+        about: dict[str, Value] = {
             name.REQUEST_METHOD: "POST",
             name.ROUTE: path,
             name.LEASE_ID: live.request.rid,
@@ -40,7 +40,7 @@ class EngineSpans:
             name.PROMPT_TOKENS_CACHED: usage.cached_tokens,
             name.GENERATED_TOKENS: usage.completion_tokens,
         }
-        root = Span(f"POST {path}", trace.parent_id, arrived_ns, ended_ns, told, "server", trace.span_id, live.failed)
+        root = Span(f"POST {path}", trace.parent_id, arrived_ns, ended_ns, about, "server", trace.span_id, live.failed)
         self._tracing.add(trace, [root, *_phases(trace.span_id, submitted_ns, ended_ns, usage)])
 
 

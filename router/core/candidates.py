@@ -211,8 +211,8 @@ class PlacementContext:
         if share and ahead:
             # shorter prompts go first, and of every step the oldest prompt gets the part that is not reserved for those
             # after it
-            behind = islice(replica.prefilling.values(), 1, None)
-            shorter = sum(one.uncached_tokens for one in behind if one.uncached_tokens <= uncached)
+            later = islice(replica.prefilling.values(), 1, None)
+            shorter = sum(one.uncached_tokens for one in later if one.uncached_tokens <= uncached)
             before = replica.load.step_tokens + shorter + (shorter + uncached) * (1 - share) / share
             if before < ahead:  # beyond it may be infinite
                 ahead, ahead_pairs = int(before), ahead_pairs * int(before) / ahead

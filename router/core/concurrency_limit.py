@@ -3,7 +3,7 @@ more.
 
     stretch           time its answers took, over the time such prompts and answers take where little else runs
     delivered         in flight / stretch: undisturbed streams whose work was done in that time
-    marginal stretch  d ln stretch / d ln in flight: 0, one more is served beside the others; 1, it takes their time
+    marginal stretch  d ln stretch / d ln in flight: 0, one more slows no other; 1, it takes their time
 
 The limit rises while the marginal stretch is low and falls while it is near 1. That climbs ln delivered less a price
 for ln in flight, as PCC Vivace (Dong et al., NSDI 2018) climbs its utility. The stretch itself, which TCP Vegas and
@@ -36,7 +36,7 @@ UNTRIED = 0.0005
 FULL = 0.85
 """Marginal stretch from which the limit falls. A lower value costs the throughput of engines that batch; 1 is never
 measured."""
-GUESSED_FULL = 0.5
+PRIOR_FULL = 0.5
 """The same for an estimate: twice as slow as undisturbed. Falling a little tests it."""
 FIRST_STEP, STEP_GROWS, LARGEST_STEP = 0.04, 1.5, 0.07
 """Shares of the limit: after a turn, again in the same direction, and at most."""
@@ -142,10 +142,10 @@ class _Slope:
         """Variance of x: the range that was tried."""
         return max(self._xx / self._weight - (self._x / self._weight) ** 2, 0.0)
 
-    def value(self, guess: float) -> float:
+    def value(self, prior: float) -> float:
         """The slope; the prior estimate counts as much as a variance of `UNTRIED`."""
         covariance = self._xy / self._weight - self._x * self._y / self._weight**2
-        return (covariance + UNTRIED * guess) / (self.variance + UNTRIED)
+        return (covariance + UNTRIED * prior) / (self.variance + UNTRIED)
 
 
 class ConcurrencyLimit:
@@ -231,19 +231,19 @@ class ConcurrencyLimit:
         self.stretch = max(self._took_s / max(self._undisturbed_s, SHORTEST_S), 1.0)
         self._begin_window()
         self._slope.learn(math.log(in_flight), math.log(self.stretch))
-        guess = 1.0 - 1.0 / self.stretch
-        self.marginal_stretch = self._slope.value(guess)
+        prior = 1.0 - 1.0 / self.stretch
+        self.marginal_stretch = self._slope.value(prior)
         self._held = max(0, self._held - 1)
         used = in_flight >= USED * self._limit
-        if self._full(guess, used):
+        if self._full(prior, used):
             self._fall(in_flight, used=used)
         elif used and not self._held:
             self._rise()
 
-    def _full(self, guess: float, used: bool) -> bool:
+    def _full(self, prior: float, used: bool) -> bool:
         """A lower limit would lose nothing. Where the limit is not used, or nothing was tried, this holds only under
         long waits."""
-        if guess >= GUESSED_FULL and (self._slope.variance < UNTRIED or self.marginal_stretch >= FULL):
+        if prior >= PRIOR_FULL and (self._slope.variance < UNTRIED or self.marginal_stretch >= FULL):
             return True
         return used and self.stretch > UNDISTURBED and self.marginal_stretch >= FULL
 

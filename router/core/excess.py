@@ -5,8 +5,8 @@ A tenant's demand is its running and waiting requests, in tokens of prompt and l
 ask. It is in excess when both hold:
 
 - for its share it demands more than `FAR_OVER` times what all others together demand for theirs;
-- what the pool runs now would hold the demand of everybody who is not in excess, so that without the excess nobody
-  would have waited.
+- the running requests' room would hold the demand of every tenant that is not in excess, so that without the excess no
+  request would have waited.
 
 Where all tenants demand alike, none is in excess, however full the pool is: then the pool is too small.
 `FairQueue.over_share` answers another question: which tenant holds too much of a pool to be given more of it now.

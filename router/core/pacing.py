@@ -56,7 +56,7 @@ class Pacing:
         self.debt_s = 0.0
         """Granted prefill that running streams have not yet made up for."""
         self.over_debt_s = 0.0
-        """The part of it that tenants with more than their share were granted; it holds back nobody else."""
+        """The part of it that tenants with more than their share were granted; it holds back no other tenant."""
         self._debt_at = 0.0
         self._contested_at = float("-inf")
         """Time at which a tenant with more than its share was last held back."""
@@ -111,7 +111,7 @@ class Pacing:
         return max(rules.spare_part * self._spare_part * spare, rules.least_rate) * usable
 
     def backlog_s(self, credit_s: float, usable: int) -> float:
-        """The debt beyond a credit for each replica, without the part that holds back nobody else."""
+        """The debt beyond a credit for each replica, without the part that holds back no other tenant."""
         return max(0.0, self.debt_s - self.over_debt_s - credit_s * usable)
 
     def saw_stream(self, kept: bool) -> None:

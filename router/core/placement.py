@@ -163,9 +163,9 @@ class Placer:
         if pool.latency_model.work_s(tokens, pairs_of(tokens, tokens), running) <= waiting.tpot_slo_s * SHORT:
             return True
         over_share = pool.queue.over_share(pool.queue.tenant(account_of(waiting.ask)))
-        behind = yields(waiting.ask.priority)
+        yielding = yields(waiting.ask.priority)
         opens_in_s = pool.pacing.opens_in_s(
-            waiting.tpot_slo_s, pool.usable, pool.leases, now, over_share=over_share, yields=behind
+            waiting.tpot_slo_s, pool.usable, pool.leases, now, over_share=over_share, yields=yielding
         )
         if opens_in_s > 0 and waiting.pool and waiting.ttft_slo_s and not over_share:
             # asks that remain after the queue has shed its largest go when they are due, also on credit
@@ -233,7 +233,7 @@ class Placer:
         asked = pairs.answer_of(waiting) if pool.links.prefill else waiting
         ask = asked.ask
         pool.govern(now)
-        tenant, behind = pool.queue.tenant(account_of(ask)), yields(ask.priority)
+        tenant, yielding = pool.queue.tenant(account_of(ask)), yields(ask.priority)
         context = PlacementContext(asked, pool, tenant, self.config.kv_reserve, now, self.config.adapter_load_s)
         replica = self.policy.choose(context)
         if replica is None:
@@ -262,7 +262,7 @@ class Placer:
         self.records.placed(context, replica, self.policy.name, prefill_name, load, evicted)
         live.lease, live.adapter = lease, ask.adapter
         live.pool, live.length_class = "" if ask.idle_replica else pool.name, waiting.length_class
-        live.tpot_slo_s = 0.0 if behind else waiting.tpot_slo_s
+        live.tpot_slo_s = 0.0 if yielding else waiting.tpot_slo_s
         worth = 0.0
         if not ask.idle_replica:
             given = live.uncached_tokens, context.growth_tokens, now, ask.project_id
@@ -272,9 +272,9 @@ class Placer:
             self._hold(session, prefill, self._chosen(prefill, prefill_replica, now), now)
         if not ask.idle_replica:
             pool.queue.served(tenant, ask.project_id, worth)
-            over_share = behind or pool.queue.over_share(tenant)
+            over_share = yielding or pool.queue.over_share(tenant)
             pool.pacing.owe(live.work_s, waiting.tpot_slo_s, pool.usable, pool.leases, now, over_share=over_share)
-            if not behind:
+            if not yielding:
                 self.sheds.granted(ask.tier.value)
                 pool.served.count(waiting.length, True)
         out.append(Granted(session.connection, lease))
@@ -350,8 +350,8 @@ class Placer:
                 if full:
                     self.refuse_overloaded(pool, waiting, Reason.QUEUE_FULL, now, out)
                 else:
-                    told = f"its turn would come in {wait_s:.2g} s, after its deadline"
-                    self.refuse_overloaded(pool, waiting, Reason.TURN_TOO_LATE, now, out, told)
+                    detail = f"its turn would come in {wait_s:.2g} s, after its deadline"
+                    self.refuse_overloaded(pool, waiting, Reason.TURN_TOO_LATE, now, out, detail)
                 return
             self.unqueue(last)
             self.refuse_overloaded(pool, last, Reason.OUTRANKED, now, out)
@@ -421,12 +421,12 @@ class Placer:
         self._refuse(pool, waiting, NoEngine.code, Reason.NO_ADAPTERS, reason, self.config.retry_after_s, now, out)
 
     def refuse_overloaded(
-        self, pool: PoolState, waiting: QueuedRequest, cause: Reason, now: float, out: list[Decision], told: str = ""
+        self, pool: PoolState, waiting: QueuedRequest, cause: Reason, now: float, out: list[Decision], detail: str = ""
     ) -> None:
-        """The pool is overloaded. told: text in place of the cause's sentence."""
-        reason = f"{waiting.ask.model} is overloaded: {told or cause.sentence}."
-        behind = yields(waiting.ask.priority)
-        if waiting.tpot_slo_s and not behind and pool.latency_model.trusted and pool.usable:
+        """The pool is overloaded. detail: text in place of the cause's sentence."""
+        reason = f"{waiting.ask.model} is overloaded: {detail or cause.sentence}."
+        yielding = yields(waiting.ask.priority)
+        if waiting.tpot_slo_s and not yielding and pool.latency_model.trusted and pool.usable:
             rate = pool.pacing.pay_off(waiting.tpot_slo_s, pool.usable, pool.leases, now)
             drained_in_s = pool.pacing.debt_s / rate
             retry_after_s, kept = pool.retry_reservations.book(waiting.ask, waiting.work_s, rate, drained_in_s, now)
@@ -434,7 +434,7 @@ class Placer:
                 reason += f" A slot is reserved for this request in {retry_after_s:.2g} s."
         else:
             retry_after_s = pool.wait_estimator.return_in_s(pool.queue.ahead_of(waiting), pool.places, now)
-        over_share = pool.whole and not behind and in_excess(pool.queue, waiting.ask.organization_id)
+        over_share = pool.whole and not yielding and in_excess(pool.queue, waiting.ask.organization_id)
         if over_share:
             reason += f" {OVER_SHARE}"
         self._refuse(pool, waiting, Overloaded.code, cause, reason, retry_after_s, now, out, over_share)
@@ -443,8 +443,8 @@ class Placer:
         """Refuse a request whose deadline has come while it waited."""
         if any(replica.usable for replica in pool.replicas):
             kept_by = f" ({waiting.why.sentence})" if waiting.why else ""
-            told = f"no slot came free within {waiting.ask.deadline_s:.3g} s{kept_by}"
-            self.refuse_overloaded(pool, waiting, waiting.why or Reason.PLACES_TAKEN, now, out, told)
+            detail = f"no slot came free within {waiting.ask.deadline_s:.3g} s{kept_by}"
+            self.refuse_overloaded(pool, waiting, waiting.why or Reason.PLACES_TAKEN, now, out, detail)
         else:
             self.refuse_no_engine(pool, waiting, now, out)
 

@@ -97,8 +97,8 @@ def ask_of(message: pb.Acquire) -> LeaseRequest:
 
 def pong(replicas: Iterable[ReplicaState]) -> pb.RouterMessage:
     """The router's answer to a ping."""
-    told = [pb.ReplicaState(id=one.id, pool=one.pool, state=one.state, usable=one.usable) for one in replicas]
-    return pb.RouterMessage(pong=pb.Pong(replicas=told))
+    states = [pb.ReplicaState(id=one.id, pool=one.pool, state=one.state, usable=one.usable) for one in replicas]
+    return pb.RouterMessage(pong=pb.Pong(replicas=states))
 
 
 def replicas_of(message: pb.Pong) -> tuple[ReplicaState, ...]:
@@ -199,9 +199,9 @@ def lease_of(message: pb.Grant) -> Lease:
     engine = Engine(message.replica_id, message.url, message.driver, message.engine_model, message.pool)
     prefill: Engine | None = None
     if message.HasField("prefill"):
-        told = message.prefill
+        half = message.prefill
         prefill = Engine(
-            told.replica_id, told.url, told.driver, told.engine_model, told.pool, bootstrap_port=told.bootstrap_port
+            half.replica_id, half.url, half.driver, half.engine_model, half.pool, bootstrap_port=half.bootstrap_port
         )
     queued_s = message.queued_us / 1e6
     return Lease(

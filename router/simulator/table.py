@@ -38,10 +38,10 @@ def conclusion(rows: Sequence[Row]) -> str:
         for row in ranked
     )
     order = ", the best first: " if len(ranked) > 1 else " "
-    told = f"At {load or ranked[0].mean('offered'):.4g} requests/s a replica{order}{'; '.join(each)}."
+    sentence = f"At {load or ranked[0].mean('offered'):.4g} requests/s a replica{order}{'; '.join(each)}."
     if len(ranked) > 1 and all(row.kept >= most * (1 - ALIKE) for row in ranked):
-        told += " All keep their promises alike here: a higher --load separates them."
-    return told
+        sentence += " All keep their promises alike here: a higher --load separates them."
+    return sentence
 
 
 def table(rows: Sequence[Row], wide: bool = False) -> str:

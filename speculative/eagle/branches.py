@@ -33,8 +33,8 @@ def grow(
     def add(outputs: Tensor, nodes: list[int]) -> None:
         """Add the likeliest drafts after each of `nodes`."""
         likely = torch.log_softmax(head.logits(outputs), -1).topk(width)
-        guesses = head.target_ids(likely.indices).tolist()
-        for node, own, values in zip(nodes, guesses, likely.values.tolist(), strict=True):
+        targets = head.target_ids(likely.indices).tolist()
+        for node, own, values in zip(nodes, targets, likely.values.tolist(), strict=True):
             ids.extend(own)
             parents.extend([node] * width)
             chances.extend([value + (chances[node] if node >= 0 else 0.0) for value in values])

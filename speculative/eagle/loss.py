@@ -56,9 +56,9 @@ def unroll(
         matters = counted[2 + step : 2 + step + count]
         mask = head.t2d[target.argmax(-1)] & matters
         wanted = functional.softmax(target[:, head.t2d].float(), -1)
-        guessed = functional.log_softmax(head.logits(outputs), -1)
-        loss = loss - DECAY**step * ((wanted * guessed).sum(-1) * mask).sum() / matters.sum().clamp(min=1)
-        right = (head.target_ids(guessed.argmax(-1)) == target.argmax(-1)) & matters
+        scored = functional.log_softmax(head.logits(outputs), -1)
+        loss = loss - DECAY**step * ((wanted * scored).sum(-1) * mask).sum() / matters.sum().clamp(min=1)
+        right = (head.target_ids(scored.argmax(-1)) == target.argmax(-1)) & matters
         accuracy.append(float(right.sum() / matters.sum().clamp(min=1)))
     return Unrolled(loss, accuracy)
 

@@ -124,8 +124,8 @@ class ControlHandlers:
         if usage is None or rid in self._service.live:
             raise NotFound(f"No finished request with the id {rid!r} is known.", param="rid")
         extension = usage.extension()
-        told = {"sglext": extension} if extension is not None else {}
-        await exchange.answer_json({"rid": rid, "usage": usage.wire(), **told})
+        extra = {"sglext": extension} if extension is not None else {}
+        await exchange.answer_json({"rid": rid, "usage": usage.wire(), **extra})
 
     async def metrics(self, exchange: Exchange) -> None:
         """Prometheus text."""

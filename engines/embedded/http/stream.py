@@ -90,8 +90,8 @@ class EventStream:
     def _end(self) -> bytes:
         usage = self._live.usage()
         extension = usage.extension() if self._extended else None
-        told = self._form.extension_chunk(encode(extension)) if extension is not None else b""
-        return told + (self._form.usage_chunk(encode(usage.wire())) if self._include_usage else b"") + DONE
+        ending = self._form.extension_chunk(encode(extension)) if extension is not None else b""
+        return ending + (self._form.usage_chunk(encode(usage.wire())) if self._include_usage else b"") + DONE
 
 
 def error_in(news: Sequence[Delta]) -> SlipstreamError | None:

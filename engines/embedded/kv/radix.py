@@ -51,14 +51,14 @@ class Node:
         del self.order[bisect.bisect_left(self.order, child.digit)]
 
     def most_alike(self, digit: Digit) -> tuple[int, Node | None]:
-        """The child that begins with most of `digit`, and how many tokens of it; (0, None): none begins with any. Of
-        several the first in order that `digit` does not stand behind, or else the last one.
+        """The number of leading tokens of `digit` that a child shares at most, and that child; (0, None): none shares
+        any. Of several, the first child in order that does not sort before `digit`, or else the last one.
 
-        Two looks, however many children there are: all prompts of an organization may stand below one node.
+        Two comparisons, however many children there are: all prompts of an organization may be below one node.
         """
         place = bisect.bisect_left(self.order, digit)
-        beside = [*self.order[place : place + 1], *self.order[max(place - 1, 0) : place]]
-        best = max(beside, key=lambda other: _alike(other, digit), default=())
+        neighbours = [*self.order[place : place + 1], *self.order[max(place - 1, 0) : place]]
+        best = max(neighbours, key=lambda other: _alike(other, digit), default=())
         alike = _alike(best, digit)
         return alike, self.children[best] if alike else None
 

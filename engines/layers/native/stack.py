@@ -114,9 +114,9 @@ def run_stack(
     places, contexts, targets = positions[start:stop], firsts[start:stop], slots[start:stop]
     if first == 0:
         embed(ids[start:stop], embedding, x)
-    told = 0
+    taken = 0
     for layer in range(first):
-        told += wanted[layer]
+        taken += wanted[layer]
     for layer in range(first, until):
         own = memory[layer]
         normalise(x, norms[layer, 0], epsilon, rows, spare)
@@ -141,7 +141,7 @@ def run_stack(
         add(x, delta, rows)
         if wanted[layer]:
             if part == 0:
-                copy(x, rows, outputs[told, start:stop])
-            told += 1
+                copy(x, rows, outputs[taken, start:stop])
+            taken += 1
     if until == last and part == 0:
         normalise(x, norms[last, 0], epsilon, rows, out[start:stop])
