@@ -25,7 +25,7 @@ def measured(state: DesiredState, model: Model) -> str:
 
 
 def approved(state: DesiredState, model: Model) -> bool:
-    """Whether customers may receive the cascade's responses."""
+    """The cascade's responses may be served to customers."""
     cascade = model.cascade
     return cascade is not None and cascade.approval is not None and cascade.approval.measured == measured(state, model)
 

@@ -115,7 +115,7 @@ class Replica(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
 
 
 class KvObjective(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """How long a file's cached prompt should stay for the file's next request."""
+    """The longest time for which a file's cached prompt should stay for the file's next request."""
 
     within_s: Annotated[float, msgspec.Meta(gt=0, le=86_400)] = 60.0
     """Longest time in seconds between two requests of one file for which the objective holds."""
@@ -169,9 +169,9 @@ class Pool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     leaves is then billed by an exact count. Without it the connection is closed, and the last reported count is
     billed."""
     kv_objective: KvObjective = KvObjective()
-    """How long the prompts of files under edit should stay in its engines' prefix caches."""
+    """The time for which the prompts of files under edit should stay in its engines' prefix caches."""
     speculation: SpeculationRule = SpeculationRule()
-    """Whether its engines draft tokens ahead only at low load."""
+    """When its engines draft tokens ahead: always, or only at low load."""
     price_per_replica_hour: Annotated[float, msgspec.Meta(ge=0, le=1_000_000)] = 0.0
     """Cost of one replica per hour, in `gateway.admin.currency`, to a millionth; 0: unknown. Used only to compute the
     cost of a million good tokens."""
@@ -272,7 +272,7 @@ NO_PATH_SEGMENT = (
 
 
 def is_path_segment(name: str) -> bool:
-    """Whether a URL path can carry it as one segment."""
+    """A URL path can carry it as one segment."""
     return "/" not in name and name not in {".", ".."}
 
 

@@ -59,8 +59,8 @@ class TextPrompt(msgspec.Struct, frozen=True):
 
 
 class Sampling(msgspec.Struct, frozen=True):
-    """How to pick tokens. `max_tokens` is always set: it is both the reservation and the engine's limit. None: neither
-    client nor gateway sets the field, and the engines' own defaults apply."""
+    """The choice of tokens. `max_tokens` is always set: it is both the reservation and the engine's limit. None:
+    neither client nor gateway sets the field, and the engines' own defaults apply."""
 
     max_tokens: int
     n: int = 1

@@ -39,7 +39,7 @@ class LeaseRequest(msgspec.Struct, frozen=True):
     max_output_tokens: int
     """Sum over all choices."""
     deadline_s: float
-    """How long the caller is willing to wait for a grant."""
+    """Longest wait for a grant."""
     organization_id: str = ""
     """The tenant: fair shares of a full pool are between tenants."""
     prefix_kind: str = ""

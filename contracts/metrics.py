@@ -17,7 +17,8 @@ REQUEST_S = 10.0
 
 
 class MetricsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where one process serves its metrics. No token is required: every client that reaches the port can read them."""
+    """The address where one process serves its metrics. No token is required: every client that reaches the port can
+    read them."""
 
     host: str = "127.0.0.1"
     """Address to listen on for /metrics. Use any other than this machine's own only in a private network."""

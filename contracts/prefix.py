@@ -80,7 +80,7 @@ def of_generation(generation: Generation, ids: Sequence[int] | None = None) -> P
 
 
 def holds_more_than_text(message: dict[str, Any]) -> bool:
-    """Whether a message has parts, such as images, that its tokens do not distinguish."""
+    """A message has parts, such as images, that its tokens do not distinguish."""
     content = message.get("content")
     return isinstance(content, list | tuple) and any(part.get("type") != "text" for part in content)
 

@@ -32,7 +32,7 @@ class SpeculationRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
     it takes time from other streams."""
 
     governed: bool = False
-    """Whether the load decides. false: each engine drafts as it was started. Drivers `embedded` (each request carries
+    """true: the load decides. false: each engine drafts as it was started. Drivers `embedded` (each request carries
     whether it may have drafts), `sglang` (the table of its adaptive speculation, as `slipstream engines render` prints
     it, ends at `off_above_running`; nothing is sent) and `tensorrt_llm` (among replicas with `speculation` true and
     false, those that fit the load are preferred)."""

@@ -62,5 +62,5 @@ def pool_of(model: Model, side: Side) -> str:
 
 
 def shares_caches(model: Model, canary: Canary) -> bool:
-    """Whether the control arm runs on the baseline's engines, where only a salt of its own separates the caches."""
+    """The control arm runs on the baseline's engines, where only a salt of its own separates the caches."""
     return canary.control_pool in ("", model.pool)

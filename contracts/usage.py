@@ -48,7 +48,7 @@ class Purpose(StrEnum):
 
 
 class Outcome(StrEnum):
-    """How far an attempt's usage is known."""
+    """The certainty of an attempt's usage."""
 
     EXACT = "exact"
     """The engine's final count."""
@@ -59,7 +59,7 @@ class Outcome(StrEnum):
 
 
 class Finish(StrEnum):
-    """Why an attempt ended."""
+    """The reason an attempt ended."""
 
     COMPLETE = "complete"
     """The engine finished: stop, length or tool call."""

@@ -33,7 +33,7 @@ class Ending(msgspec.Struct, frozen=True):
 
 
 class Crossing(Enum):
-    """What a grant met on arrival."""
+    """The state that a grant met on arrival."""
 
     AWAITED = "awaited"
     KNOWN = "known"

@@ -73,7 +73,7 @@ class RouterClient:
         self._give_up_waiting(tuple(self.book.pending))
 
     async def wait_connected(self, timeout_s: float) -> bool:
-        """Whether the router has welcomed us within `timeout_s`."""
+        """Wait for the router's welcome; False: none came within `timeout_s`."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self._welcomed.wait()

@@ -12,7 +12,7 @@ Seconds = Annotated[float, msgspec.Meta(ge=0.001, le=3600)]
 
 
 class RouterClientConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How a gateway reaches the router."""
+    """A gateway's connection to the router."""
 
     address: str = "127.0.0.1:8100"
     """Host and port of the router, or `unix:` and the path of its socket."""
@@ -20,7 +20,8 @@ class RouterClientConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     """Host and port of the router's control service, from which operators read the fleet's state. Empty: that of this
     machine (`router.control_port`)."""
     patience_s: Annotated[float, msgspec.Meta(ge=0, le=60)] = 1.0
-    """How long an ask waits for the router to come back before it fails; never longer than its own deadline."""
+    """Longest time that an ask waits for the router to come back before it fails; never longer than its own
+    deadline."""
     answer_margin_s: Seconds = 1.0
     """Time after an ask's deadline at which a router that has not answered counts as unreachable."""
     connect_timeout_s: Seconds = 2.0

@@ -51,9 +51,9 @@ SLOS = (
 
 
 class ConcurrencyConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How many requests at a time the router sends to a replica that reports no capacity of its own. The limit is
-    learnt, between these bounds, from how long responses take. A replica's own report takes precedence. A pool's
-    `max_concurrency` is both the ceiling and the initial limit."""
+    """The limit on concurrent requests of a replica that reports no capacity of its own. It is learnt, between these
+    bounds, from the duration of responses. A replica's own report takes precedence. A pool's `max_concurrency` is both
+    the ceiling and the initial limit."""
 
     def __post_init__(self) -> None:
         if not self.min_limit <= self.initial <= self.max_limit:
@@ -74,7 +74,7 @@ class ConcurrencyConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 
 
 class RouterConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How the router listens, polls engines, queues and places."""
+    """The router's listeners, polls, queues and placement."""
 
     host: str = "127.0.0.1"
     """Address to listen on."""
@@ -88,9 +88,9 @@ class RouterConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     metrics: MetricsConfig = MetricsConfig()
     """The router's Prometheus metrics."""
     policy: str = "prefix"
-    """How a replica is chosen among those that could take the request. `prefix`: the one that would answer first,
-    including the cost to other requests; `least_load`: the fewest leases for its weight; `consistent_hash`: the
-    session's own replica while its load allows; `round_robin`: each in turn."""
+    """Choice of a replica among those that could take the request. `prefix`: the one that would answer first, including
+    the cost to other requests; `least_load`: the fewest leases for its weight; `consistent_hash`: the session's own
+    replica while its load allows; `round_robin`: each in turn."""
     queue_length: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = 1_000
     """Requests that may wait per pool; further ones are refused at once, with 503 `overloaded`."""
     slos: tuple[SloClass, ...] = SLOS
@@ -116,7 +116,7 @@ class RouterConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """An organization whose adapters on a replica have not been used for this long loses its share of that replica's
     adapter slots; other organizations' adapters may replace its own."""
     concurrency: ConcurrencyConfig = ConcurrencyConfig()
-    """How many requests at a time the router sends to a replica that reports no capacity of its own."""
+    """Limits on the concurrent requests of a replica that reports no capacity of its own."""
     explain_records: Annotated[int, msgspec.Meta(ge=0, le=10_000_000)] = 5_000
     """Decisions remembered for `slipstream router explain`, about 2 kB each; the oldest are forgotten."""
     explain_share: Annotated[float, msgspec.Meta(ge=0, le=1)] = 1.0
@@ -128,7 +128,7 @@ class RouterConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     silence_s: Annotated[float, msgspec.Meta(ge=0.01, le=3_600)] = 10.0
     """A gateway that has sent nothing for this long, not even a ping, counts as disconnected."""
     grace_s: Annotated[float, msgspec.Meta(ge=0.1, le=3_600)] = 10.0
-    """How long the leases of a gateway outlive its connection."""
+    """Time for which the leases of a gateway outlive its connection."""
     poll_interval_s: Annotated[float, msgspec.Meta(ge=0.01, le=60)] = 1.0
     """Time between two polls of a healthy replica."""
     recovery_interval_s: Annotated[float, msgspec.Meta(ge=0.01, le=60)] = 0.25

@@ -128,7 +128,7 @@ class _Subscription:
                 self._loop.call_soon(self._read)
 
     def _read_burst(self) -> bool:
-        """Whether all available data was read."""
+        """Read a burst. Returns whether all available data was read."""
         left, left_bytes = BURST, BURST_BYTES
         for link in self._links:
             while left > 0 and left_bytes > 0:

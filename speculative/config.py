@@ -48,7 +48,7 @@ class SpeculationConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 
     @property
     def drafts(self) -> bool:
-        """Whether an engine with these settings drafts at all."""
+        """An engine with these settings drafts."""
         return self.method not in ("auto", "off")
 
     @property

@@ -43,7 +43,7 @@ class _Size:
 
     @property
     def drafting(self) -> bool:
-        """Whether the next step may have drafts."""
+        """The next step may have drafts."""
         return self.on != (self.trial_left > 0)
 
     def gain(self) -> float | None:

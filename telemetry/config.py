@@ -14,8 +14,8 @@ class LoggingConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`text`: lines for people. `json`: one JSON object a line, with the request, its organization and its trace where
     a line is about one."""
     access: bool = False
-    """Whether a gateway logs a line for each ended request to its inference API: caller, status and duration. It never
-    logs the content."""
+    """A gateway logs a line for each ended request to its inference API: caller, status and duration. It never logs the
+    content."""
 
 
 class TracingConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -35,8 +35,8 @@ class TracingConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sample_ratio: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.01
     """Share of the requests that are traced, chosen at random by the gateway; router and engines follow its choice."""
     trust_client_sampling: bool = False
-    """Whether to follow the sampling decision in a request's `traceparent`. For clients of your own: others could have
-    every request traced."""
+    """Follow the sampling decision in a request's `traceparent`. For clients of your own: others could have every
+    request traced."""
     service_name: Annotated[str, msgspec.Meta(min_length=1, max_length=100)] = "slipstream"
     """Prefix of `service.name`: `slipstream-gateway`, `slipstream-router`, `slipstream-engine`."""
     timeout_s: Annotated[float, msgspec.Meta(gt=0, le=300)] = 10.0

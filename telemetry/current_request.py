@@ -18,4 +18,5 @@ class CurrentRequest(msgspec.Struct, gc=False):
 
 
 current_request: ContextVar[CurrentRequest | None] = ContextVar("current_request", default=None)
-"""Of the running task and those it starts. A request has a task of its own, so that it need not be reset."""
+"""The request of the running task and those it starts. A request has a task of its own, so that it need not be
+reset."""

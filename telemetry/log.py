@@ -53,7 +53,7 @@ def starting_log() -> Iterator[StartingLog]:
 
 
 def in_json() -> bool:
-    """Whether this process's log is JSON: then nothing else may be written to stderr."""
+    """This process's log is JSON: then nothing else may be written to stderr."""
     return any(isinstance(handler.formatter, JsonLines) for handler in logging.getLogger().handlers)
 
 

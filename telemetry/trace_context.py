@@ -39,7 +39,7 @@ class TraceContext(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def known_elsewhere(self) -> bool:
-        """Whether the trace exists somewhere: we make spans of it, or its client does."""
+        """The trace exists somewhere: we make spans of it, or its client does."""
         return self.sampled or bool(self.parent_id)
 
     def traceparent(self, span_id: str = "") -> str:

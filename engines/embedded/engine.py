@@ -82,7 +82,7 @@ class Engine:
 
     @property
     def busy(self) -> bool:
-        """Whether a step would do any work."""
+        """A step would do work."""
         return bool(self.scheduler.running or self.scheduler.waiting)
 
     def submit(self, request: Request, received_s: float | None = None) -> None:

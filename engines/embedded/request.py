@@ -11,7 +11,7 @@ from engines.tokenizer.healing import Opening
 
 
 class Sampling(msgspec.Struct, frozen=True):
-    """How to pick tokens, and when to stop."""
+    """The choice of tokens, and the conditions to stop."""
 
     max_tokens: int
     """0: nothing is generated; the prompt is only computed."""
@@ -58,7 +58,7 @@ class Request(msgspec.Struct, frozen=True):
     """A text that the output must begin with; it counts as generated and is not delivered. Not together with
     `guide`."""
     speculate: bool = True
-    """Whether tokens may be drafted where the engine does so; the text is the same."""
+    """Tokens may be drafted where the engine does so; the text is the same."""
     adapter: Adapter | None = None
     """Adapter added to the model; None: the model alone. Not together with `speculate`."""
 

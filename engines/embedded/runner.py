@@ -176,7 +176,7 @@ class Runner:
 
 
 def _is_plain_step(work: Work) -> bool:
-    """Whether the step generates one token by the model alone: the kind recorded for a GPU."""
+    """The step generates one token by the model alone: the kind recorded for a GPU."""
     return work.tokens == 1 and not work.sequence.is_new and work.sequence.request.adapter is None
 
 

@@ -182,7 +182,7 @@ class Sequence:
 
     @property
     def draws_drafts(self) -> bool:
-        """Whether its drafts may be sampled, which are accepted more often than the likeliest ones.
+        """Its drafts may be sampled; sampled drafts are accepted more often than the likeliest ones.
 
         Not with a seed: the same seed would give another text without drafts. Not with a grammar: forbidden drafts are
         cut off beforehand, and the cut must not depend on the samples.
@@ -238,8 +238,8 @@ class Sequence:
 
     @property
     def takes_trees(self) -> bool:
-        """Whether its drafts may branch: not where the allowed tokens depend on the branch, by a penalty, a grammar or
-        the number of tokens."""
+        """Its drafts may branch: not where the allowed tokens depend on the branch, by a penalty, a grammar or the
+        number of tokens."""
         return self.counts is None and self.guide is None and not self.end_ids
 
     def count_drafts(self, accepted: int) -> None:
@@ -268,7 +268,7 @@ class Sequence:
         )
 
     def may_end(self, ahead: int) -> bool:
-        """Whether an end id may be picked after the first `ahead` drafts."""
+        """An end id may be picked after the first `ahead` drafts."""
         return self.completion_tokens + ahead >= self.sampling.min_tokens
 
     def counts_after(self, ahead: int) -> Tensor | None:
@@ -325,7 +325,7 @@ class Sequence:
 
     @property
     def ended_by_id(self) -> bool:
-        """Whether its last token is an end token or a stop id: it is not part of the text and not reported."""
+        """Its last token is an end token or a stop id: it is not part of the text and not reported."""
         finish = self.finish
         return finish is not None and finish.reason == "stop" and isinstance(finish.matched, int)
 

@@ -62,7 +62,7 @@ class Service:
 
     @property
     def ready(self) -> bool:
-        """Whether a new request would be accepted."""
+        """A new request would be accepted."""
         return self.engine is not None and self.failure is None and not self.draining
 
     @property
@@ -102,7 +102,7 @@ class Service:
         return live
 
     def _is_within_share(self, request: Request, limit: int) -> bool:
-        """Whether the request leaves its organization within its share of a queue that others have filled."""
+        """The request leaves its organization within its share of a queue that others have filled."""
         own, organizations = request.choices, {request.organization}
         for live in self.live.values():
             organizations.add(live.request.organization)

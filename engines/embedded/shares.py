@@ -37,11 +37,11 @@ class Shares:
         )
 
     def holds_nothing(self, organization: str) -> bool:
-        """Whether the organization runs nothing."""
+        """The organization runs nothing."""
         return not self._places.get(organization)
 
     def entitles(self, sequence: Sequence, most_pages: int) -> bool:
-        """Whether the sequence, with `most_pages`, leaves its organization within its share."""
+        """The sequence, with `most_pages`, leaves its organization within its share."""
         return self.held(sequence.organization, most_pages, 1) <= 1
 
     def yielding(

@@ -27,7 +27,7 @@ class WaitingQueue:
         self._numbers = itertools.count(1)
 
     def __bool__(self) -> bool:
-        """Whether a sequence waits."""
+        """A sequence waits."""
         return bool(self._lines or self._parked)
 
     def __len__(self) -> int:

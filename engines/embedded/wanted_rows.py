@@ -35,7 +35,7 @@ class WantedRows:
             row += stop - start
 
     def goes_on(self, start: int, stop: int) -> bool:
-        """Whether to compute the rows start..stop-1, or continue them. Called block after block."""
+        """The rows start..stop-1 must be computed, or continued. Called block after block."""
         self._poll_commands()
         within = [one for one in self._placed if one.first < stop and start < one.stop]
         if any(one.sequence.finish is None for one in within):

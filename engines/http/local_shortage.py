@@ -1,4 +1,4 @@
-"""Whether a connection failed for lack of a resource on this machine, which is no fault of the engine."""
+"""Detects connections that failed for lack of a resource on this machine, which is no fault of the engine."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def local_shortage(error: OSError, host: str) -> str | None:
 
 
 def shortage_now() -> str | None:
-    """Why no socket can be opened at present, for failures without a reason; None: one can."""
+    """The reason that no socket can be opened at present, for failures without a reason; None: one can."""
     try:
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM).close()
     except OSError as error:
@@ -38,8 +38,8 @@ def shortage_now() -> str | None:
 
 
 def _has_route(host: str) -> bool:
-    """Whether this machine has an address from which `host` can be reached. If so, the failed connection lacked a free
-    port; if not, the replica's URL is wrong. Connecting a datagram socket sends nothing and takes no TCP port."""
+    """This machine has an address from which `host` can be reached. If so, the failed connection lacked a free port; if
+    not, the replica's URL is wrong. Connecting a datagram socket sends nothing and takes no TCP port."""
     try:
         version = ipaddress.ip_address(host).version
     except ValueError:

@@ -42,8 +42,7 @@ class Origin(msgspec.Struct, frozen=True):
 
     @property
     def private(self) -> bool | None:
-        """Whether its address is of a private network or of this machine; None for a name that only DNS could
-        resolve."""
+        """Its address is of a private network or of this machine; None for a name that only DNS could resolve."""
         try:
             address = ipaddress.ip_address(self.host)
         except ValueError:

@@ -37,7 +37,7 @@ class Int8Linear:
         them; None: one."""
         self.shape = tuple(weight.shape)
         self.has_bias = bias is not None
-        """Whether a bias is added to the product."""
+        """A bias is added to the product."""
         rounded, scales = torch.empty(weight.shape, dtype=torch.int8), torch.empty(weight.shape[0])
         # a few rows at a time: a head of 49,152 words would be in memory four times in float32
         for start in range(0, weight.shape[0], ROWS):

@@ -58,7 +58,7 @@ class Linear:
         """native: have `panels`; needs numba; team: threads that multiply by them; None: one."""
         self.shape = tuple(weight.shape)
         self.has_bias = bias is not None
-        """Whether a bias is added to the product."""
+        """A bias is added to the product."""
         self._bias = bias
         self._dtype = weight.dtype
         self._weight = weight.contiguous()
@@ -108,12 +108,12 @@ class Linear:
 
 
 def _packs_bfloat16() -> bool:
-    """Whether oneDNN multiplies in bf16 here; without AVX-512 or `avx_ne_convert` it refuses to pack."""
+    """oneDNN multiplies in bf16 here; without AVX-512 or `avx_ne_convert` it refuses to pack."""
     return torch._C._has_mkldnn and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 def wide_is_fast(device: torch.device) -> bool:
-    """Whether this processor has the kernels that `Linear` needs for float32 inputs with bf16 weights."""
+    """This processor has the kernels that `Linear` needs for float32 inputs with bf16 weights."""
     return device.type == "cpu" and "fbgemm" in torch.backends.quantized.supported_engines
 
 
@@ -127,7 +127,7 @@ def team_of(threads: int) -> Team | None:
 
 
 def native_is_possible(device: torch.device) -> bool:
-    """Whether the native kernels can be compiled here."""
+    """The native kernels can be compiled here."""
     return device.type == "cpu" and sys.byteorder == "little" and importlib.util.find_spec("numba") is not None
 
 

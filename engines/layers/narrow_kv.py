@@ -19,7 +19,7 @@ SCALE = torch.bfloat16
 
 
 def is_narrow(dtype: torch.dtype) -> bool:
-    """Whether a store of this type has codes and scales."""
+    """A store of this type has codes and scales."""
     return dtype in CODES.values()
 
 

@@ -9,7 +9,7 @@ from msgspec import Meta
 
 
 class TokenizingConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How many prompts are tokenized at a time, and how many may wait."""
+    """Limits on the prompts that are tokenized at a time, and that may wait."""
 
     threads: Annotated[int, Meta(ge=1, le=64)] = 2
     """Prompts tokenized at a time, at most one of each organization: with two or more, an organization that floods a

@@ -51,7 +51,7 @@ class ControlTokens:
         return match[0] if match else None
 
     def risky(self, text: str) -> bool:
-        """Whether the text holds a control string, or could complete one together with adjacent text."""
+        """The text holds a control string, or could complete one together with adjacent text."""
         # most text has none of the two to four characters that control strings begin or end with
         for character in self._ends:
             if character in text:
@@ -129,7 +129,7 @@ def _any_of(texts: Sequence[str]) -> str:
 
 
 def is_control(token: dict[str, Any]) -> bool:
-    """Whether an entry of tokenizer.json's `added_tokens` steers the model."""
+    """An entry of tokenizer.json's `added_tokens` steers the model."""
     text: str = token["content"]
     marker = len(text) > 2 and text.lstrip("▁")[:1] in ("<", "[") and text[-1:] in (">", "]")
     return bool(token.get("special")) or marker
@@ -140,7 +140,7 @@ CALL_MARKS = frozenset({"[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"})
 
 
 def gives_text(token: dict[str, Any]) -> bool:
-    """Whether an entry of `added_tokens` is text when the model generates it.
+    """An entry of `added_tokens` is text when the model generates it.
 
     Plain text is; so are tags that are not marked special, such as `<tool_call>` and `<think>`, which the caller needs,
     and `CALL_MARKS`. Markers in bars, such as an unmarked `<|fim_pad|>`, never are.

@@ -106,8 +106,8 @@ class ChatTemplate:
 
     @property
     def shows_tool_results(self) -> bool:
-        """Whether tool results appear in the prompt. False only where the template omits them silently; one that fails
-        on our example may still take others."""
+        """Tool results appear in the prompt. False only where the template omits them silently; one that fails on our
+        example may still take others."""
         call = {"id": "call00000", "type": "function", "function": {"name": "look", "arguments": {}}}
         example: list[JsonObject] = [
             {"role": "user", "content": "Look."},

@@ -79,7 +79,7 @@ class Tokenizer:
         self.silent_ids = frozenset(token["id"] for token in added if not gives_text(token))
         """Ids that give no text when they are generated."""
         self.calls_in_parallel: bool = folder.config.get("parallel_tool_calls") is not False
-        """Whether a response may hold several tool calls by default; false with `"parallel_tool_calls": false` in
+        """A response may hold several tool calls by default; false with `"parallel_tool_calls": false` in
         `tokenizer_config.json`, for a model that never stops calling."""
         self.end_ids = folder.end_ids | _ids(self._parsing, folder.special("eos_token"))
         """Ids that end a generation."""
@@ -91,7 +91,7 @@ class Tokenizer:
 
     @property
     def has_chat_template(self) -> bool:
-        """Whether `chat_ids` works."""
+        """`chat_ids` works: there is a chat template."""
         return self._chat_template is not None
 
     @property
@@ -177,7 +177,7 @@ class Tokenizer:
 
     @property
     def heals(self) -> bool:
-        """Whether `healed` and `opening` work: they need the bytes of tokens, and the vocabulary's word pattern."""
+        """`healed` and `opening` work: they need the bytes of tokens, and the vocabulary's word pattern."""
         return self._token_bytes is not None and self._plain.pre_tokenizer is not None
 
     def healed(self, prefix: str) -> int:

@@ -1,5 +1,4 @@
-"""Which organizations avoid which replicas of a pool because these failed their requests; each organization for
-itself.
+"""Leads organizations away from replicas that failed their requests; each organization for itself.
 
 Per organization and replica, as Envoy ejects a host for consecutive errors, but not for every organization:
 

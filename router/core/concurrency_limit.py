@@ -1,4 +1,4 @@
-"""How many requests at a time to send to an upstream that does not report its limit, learnt from the gain of sending
+"""Learns how many requests at a time to send to an upstream that does not report its limit, from the gain of sending
 more.
 
     stretch           time its answers took, over the time such prompts and answers take where little else runs
@@ -126,7 +126,7 @@ class _Usual:
 
 
 class _Slope:
-    """Of ln stretch over ln in flight, by least squares with forgetting."""
+    """The slope of ln stretch over ln in flight, by least squares with forgetting."""
 
     def __init__(self) -> None:
         self._weight = self._x = self._y = self._xx = self._xy = 0.0

@@ -1,5 +1,5 @@
-"""Whether a refusal is due to the refused tenant's own excess: it demands too much, and the others' demand would have
-fitted.
+"""Decides whether a refusal is due to the refused tenant's own excess: it demands too much, and the others' demand
+would have fitted.
 
 A tenant's demand is its running and waiting requests, in tokens of prompt and longest response, without the refused
 ask. It is in excess when both hold:
@@ -21,7 +21,7 @@ FAR_OVER = 1.5
 
 
 def in_excess(queue: FairQueue, name: str) -> bool:
-    """Whether a tenant is in excess whose ask the pool refuses for lack of room. The ask must not be in the queue.
+    """A tenant whose ask the pool refuses for lack of room is in excess. The ask must not be in the queue.
 
     Compared with active tenants only, see `fair_queue.ACTIVE_S`: a tenant alone may use the whole pool.
     """

@@ -189,7 +189,7 @@ class FairQueue:
 
     @property
     def contended_by_several(self) -> bool:
-        """Whether more than one tenant waits."""
+        """More than one tenant waits."""
         return len(self._waiting_names()) > 1
 
     def __iter__(self) -> Iterator[QueuedRequest]:

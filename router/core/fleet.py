@@ -42,7 +42,7 @@ class Fleet:
         return self._models.get(name)
 
     def has_pool(self, name: str) -> bool:
-        """Whether an ask may name this pool; the empty name stands for the model's own."""
+        """An ask may name this pool; the empty name stands for the model's own."""
         return not name or name in self.pools
 
     def pool_for(self, waiting: QueuedRequest) -> PoolState:

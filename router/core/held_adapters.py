@@ -1,5 +1,5 @@
-"""Which LoRA adapters a replica holds, as far as the router knows: those loaded for its own leases since its engine was
-last known to be dead.
+"""The LoRA adapters that a replica holds, as far as the router knows: those loaded for its own leases since its engine
+was last known to be dead.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How fast a pool's engines are, learnt from their reports alone: a formula per pool, a ratio per replica.
+"""The speed of a pool's engines, learnt from their reports alone: a formula per pool, a ratio per replica.
 
     time to first token = ratio · (start + tokens · a + pairs · b + tokens · running · c)
     time per token      = step + running · step_per_stream          (between prompts)
@@ -37,7 +37,7 @@ LEAST_SHARE = 0.1
 
 
 class Ratio:
-    """How times compare to their pool's formula: a moving mean of logarithms, so that one outlier counts little. A
+    """The ratio of times to their pool's formula: a moving mean of logarithms, so that one outlier counts little. A
     replica's ratio is made of several, see `slowness`."""
 
     def __init__(self, speed: float = 1.0) -> None:

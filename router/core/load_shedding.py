@@ -1,4 +1,4 @@
-"""Which asks to refuse when a queue cannot meet all deadlines: the largest work, not the latest arrival.
+"""Chooses the asks to refuse when a queue cannot meet all deadlines: the largest work, not the latest arrival.
 
 Moore and Hodgson 1968 (An n job, one machine sequencing algorithm): go through the asks by deadline; whenever one
 cannot be in time, give up the largest of those up to it, itself included. On one machine of constant rate this keeps
@@ -30,8 +30,8 @@ SPARED_BELOW = 0.2
 """Prompts of a length are not given up while less than this share of them has been served lately."""
 SERVED_STEP = 0.02
 SHARE_WEIGHT = 30.0
-"""How much faster than its part of the grants the price of a tenant's work rises: a tenant that was given a tenth more
-than its share gives up its own before twenty times as much of one that was given exactly its share."""
+"""Rate at which the price of a tenant's work rises with its recent grants: a tenant that was given a tenth more than
+its share gives up its own before twenty times as much of one that was given exactly its share."""
 LEAST_WORK_S = 1e-9
 NOTHING_GIVEN: Mapping[str, float] = MappingProxyType({})
 PAUSE_S_PER_ASK = 0.0001

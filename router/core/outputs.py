@@ -1,4 +1,4 @@
-"""How long responses get, by tenant and model: the p90 that admission reserves room for."""
+"""The length of responses, by tenant and model: the p90 that admission reserves room for."""
 
 from __future__ import annotations
 

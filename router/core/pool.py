@@ -186,7 +186,7 @@ class PoolState:
 
     @property
     def speculation(self) -> str:
-        """Whether its engines draft, and why, in a few words."""
+        """The state of its engines' drafting, and its reason, in a few words."""
         return self.ungoverned if self.governor is None else self.governor.told
 
     def leave(self, replica: Replica) -> None:

@@ -1,4 +1,4 @@
-"""Which replica holds how long a prefix, by chained block hashes: a radix tree whose edges are runs of blocks.
+"""The prefixes that each replica holds, by chained block hashes: a radix tree whose edges are runs of blocks.
 
 A chained hash names its whole prefix, so one dictionary from first block to node replaces all child tables. Everything
 else is parallel arrays: about 160 bytes for a node of one block and one holder, 16 more for each further block.
@@ -27,7 +27,7 @@ PASSED_PER_STEP = 8
 
 
 class Match:
-    """How far a chain is known, and the nodes of it. Valid until the index changes; `PrefixIndex.hold` checks again."""
+    """The known part of a chain, and its nodes. Valid until the index changes; `PrefixIndex.hold` checks again."""
 
     __slots__ = ("blocks", "hashes", "path", "total", "version")
 

@@ -1,4 +1,4 @@
-"""Why an ask waits or is refused: one word for the metric's label, one sentence for people."""
+"""The reasons for which an ask waits or is refused: one word for the metric's label, one sentence for people."""
 
 from __future__ import annotations
 

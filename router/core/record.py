@@ -82,9 +82,9 @@ class Record(msgspec.Struct):
     """The adapter that gave up its slot for it; empty: none. evicted_why: the reason for that choice."""
     evicted_why: str = ""
     split: SplitChoice | None = None
-    """Whether it was served whole or by a pair, and the cost of both; None: its pool has no choice."""
+    """The choice between the whole pool and a pair, and the cost of both; None: its pool has no choice."""
     speculation: str = ""
-    """Whether it may have drafts, and why; no prediction above depends on it."""
+    """The state of drafting, and its reason; no prediction above depends on it."""
 
 
 class RecordBook:

@@ -84,7 +84,7 @@ class Replica(msgspec.Struct, eq=False):
     """An operator has taken it out of use: no new leases."""
     health: Health = Health.UNKNOWN
     healthy_since: float = 0.0
-    """When it last became healthy after it was not."""
+    """Time at which it last became healthy after it was not."""
     detail: str = "not polled yet"
     failures: int = 0
     """Polls failed in a row."""
@@ -169,7 +169,7 @@ class Replica(msgspec.Struct, eq=False):
 
     @property
     def in_words(self) -> str:
-        """Why it is not usable, in a word or two, or `healthy`; never its address."""
+        """The reason it is not usable, in a word or two, or `healthy`; never its address."""
         if self.draining:
             return "draining"
         if self.breaker.state.value != "closed":
@@ -217,7 +217,7 @@ class Replica(msgspec.Struct, eq=False):
         return self.leases - self.unwaited < self.max_concurrency and self.usable
 
     def bars(self, organization_id: str) -> Reason | None:
-        """Why this organization has to wait for it, though others need not; None: it may use it."""
+        """The reason for which this organization has to wait for it, though others need not; None: it may use it."""
         if organization_id in self.accusers:
             return Reason.SUSPECTED
         if self.breaker.half_open and organization_id in self.trials:
@@ -240,7 +240,7 @@ class Replica(msgspec.Struct, eq=False):
 
     @property
     def load_is_stale(self) -> bool:
-        """Whether its load reports are missing or do not change: the router then places by its own leases."""
+        """Its load reports are missing or do not change: the router then places by its own leases."""
         return self.load_misses >= STALE_MISSES
 
     @property
@@ -257,7 +257,7 @@ class Replica(msgspec.Struct, eq=False):
 
     @property
     def kv_is_silent(self) -> bool:
-        """Whether it computes prompts without sending KV events: only cached tokens then correct the router's index."""
+        """It computes prompts without sending KV events: only cached tokens then correct the router's index."""
         return self.follows_kv and self.answers_without_kv >= MOST_ANSWERS_WITHOUT_KV
 
     @property
@@ -378,11 +378,11 @@ class Replica(msgspec.Struct, eq=False):
 
     @property
     def _answering(self) -> bool:
-        """Whether one of our requests has finished its prompt."""
+        """One of our requests has finished its prompt."""
         return self.leases > len(self.prefilling)
 
     def _is_news(self, load: Load, now: float) -> bool:
-        """Whether a report is current: tokens in use change with every step."""
+        """A report is current: tokens in use change with every step."""
         figures = load.running, load.waiting, load.used_tokens
         if figures != self.reported or not (load.running or load.waiting or self._answering):
             self.reported, self.reported_at = figures, now

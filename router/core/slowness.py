@@ -1,4 +1,4 @@
-"""How one replica's first tokens compare to its pool's, by several organizations' reports: no single one decides.
+"""Compares one replica's first tokens with its pool's, by several organizations' reports: no single one decides.
 
     value = lower median, over the voices heard lately, of each one's own moving ratio
 

@@ -1,4 +1,4 @@
-"""Whether a pool's engines should draft tokens ahead: at low load, and not at the peak. Pure: time is an argument.
+"""Decides whether a pool's engines draft tokens ahead: at low load, and not at the peak. Pure: time is an argument.
 
 Checking drafts is nearly free while a step is bound by reading weights. It takes time from the other streams once the
 step is bound by arithmetic, which depends on the number of streams. Drafts change the time per token and never the time
@@ -60,7 +60,7 @@ class SpeculationGovernor:
 
     @property
     def on(self) -> bool:
-        """Whether engines may draft."""
+        """Engines may draft."""
         return self._switch.on
 
     @property

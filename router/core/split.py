@@ -1,8 +1,8 @@
-"""Whether a request is served whole or split over a prefill/decode pair, decided only by the cost of both.
+"""Decides whether a request is served whole or split over a prefill/decode pair, only by the cost of both.
 
 Whole, it waits for its prompt and delays the streams on the same engine; split, it waits for its prompt and for the
-transfer. With no request in front of either, this is the rule "split when the transfer takes less than the
-interference it ends".
+transfer. With no request in front of either, this is the rule "split when the transfer takes less than the interference
+it ends".
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class SplitChoice(msgspec.Struct, frozen=True):
 
 
 def splits(costs: Costs, was_split: bool) -> bool:
-    """Whether to split, given the choice for the last prompt of this length."""
+    """The pair wins, given the choice for the last prompt of this length."""
     margin_s = MARGIN * costs.transfer_s
     return costs.advantage_s > (-margin_s if was_split else margin_s)
 

@@ -132,7 +132,7 @@ class QueuedRequest(msgspec.Struct, eq=False):
     why: Reason | None = None
     """The reason it was not placed at the last try."""
     split: SplitChoice | None = None
-    """Whether it is served whole or by a pair, where its pool has the choice."""
+    """The choice between the whole pool and a pair, where its pool has both."""
 
     def __post_init__(self) -> None:
         self.start_by = self.asked_at

@@ -1,4 +1,4 @@
-"""Which organizations' reports teach a whole pool's model: one organization counts at most as much as all others
+"""Chooses the reports that a whole pool's model learns from: one organization counts at most as much as all others
 together.
 
 Reports beyond that teach nothing. An organization that is almost alone teaches everything: once the others have had a

@@ -1,6 +1,6 @@
-"""How fast a pool admits waiting asks: the basis of an honest Retry-After.
+"""The rate at which a pool admits waiting asks: the basis of an honest Retry-After.
 
-Measured while a queue exists; before the first one, estimated from how long leases last (Little's law).
+Measured while a queue exists; before the first one, estimated from the duration of leases (Little's law).
 """
 
 from __future__ import annotations

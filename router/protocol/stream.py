@@ -26,7 +26,7 @@ class MessageStream(asyncio.Protocol):
         lost: Callable[[str], None],
     ) -> None:
         self.writable = False
-        """Whether the connection is up and the other end keeps up; data written otherwise is held in memory."""
+        """The connection is up and the other end keeps up; data written otherwise is held in memory."""
         self.frames = FrameReader(limit_bytes)
         self._receive = receive
         self._resumed = resumed

@@ -20,7 +20,7 @@ class LengthClass(msgspec.Struct, frozen=True):
     prompt_tokens: int
     requests: int
     kept: int
-    """Those of them that kept both promises."""
+    """Requests of the class that kept both promises."""
 
 
 class Summary(msgspec.Struct, frozen=True):

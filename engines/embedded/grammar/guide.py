@@ -45,7 +45,7 @@ class GuideState:
 
     @property
     def error(self) -> str | None:
-        """Why the grammar cannot be followed any further (a resource limit, a token it forbids), or None."""
+        """The reason the grammar cannot be followed any further (a resource limit, a token it forbids), or None."""
         return error_of(self._matcher)
 
     def advance(self, id_: int) -> None:

@@ -19,7 +19,7 @@ class Verdict(msgspec.Struct, frozen=True):
     """The result of the trial process."""
 
     fault: str | None = None
-    """Why the grammar cannot be enforced; None: it can."""
+    """The reason the grammar cannot be enforced; None: it can."""
 
 
 def send(pipe: Connection, message: Order | Verdict) -> None:

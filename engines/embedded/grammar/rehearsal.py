@@ -32,7 +32,7 @@ def rehearse(matcher: LLMatcher) -> str | None:
 
 
 def error_of(matcher: LLMatcher) -> str | None:
-    """Why it cannot continue, in one line, or None."""
+    """The reason it cannot continue, in one line, or None."""
     return sentence_of(matcher.get_error()) or None if matcher.is_error() else None
 
 

@@ -1,4 +1,4 @@
-"""Which pages of key and value memory are free, which the prefix cache keeps, and the number of owners of each.
+"""The pages of key and value memory: free ones, those that the prefix cache keeps, and the number of owners of each.
 
 A page is in one of three states. *Pinned*: at least one sequence owns it. *Idle*: no sequence owns it, but the cache
 keeps it, so it can be evicted. *Free*: neither.
@@ -80,11 +80,11 @@ class PagePool:
         self._free.append(page)
 
     def is_idle(self, page: int) -> bool:
-        """Whether only the cache holds it."""
+        """Only the cache holds the page."""
         return self._kept[page] and not self._owners[page]
 
     def is_only(self, page: int) -> bool:
-        """Whether exactly one sequence owns the page and the cache does not hold it."""
+        """Exactly one sequence owns the page and the cache does not hold it."""
         return self._owners[page] == 1 and not self._kept[page]
 
     def owners(self, page: int) -> int:

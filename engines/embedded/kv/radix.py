@@ -63,7 +63,7 @@ class Node:
         return alike, self.children[best] if alike else None
 
     def covers(self, digit: Digit) -> bool:
-        """Whether a child begins with all of `digit`."""
+        """A child begins with all of `digit`."""
         return self.most_alike(digit)[0] == len(digit)
 
 

@@ -73,7 +73,7 @@ class KVStore:
 
     @property
     def is_narrow(self) -> bool:
-        """Whether keys and values are stored in 8 bits."""
+        """Keys and values are stored in 8 bits."""
         return narrow_kv.is_narrow(self.pages.dtype)
 
     def copy(self, source: int, target: int) -> None:

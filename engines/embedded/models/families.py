@@ -22,7 +22,7 @@ class Family(msgspec.Struct, frozen=True):
     head_dim: int | None = None
     """Head size when `head_dim` is absent; None: hidden size / heads."""
     window_by_default: bool = True
-    """Whether `sliding_window` counts when `use_sliding_window` is absent."""
+    """`sliding_window` counts when `use_sliding_window` is absent."""
 
 
 FAMILIES: Mapping[str, Family] = MappingProxyType(

@@ -118,7 +118,7 @@ class MistralParser(MarkedParser):
 
 
 def _may_become_head(text: str) -> bool:
-    """Whether more text could make this a name and its marks."""
+    """More text could make this a name and its marks."""
     if len(text) > LONGEST_HEAD:
         return False
     name = re.match(r"[a-zA-Z0-9_-]{0,64}", text)

@@ -152,7 +152,7 @@ class NativeDecoder:
 
 
 def fits(hidden: int, intermediate: int, heads: int, kv_heads: int, head_dim: int) -> bool:
-    """Whether the kernels support such a model."""
+    """The kernels support such a model."""
     even = hidden % 2 == 0 and intermediate % 2 == 0
     return even and heads % kv_heads == 0 and head_dim % LANES == 0 and head_dim // LANES <= MOST_VECTORS
 

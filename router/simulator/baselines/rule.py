@@ -65,7 +65,8 @@ class Rule(ABC):
         return worker
 
     def least(self, allowed: Sequence[int] | None = None) -> int:
-        """Of the allowed workers, or of all: fewest in flight, then fewest ever, then the first."""
+        """Of the allowed workers, or of all, the one with the fewest in flight, then the fewest ever, then the
+        first."""
         in_flight, processed = self.in_flight, self.processed
         among = range(len(in_flight)) if allowed is None else allowed
         return min(among, key=lambda worker: (in_flight[worker], processed[worker], worker))
