@@ -1,6 +1,6 @@
 """Divides memory and slots among organizations at one moment.
 
-Each organization that runs or waits has an equal share of both. It keeps what it holds above its share until another
+Each organization that runs or waits has an equal share of both. It keeps its holding above that share until another
 organization needs it.
 """
 

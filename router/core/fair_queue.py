@@ -15,8 +15,8 @@ stand after every new ask of a tenant that holds all slots.
 Length classes share by their number of asks: every ask has a right to the same part of a full pool. By deadlines alone
 long prompts, which may wait longest, would take the time that short ones need.
 
-What yields (`contracts.service_class`) has accounts of its own, and a length class: it is in nothing that is divided
-among the others, and takes no turn of its tenant's.
+Asks that yield (`contracts.service_class`) have accounts and a length class of their own: they are excluded from every
+share of the others, and take no turn of their tenant.
 """
 
 from __future__ import annotations

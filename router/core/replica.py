@@ -141,7 +141,7 @@ class Replica(msgspec.Struct, eq=False):
     """Most leases held at once since the last poll: a report sent while some of them ended does not count as foreign
     load."""
     tokens: int = 0
-    """Upper bound of what the live leases hold: prompts and outputs."""
+    """Upper bound of the tokens that the live leases hold: prompts and outputs."""
     ratio: Slowness = msgspec.field(default_factory=Slowness)
     fill: float = 1.0
     """Assumed contents of its cache, relative to the KV capacity it reports, or to the setting where it reports none;
@@ -319,7 +319,7 @@ class Replica(msgspec.Struct, eq=False):
             self.progress_at = now
 
     def drop(self, key: tuple[str, str], now: float) -> None:
-        """Stop counting a lease: what it held, in the last poll or granted since, is free again."""
+        """Stop counting a lease: its tokens, polled or granted since, are free again."""
         self.began(key, now)
         live = self.live.pop(key)
         if live.adapter:

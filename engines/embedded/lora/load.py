@@ -116,7 +116,7 @@ class _Tensors:
         header_bytes = int.from_bytes(content[:8], "little")
         if header_bytes > MOST_HEADER_BYTES:
             raise InvalidField(
-                f"{path}: its header must have at most {MOST_HEADER_BYTES:,} bytes; it says {header_bytes:,}",
+                f"{path}: its header must have at most {MOST_HEADER_BYTES:,} bytes; it has {header_bytes:,}",
                 param=WEIGHTS,
             )
         try:
