@@ -206,12 +206,13 @@ class ContextTooLong(RequestError):
         """output_tokens: the requested number; 0 or 1 where the prompt alone is too long. untokenized: size of a prompt
         that was not tokenized because it cannot fit, as "9000 bytes"; `prompt_tokens` is then a lower bound."""
         least = "" if untokenized is None else f"{untokenized}, which are at least "
+        # `engines/drivers/error_bodies.py` recognises both sentences in the embedded engine's errors
         facts = f"This model's context is {limit_tokens} tokens. The prompt has {least}{prompt_tokens} tokens"
         if output_tokens <= 1:
             super().__init__(f"{facts}, which leaves none for the response. Shorten the prompt.", param=param)
             return
         super().__init__(
-            f"{facts} and {output_tokens} are requested as output, {prompt_tokens + output_tokens} in all. "
+            f"{facts} and {output_tokens} are asked for as output, {prompt_tokens + output_tokens} in all. "
             "Shorten the prompt or lower max_tokens.",
             param=param,
         )
