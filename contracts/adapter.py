@@ -1,35 +1,35 @@
-"""A LoRA adapter of a tenant: what clients call it, and what engines do."""
+"""A LoRA adapter of a tenant: its name for clients, and its name for engines."""
 
 from __future__ import annotations
 
 import msgspec
 
 SEPARATOR = ":"
-"""Between a model's name and an adapter's, in what clients write as `model`."""
+"""Separates a model's name and an adapter's in the `model` field of a request."""
 
 
 ENGINE_NAME = "lora-"
-"""How engines' names for adapters begin."""
+"""Prefix of the engines' names for adapters."""
 
 
 class Adapter(msgspec.Struct, frozen=True):
-    """Belongs to an organization, or to one of its projects; others see nothing of it."""
+    """An adapter that belongs to an organization, or to one of its projects; it is invisible to others."""
 
     id: str
     """A UUID in text form."""
     name: str
-    """The tenant's own: two tenants may give the same name."""
+    """The tenant's own name: two tenants may use the same."""
     model: str
-    """The public name of the model that it changes."""
+    """The public name of the base model."""
     path: str
     """The folder, in PEFT's format, as the engines reach it."""
 
     @property
     def engine_name(self) -> str:
-        """What engines call it: unique, and nothing that a client wrote."""
+        """The engines' name for it: unique, and free of text that a client wrote."""
         return ENGINE_NAME + self.id
 
     @property
     def public_name(self) -> str:
-        """What clients write as `model`."""
+        """The clients' name for it, in the `model` field."""
         return f"{self.model}{SEPARATOR}{self.name}"

@@ -1,4 +1,4 @@
-"""Work that goes on beside everything else from a start to a stop, whatever happens to it in between."""
+"""Background work that runs from a start to a stop and survives its own failures."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ logger = logging.getLogger(__name__)
 class BackgroundTask:
     """Runs a coroutine function on the loop that starts it; also an asynchronous context manager.
 
-    A run that returns is over. One that raises is logged and begun again, after pauses that grow while it keeps failing
-    soon: work in the background has no caller who could be told.
+    A run that returns is over. A run that raises is logged and restarted, after pauses that grow while it keeps
+    failing soon, because background work has no caller that could receive the error.
     """
 
     def __init__(self, name: str, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -47,13 +47,13 @@ class BackgroundTask:
                         await result
                 except (Exception, asyncio.CancelledError) as error:
                     _require_failure(error)
-                    logger.exception("%s failed; done again in %g s", name, period_s)
+                    logger.exception("%s failed; retrying in %g s", name, period_s)
                 await asyncio.sleep(period_s)
 
         return cls(name, run)
 
     def start(self) -> None:
-        """Begin, on the running loop. Does nothing while it runs."""
+        """Begin, on the running loop. Does nothing while a run is under way."""
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._keep_running(), name=self._name)
 
@@ -63,7 +63,8 @@ class BackgroundTask:
             self._task.cancel()
 
     async def stop(self) -> bool:
-        """Cancel the run and return once it has ended; False when nothing was started. Raises nothing of the run's."""
+        """Cancel the run and return once it has ended; False when none was started. Never raises the run's
+        exceptions."""
         task, self._task = self._task, None
         if task is None:
             return False
@@ -88,12 +89,12 @@ class BackgroundTask:
             except (Exception, asyncio.CancelledError) as error:
                 _require_failure(error)
                 pause_s = backoff.next_s(loop.time() - began_s)
-                logger.exception("%s failed; begun again in %.1f s", self._name, pause_s)
+                logger.exception("%s failed; restarting in %.1f s", self._name, pause_s)
             await asyncio.sleep(pause_s)
 
 
 def _require_failure(error: BaseException) -> None:
-    """Raise it where it is this task that is stopped, and not something that it waited for."""
+    """Raise the exception if it stops this task itself, and not something that the task waited for."""
     task = asyncio.current_task()
     if isinstance(error, asyncio.CancelledError) and (task is None or task.cancelling()):
         raise error

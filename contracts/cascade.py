@@ -1,7 +1,9 @@
-"""A small model that answers some of a large one's requests first, and when what it answers may be given to customers.
+"""A small model that answers some of a large one's requests first, and the conditions under which its responses may be
+served.
 
-The small model's answer is held back until it is whole, judged by how sure the model was, and then given or thrown
-away; what is thrown away the large model answers. Customers get it only once a comparison of the two has passed.
+The small model's response is held back until it is complete, judged by the model's confidence, and then served or
+discarded; the large model answers discarded ones. Customers get such responses only once a comparison of the two has
+passed.
 """
 
 from __future__ import annotations
@@ -17,31 +19,33 @@ class Approval(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     comparison: str
     """Its id: `slipstream evals show`."""
     measured: str
-    """Digest of what was compared, as `contracts.cascade_digest` makes it: of anything else it says nothing."""
+    """Digest of the compared configuration, see `contracts.cascade_digest`: the comparison is valid for no other."""
     worst_difference: float = 0.0
-    """Lower bound of the cascade's score minus the large model's, on the slice where that is lowest; 0.01 is a point of
-    100."""
+    """Lower bound of the cascade's score minus the large model's, on the slice where that is lowest; 0.01 is one point
+    of 100."""
 
 
 class Cascade(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Of a chat model: which model answers its requests first, which of them, and what is good enough."""
+    """Cascade of a chat model: the model that answers its requests first, for which requests, and the bar for its
+    responses."""
 
     first: str
     """The small model's name: another one of the chat tier, with pools, tokenizer and price of its own."""
     when: Literal["always", "busy"] = "busy"
-    """`always`; or only while requests for the large model wait for a place or are turned away."""
+    """`always`, or `busy`: only while requests for the large model wait for a slot or are shed."""
     min_confidence: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.7
-    """Geometric mean of the probabilities of the answer's tokens, below which it is thrown away."""
+    """Geometric mean of the probabilities of the response's tokens, below which it is discarded."""
     max_first_tokens: Annotated[int, msgspec.Meta(ge=1, le=8_192)] = 256
-    """The small model writes no more than this; an answer that is longer is thrown away."""
+    """Most tokens of the small model; a longer response is discarded."""
     max_prompt_tokens: Annotated[int, msgspec.Meta(ge=1)] = 4_096
     """Longer prompts go straight to the large model."""
     timeout_s: Annotated[float, msgspec.Meta(gt=0, le=600)] = 10.0
-    """An answer that has not ended by then is thrown away; a wait for a place at the small model counts."""
+    """A response that has not ended by then is discarded; waiting for a slot at the small model counts."""
     busy_after_s: Annotated[float, msgspec.Meta(ge=0, le=600)] = 0.5
-    """With `busy`: a request for the large model that waits longer than this says that it is busy."""
+    """With `busy`: the large model counts as busy when one of its requests waits longer than this."""
     quality_margin: Annotated[float, msgspec.Meta(gt=0, le=0.2)] = 0.02
-    """The quality budget: how much worse the cascade may score than the large model on any slice, as a part of 1."""
+    """The quality budget: how much lower the cascade may score than the large model on any slice; 0.01 is one point of
+    100."""
     approval: Approval | None = None
-    """Which comparison it passed. Without one, or once anything it compared is changed, customers' requests all go to
-    the large model, and only the deployment's own evals are answered by the cascade."""
+    """The comparison that the cascade has passed. Without one, or after a change of anything it compared, all
+    customers' requests go to the large model, and the cascade answers only the deployment's own evals."""

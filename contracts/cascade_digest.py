@@ -1,4 +1,5 @@
-"""What a comparison of a cascade has measured, as a digest: two models, their pools and the rules between them.
+"""The configuration that a comparison of a cascade has measured, as a digest: two models, their pools and the rules
+between them.
 
 Names that clients use and replicas are left out: a fleet must be able to grow in a spike. Other weights are served from
 another pool (a release), or under another engine model.
@@ -24,13 +25,13 @@ def measured(state: DesiredState, model: Model) -> str:
 
 
 def approved(state: DesiredState, model: Model) -> bool:
-    """Whether customers may be given what the model's cascade answers."""
+    """The cascade's responses may be served to customers."""
     cascade = model.cascade
     return cascade is not None and cascade.approval is not None and cascade.approval.measured == measured(state, model)
 
 
 def _rules(cascade: Cascade) -> Cascade:
-    """Without what decides when it is asked and not what it answers."""
+    """The rules that affect the response, without those that only decide when the cascade runs."""
     return Cascade(
         cascade.first,
         min_confidence=cascade.min_confidence,

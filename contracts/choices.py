@@ -1,5 +1,6 @@
-"""What a field of a struct may have, for whoever gave something else: its values where they are few, its pattern in
-words."""
+"""The allowed values of a struct's field, for error messages: the values where they are few, else its pattern in
+words.
+"""
 
 from __future__ import annotations
 
@@ -18,15 +19,16 @@ def choices(kind: Any, path: str) -> list[str]:
     """The values of the enumeration, the literal or the tag at `path`, or the keys of the map there, in the order of
     their declaration; empty where there is none, or no such field.
 
-    kind: what is decoded. path: as msgspec tells it without its `$.`: `messages[0].role`, `[...]` for a key of a map.
+    kind: what is decoded. path: as msgspec reports it, without its `$.`: `messages[0].role`, `[...]` for a key of a
+    map.
     """
     found = [each for annotation in _at(kind, path) for each in _alternatives(annotation)]
     return list(dict.fromkeys(value for each in found for value in _values(each)))
 
 
 def pattern_in_words(kind: Any, path: str) -> str:
-    """What the pattern of the text at `path` asks for: the `description` beside it, such as "an e-mail address"; empty
-    where there is none. kind, path: as of `choices`."""
+    """The pattern of the text at `path` in words: the `description` next to it, such as "an e-mail address"; empty
+    where there is none. kind, path: see `choices`."""
     metas = (meta for annotation in _at(kind, path) for meta in _metas(annotation))
     return next((meta.description for meta in metas if meta.pattern and meta.description), "")
 
@@ -48,7 +50,7 @@ def _at(kind: Any, path: str) -> list[Any]:
 
 
 def _metas(annotation: Any) -> Iterator[msgspec.Meta]:
-    """What bounds the types of an annotation."""
+    """The constraints on the types of an annotation."""
     origin = get_origin(annotation)
     if origin is Annotated:
         yield from (meta for meta in annotation.__metadata__ if isinstance(meta, msgspec.Meta))
@@ -58,7 +60,7 @@ def _metas(annotation: Any) -> Iterator[msgspec.Meta]:
 
 
 def _alternatives(annotation: Any) -> Iterator[Any]:
-    """The types that a union consists of, without what only bounds them."""
+    """The types that a union consists of, without their constraints."""
     origin = get_origin(annotation)
     if origin is Annotated:
         yield from _alternatives(get_args(annotation)[0])

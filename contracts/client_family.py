@@ -1,4 +1,4 @@
-"""Names of the kinds of clients that send requests, as requests are told apart by and settings may name them."""
+"""Names of the kinds of clients, by which requests are classified and which settings may name."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ ClientFamily = Literal[
     "editor",
     "other",
 ]
-"""`editor` is one that has no name of its own here; `other` one that is unknown or says nothing."""
+"""`editor` is one without a name of its own here; `other` is unknown or sends no name."""
 
 EDITORS: frozenset[ClientFamily] = frozenset(
     {"slipstream-lsp", "tabby-agent", "llama.vscode", "continue", "zed", "editor"}
 )
-"""Clients in which somebody types."""
+"""Clients in which a person types."""
 
 OTHER: ClientFamily = "other"

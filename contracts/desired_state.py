@@ -1,6 +1,7 @@
-"""What the fleet should be: models, pools and replicas, as one versioned document.
+"""The desired state of the fleet: models, pools and replicas, as one versioned document.
 
-Stored as a row per version, seeded from the settings file, handed by gateways to the router, which keeps the highest.
+Stored as a row per version and seeded from the settings file. Gateways send it to the router, which keeps the highest
+version.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from contracts.generation import Tier
 from contracts.speculation import SpeculationRule
 
 Role = Literal["unified", "prefill", "decode"]
-"""What a pool's engines do of a request: all of it, its prompt, or its answer."""
+"""The part of a request that a pool's engines do: all of it, its prompt, or its response."""
 PAIR_DRIVERS = frozenset({"sglang"})
-"""Dialects whose engines can share a request."""
+"""Drivers whose engines can share a request."""
 
 _VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
 
@@ -31,36 +32,38 @@ class Canary(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     pool: str
     """The pool that serves the canary."""
     share: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.01
-    """Part of the sessions that go there. A session keeps its side while the share only grows."""
+    """Share of the sessions that go there. A session keeps its side while the share only grows."""
     engine_model: str | None = None
     """The name that pool serves the model under, when it differs from the model's."""
     control: bool = False
-    """An equal share of the sessions is the control arm: served as the baseline is, with caches as fresh as the
+    """An equal share of the sessions is the control arm: served like the baseline, with caches as fresh as the
     canary's, so that the two can be compared."""
     control_pool: str = ""
-    """The pool of the control arm: fresh replicas of what the model's pool runs. Empty: the model's pool, where a cache
-    salt of its own keeps the arm from finding what the others left in the caches."""
+    """The pool of the control arm: fresh replicas that run the same as the model's pool. Empty: the model's pool, where
+    a cache salt of its own keeps the arm from using cached prompts of the others."""
     shadow_share: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.0
-    """Part of the requests that are copied to `pool` as well; nobody is given or billed what it answers."""
+    """Share of the requests that are copied to `pool` as well; the copies' responses are neither delivered nor
+    billed."""
     release: str = ""
-    """The release that made this split, ends it, and is told apart by it in traces; empty: nobody's."""
+    """The release that made this split, ends it, and identifies it in traces; empty: none."""
     salt: Annotated[str, msgspec.Meta(max_length=64, pattern=r"^[0-9A-Za-z]*$")] = ""
-    """Secret that draws the sides: who has it can compute which of his sessions go where. A release draws its own.
-    Empty: none, so that a tenant who knows the other fields can choose; enough where nothing is judged by it."""
+    """Secret that decides the sides: a client that has it can compute the side of each session. A release draws its
+    own. Empty: none, so that a tenant who knows the other fields can choose; enough where no release is judged by the
+    split."""
 
 
 class Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A model as clients see it."""
 
     name: Annotated[str, msgspec.Meta(min_length=1)]
-    """What clients write as `model`; no other model or alias may have it."""
+    """The name that clients write as `model`; no other model or alias may have it."""
     tier: Tier
-    """`chat` serves `/v1/chat/completions`, `autocomplete` serves `/v1/completions` with fill-in-the-middle; limits,
-    promises and deadlines go by it."""
+    """`chat` serves `/v1/chat/completions`, `autocomplete` serves `/v1/completions` with fill-in-the-middle; it decides
+    limits, promises and deadlines."""
     pool: str
     """The pool whose replicas serve it."""
     context_tokens: Annotated[int, msgspec.Meta(ge=1)]
-    """Longest prompt and answer together."""
+    """Longest prompt and response together."""
     aliases: tuple[str, ...] = ()
     """Other names clients may use."""
     description: Annotated[str, msgspec.Meta(max_length=500)] = ""
@@ -71,20 +74,20 @@ class Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     engine_model: str | None = None
     """The name the engines serve it under, when it differs from `name`."""
     default_max_tokens: Annotated[int, msgspec.Meta(ge=1)] = 512
-    """Output limit when the client gives none; always cut to what the context leaves."""
+    """Output limit when the client sends none; always cut to the rest of the context."""
     chat_template_kwargs: dict[str, TemplateValue] = {}
     """Variables for its chat template where a request does not set them: `{ enable_thinking = false }` switches the
     thinking of Qwen 3 off. Its engines have to take `chat_template_kwargs` (all drivers but `openai`)."""
     fim: FillInTheMiddle = FillInTheMiddle()
-    """How its gaps are laid out, filled and ended."""
+    """Layout, filling and end of its fill-in-the-middle gaps."""
     canary: Canary | None = None
-    """Where some of its sessions go instead of `pool`."""
+    """The pool that some of its sessions go to instead of `pool`."""
     cascade: Cascade | None = None
-    """A small model that answers some of its requests first; none unless it is asked for."""
+    """A small model that answers some of its requests first; none by default."""
 
     @property
     def answering_pools(self) -> tuple[str, ...]:
-        """The pools that a request for it may be given to, its own first."""
+        """The pools that may serve a request for it, its own first."""
         split = () if self.canary is None else (self.canary.pool, self.canary.control_pool)
         return tuple(dict.fromkeys(name for name in (self.pool, *split) if name))
 
@@ -95,20 +98,20 @@ class Replica(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     id: str
     """Its name in `slipstream fleet`, metrics and traces; no other replica of any pool may have it."""
     url: str
-    """`http(s)://host[:port][/path]`: what stands before `/v1/…`."""
+    """`http(s)://host[:port][/path]`: the part before `/v1/…`."""
     weight: Annotated[float, msgspec.Meta(ge=0)] = 1.0
     """Share of load relative to the pool's other replicas; 0 drains it."""
     hardware: str = ""
-    """What it runs on, for people and reports: `H200x2`. Empty: as its pool says."""
+    """Its hardware, for people and reports: `H200x2`. Empty: that of its pool."""
     speed: Annotated[float, msgspec.Meta(gt=0)] = 1.0
-    """Prefill speed relative to the pool's other replicas, until its own reports have told."""
+    """Prefill speed relative to the pool's other replicas, used until its own reports are known."""
     context_tokens: Annotated[int, msgspec.Meta(ge=0)] = 0
-    """Longest prompt and answer it takes together; 0: the model's."""
+    """Longest prompt and response together; 0: the model's limit."""
     speculation: bool = False
     """It was started with speculative decoding."""
     bootstrap_port: Annotated[int, msgspec.Meta(ge=0, le=65_535)] = 0
-    """Of a prefill engine: where decode engines fetch what it computed (SGLang: `--disaggregation-bootstrap-port`, on
-    the host of `url`)."""
+    """Port of a prefill engine from which decode engines fetch its keys and values (SGLang:
+    `--disaggregation-bootstrap-port`, on the host of `url`)."""
     kv_events: str = ""
     """ZeroMQ endpoint on which it publishes KV events (`tcp://host:5557`); empty: none."""
     kv_events_replay: str = ""
@@ -116,90 +119,93 @@ class Replica(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
 
 
 class KvObjective(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """How long what an engine has computed of a file shall be there for the file's next request."""
+    """The longest time for which a file's cached prompt should stay for the file's next request."""
 
     within_s: Annotated[float, msgspec.Meta(gt=0, le=86_400)] = 60.0
-    """Seconds between two requests of one file, up to which the objective holds."""
+    """Longest time in seconds between two requests of one file for which the objective holds."""
     share: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.95
-    """Part of them that shall find all that both prompts share. It is for alerts; nothing is decided by it."""
+    """Share of such requests that should find everything that both prompts share in the cache. It serves alerts;
+    nothing is decided by it."""
 
 
 class Pool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Interchangeable replicas that speak one dialect."""
 
     name: str
-    """What models name as their `pool`; no other pool may have it."""
+    """The name that models refer to as their `pool`; no other pool may have it."""
     driver: str
     """The dialect its engines speak: `embedded` (`slipstream engine`), `sglang`, `tensorrt_llm` (`trtllm-serve`, chat
-    only), `vllm` (`vllm serve`), or `openai` for all others."""
+    only), `vllm` (`vllm serve`), or `openai` for any other."""
     replicas: tuple[Replica, ...] = ()
     """The engines."""
     max_concurrency: Annotated[int, msgspec.Meta(ge=0)] = 0
-    """Requests that a replica is given at a time at most, before the router queues. 0: as many as it reports to run;
-    where it reports neither that nor its memory, as many as is learnt of it (`router.concurrency`)."""
+    """Most requests that a replica is given at a time, before the router queues. 0: the concurrency that it reports;
+    where it reports neither that nor its memory, the router learns one (`router.concurrency`)."""
     api_key_file: str = ""
     """File with the engines' own API key: an absolute path, readable where gateways, router and worker run, and read
-    again when it changes. With neither it nor `api_key_env` the engines are sent the deployment's token; embedded ones
-    by router and worker only the metrics token."""
+    again when it changes. With neither this nor `api_key_env`, the engines receive the deployment's token; from router
+    and worker, embedded engines receive only the metrics token."""
     api_key_env: str = ""
-    """Environment variable with the engines' own API key, in capitals; of gateways, router and worker."""
+    """Environment variable of gateways, router and worker with the engines' own API key; capitals."""
     api_key_required: bool = True
-    """false: the engines take no API key, and none is sent."""
+    """false: the engines require no API key, and none is sent."""
     continuous_usage_stats: bool = False
-    """Driver `openai` only; the others always have it. The engines tell with every event what was used so far, asked by
-    `stream_options.continuous_usage_stats`: a client that leaves is then billed the engine's own count.
-    Without it the gateway counts what it delivered."""
+    """Driver `openai` only; the others always have it. The engines report the usage so far with every event, on
+    `stream_options.continuous_usage_stats`: a client that leaves is then billed by the engine's own count. Without it
+    the gateway counts the delivered tokens."""
     cache_salt: bool = False
-    """Driver `openai` only; the others always have it. The engines keep prefix caches apart by the request's
-    `cache_salt`. Without it tenants share their caches: `cached_tokens` is then hidden and every prompt
-    token costs the full price, so that nobody can learn or gain from what others have sent."""
+    """Driver `openai` only; the others always have it. The engines separate prefix caches by the request's
+    `cache_salt`. Without it tenants share their caches: `cached_tokens` is then hidden and every prompt token costs the
+    full price, so that no tenant can learn or gain from the requests of others."""
     max_completion_tokens: bool = False
-    """Driver `openai` only. The most tokens of a chat answer are sent as `max_completion_tokens`: OpenAI's reasoning
-    models refuse `max_tokens`, which is sent otherwise, for others know no second name of it."""
+    """Driver `openai` only. The token limit of a chat response is sent as `max_completion_tokens`, because OpenAI's
+    reasoning models refuse `max_tokens`. Otherwise it is sent as `max_tokens`, the only name that other engines
+    know."""
     max_adapters: Annotated[int, msgspec.Meta(ge=0, le=10_000)] = 0
-    """LoRA adapters that a replica is given at a time at most, and no more than its engine takes (embedded:
+    """Most LoRA adapters that a replica is given at a time; its engine has a limit as well (embedded:
     `engine.lora.max_loaded`; SGLang: `--max-loaded-loras`; vLLM: `--max-cpu-loras`). 0: requests with an adapter are
     refused. Drivers `embedded`, `sglang` and `vllm`."""
     request_priorities: bool = False
-    """Driver `tensorrt_llm` only. The engines order what waits by a request's `priority`: version 1.3 and later, with
-    `scheduler_config.waiting_queue_policy: priority`. Others refuse a request that has one."""
+    """Driver `tensorrt_llm` only. The engines order waiting requests by a request's `priority`: version 1.3 and later,
+    with `scheduler_config.waiting_queue_policy: priority`. Other versions refuse a request that has one."""
     abort_by_id: bool = False
     """Driver `vllm` only. The engines are started with `--enable-scale-out` and stop a request by its id: a client that
-    leaves is then billed an exact count. Without it the connection is closed, and the last count told is billed."""
+    leaves is then billed by an exact count. Without it the connection is closed, and the last reported count is
+    billed."""
     engine_parameters: tuple[str, ...] = ()
     """Further parameters that clients may send, by the engines' own names; each is passed as it is. Those of
     docs/guides/real-engines.md are passed without it, by driver. A parameter that the gateway sets itself, such as
     `priority` or `cache_salt`, is refused here."""
     kv_objective: KvObjective = KvObjective()
-    """How long files that are being edited shall stay in its engines' prefix caches."""
+    """The time for which the prompts of files under edit should stay in its engines' prefix caches."""
     speculation: SpeculationRule = SpeculationRule()
-    """When its engines draft tokens ahead: at low load only, where it is governed."""
+    """When its engines draft tokens ahead: always, or only at low load."""
     price_per_replica_hour: Annotated[float, msgspec.Meta(ge=0, le=1_000_000)] = 0.0
-    """What one of its replicas costs an hour, in `gateway.admin.currency`, to a millionth; 0: not known. Only for
-    telling what a million good tokens cost."""
+    """Cost of one replica per hour, in `gateway.admin.currency`, to a millionth; 0: unknown. Used only to compute the
+    cost of a million good tokens."""
     hardware: str = ""
-    """What its replicas run on, for people and reports: `H100`. A replica's own goes before it."""
+    """Hardware of its replicas, for people and reports: `H100`. A replica's own setting takes precedence."""
     tensor_parallel: Annotated[int, msgspec.Meta(ge=0, le=64)] = 0
-    """Cards that each of its replicas is spread over, for reports and `slipstream engines render`. 0: not said; reports
-    take one, and what is rendered the fewest that hold the model and keep its promise."""
+    """GPUs that each of its replicas spans, for reports and `slipstream engines render`. 0: not set; reports assume
+    one, and rendering takes the fewest that hold the model and keep its promise."""
     role: Role = "unified"
     """`prefill` or `decode`: half of the pairs that serve a request together, `sglang` only. Models name the decode
     pool."""
     prefill_pool: str = ""
-    """Of a decode pool: the pool whose replicas compute its prompts; it serves no other."""
+    """For a decode pool: the pool whose replicas compute its prompts; it serves no other."""
     split_pool: str = ""
-    """Of a unified pool: the decode pool of a pair that takes those of its requests whose prompts would hold its
-    streams up for longer than moving their keys and values takes. Empty: all are served whole."""
+    """For a unified pool: the decode pool of a pair that takes those of its requests whose prompts would delay its
+    streams for longer than a transfer of their keys and values takes. Empty: all are served whole."""
 
     def hardware_of(self, replica: Replica | None = None) -> str:
-        """What a replica, or each that does not say it itself, runs on: `H100`, `2 × H100`; empty: nobody has said."""
+        """The hardware of a replica, or of each replica without its own: `H100`, `2 × H100`; empty: unknown."""
         if replica is not None and replica.hardware:
             return replica.hardware
         cards = f"{self.tensor_parallel} × " if self.tensor_parallel > 1 and self.hardware else ""
         return f"{cards}{self.hardware}"
 
     def check_names(self) -> None:
-        """Raise ConfigError for a name that no path of the admin API can carry: its own, or a replica's."""
+        """Raise ConfigError for a name, its own or a replica's, that no path of the admin API can carry."""
         for field, name in (
             (f"pools.{self.name}.name", self.name),
             *((f"pools.{self.name}.replicas.{replica.id}.id", replica.id) for replica in self.replicas),
@@ -207,7 +213,7 @@ class Pool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
             if not is_path_segment(name):
                 raise ConfigError(f"{field}: {name!r}; {NO_PATH_SEGMENT}", param=field)
             if not name.isprintable():
-                # it stands in logs, and as a comment in the scripts of `slipstream engines render`
+                # the name stands in logs, and as a comment in the scripts of `slipstream engines render`
                 raise ConfigError(f"pools: {name!r} names a pool or replica: printable characters only", param="pools")
 
     def check_role(self) -> None:
@@ -249,12 +255,13 @@ class Pool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
             )
 
     def check_speculation(self) -> None:
-        """Raise ConfigError when drafting cannot be governed as it says."""
+        """Raise ConfigError when drafting cannot be governed as configured."""
         field = f"pools.{self.name}.speculation"
         self.speculation.check(field, self.driver, self.role, [replica.speculation for replica in self.replicas])
 
     def check_api_key(self) -> None:
-        """Raise ConfigError when it is not said where the key is, or said twice. Never repeats what may be a key."""
+        """Raise ConfigError when the key's source is missing or ambiguous. The message never repeats a value that may
+        be a key."""
         field = f"pools.{self.name}"
         if bool(self.api_key_file) + bool(self.api_key_env) + (not self.api_key_required) > 1:
             raise ConfigError(
@@ -276,19 +283,19 @@ class Pool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
 
 
 NO_PATH_SEGMENT = (
-    "the name of a pool or replica has no '/', since no path of the admin API could tell where it ends. "
+    "the name of a pool or replica has no '/', since a path of the admin API could not show where it ends. "
     "Write '-' instead."
 )
-"""What is said of a name that is not `is_path_segment`."""
+"""Error text for a name that is not `is_path_segment`."""
 
 
 def is_path_segment(name: str) -> bool:
-    """Whether a path can name it beside other things."""
+    """A URL path can carry it as one segment."""
     return "/" not in name and name not in {".", ".."}
 
 
 class DesiredState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One version of the whole."""
+    """One version of the desired state."""
 
     version: int
     models: tuple[Model, ...] = ()
@@ -310,7 +317,7 @@ class DesiredState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
 
     @property
     def adapted_models(self) -> frozenset[str]:
-        """Names of the models that some of their engines take LoRA adapters of."""
+        """Names of the models for which some engines take LoRA adapters."""
         taking = {pool.name for pool in self.pools if pool.max_adapters}
         return frozenset(model.name for model in self.models if not taking.isdisjoint(model.answering_pools))
 
@@ -337,15 +344,16 @@ class DesiredState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
                 self._check_cascade(model, model.cascade)
 
     def _check_kv_events(self) -> None:
-        """Each engine tells its own: of another's the router would believe that both hold them."""
+        """Each engine needs an endpoint of its own: with a shared one, the router would believe that both hold the
+        blocks."""
         urls: dict[str, str] = {}
         for pool in self.pools:
             for replica in pool.replicas:
                 if replica.kv_events and urls.setdefault(replica.kv_events, replica.url) != replica.url:
                     field = f"pools.{pool.name}.replicas.{replica.id}.kv_events"
                     raise ConfigError(
-                        f"{field}: {replica.kv_events} is where the engine {urls[replica.kv_events]} tells its KV "
-                        "events; give each engine an endpoint of its own",
+                        f"{field}: {replica.kv_events} is already the endpoint of the KV events of engine "
+                        f"{urls[replica.kv_events]}; give each engine an endpoint of its own",
                         param=field,
                     )
 
@@ -360,7 +368,7 @@ class DesiredState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
             prefill = self.pool(pool.prefill_pool)
             if prefill is None or prefill.role != "prefill":
                 raise ConfigError(
-                    f"{field}: {pool.prefill_pool!r} has not the role 'prefill'; give it, or name one that has",
+                    f"{field}: {pool.prefill_pool!r} does not have the role 'prefill'; set it, or name another pool",
                     param=field,
                 )
             if (other := taken.setdefault(prefill.name, pool.name)) != pool.name:
@@ -381,7 +389,7 @@ class DesiredState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
             decode = self.pool(pool.split_pool)
             if decode is None or decode.role != "decode":
                 raise ConfigError(
-                    f"{field}: {pool.split_pool!r} has not the role 'decode'; name the decode pool of a pair",
+                    f"{field}: {pool.split_pool!r} does not have the role 'decode'; name the decode pool of a pair",
                     param=field,
                 )
             if decode.driver != pool.driver:
@@ -399,7 +407,7 @@ class DesiredState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
             pool.check_alike(decode)
 
     def _require_serving_pool(self, field: str, name: str) -> None:
-        """One that answers requests: a prefill pool does not."""
+        """Require a pool that answers requests: a prefill pool does not."""
         self._require_pool(field, name)
         pool = self.pool(name)
         if pool is not None and pool.role == "prefill":
@@ -410,7 +418,9 @@ class DesiredState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
         first = next((one for one in self.models if one.name == cascade.first), None)
         if first is None or first is model:
             others = ", ".join(one.name for one in self.models if one is not model) or "none"
-            raise ConfigError(f"{field}: {cascade.first!r} is no other model's name; models: {others}", param=field)
+            raise ConfigError(
+                f"{field}: {cascade.first!r} is not the name of another model; models: {others}", param=field
+            )
         if model.tier is not Tier.CHAT or first.tier is not Tier.CHAT:
             raise ConfigError(f"{field}: both models of a cascade are of the tier {Tier.CHAT.value!r}", param=field)
         if first.cascade is not None:

@@ -1,7 +1,7 @@
-"""The errors every package raises, as one tree with stable codes.
+"""The errors that every package raises, as one tree with stable codes.
 
-A code is a promise to clients: it never changes its meaning. HTTP statuses are given in `gateway/wire/errors.py`
-and nowhere else; `docs/reference/errors.md` is generated from this file.
+A code is a promise to clients: it never changes its meaning. HTTP statuses are given in `gateway/wire/errors.py` and
+nowhere else; `docs/reference/errors.md` is generated from this file.
 
     SlipstreamError
     ├── ConfigError                 invalid_config
@@ -78,9 +78,9 @@ class SlipstreamError(Exception):
     """Root of the tree.
 
     message: a sentence for the person who can act on it. param: the field at fault, as the client wrote it
-    (`messages[2].role`). retry_after_s: when trying again makes sense; None says that it does not. caller: who was
-    refused, where that is known; for the books only. detail: what the message must not say to a client, such as an
-    address of ours; `str` gives both, for the log.
+    (`messages[2].role`). retry_after_s: when a retry makes sense; None: it does not. caller: the refused caller, where
+    it is known; for the books only. detail: text that a client must not see, such as an internal address; `str` has
+    both, for the log.
     """
 
     code: ClassVar[str] = "internal_error"
@@ -106,7 +106,7 @@ class ConfigError(SlipstreamError):
 
 
 class RequestError(SlipstreamError):
-    """The request cannot be served as it is written."""
+    """The request cannot be served as written."""
 
     code = "invalid_request"
 
@@ -136,7 +136,7 @@ class UnknownField(RequestError):
 
 
 class UnsupportedField(RequestError):
-    """A field of the OpenAI API that this deployment does not honour: refused rather than ignored."""
+    """A field of the OpenAI API that this deployment does not support: refused rather than ignored."""
 
     code = "unsupported_parameter"
 
@@ -148,7 +148,7 @@ class BodyTooLarge(RequestError):
 
 
 class HeadersTooLarge(RequestError):
-    """The URL and the headers together are larger than this deployment takes."""
+    """The URL and the headers together are larger than this deployment accepts."""
 
     code = "request_headers_too_large"
 
@@ -172,13 +172,13 @@ class ModelNotFound(RequestError):
 
 
 class ModelForbidden(RequestError):
-    """The model exists, and the key's project was not given access to it or to its tier."""
+    """The model exists, but the key's project has no access to it or to its tier."""
 
     code = "model_access_denied"
 
 
 class WrongEndpoint(RequestError):
-    """The model is not served at this endpoint (a chat model asked for a fill-in-the-middle completion)."""
+    """The model is not served at this endpoint (for example a fill-in-the-middle completion from a chat model)."""
 
     code = "wrong_endpoint"
 
@@ -203,47 +203,48 @@ class ContextTooLong(RequestError):
     def __init__(
         self, *, limit_tokens: int, prompt_tokens: int, output_tokens: int, param: str, untokenized: str | None = None
     ) -> None:
-        """output_tokens: as asked for; 0 or 1 where the prompt alone is too long, whatever was asked for. untokenized:
-        given where the prompt was not tokenized because so much text cannot fit, as "9000 bytes"; `prompt_tokens` is
-        then the fewest that it can be."""
+        """output_tokens: the requested number; 0 or 1 where the prompt alone is too long. untokenized: size of a prompt
+        that was not tokenized because it cannot fit, as "9000 bytes"; `prompt_tokens` is then a lower bound."""
         least = "" if untokenized is None else f"{untokenized}, which are at least "
-        told = f"This model's context is {limit_tokens} tokens. The prompt has {least}{prompt_tokens} tokens"
+        # `engines/drivers/error_bodies.py` recognises both sentences in the embedded engine's errors
+        facts = f"This model's context is {limit_tokens} tokens. The prompt has {least}{prompt_tokens} tokens"
         if output_tokens <= 1:
-            super().__init__(f"{told}, which leaves none for the answer. Shorten the prompt.", param=param)
+            super().__init__(f"{facts}, which leaves none for the response. Shorten the prompt.", param=param)
             return
         super().__init__(
-            f"{told} and {output_tokens} are asked for as output, {prompt_tokens + output_tokens} in all. "
+            f"{facts} and {output_tokens} are asked for as output, {prompt_tokens + output_tokens} in all. "
             "Shorten the prompt or lower max_tokens.",
             param=param,
         )
 
 
 class SpecialToken(RequestError):
-    """The text holds one of the model's control tokens and the engine could not tell it from the real one."""
+    """The text contains one of the model's control tokens and the engine could not distinguish it from the real one."""
 
     code = "special_token_in_text"
 
 
 class EngineRefused(RequestError):
-    """The engine itself found the request invalid; its sentence is passed on."""
+    """The engine itself found the request invalid; the message is the engine's."""
 
     code = "engine_refused"
 
 
 class Conflict(RequestError):
-    """The change contradicts what there is: a name that is taken, the last owner, a secret that is still in use."""
+    """The change conflicts with the current state: a name that is taken, the last owner, a secret that is still in
+    use."""
 
     code = "conflict"
 
 
 class VersionMismatch(RequestError):
-    """If-Match names a version of the fleet that is not the newest any more."""
+    """If-Match names a version of the fleet that is no longer the newest."""
 
     code = "version_mismatch"
 
 
 class InvalidLink(RequestError):
-    """A one-time link of the console that was used, has expired, or never was."""
+    """A one-time link of the console that was used, has expired, or never existed."""
 
     code = "invalid_link"
 
@@ -255,13 +256,13 @@ class IdempotencyMismatch(RequestError):
 
 
 class IdempotencyInFlight(RequestError):
-    """The first request with this Idempotency-Key is still running; ask again for its answer."""
+    """The first request with this Idempotency-Key is still running; retry for its response."""
 
     code = "idempotency_key_in_flight"
 
 
 class AuthError(SlipstreamError):
-    """The key does not open this door."""
+    """The key does not authorize the request."""
 
     code = "invalid_api_key"
 
@@ -285,19 +286,19 @@ class RevokedKey(AuthError):
 
 
 class ExpiredKey(AuthError):
-    """The key was issued and its time is over."""
+    """The key was issued and has expired."""
 
     code = "expired_api_key"
 
 
 class WrongKeyKind(AuthError):
-    """An admin key where an inference key is needed, or the other way round."""
+    """An admin key where an inference key is needed, or vice versa."""
 
     code = "wrong_key_kind"
 
 
 class TenantDisabled(AuthError):
-    """The key is in order, but its project or organization has been disabled."""
+    """The key is valid, but its project or organization has been disabled."""
 
     code = "tenant_disabled"
 
@@ -309,25 +310,25 @@ class ScopeMissing(AuthError):
 
 
 class SignInRefused(AuthError):
-    """The console cannot sign somebody in with this; it says no more, so that nobody learns who has an account."""
+    """The console refuses the sign-in. The message gives no reason, so that it does not reveal which accounts exist."""
 
     code = "sign_in_refused"
 
 
 class TotpRequired(AuthError):
-    """The password is right, and a code of the authenticator is missing, wrong or used already."""
+    """The password is right, and the authenticator's code is missing, wrong or already used."""
 
     code = "totp_required"
 
 
 class SessionEnded(AuthError):
-    """Nobody is signed in by this session: it ended, was ended, or never was."""
+    """This session signs no user in: it expired, was ended, or never existed."""
 
     code = "session_ended"
 
 
 class ForeignPage(AuthError):
-    """A page of another site sent a request that changes something."""
+    """A page of another site sent a request that changes state."""
 
     code = "foreign_page"
 
@@ -345,29 +346,29 @@ class PermissionDenied(AuthError):
 
 
 class LimitDetail(msgspec.Struct, frozen=True):
-    """Which limit refused; the error body carries it as `limit`."""
+    """The limit that refused; the error body carries it as `limit`."""
 
     level: str
     """`organization`, `project` or `key`."""
     subject_id: str
     """Its id."""
     tier: str | None
-    """The tier that the limit is for; null: all together."""
+    """The tier that the limit is for; null: all tiers together."""
     counter: str
     """`requests_per_minute`, `max_concurrency`, …: the names of the limits themselves."""
     limit: int
     remaining: int | None
-    """What is left of it now; null when the request alone is larger than the whole limit."""
+    """Amount left of it now; null when the request alone is larger than the whole limit."""
     requested: int
     """The most this request can use."""
     frees_in_ms: int | None
-    """Until this request would pass if nobody else came; null: never."""
+    """Time until this request would pass without other requests; null: never."""
     frees_at: str | None
     """The same as a moment, RFC 3339."""
 
 
 class LimitError(SlipstreamError):
-    """A limit of the key, its project or its organization; `limit` in the body says which."""
+    """A limit of the key, its project or its organization; `limit` in the body names it."""
 
     code = "rate_limit_exceeded"
     limit: LimitDetail | None = None
@@ -380,8 +381,8 @@ class RateLimited(LimitError):
 
 
 class InsufficientQuota(LimitError):
-    """The month's money is spent, or reserved by requests that run, or none is allowed; the message says which budget
-    and when it frees."""
+    """The month's budget is spent, or reserved by running requests, or zero; the message names the budget and when it
+    frees."""
 
     code = "insufficient_quota"
 
@@ -393,7 +394,7 @@ class RequestTooExpensive(LimitError):
 
 
 class TooManyConnections(LimitError):
-    """More connections are open from one address than this deployment takes."""
+    """More connections are open from one address than this deployment accepts."""
 
     code = "too_many_connections"
 
@@ -411,13 +412,13 @@ class AuthUnavailable(ServiceError):
 
 
 class LimiterUnavailable(ServiceError):
-    """Limits cannot be counted at the moment and the deployment chose to refuse rather than to guess."""
+    """Limits cannot be counted at the moment, and the deployment is set to refuse requests in that case."""
 
     code = "limiter_unavailable"
 
 
 class BudgetUnavailable(LimiterUnavailable):
-    """What a budget has spent is being counted anew; nothing is spent until that is known."""
+    """The spending of a budget is being recounted; nothing is spent until the count is known."""
 
     code = "budget_unavailable"
 
@@ -441,15 +442,15 @@ class NoEngine(ServiceError):
 
 
 class Overloaded(ServiceError):
-    """There was no room for the request within the time it may wait; others keep theirs."""
+    """There was no room for the request within the time it may wait."""
 
     code = "overloaded"
     over_share: bool = False
-    """Its organization asks for more than its share of the pool, and without that there would have been room."""
+    """Its organization requests more than its share of the pool; within its share there would have been room."""
 
 
 class ConnectionsExhausted(ServiceError):
-    """This instance has as many connections open, to clients or to engines, as it can have."""
+    """This instance has its maximum of open connections, to clients or to engines."""
 
     code = "connections_exhausted"
 
@@ -477,7 +478,7 @@ class PreparationTimeout(ServiceError):
 
 
 class EngineFailed(ServiceError):
-    """The engine broke off. Before the first token the request may be retried; after it, it may not."""
+    """The engine broke off. Before the first token the request may be retried; afterwards it may not."""
 
     code = "engine_failed"
 
@@ -489,28 +490,28 @@ class EngineTimeout(ServiceError):
 
 
 class AdapterUnavailable(ServiceError):
-    """The engine does not hold a tenant's LoRA adapter, and could not load it; it serves others all the same."""
+    """The engine does not hold a tenant's LoRA adapter, and could not load it; it still serves other requests."""
 
     code = "adapter_unavailable"
 
 
 class HandedOver(ServiceError):
-    """What a small model answered first was thrown away, and the large model was asked: in the ledger only, never in an
-    answer."""
+    """The small model's response was discarded and the large model was asked: in the ledger only, never in a
+    response."""
 
     code = "handed_over"
 
 
 class InternalError(ServiceError):
-    """A defect of ours; the request id finds it in the logs."""
+    """A defect in Slipstream; the request id finds it in the logs."""
 
     code = "internal_error"
 
 
 def in_words(error: BaseException, timeout_s: float | None = None) -> str:
-    """Type and text of any exception, for the log. One that brings no text, as time-outs do, is given one.
+    """Type and text of any exception, for the log. An exception without text, such as a time-out, gets one.
 
-    timeout_s: how long was waited, where the caller knows.
+    timeout_s: the time waited, where the caller knows it.
     """
     text = str(error)
     if not text and isinstance(error, TimeoutError):

@@ -1,4 +1,4 @@
-"""Tells whether a file has been written or replaced, without reading it."""
+"""Detects whether a file has been written or replaced, without reading it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 
 class FileStamp(msgspec.Struct, frozen=True):
-    """What a file's state on disk was. Equal: nobody has written or replaced it since."""
+    """The state of a file on disk. Equal: the file has not been written or replaced since."""
 
     modified_ns: int
     size_bytes: int

@@ -1,7 +1,7 @@
-"""One generation request, independent of any wire format: what is asked, by whom, in which tier.
+"""One generation request, independent of any wire format: the prompt, the caller, the tier.
 
-The gateway decodes a client's body into a `Generation`; a driver builds the engine's request from it. Nothing the
-client wrote reaches an engine except through these fields.
+The gateway decodes a client's body into a `Generation`; a driver builds the engine's request from it. Client input
+reaches an engine only through these fields.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 from contracts.adapter import Adapter
 
 BACKGROUND_PRIORITY = -1_000
-"""Of what nobody waits for."""
+"""Priority of background work that no client waits for."""
 
 
 class Tier(StrEnum):
@@ -25,7 +25,7 @@ class Tier(StrEnum):
 
 
 class Caller(msgspec.Struct, frozen=True):
-    """Who asks. All three are UUIDs in text form, taken from the key and never from the request."""
+    """The caller. All three are UUIDs in text form, taken from the key and never from the request."""
 
     organization_id: str
     project_id: str
@@ -50,10 +50,9 @@ class ChatPrompt(msgspec.Struct, frozen=True):
 class TextPrompt(msgspec.Struct, frozen=True):
     """One or more texts to continue, or the two sides of a gap when `suffix` is given (one prompt only).
 
-    prompts: text, or token ids. When the gateway has encoded the text, `prompts` holds ids; for a gap they are the
-    ids of the whole template, `suffix` is then None and `filled_gap` is True.
-    begins_with: what the output must begin with, whatever tokens spell it; empty: nothing. It was cut off the prompt's
-    end, and is no part of the answer.
+    prompts: text, or token ids. When the gateway has encoded the text, `prompts` holds ids; for a gap they are the ids
+    of the whole template, `suffix` is then None and `filled_gap` is True. begins_with: text that the output must begin
+    with, in any tokens; empty: none. It was cut off the prompt's end, and is no part of the response.
     """
 
     prompts: tuple[str | tuple[int, ...], ...]
@@ -64,8 +63,8 @@ class TextPrompt(msgspec.Struct, frozen=True):
 
 
 class Sampling(msgspec.Struct, frozen=True):
-    """How to pick tokens. `max_tokens` is always set: it is what was reserved and what the engine is told. None: the
-    client said nothing, engines are told nothing, and their own defaults apply."""
+    """The choice of tokens. `max_tokens` is always set: it is both the reservation and the engine's limit. None:
+    neither client nor gateway sets the field, and the engines' own defaults apply."""
 
     max_tokens: int
     n: int = 1
@@ -79,32 +78,32 @@ class Sampling(msgspec.Struct, frozen=True):
     """Tokens before which no end token or stop id may end a text; only for dialects that can keep it. Stop texts end it
     nevertheless."""
     stop_ids: tuple[int, ...] = ()
-    """Token ids that end a text, beside the model's own end tokens; only for dialects that take them."""
+    """Token ids that end a text, in addition to the model's own end tokens; only for dialects that take them."""
     logit_bias: dict[str, float] | None = None
     logprobs: int | None = None
     """Number of alternatives per position; 0 is the chosen token alone; None is off."""
     best: int | None = None
-    """Of the `n` choices of a prompt, how many are answered with, the likeliest per token; None: all. Completions only,
-    never streamed. All `n` are reserved, generated and counted."""
+    """Number of the `n` choices of a prompt to return, the likeliest per token; None: all. Completions only, never
+    streamed. All `n` are reserved, generated and counted."""
     engine_parameters: dict[str, Any] | None = None
     """Parameters of the engine's own API, by its names, checked; only those that its dialect or pool takes."""
 
 
 class Bootstrap(msgspec.Struct, frozen=True):
-    """Where the two engines of a pair meet over one request."""
+    """The meeting point of a pair's two engines for one request."""
 
     host: str
-    """Of the prefill engine."""
+    """Host of the prefill engine."""
     port: int
     room: int
     """Drawn for each attempt, so that no two requests meet: below 2**63."""
 
 
 class Generation(msgspec.Struct, frozen=True):
-    """What is asked, by whom, which tier."""
+    """The prompt, the caller, the tier."""
 
     request_id: str
-    """Ours, minted per request; also the engine's id for it, so that it can be aborted."""
+    """The gateway's id, minted per request; also the engine's id for it, so that it can be aborted."""
     caller: Caller
     tier: Tier
     model: str
@@ -113,27 +112,28 @@ class Generation(msgspec.Struct, frozen=True):
     sampling: Sampling
     stream: bool = False
     include_usage: bool = False
-    """The client asked for the usage event at the end of its stream."""
+    """The client requested the usage event at the end of its stream."""
     priority: int = 0
-    """For the engine: higher first; below 0: nobody waits for it, and whoever comes goes before it."""
+    """For the engine: higher first; below 0 is background work, which yields to every other request."""
     cache_salt: str = ""
-    """Keeps one tenant's prefix cache apart from another's; set by the gateway, never by the client."""
+    """Separates one tenant's prefix cache from another's; set by the gateway, never by the client."""
     adapter: Adapter | None = None
-    """The tenant's own change of the model; None: the model alone."""
+    """The tenant's adapter of the model; None: the model alone."""
     bootstrap: Bootstrap | None = None
     """For both engines of a pair; None: one engine does it all."""
     start_within_s: float | None = None
     """Longest wait in the engine's own queue, for engines whose API has such a field; None: no limit."""
     no_drafts: bool = False
-    """The engine is to guess no tokens ahead for it, where its dialect can say so. The text is the same either way."""
+    """The engine should draft no tokens for it, where its dialect supports the flag. The text is the same either
+    way."""
 
     @property
     def public_model(self) -> str:
-        """What clients call what answers."""
+        """The public name of the model, or of its adapter, that answers."""
         return self.model if self.adapter is None else self.adapter.public_name
 
     @property
     def choices(self) -> int:
-        """How many choices the answer has: n for every prompt."""
+        """Number of choices in the response: n for every prompt."""
         prompts = len(self.prompt.prompts) if isinstance(self.prompt, TextPrompt) else 1
         return self.sampling.n * prompts

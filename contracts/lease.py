@@ -1,4 +1,4 @@
-"""The right to run one attempt on one engine, and what was reported when it ended.
+"""The right to run one attempt on one engine, and the report of its end.
 
 The gateway mints the lease id, so acquiring twice with one id is one lease. Durations, never wall-clock times, cross
 the process boundary.
@@ -13,7 +13,7 @@ from contracts.usage import Finish, Usage
 
 
 class Engine(msgspec.Struct, frozen=True):
-    """One replica as the gateway needs it to send a request."""
+    """The fields of a replica that the gateway needs to send it a request."""
 
     replica_id: str
     url: str
@@ -24,11 +24,11 @@ class Engine(msgspec.Struct, frozen=True):
     pool: str = ""
     """The pool it belongs to; empty when a router of an older release granted it."""
     bootstrap_port: int = 0
-    """Where a prefill engine gives away what it computed; 0: it is none."""
+    """Port from which decode engines fetch a prefill engine's keys and values; 0: it is no prefill engine."""
 
 
 class LeaseRequest(msgspec.Struct, frozen=True):
-    """What the router is asked: a place for one attempt."""
+    """A request to the router for a slot for one attempt."""
 
     lease_id: str
     request_id: str
@@ -37,53 +37,53 @@ class LeaseRequest(msgspec.Struct, frozen=True):
     model: str
     prompt_tokens: int
     max_output_tokens: int
-    """All choices together."""
+    """Sum over all choices."""
     deadline_s: float
-    """How long the caller is willing to wait for a grant."""
+    """Longest wait for a grant."""
     organization_id: str = ""
     """The tenant: fair shares of a full pool are between tenants."""
     prefix_kind: str = ""
-    """`bytes` or `tokens`, as in `contracts.prefix.PrefixChain`."""
+    """`bytes` or `tokens`, see `contracts.prefix.PrefixChain`."""
     prefix_hashes: bytes = b""
     """The chain of `contracts.prefix`: 16 bytes for each whole block, joined."""
     excluded_replicas: tuple[str, ...] = ()
     """Replicas on which an earlier attempt of this request failed."""
     session_id: str = ""
-    """Requests of one conversation or editor, as the client names it; empty: it does not."""
+    """Requests of one conversation or editor, by the client's own name; empty: none given."""
     unit: int = 0
-    """The session as `contracts.split.unit_of` numbers it: what stays on one side of a split. 0: the gateway knows of
-    no split."""
+    """The session as `contracts.split.unit_of` numbers it: it stays on one side of a split. 0: the gateway knows of no
+    split."""
     priority: int = 0
-    """Class: where a pool is full, a higher one goes first and a lower one is shed first. Below 0 nobody waits for it:
-    it gets what others leave over, and its refusal is nothing that was promised."""
+    """Class: where a pool is full, a higher one goes first and a lower one is shed first. Below 0 is background work:
+    it gets the capacity that others leave, and its refusal breaks no promise."""
     share: float = 1.0
-    """The tenant's weight among tenants that wait: twice the share, twice the tokens."""
+    """The tenant's weight among waiting tenants: twice the share, twice the tokens."""
     project_id: str = ""
-    """Whose turn it is within the tenant; empty: the gateway does not say."""
+    """The project, for turns within the tenant; empty: the gateway sends none."""
     project_share: float = 1.0
     """The project's weight among the tenant's projects that wait."""
     affinity: bytes = b""
-    """Opaque: what the request belongs with, such as the file it completes. Asks with the same one have the same place
-    on the ring of replicas; empty: their session has, or how their prompts begin."""
+    """Opaque group of the request, such as the file it completes. Asks with the same affinity have the same position on
+    the ring of replicas; empty: the session or the beginning of the prompt decides it."""
     idle_replica: str = ""
-    """For work that nobody waits for: only this replica will do, and only while it serves nobody. Such an ask never
-    waits, and its refusal counts as nobody's."""
+    """For background work: only this replica will do, and only while it is idle. Such an ask never waits, and its
+    refusal counts for no tenant."""
     traceparent: str = ""
-    """Of the span that asks, as W3C writes it; empty: no spans are made."""
+    """Trace context of the span that asks, in W3C form; empty: no spans are made."""
     pool: str = ""
-    """The pool that is to serve it, whatever the model's split says; the gateway lets only the deployment's own
+    """The pool that is to serve it, regardless of the model's split; the gateway lets only the deployment's own
     requests name one. Empty: the model's."""
     adapter: str = ""
     """The engines' name for the LoRA adapter that it needs; empty: none."""
 
     @property
     def tokens(self) -> int:
-        """The most that a lease of it holds."""
+        """Most tokens that a lease of it holds."""
         return self.prompt_tokens + self.max_output_tokens
 
 
 class Lease(msgspec.Struct, frozen=True):
-    """A place on an engine, granted to one attempt of a request."""
+    """A slot on an engine, granted to one attempt of a request."""
 
     lease_id: str
     engine: Engine
@@ -92,15 +92,15 @@ class Lease(msgspec.Struct, frozen=True):
     load_adapter: bool = False
     """The engine is not known to hold the ask's adapter: load it first."""
     evict_adapter: str = ""
-    """Unload this one before: the engine holds as many as it may. Empty: none."""
+    """Unload this adapter first: the engine holds its maximum. Empty: none."""
     prefill: Engine | None = None
-    """Computes the prompt for `engine`, which then only writes the answer; None: `engine` does both."""
+    """The engine that computes the prompt for `engine`, which then only generates; None: `engine` does both."""
     no_drafts: bool = False
-    """The engine is to guess no tokens ahead for it: the pool's load is beyond what its governor allows."""
+    """The engine should draft no tokens for it: the pool's load is above its governor's threshold."""
 
 
 class LeaseEnd(msgspec.Struct, frozen=True):
-    """How a lease ended; corrects the router's picture of the engine."""
+    """The end of a lease; corrects the router's picture of the engine."""
 
     lease_id: str
     finish: Finish
@@ -116,7 +116,7 @@ class LeaseEnd(msgspec.Struct, frozen=True):
 
 
 def prefill_id(lease_id: str) -> str:
-    """What a lease's place on its prefill engine is filed under, held from the grant to the first token."""
+    """The key of a lease's slot on its prefill engine, held from the grant to the first token."""
     return f"{lease_id}/prefill"
 
 

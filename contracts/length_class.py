@@ -1,4 +1,4 @@
-"""How long a prompt is, in the three classes that promises, reports and metrics tell apart."""
+"""The three classes of prompt length that promises, reports and metrics use."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class LengthClass(StrEnum):
 
 
 def length_class(prompt_tokens: int) -> LengthClass:
-    """The class of a prompt of so many tokens."""
+    """The class of a prompt of this many tokens."""
     if prompt_tokens < MEDIUM_TOKENS:
         return LengthClass.SHORT
     return LengthClass.MEDIUM if prompt_tokens < LONG_TOKENS else LengthClass.LONG

@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, for work that must not hold up what woke it."""
+"""An event loop in a thread of its own, for work that must not block its caller."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _log = logging.getLogger(__name__)
 
 
 class LoopThread:
-    """The thread begins with the first `wake`, and again with the next should it ever end.
+    """The thread begins with the first `wake`, and restarts with the next if it ever ends.
 
     work: works whenever its first event is set, until its second one is. join_s: how long `stop` waits for it.
     """
@@ -30,7 +30,7 @@ class LoopThread:
         self._stop: asyncio.Event
 
     def wake(self) -> None:
-        """Something may be due. Returns at once."""
+        """Work may be due. Returns at once."""
         if self._thread is None or not self._thread.is_alive():
             self._begun.clear()
             self._thread = threading.Thread(target=self._live, name=self._name, daemon=True)
@@ -39,7 +39,7 @@ class LoopThread:
         self._tell(lambda: self._due.set())
 
     def stop(self) -> None:
-        """Start nothing more and end. Idempotent."""
+        """Start no more work and end. Idempotent."""
         thread, self._thread = self._thread, None
         if thread is not None and thread.is_alive():
             self._tell(lambda: self._stop.set())
@@ -47,14 +47,14 @@ class LoopThread:
             thread.join(self._join_s)
 
     def _tell(self, what: Callable[[], object]) -> None:
-        with contextlib.suppress(RuntimeError):  # it has ended this moment
+        with contextlib.suppress(RuntimeError):  # the thread has just ended
             self._loop.call_soon_threadsafe(what)
 
     def _live(self) -> None:
         try:
             asyncio.run(self._begin())
         except Exception:
-            _log.exception("%s: the work ended; the next run of its task begins it anew", self._name)
+            _log.exception("%s: the work ended; the next run of its task restarts it", self._name)
         finally:
             self._begun.set()
 

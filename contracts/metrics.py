@@ -1,4 +1,4 @@
-"""How every process shows its metrics: at a port of its own, without a token, by default for this machine only."""
+"""Serves every process's metrics: at a port of its own, without a token, by default for this machine only."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from prometheus_client.registry import Collector
 from contracts.errors import ConfigError
 
 REQUEST_S = 10.0
-"""How long a connection may take to send its request: each holds a thread."""
+"""Longest time in which a connection must send its request: each holds a thread."""
 
 
 class MetricsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where one process shows its metrics. No token is asked for: whoever reaches the port reads them."""
+    """The address where one process serves its metrics. No token is required: every client that reaches the port can
+    read them."""
 
     host: str = "127.0.0.1"
-    """Address to listen on for /metrics. Anything but this machine's own is for a private network."""
+    """Address to listen on for /metrics. Use any other than this machine's own only in a private network."""
     port: Annotated[int, msgspec.Meta(ge=0, le=65_535)] = 0
     """TCP port; 0: none, except under `up`, which then chooses one. Where `up` starts several of a kind, the first has
     this port and each further one the next."""
@@ -28,9 +29,9 @@ class MetricsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @contextlib.contextmanager
 def metrics_server(collector: Collector, config: MetricsConfig, setting: str) -> Iterator[None]:
-    """While entered, answers GET with `collector`'s metrics and those of the process, from threads.
+    """While entered, answers GET with the metrics of `collector` and of the process, from threads.
 
-    setting: the dotted name of `config`. Raises ConfigError when the port cannot be had.
+    setting: the dotted name of `config`. Raises ConfigError when the port is not available.
     """
     if not config.port:
         yield
@@ -47,8 +48,8 @@ def metrics_server(collector: Collector, config: MetricsConfig, setting: str) ->
             param=f"{setting}.port",
         ) from None
     server.RequestHandlerClass.timeout = REQUEST_S  # type: ignore[attr-defined]
-    # Asked for OpenMetrics, prometheus_client (0.26) writes `_` for the colon of SGLang's names unless UTF-8 is agreed
-    # on: names would depend on the version of the Prometheus that asks. The plain text keeps them.
+    # For a request of OpenMetrics, prometheus_client (0.26) writes `_` for the colon of SGLang's names unless UTF-8 is
+    # agreed on: names would depend on the version of the Prometheus that scrapes. The plain text keeps them.
     negotiating = make_wsgi_app(registry)
     server.set_app(lambda environ, start: negotiating({**environ, "HTTP_ACCEPT": "text/plain"}, start))
     try:

@@ -1,6 +1,6 @@
-"""What msgspec says of a value that does not fit its type, taken apart: a sentence and the path of the field.
+"""Parses msgspec's error about a value that does not fit its type: a sentence and the path of the field.
 
-msgspec quotes what it was given without escaping it, so a sentence may hold whatever a client wrote: another path, or
+msgspec quotes input without escaping it, so a sentence may hold any text that a client wrote: another path, or
 megabytes.
 """
 
@@ -11,8 +11,8 @@ import re
 MOST_QUOTED = 200
 """Characters of a client's own text that an error repeats."""
 MOST_PATH = 1_000
-"""Characters of a path that is believed. Paths are made of the names that types declare, so ours are far shorter; a
-longer one is a client's text."""
+"""Longest path that is believed. Paths are made of the names that types declare, so real ones are far shorter; a longer
+one is a client's text."""
 _UNKNOWN, _MISSING = "Object contains unknown field `", "Object missing required field `"
 _AT = " - at `"
 _WHERE = re.compile(r" - at `(?:key` in `)?\$((?:\.[^`.\[\]]+|\[(?:\d+|\.\.\.)\])*)`")
@@ -22,9 +22,9 @@ def sentence_and_path(said: str) -> tuple[str, str]:
     """The sentence without its ` - at …`, and the path without its `$.`: `messages[0].role`, `[...]` for any key of a
     map. The path is "" for the whole value.
 
-    said: the text of a ValidationError. Only its very end is a path: what a client wrote stands before it, or is the
-    name of an unknown field at the top, which has no path. Such a name that holds "` - at `$.…" cannot be told from a
-    path; whoever sends it is told that path.
+    said: the text of a ValidationError. Only its very end is a path: a client's text stands before it, or is the name
+    of an unknown field at the top, which has no path. Such a name that holds "` - at `$.…" cannot be distinguished from
+    a path; a client that sends it gets that path in the error.
     """
     at = said.rfind(_AT)
     if at < 0 or len(said) - at > MOST_PATH:
@@ -37,12 +37,12 @@ def sentence_and_path(said: str) -> tuple[str, str]:
 
 
 def unknown_field(sentence: str) -> str | None:
-    """The name of the field that a struct lacks, as long as the client made it; None where that is not the matter."""
+    """The name of the unknown field, in full length; None for other errors."""
     return _quoted(sentence, _UNKNOWN)
 
 
 def missing_field(sentence: str) -> str | None:
-    """The name of the field that was not given; None where that is not the matter."""
+    """The name of the missing field; None for other errors."""
     return _quoted(sentence, _MISSING)
 
 
@@ -51,5 +51,5 @@ def _quoted(sentence: str, opening: str) -> str | None:
 
 
 def shortened(text: str) -> str:
-    """A value of megabytes has no place in an error, a log line or a trace."""
+    """The value, shortened: megabytes do not belong in an error, a log line or a trace."""
     return text if len(text) <= MOST_QUOTED else f"{text[:MOST_QUOTED]}…"

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 
 def nearest_rank(ordered: Sequence[float], percent: int) -> float | None:
-    """The smallest of the values that at least `percent` (1 to 100) per cent of them do not exceed; None of nothing.
+    """The smallest of the values that at least `percent` (1 to 100) per cent of them do not exceed; None for an empty
+    list.
 
     ordered: the values, rising.
     """

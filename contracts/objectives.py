@@ -1,5 +1,6 @@
-"""What requests are promised, by tier and length of prompt: service level objectives, which the gateway keeps count
-of and `diagnosis` judges by. Where the defaults come from stands in docs/concepts/slo.md."""
+"""Service level objectives by tier and prompt length, which the gateway measures and `diagnosis` judges by.
+docs/concepts/slo.md derives the defaults.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ Milliseconds = Annotated[float, msgspec.Meta(gt=0, le=3_600_000)]
 
 
 class Objective(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What requests of one tier and one length are promised. A request is good when it keeps every figure here."""
+    """The objectives for requests of one tier and one length. A request is good when it meets every figure here."""
 
     tier: Tier
     """`chat` or `autocomplete`."""
@@ -23,11 +24,11 @@ class Objective(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ttft_ms: Milliseconds
     """Time to first token: from the request's arrival until its first generated text left the gateway."""
     tpot_ms: Milliseconds | None = None
-    """Mean time of a token behind the first one; unset: none is promised."""
+    """Mean time per token after the first; unset: no objective."""
     itl_max_ms: Milliseconds | None = None
-    """Longest gap between two arrivals of the engine's tokens; unset: none is promised."""
+    """Longest gap between two arrivals of the engine's tokens; unset: no objective."""
     target: Annotated[float, msgspec.Meta(ge=0.5, le=0.9999)] = 0.99
-    """Part of the requests that shall be good; the rest is the error budget."""
+    """Share of the requests that must be good; the rest is the error budget."""
 
 
 OBJECTIVES = (

@@ -1,4 +1,4 @@
-"""Where the wall time of one request went. The phases partition it: they sum to the whole by construction."""
+"""Splits the wall time of one request into phases. The phases partition it: they sum to the whole by construction."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ class PhaseClock:
 
     @property
     def first_token_s(self) -> float | None:
-        """From construction until the first generated text; None: there was none. What comes behind it is the phases
-        `decode` and `stream` alone."""
+        """From construction until the first generated text; None: there was none. The rest is the phases `decode` and
+        `stream` alone."""
         durations_s = self.durations_s
         if Phase.FIRST_TOKEN not in durations_s:
             return None

@@ -3,10 +3,10 @@
     root = hash(model, adapter, template, salt)
     h[0] = hash(root, block 0);  h[i] = hash(h[i-1], block i)
 
-Two prompts share exactly as many leading hashes as they share leading whole blocks under one root. Blocks are token ids
-where the gateway knows them, by the same template and tokenizer as the engine: then the chain says what the engine's
-cache can hold. Else they are bytes of the request in the usual order (tools, messages), whatever the template makes of
-it. Only token chains can be compared with an engine's KV events.
+Two prompts share exactly as many leading hashes as they share leading whole blocks under one root. Blocks are token
+ids where the gateway knows them, by the same template and tokenizer as the engine: then the chain matches the possible
+contents of the engine's cache. Otherwise they are bytes of the request in the usual order (tools, messages),
+independent of the template. Only token chains can be compared with an engine's KV events.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ def chain_tokens(start: bytes, ids: Sequence[int]) -> PrefixChain:
 def of_generation(generation: Generation, ids: Sequence[int] | None = None) -> PrefixChain:
     """The chain of a request; of its first prompt where it has several.
 
-    ids: a conversation as rendered and encoded for the model. An image is not in them: two conversations that differ
-    in one alone would be taken for the same, so they are not used where a message holds more than text.
+    ids: a conversation as rendered and encoded for the model. They do not include images: two conversations that differ
+    only in one would seem equal, so they are not used where a message holds more than text.
     """
     adapter = "" if generation.adapter is None else generation.adapter.engine_name
     start = root(generation.model, adapter, salt=generation.cache_salt)
@@ -80,7 +80,7 @@ def of_generation(generation: Generation, ids: Sequence[int] | None = None) -> P
 
 
 def holds_more_than_text(message: dict[str, Any]) -> bool:
-    """Whether a message has parts, images for one, that its tokens do not tell apart."""
+    """A message has parts, such as images, that its tokens do not distinguish."""
     content = message.get("content")
     return isinstance(content, list | tuple) and any(part.get("type") != "text" for part in content)
 

@@ -1,4 +1,6 @@
-"""The names of one request: ours, in `x-request-id`, and the `id` inside an answer, which is ours behind a prefix."""
+"""The names of one request: its own id, in `x-request-id`, and the `id` inside a response, which is the same with a
+prefix.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +10,12 @@ ANSWER_PREFIXES = (CHAT_PREFIX, COMPLETION_PREFIX)
 
 
 def answer_id(prefix: str, request_id: str) -> str:
-    """The `id` inside an answer; `request_id_of` leads back."""
+    """The `id` inside a response; `request_id_of` reverses it."""
     return prefix + request_id.removeprefix("req_")
 
 
 def request_id_of(name: str) -> str:
-    """Ours, from what a client has at hand: `req_…` as it is, `chatcmpl-…` and `cmpl-…` as theirs of it."""
+    """The request id from any form that a client has: `req_…` unchanged, `chatcmpl-…` and `cmpl-…` converted."""
     for prefix in ANSWER_PREFIXES:
         if name.startswith(prefix):
             return "req_" + name.removeprefix(prefix)

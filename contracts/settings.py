@@ -1,7 +1,7 @@
 """Reads settings: a TOML file, then environment variables over it, into frozen structs.
 
 `SLIPSTREAM_GATEWAY__PORT=9000` sets `gateway.port`. An unknown field, a value of the wrong type or out of range stops
-the start with a message that names the field and the nearest known name. Nothing else in the project reads the
+the start with a message that names the field and the nearest known name. No other code in the project reads the
 environment for settings.
 """
 
@@ -23,11 +23,11 @@ from contracts.misfit import sentence_and_path
 
 logger = logging.getLogger(__name__)
 PREFIX = "SLIPSTREAM_"
-_RENAMED = "%s (%s) has been renamed: write %s; the old name will go"
+_RENAMED = "%s (%s) has been renamed: write %s; the old name will be removed"
 _TYPES = re.compile(r"`(object|array|str)`")
 _TYPE_NAMES = {"object": "a section", "array": "a list", "str": "text"}
 _ALIKE = 0.7
-"""Below it two names are hardly one mistyped."""
+"""Similarity below which two names do not count as one mistyped."""
 _INDEX = re.compile(r"\[\d+\]")
 SettingsT = TypeVar("SettingsT", bound=msgspec.Struct)
 
@@ -44,16 +44,16 @@ def load(
 ) -> SettingsT:
     """Build `kind` from the file at `path` (None: no file), the environment and dotted `overrides`.
 
-    Later sources win. overrides_from: what messages call the last one. renamed: dotted names of earlier releases and
-    what they are called now, `pools[].name` for a field of every entry of a list; an old name is taken with one
-    warning. instead: names that never were settings, dotted, and what to write. inherited: sections of the entries of a
-    list, `pools[].engine`, and the section that has what one of them does not say. Raises ConfigError, which names the
-    field, the value and what is allowed, or a setting that is given by its old name and its new one.
+    Later sources win. overrides_from: the source name of the overrides in messages. renamed: dotted names of earlier
+    releases and their new names, `pools[].name` for a field of every entry of a list; an old name is accepted with one
+    warning. instead: dotted names that never were settings, and the advice to print. inherited: sections of the entries
+    of a list, `pools[].engine`, and the section that completes them. Raises ConfigError, which names the field, the
+    value and the allowed range, or a setting that is given under both its old and its new name.
     """
     names, advice = _Renames(renamed or {}), instead or {}
     tree: dict[str, Any] = _read(path) if path is not None else {}
     given: list[tuple[str, str]] = []
-    """What came behind the file, in its order: dotted name and source."""
+    """Values given after the file, in order: dotted name and source."""
     for old, new in names.new_of.items():
         if _has(tree, new):
             names.now(new, str(path))
@@ -88,7 +88,7 @@ def load(
         if "matching regex" in message and (wanted := pattern_in_words(kind, field)):
             message = f"must be {wanted}"
         message = _TYPES.sub(_as_the_reference_says, message)
-        said = f"{value!r} is none of: {', '.join(allowed)}" if allowed else f"{message}; got {value!r}"
+        said = f"{value!r} is not one of: {', '.join(allowed)}" if allowed else f"{message}; got {value!r}"
         at_fault = _source_of(field, given) or (str(path) if path is not None else "")
         raise ConfigError(f"{field}: {said}{f' ({at_fault})' if at_fault else ''}", param=field) from None
 
@@ -105,20 +105,20 @@ def fields(kind: type[msgspec.Struct], trail: str = "") -> Iterator[tuple[str, m
 
 
 def _as_the_reference_says(type_name: re.Match[str]) -> str:
-    """msgspec names types as JSON or Python does."""
+    """msgspec names types in JSON's or Python's terms; the reference uses others."""
     return _TYPE_NAMES[type_name.group(1)]
 
 
 class _Renames:
-    """Which name each renamed setting was given by, over all sources. new_of: old dotted names to new ones."""
+    """The name by which each renamed setting was given, over all sources. new_of: old dotted names to new ones."""
 
     def __init__(self, new_of: Mapping[str, str]) -> None:
         self.new_of = new_of
         self._given: dict[str, tuple[str, str]] = {}
-        """By new name: the name it was given by, and where."""
+        """By new name: the name it was given by, and its source."""
 
     def now(self, dotted: str, source: str) -> str:
-        """What a name given there is called now. Raises ConfigError when the setting has its other name too."""
+        """The current name of a given name. Raises ConfigError when the setting is given under its other name too."""
         new = self.new_of.get(dotted, dotted)
         if new not in self.new_of.values():
             return new
@@ -133,7 +133,8 @@ class _Renames:
         return new
 
     def in_lists(self, tree: Mapping[str, Any], source: str) -> None:
-        """Give the entries of lists their fields' new names. Raises ConfigError like `now`, for one that has both."""
+        """Give the entries of lists their fields' new names. Raises ConfigError like `now`, for an entry that has
+        both."""
         for old_name, new_name in self.new_of.items():
             section, in_list, old = old_name.partition("[].")
             entries, new = tree.get(section) if in_list else None, new_name.rpartition(".")[2]
@@ -196,20 +197,21 @@ def _put(tree: dict[str, Any], dotted: str, value: Any, source: str) -> None:
 
 
 def _require_two_underscores(kind: type[msgspec.Struct], variable: str, dotted: str) -> None:
-    """Raise ConfigError for a variable that would name a setting, had it two underscores where that has a dot."""
+    """Raise ConfigError for a variable that would name a setting if it had two underscores in place of a dot."""
     known = {name.replace(".", "_"): name for name, _ in fields(kind)}
     meant = known.get(dotted.replace(".", "_"))
     if meant is not None and meant.count(".") > dotted.count("."):
         right = PREFIX + meant.upper().replace(".", "__")
         raise ConfigError(
-            f"{variable}: unknown setting, did you mean {right}? Two underscores stand between a section and what is "
-            "in it",
+            f"{variable}: unknown setting, did you mean {right}? Write two underscores between a section and its "
+            "setting",
             param=meant,
         )
 
 
 def _inherit(tree: dict[str, Any], heir: str, ancestor: str) -> None:
-    """Give the section `heir` of every entry that has it, `list[].section`, what `ancestor` says and it does not."""
+    """Complete the section `heir` of every entry that has it, `list[].section`, with the values of `ancestor` that it
+    lacks."""
     name, _, section = heir.partition("[].")
     entries = tree.get(name)
     for entry in entries if isinstance(entries, list) else ():
@@ -218,7 +220,7 @@ def _inherit(tree: dict[str, Any], heir: str, ancestor: str) -> None:
 
 
 def _over(below: Any, above: Any) -> Any:
-    """One value over another: of two sections both, field by field."""
+    """One value over another: two sections are merged field by field."""
     if not isinstance(below, dict) or not isinstance(above, dict):
         return above
     return {**below, **{name: _over(below.get(name), value) for name, value in above.items()}}
@@ -231,8 +233,8 @@ def _reject_unknown(
     for name, value in tree.items():
         field = known.get(name)
         if field is None:
-            if (told := advice.get(_INDEX.sub("[]", f"{trail}{name}"))) is not None:
-                raise ConfigError(f"{trail}{name}: unknown setting ({source}); {told}", param=f"{trail}{name}")
+            if (advised := advice.get(_INDEX.sub("[]", f"{trail}{name}"))) is not None:
+                raise ConfigError(f"{trail}{name}: unknown setting ({source}); {advised}", param=f"{trail}{name}")
             nearest = difflib.get_close_matches(name, known, 1, _ALIKE)
             hint = f", did you mean {trail}{nearest[0]}?" if nearest else f"; known: {', '.join(sorted(known))}"
             raise ConfigError(f"{trail}{name}: unknown setting ({source}){hint}", param=f"{trail}{name}")
@@ -263,7 +265,7 @@ def _is_collection(annotation: Any) -> bool:
 
 
 def _source_of(field: str, given: list[tuple[str, str]]) -> str:
-    """Which of the later sources `field` has its value from; "": none of them."""
+    """The later source that `field` has its value from; "": none of them."""
     sources = (source for dotted, source in reversed(given) if re.match(rf"{re.escape(dotted)}(?![^.\[])", field))
     return next(sources, "")
 

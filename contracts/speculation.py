@@ -13,47 +13,47 @@ from contracts.errors import ConfigError
 
 
 class Way(Enum):
-    """What an engine's dialect offers a governor."""
+    """An engine dialect's means to govern drafts."""
 
     REQUEST = "request"
-    """Each request says whether it may have drafts."""
+    """Each request carries whether it may have drafts."""
     TABLE = "table"
-    """The engine has a table of its own, by batch, that it is started with."""
+    """The engine has a table of its own, by batch, set at its start."""
     VARIANTS = "variants"
-    """Replicas that draft beside replicas that do not."""
+    """Replicas that draft next to replicas that do not."""
 
 
 WAYS = {"embedded": Way.REQUEST, "sglang": Way.TABLE, "tensorrt_llm": Way.VARIANTS}
-"""By driver; the others offer none."""
+"""By driver; other drivers offer none."""
 
 
 class SpeculationRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """When the engines of a pool draft: at low load, where checking drafts is nearly free, and not at the peak, where
-    it takes from other streams what it gives to one."""
+    it takes time from other streams."""
 
     governed: bool = False
-    """Whether the load decides. false: each engine drafts as it was started to. Drivers `embedded` (each request says
+    """true: the load decides. false: each engine drafts as it was started. Drivers `embedded` (each request carries
     whether it may have drafts), `sglang` (the table of its adaptive speculation, as `slipstream engines render` prints
-    it, ends at `off_above_running`; nothing is sent) and `tensorrt_llm` (of replicas with `speculation` true and false
-    those that fit the load are preferred)."""
+    it, ends at `off_above_running`; nothing is sent) and `tensorrt_llm` (among replicas with `speculation` true and
+    false, those that fit the load are preferred)."""
     off_above_running: Annotated[float, Meta(gt=0, le=1_000_000)] = 32.0
     """Requests per usable replica, running and waiting, a mean over some seconds, above which drafting ends: the batch
-    at which it stops paying."""
+    size at which it stops paying."""
     on_below_running: Annotated[float, Meta(gt=0, le=1_000_000)] = 16.0
-    """Requests per usable replica below which drafting begins again; less than `off_above_running`. In between it stays
-    as it is."""
+    """Requests per usable replica below which drafting begins again; less than `off_above_running`. In between,
+    drafting stays unchanged."""
     dwell_s: Annotated[float, Meta(ge=0, le=3_600)] = 30.0
-    """Seconds for which drafting stays on or off at least."""
+    """Least time in seconds for which drafting stays on or off."""
     other_weight: Annotated[float, Meta(ge=0.01, le=1)] = 0.25
-    """Driver `tensorrt_llm` only. Part of its weight that a replica of the other variant has in placement: it is given
-    fewer requests, and is never idle while one waits."""
+    """Driver `tensorrt_llm` only. Factor on the weight of a replica of the other variant in placement: it gets fewer
+    requests, and is never idle while one waits."""
 
     def check(self, field: str, driver: str, role: str, variants: Sequence[bool]) -> None:
-        """Raise ConfigError where it cannot work. field: of the rule. variants: `speculation` of the replicas."""
+        """Raise ConfigError where the rule cannot work. field: of the rule. variants: `speculation` of the replicas."""
         if self.on_below_running >= self.off_above_running:
             raise ConfigError(
                 f"{field}.on_below_running: {self.on_below_running:g}; must be less than off_above_running "
-                f"({self.off_above_running:g}): the space between keeps drafting from going on and off",
+                f"({self.off_above_running:g}): the gap keeps drafting from switching on and off",
                 param=f"{field}.on_below_running",
             )
         if not self.governed:
@@ -62,18 +62,18 @@ class SpeculationRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
         if way is None:
             raise ConfigError(
                 f"{field}.governed: driver {driver!r} offers no way to turn drafts on and off; drivers that do: "
-                f"{', '.join(sorted(WAYS))}; set it false",
+                f"{', '.join(sorted(WAYS))}; set it to false",
                 param=f"{field}.governed",
             )
         if role == "prefill":
             raise ConfigError(
-                f"{field}.governed: a prefill pool writes no tokens, and drafts none; govern its decode pool",
+                f"{field}.governed: a prefill pool generates no tokens and drafts none; govern its decode pool",
                 param=f"{field}.governed",
             )
         if way is Way.VARIANTS and variants and len(set(variants)) == 1:
             every = "drafts" if variants[0] else "is without drafts"
             raise ConfigError(
-                f"{field}.governed: every replica {every}, and there is nothing to choose; start some with drafts and "
-                "some without (`slipstream engines render --speculation both`), and say `speculation` of each",
+                f"{field}.governed: every replica {every}, so there is no choice; start some with drafts and "
+                "some without (`slipstream engines render --speculation both`), and set `speculation` of each",
                 param=f"{field}.governed",
             )

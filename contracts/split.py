@@ -1,10 +1,11 @@
-"""On which side of a model's split a session is: the arithmetic by which the router places and the gateway measures.
+"""The side of a session in a model's split: the arithmetic by which the router places and the gateway measures.
 
     0 ........ share ..................... 1 - share ........ 1
     [candidate][          baseline          ][    control     ]
 
-A session's place on that line is fixed for a release: a share that grows only adds sessions to either arm. It is a
-keyed hash, for tenants name their sessions themselves: who could compute places would choose what a candidate gets.
+A session's position on that line is fixed for a release: a growing share only adds sessions to either arm. It is a
+keyed hash, because tenants name their sessions themselves: a tenant that could compute positions would choose the
+candidate's sessions.
 """
 
 from __future__ import annotations
@@ -20,25 +21,25 @@ _PLACES = 2**64
 
 
 class Side(StrEnum):
-    """Of a split."""
+    """A side of a split."""
 
     BASELINE = "baseline"
     CONTROL = "control"
-    """Served as the baseline is, by caches as fresh as the candidate's: what the candidate is compared with."""
+    """Served like the baseline, by caches as fresh as the candidate's: the candidate is compared with it."""
     CANDIDATE = "candidate"
 
 
 def unit_of(organization_id: str, session: str) -> int:
-    """A session as a number of 63 bits, never 0: what stays on one side, and counts once when sides are compared.
+    """A session as a number of 63 bits, never 0: it stays on one side, and counts once when sides are compared.
 
-    session: one of the organization's, such as its client names a conversation, or the digest of how it began.
+    session: one of the organization's: the client's name for a conversation, or the digest of its beginning.
     """
     return xxhash.xxh3_64_intdigest(f"{organization_id}\n{session}".encode("utf-8", "surrogatepass")) >> 1 or 1
 
 
 def side_of(model: Model, unit: int) -> Side:
-    """Of a session by its unit. Each release shuffles anew, so that not the same customers try every one, and by a
-    secret (`Canary.salt`), so that nobody outside can tell which."""
+    """The side of a session, by its unit. Each release shuffles again, so that different customers try it, and by a
+    secret (`Canary.salt`), so that outsiders cannot predict it."""
     canary = model.canary
     if canary is None:
         return Side.BASELINE
@@ -61,5 +62,5 @@ def pool_of(model: Model, side: Side) -> str:
 
 
 def shares_caches(model: Model, canary: Canary) -> bool:
-    """Whether the control arm runs on the baseline's engines, whose caches only a salt of its own keeps apart."""
+    """The control arm runs on the baseline's engines, where only a salt of its own separates the caches."""
     return canary.control_pool in ("", model.pool)

@@ -1,7 +1,8 @@
-"""The known stream that a gateway sends and `slipstream audit-stream` reads: what both must agree on.
+"""The known stream that a gateway sends and `slipstream audit-stream` reads: the format that both share.
 
-Each event is one `data:` line of JSON, as long as a chat completion's; the last line is `data: [DONE]`. The first
-event says what arrived at the gateway and what left it, so that the client sees what was changed in between.
+Each event is one `data:` line of JSON, as long as a chat completion's; the last line is `data: [DONE]`. The first event
+carries the request as it arrived at the gateway and the response headers as they left, so that the client detects
+changes in between.
 """
 
 from __future__ import annotations
@@ -10,31 +11,31 @@ import msgspec
 
 PATH = "/v1/stream-audit"
 EVENT_BYTES = 200
-"""Of an event's JSON, the opening excepted: about what an event of a chat completion has."""
+"""Size of an event's JSON, except the opening: about that of a chat completion's event."""
 DONE = "[DONE]"
 WATCHED_HEADERS = ("connection", "forwarded", "via", "x-forwarded-for", "x-forwarded-proto", "x-real-ip")
-"""Of a request's headers, those that proxies add or change; a gateway tells which came, not what was in them."""
+"""Request headers that proxies add or change; a gateway reports their names, not their values."""
 
 
 class Opening(msgspec.Struct, frozen=True, kw_only=True):
-    """The request as the gateway saw it, and the head of its answer."""
+    """The request as the gateway received it, and the head of its response."""
 
     request_id: str
     instance: str
-    """Of the gateway process: a name that it gave itself when it started."""
+    """Name that the gateway process gave itself at its start."""
     request_number: int
-    """Of the request among all that its connection brought to the gateway, from 1."""
+    """Number of the request on its connection to the gateway, from 1."""
     http_version: str
-    """What was spoken on that connection: `1.0` or `1.1`."""
+    """HTTP version on that connection: `1.0` or `1.1`."""
     client_request_id: str | None
     """The request's own `x-client-request-id` or `x-request-id`."""
     accept_encoding: str
     closes: bool
-    """The request asked for its connection to be closed after it."""
+    """The request asked for its connection to be closed afterwards."""
     request_headers: tuple[str, ...]
-    """Which of WATCHED_HEADERS came."""
+    """Names of WATCHED_HEADERS that the request had."""
     headers: dict[str, str]
-    """The answer's, as they left."""
+    """The response headers, as they left."""
 
 
 class AuditEvent(msgspec.Struct, omit_defaults=True):
@@ -43,5 +44,5 @@ class AuditEvent(msgspec.Struct, omit_defaults=True):
     number: int
     sent_us: int
     opening: Opening | None = None
-    """With the first event."""
+    """Only with the first event."""
     padding: str = ""

@@ -1,4 +1,4 @@
-"""What one attempt used: the engine's own counts, and how far they can be trusted."""
+"""The usage of one attempt: the engine's own counts, and how far they can be trusted."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Usage(msgspec.Struct, frozen=True):
     cache_write_tokens: int = 0
     """Part of `prompt_tokens`: written to a cache that the engine charges for. 0 where it reports none."""
     draft_tokens: int = 0
-    """Proposed by speculation and checked; no part of any other count. 0 where the engine does not report it."""
+    """Proposed by speculation and checked; part of no other count. 0 where the engine does not report it."""
     accepted_draft_tokens: int = 0
-    """Of `draft_tokens`, those that became output."""
+    """Draft tokens that became output."""
 
     @property
     def total_tokens(self) -> int:
@@ -29,42 +29,42 @@ class Usage(msgspec.Struct, frozen=True):
 
 
 class EngineTiming(msgspec.Struct, frozen=True):
-    """Where an engine says that a request's time went before its first token, by its own clock."""
+    """The engine's own breakdown of the time before the first token, by its own clock."""
 
     queue_s: float
     """Waiting to be admitted."""
     prefill_s: float
     """From there to the end of its prompt."""
     retractions: int
-    """How often its memory was taken back for others, to be computed again."""
+    """Number of times that its memory was taken for others, to be computed again."""
     grammar_s: float | None = None
-    """Before it waited: until the grammar that its output must keep was compiled; None: the engine does not tell."""
+    """Time before the queue, until the grammar of its output was compiled; None: not reported."""
 
 
 class Purpose(StrEnum):
-    """What the deployment itself asks something for. It costs nobody anything and is no tenant's usage."""
+    """The purpose of the deployment's own requests. They cost no tenant anything and are no tenant's usage."""
 
     EVALS = "evals"
 
 
 class Outcome(StrEnum):
-    """How far an attempt's usage is known."""
+    """The certainty of an attempt's usage."""
 
     EXACT = "exact"
     """The engine's final count."""
     LOWER_BOUND = "lower_bound"
     """The last count seen before the engine was lost; at least this much was generated."""
     UNKNOWN = "unknown"
-    """A crash left no count and the engine could not be asked. Counted, reported, billed as nothing."""
+    """A crash left no count and the engine could not be asked. Reported, and billed as zero."""
 
 
 class Finish(StrEnum):
-    """Why an attempt ended."""
+    """The reason an attempt ended."""
 
     COMPLETE = "complete"
     """The engine finished: stop, length or tool call."""
     CLIENT_GONE = "client_gone"
-    """The client left or stalled; the engine was told to stop."""
+    """The client left or stalled; the gateway stopped the engine."""
     ENGINE_ERROR = "engine_error"
     """The engine refused, failed or was lost."""
     NOT_PLACED = "not_placed"

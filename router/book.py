@@ -1,4 +1,5 @@
-"""A gateway's side of the lease protocol, without I/O: who waits, what is live, which endings the router has not heard.
+"""A gateway's side of the lease protocol, without I/O: waiting asks, live leases, and endings that the router has not
+received.
 
 `router.client` moves its messages; the stateful test drives the same book over a channel that misbehaves.
 """
@@ -25,34 +26,34 @@ class Pending(msgspec.Struct, frozen=True):
 
 
 class Ending(msgspec.Struct, frozen=True):
-    """A release that is still to be told, with the lease it ends: a hello must name the lease until then."""
+    """A release that has yet to be sent, with the lease it ends: a hello must name the lease until then."""
 
     lease: HeldLease
     end: LeaseEnd
 
 
 class Crossing(Enum):
-    """What a grant met on arrival."""
+    """The state that a grant met on arrival."""
 
     AWAITED = "awaited"
     KNOWN = "known"
     """A second copy of the answer to a live lease."""
     UNWANTED = "unwanted"
-    """The ask was withdrawn or answered already: the place must be given back."""
+    """The ask was withdrawn or answered already: the slot must be given back."""
 
 
 class LeaseBook:
     """Every lease of one gateway epoch.
 
-    endings_limit: how many releases are remembered while the router is away; beyond it the oldest is forgotten, and
-    the next hello ends that lease by leaving it out.
+    endings_limit: number of releases remembered while the router is away; beyond it the oldest is forgotten, and the
+    next hello ends that lease by leaving it out.
     """
 
     def __init__(self, endings_limit: int) -> None:
         self.pending: dict[str, Pending] = {}
         self.live: dict[str, HeldLease] = {}
         self.prefills: dict[str, HeldLease] = {}
-        """Places on prefill engines, by the lease they belong to: some of those that are live."""
+        """Slots on prefill engines, by lease id: a subset of the live leases."""
         self.endings: OrderedDict[str, Ending] = OrderedDict()
         self._endings_limit = endings_limit
 
@@ -78,34 +79,35 @@ class LeaseBook:
         return Crossing.AWAITED
 
     def began(self, lease_id: str) -> None:
-        """Its first token has come: the prefill engine has nothing more to do for it."""
+        """The first token has come: the prefill engine has finished its part."""
         self.prefills.pop(lease_id, None)
 
     def refused(self, lease_id: str) -> bool:
-        """Record a shed. False: nobody waited."""
+        """Record a shed. False: no ask waited for it."""
         return self.pending.pop(lease_id, None) is not None
 
     def withdrawn(self, lease_id: str) -> Ending | None:
-        """Stop waiting. The ending to tell when a grant had already come; None: the router is to be sent a Cancel."""
+        """Stop waiting. Returns the ending to send when a grant had already come; None: the router must be sent a
+        Cancel."""
         if self.pending.pop(lease_id, None) is not None:
             return None
         return self.released(LeaseEnd(lease_id, Finish.NOT_PLACED))
 
     def released(self, end: LeaseEnd) -> Ending | None:
-        """End a live lease; the ending is to be told to the router. None: it was not live (any more)."""
+        """End a live lease. Returns the ending to send to the router; None: the lease was not live."""
         self.prefills.pop(end.lease_id, None)
         lease = self.live.pop(end.lease_id, None)
         return None if lease is None else Ending(lease, end)
 
     def remember(self, endings: Iterable[Ending]) -> None:
-        """Keep endings that could not be told until the next hello."""
+        """Keep endings that could not be sent until the next hello."""
         for ending in endings:
             self.endings[ending.lease.lease_id] = ending
         while len(self.endings) > self._endings_limit:
             self.endings.popitem(last=False)
 
     def hello(self, gateway_id: str, epoch: str) -> pb.GatewayMessage:
-        """The first message of a connection: everything this gateway holds, untold endings included."""
+        """The first message of a connection: everything this gateway holds, unsent endings included."""
         held = [*self.live.values(), *self.prefills.values(), *(ending.lease for ending in self.endings.values())]
         leases = [
             pb.LiveLease(
@@ -125,5 +127,5 @@ class LeaseBook:
         return endings
 
     def asks(self, now: float) -> list[pb.GatewayMessage]:
-        """An Acquire for every ask without an answer, to be sent (again) after a welcome."""
+        """An Acquire for every unanswered ask, to be sent (again) after a welcome."""
         return [messages.acquire(pending.ask, pending.deadline_at - now) for pending in self.pending.values()]

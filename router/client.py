@@ -1,8 +1,8 @@
 """The gateway's connection to the router: asks for leases and reports how they went.
 
-Messages are read and written from the socket's own callbacks, without a task per request. A lost router is reconnected
-to at once: live leases are named in the hello, asks without an answer are sent again, endings that happened meanwhile
-follow. Belongs to one event loop.
+Messages are read and written from the socket's own callbacks, without a task per request. The client reconnects to a
+lost router at once: live leases are named in the hello, asks without an answer are sent again, and remembered endings
+follow. A client belongs to one event loop.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class RouterClient:
         self.epoch = uuid.uuid4().hex
         self.connected = False
         self.connections = 0
-        """How often the router has welcomed this client."""
+        """Number of times that the router has welcomed this client."""
         self.replicas: tuple[ReplicaState, ...] = ()
-        """As the router told last; empty while it is away."""
+        """The replicas that the router last reported; empty while it is away."""
         self.book = LeaseBook(config.endings_limit)
         self._address = Address.parse(config.address, "gateway.router.address")
         self._token = token
@@ -60,11 +60,12 @@ class RouterClient:
         self._task = BackgroundTask("router-client", self._keep_connected)
 
     async def start(self) -> None:
-        """Begin connecting, and keep at it until `stop`. Does not wait for the router."""
+        """Begin connecting, and keep trying until `stop`. Does not wait for the router."""
         self._task.start()
 
     async def stop(self) -> None:
-        """Disconnect; asks still waiting fail with RouterUnavailable. Live leases end at the router after its grace."""
+        """Disconnect; waiting asks fail with RouterUnavailable. Live leases end at the router after its grace
+        period."""
         await self._task.stop()
         for timer in (self._flush_timer, self._patience_timer, self._ping_timer):
             if timer is not None:
@@ -72,16 +73,16 @@ class RouterClient:
         self._give_up_waiting(tuple(self.book.pending))
 
     async def wait_connected(self, timeout_s: float) -> bool:
-        """Whether the router has welcomed us within `timeout_s`."""
+        """Wait for the router's welcome; False: none came within `timeout_s`."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self._welcomed.wait()
         return self.connected
 
     async def acquire(self, ask: LeaseRequest) -> Lease:
-        """Wait for a place, at most the ask's deadline and a margin.
+        """Wait for a slot, at most until the ask's deadline and a margin.
 
-        Every lease returned must be given to `release`. Cancelling the wait withdraws the ask, and gives the place back
+        Every lease returned must be given to `release`. Cancelling the wait withdraws the ask, and gives the slot back
         when its grant was already on the way. Raises RouterUnavailable, Overloaded, NoEngine, ModelNotFound.
         """
         loop = asyncio.get_running_loop()
@@ -113,13 +114,14 @@ class RouterClient:
             self._report(messages.first_token(lease_id, ttft_s, cached_tokens))
 
     def release(self, end: LeaseEnd) -> None:
-        """End a lease. Idempotent, never raises; without a router it is remembered and told later."""
+        """End a lease. Idempotent, never raises; without a router the release is remembered and sent later."""
         ending = self.book.released(end)
         if ending is not None:
             self._tell(ending)
 
     def publish(self, state: DesiredState) -> None:
-        """Hand the router this desired state, now and after every reconnect, while it holds an older version."""
+        """Send this desired state to the router, now and after every reconnect, while the router holds an older
+        version."""
         if self._state is None or state.version > self._state.version:
             self._state = state
         self._send_state()
@@ -151,7 +153,7 @@ class RouterClient:
         loop = asyncio.get_running_loop()
         answer_by = self.book.pending[lease_id].deadline_at + self.config.answer_margin_s
         if self.connected and answer_by > loop.time():
-            # asked while the router was away and sent since: its own deadline counts now
+            # the ask was made while the router was away and has been sent since: its own deadline counts now
             loop.call_at(answer_by, self._answer_late, lease_id)
             return
         why = "did not answer" if self.connected else "is not reachable"
@@ -173,7 +175,7 @@ class RouterClient:
 
     def _send(self, item: Outgoing) -> None:
         if len(self._outbox) >= self._outbox_limit:
-            logger.warning("the router does not read: %d messages wait, reconnecting", len(self._outbox))
+            logger.warning("router does not read: %d messages wait, reconnecting", len(self._outbox))
             self._drop_connection()
             if isinstance(item, Ending):
                 self.book.remember((item,))
@@ -182,7 +184,7 @@ class RouterClient:
         self._flush()
 
     def _report(self, item: Outgoing) -> None:
-        """Send, but let it wait for company: an acquire takes it along, else a timer does."""
+        """Queue a report to travel with the next message: an acquire sends it at once, else a timer does."""
         if self.config.report_delay_s == 0 or len(self._outbox) >= self._outbox_limit:
             self._send(item)
             return
@@ -194,7 +196,7 @@ class RouterClient:
         if not self.connected:
             return
         if self._unheard_pings == _UNHEARD_PINGS_LIMIT:
-            logger.warning("the router has been silent for %d pings, reconnecting", self._unheard_pings)
+            logger.warning("router silent for %d pings, reconnecting", self._unheard_pings)
             self._drop_connection()
             return
         self._unheard_pings += 1
@@ -254,11 +256,11 @@ class RouterClient:
                 logger.warning("router connection lost (%s), reconnecting", reason)
             elif reason != said:
                 said = reason
-                logger.warning("no connection to the router at %s (%s), trying on", self.config.address, reason)
+                logger.warning("no connection to the router at %s (%s), retrying", self.config.address, reason)
             await asyncio.sleep(backoff.next_s())
 
     async def _connect_until_lost(self) -> str:
-        """One attempt; returns why it is over."""
+        """Make one connection attempt; returns the reason for its end."""
         loop = asyncio.get_running_loop()
         over: asyncio.Future[str] = loop.create_future()
 
@@ -286,7 +288,7 @@ class RouterClient:
 
     def _unwelcome(self) -> None:
         if not self.connected:
-            self._drop_connection("it did not welcome us")
+            self._drop_connection("no welcome received")
 
     def _connected(self, welcome: pb.Welcome) -> None:
         if self._patience_timer is not None:
@@ -301,7 +303,7 @@ class RouterClient:
         self._send_state()
         self._outbox.extend(self.book.told())
         self._outbox.extend(self.book.asks(asyncio.get_running_loop().time()))
-        # what is sent again is no sign of a router that does not read
+        # messages that are sent again are no sign of a router that does not read
         self._outbox_limit = self.config.outbox_messages + len(self._outbox)
         self._unheard_pings = 0
         self._ping()
@@ -316,7 +318,7 @@ class RouterClient:
         if self._ping_timer is not None:
             self._ping_timer.cancel()
         loop = asyncio.get_running_loop()
-        # those who ask from now on bring their own timer
+        # later asks bring their own timer
         waiting = tuple(self.book.pending)
         self._patience_timer = loop.call_later(self.config.patience_s, self._give_up_waiting, waiting)
         self.book.remember(item for item in self._outbox if isinstance(item, Ending))
@@ -330,7 +332,7 @@ class RouterClient:
 _FIRST_PAUSE_S = 0.02
 _UNHEARD_PINGS_LIMIT = 3
 _TOGETHER = 256
-"""Messages written at once, between two looks at whether the router still keeps up."""
+"""Messages written at once, between two checks that the router still keeps up."""
 
 _ERRORS: dict[str, type[SlipstreamError]] = {
     kind.code: kind for kind in (ModelNotFound, NoEngine, Overloaded, RouterUnavailable)

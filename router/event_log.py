@@ -1,7 +1,9 @@
-"""Writes down every event of the core, so that a day can be replayed: the core decides by its events and nothing else.
+"""Writes every event of the core to a file, so that a day can be replayed: the core decides by its events and nothing
+else.
 
-A file of MessagePack records, each behind its length (4 bytes, big endian): [time, kind, event, decisions]. Writing is
-buffered for a second and stops at a size; a log that cannot be written is closed, the router goes on without it.
+A file of MessagePack records, each after its length (4 bytes, big endian): [time, kind, event, decisions]. Writing is
+buffered for a second and stops at a size limit; a log that cannot be written is closed, and the router continues
+without it.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ KINDS: tuple[type[Event], ...] = (
     GatewayConnected, GatewayDisconnected, Acquire, Cancel, FirstToken, Release, StatePublished, ReplicaPolled, Tick,
     KvBatch, GenerationProbed,
 )  # fmt: skip
-"""The place of a kind in this list is its number in the file: append only."""
+"""The index of a kind in this list is its number in the file: append only."""
 _NUMBERS = {kind: number for number, kind in enumerate(KINDS)}
 LENGTH_BYTES = 4
 BUFFER_BYTES = 1 << 20
@@ -46,8 +48,8 @@ FLUSH_S = 1.0
 
 
 class EventLog:
-    """One file, begun anew; what it held is kept beside it under `.1`. limit_bytes: where it stops. Raises ConfigError
-    when it cannot be written."""
+    """One file, always started empty; the previous one is kept as `.1`. limit_bytes: size at which it stops. Raises
+    ConfigError when it cannot be written."""
 
     def __init__(self, path: str, limit_bytes: int) -> None:
         try:
@@ -64,34 +66,34 @@ class EventLog:
         self._flushed_at = 0.0
 
     def write(self, now: float, event: Event, decisions: list[Decision]) -> None:
-        """Append one event with what was decided. Never raises."""
+        """Append one event with the decisions on it. Never raises."""
         if self._file is None:
             return
         record = self._encoder.encode((now, _NUMBERS[type(event)], event, [summary(one) for one in decisions]))
         self._left -= len(record) + LENGTH_BYTES
         try:
             if self._left < 0:
-                logger.warning("the event log has reached its size limit and ends here")
+                logger.warning("event log ends here: size limit reached")
                 self.close()
                 return
             self._file.write(len(record).to_bytes(LENGTH_BYTES, "big") + record)
             if now - self._flushed_at >= FLUSH_S:
-                # replicas are polled every second: even an idle router comes by
+                # replicas are polled every second: even an idle router gets here
                 self._file.flush()
                 self._flushed_at = now
         except OSError as error:
-            logger.warning("the event log cannot be written (%s) and ends here", error)
+            logger.warning("event log ends here: cannot be written (%s)", error)
             self.close()
 
     def close(self) -> None:
-        """Write what is buffered. Idempotent."""
+        """Write buffered records. Idempotent."""
         file, self._file = self._file, None
         if file is not None:
             file.close()
 
 
 class Replayed(msgspec.Struct, frozen=True):
-    """One event of a log, decided again."""
+    """One event of a log, decided a second time."""
 
     number: int
     now: float
@@ -101,14 +103,14 @@ class Replayed(msgspec.Struct, frozen=True):
 
 
 def replay(path: Path, config: RouterConfig) -> Iterator[Replayed]:
-    """Put a log through a fresh core with these settings. A record torn by a crash ends it."""
+    """Feed a log to a new core with these settings. A record torn by a crash ends it."""
     dispatcher = Dispatcher(config, registry.create(config.policy))
     for number, (now, event, logged) in enumerate(read(path)):
         yield Replayed(number, now, event, logged, [summary(one) for one in dispatcher.handle(event, now)])
 
 
 def read(path: Path) -> Iterator[tuple[float, Event, list[str]]]:
-    """The records of a log. Raises ValueError for what never was one."""
+    """The records of a log. Raises ValueError for a file that is not one."""
     decoder = msgspec.msgpack.Decoder(tuple[float, int, msgspec.Raw, list[str]])
     decoders = [msgspec.msgpack.Decoder(kind) for kind in KINDS]
     with path.open("rb") as file:
@@ -118,7 +120,7 @@ def read(path: Path) -> Iterator[tuple[float, Event, list[str]]]:
             record = file.read(length) if len(head) == LENGTH_BYTES else b""
             if len(record) < length or not length:
                 if not any_read:
-                    raise ValueError("its beginning is no event")
+                    raise ValueError("it does not begin with an event")
                 return
             any_read = True
             now, kind, event, decisions = decoder.decode(record)
@@ -143,7 +145,7 @@ def summary(decision: Decision) -> str:
 
 
 def outcome(decision: str) -> str:
-    """What a decision's text comes to, for counting: the replica granted or the code of the refusal; empty: neither."""
+    """The result in a decision's text, for counting: the replica granted or the code of the refusal; empty: neither."""
     kind, *rest = decision.split()
     if kind == "granted":
         return f"granted {rest[1]}"

@@ -1,4 +1,4 @@
-"""Puts what the router remembers about one request into words."""
+"""Renders the router's record of one request as text."""
 
 from __future__ import annotations
 
@@ -8,35 +8,35 @@ from router.core.record import Record
 from router.core.split import SplitChoice
 
 LEGEND = (
-    "blocks: parts of the prompt by which prefixes are compared, of 64 tokens, or of 256 bytes where a gateway has no\n"
+    "blocks: units by which prompt prefixes are compared: 64 tokens, or 256 bytes where a gateway has no\n"
     "tokenizer; objective: time to first token that router.slos sets for a prompt of this tier and length: requests\n"
     "are placed by it; slo.objectives judge them (`slipstream slo`)\n"
-    "cached, to compute: prompt tokens the replica was thought to hold, and the rest; ahead: prompt tokens of others\n"
-    "it had to compute first; predicted: time to the first token there; cost: of what the policy took the least\n"
-    "leases: requests it had of at most so many; where that is learnt, `at most` says why it last moved\n"
-    "regret: by how much the first token came later than the best other replica was predicted to bring it; what the\n"
-    "others would really have done nobody knows"
+    "cached, to compute: prompt tokens assumed cached on the replica, and the rest; ahead: prompt tokens of others\n"
+    "it had to compute first; predicted: time to the first token there; cost: the policy takes the least\n"
+    "leases: requests it had, and its limit; where the limit is learnt, `at most` shows why it last moved\n"
+    "regret: by how much the first token came later than predicted for the best other replica; the others' real\n"
+    "times are unknown"
 )
 
 USUAL = 100
-"""A share as it is set, where the router's is 1."""
+"""The router's share of 1, in the unit of the setting."""
 
 
 def told(records: Sequence[Record]) -> str:
     """The records of one request, as text for people."""
     if not records:
         return (
-            "The router has no decision about this request on record. It keeps the newest ones until it is started "
-            "again: as many as the setting router.explain_records says, of the share of requests that "
-            "router.explain_share says. A request that a gateway refuses is never placed; `slipstream requests show` "
-            "says why."
+            "The router has no decision about this request on record. It keeps the newest ones until it is "
+            "restarted: up to router.explain_records of them, of the share of requests that "
+            "router.explain_share sets. A request that a gateway refuses is never placed; `slipstream requests show` "
+            "shows why."
         )
     return "\n\n".join(_told(record) for record in records)
 
 
 def _objective(record: Record) -> str:
     if not record.ttft_slo_s:
-        return "none, since nobody waits for it"
+        return "none: background work"
     return f"first token within {_ms(record.ttft_slo_s)}"
 
 
@@ -63,7 +63,7 @@ def _told(record: Record) -> str:
     if record.split is not None:
         lines += _split(record.split)
     if record.refused:
-        back = "" if record.retry_after_s is None else f"; come back in {record.retry_after_s:.2g} s"
+        back = "" if record.retry_after_s is None else f"; retry in {record.retry_after_s:.2g} s"
         return "\n".join([*lines, f"  refused, {record.refused}{back}"])
     lines.append(
         f"  policy {record.policy!r} chose {record.chosen}, first token predicted after {_ms(record.predicted_s)}:"
@@ -100,7 +100,7 @@ def _told(record: Record) -> str:
         lines.append(f"  first token came after {_ms(record.actual_s)}; regret {_ms(record.regret_s or 0.0)}")
     if record.actual_cached_tokens is not None:
         lines.append(
-            f"  cached: predicted {record.predicted_cached_tokens:,}, the engine says {record.actual_cached_tokens:,}; "
+            f"  cached: predicted {record.predicted_cached_tokens:,}, reported {record.actual_cached_tokens:,}; "
             f"{record.completion_tokens:,} tokens generated"
         )
     return "\n".join(lines)
@@ -110,8 +110,8 @@ def _adapter(record: Record) -> str:
     if not record.adapter_load:
         return "held there"
     if not record.adapter_evicted:
-        return "loaded first, into a place that was free"
-    return f"loaded first, in the place of {record.adapter_evicted}, {record.evicted_why}"
+        return "loaded first, into a free slot"
+    return f"loaded first, into the slot of {record.adapter_evicted}, {record.evicted_why}"
 
 
 def _split(choice: SplitChoice) -> list[str]:

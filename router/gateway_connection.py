@@ -24,21 +24,21 @@ _FAREWELL_S = 1.0
 
 
 class LeaseService(Protocol):
-    """What a connection needs of the router it belongs to."""
+    """The parts of the router that a connection needs."""
 
     config: RouterConfig
 
     def role_of(self, token: str) -> Role | None:
-        """What the token lets its bearer do; None: nothing."""
+        """The rights of a token's bearer; None: none."""
 
     def handle(self, event: Event) -> None:
-        """Put an event through the core."""
+        """Pass an event to the core."""
 
     def publish(self, event: StatePublished, gateway_id: str) -> None:
-        """Put a desired state through the core, unless its version cannot be true."""
+        """Pass a desired state to the core, unless its version is implausible."""
 
     def pong(self) -> pb.RouterMessage:
-        """The answer to a ping: how the replicas stand."""
+        """The answer to a ping: the state of the replicas."""
 
     def turned_away(self) -> None:
         """Count a gateway whose stream the router ended."""
@@ -48,41 +48,42 @@ class LeaseService(Protocol):
 
 
 class GatewayConnection:
-    """number: names the connection to the core. Answers that the other end does not read wait here, up to a limit."""
+    """number: identifies the connection to the core. Answers that the other end does not read wait here, up to a
+    limit."""
 
     def __init__(self, number: int, service: LeaseService) -> None:
         self.number = number
         self.gateway_id = ""
-        """Empty until a hello has come."""
+        """Empty until a hello has arrived."""
         self.stream = MessageStream(messages.MAX_OPENING_BYTES, self._receive, self._flush, self._lost)
         self._service = service
         self._take: Callable[[bytes], None] = self._opening
         self._heard = False
         self._outbox: deque[pb.RouterMessage] = deque()
         self._leaving = ""
-        """Why the connection is to end once everything has been sent; empty while it is not."""
+        """The reason to end the connection once everything has been sent; empty: it stays open."""
         self._silence_s = service.config.silence_s
         self._timer = asyncio.get_running_loop().call_later(self._silence_s, self._check_silence)
 
     def send(self, message: pb.RouterMessage) -> None:
-        """Answer. Ends the connection when the other end has stopped reading."""
+        """Queue an answer. Ends the connection when the other end has stopped reading."""
         if self.stream.writable and not self._outbox:
             self.stream.write((message,))
         elif len(self._outbox) < self._service.config.stream_messages:
             self._outbox.append(message)
         else:
-            self.turn_away(f"{len(self._outbox)} answers wait and are not read")
+            self.turn_away(f"{len(self._outbox)} answers wait and the gateway does not read them")
 
     def turn_away(self, reason: str) -> None:
-        """End it because the router wants to: the other end is told why, if it reads."""
+        """End the connection by the router's decision: the other end gets the reason, if it reads."""
         if self._take is not _ignore:
             if self.gateway_id:
-                logger.warning("closing the stream of gateway %s: %s", self.gateway_id, reason)
+                logger.warning("stream of gateway %s closed: %s", self.gateway_id, reason)
                 self._service.turned_away()
             self._send_last(pb.RouterMessage(closing=pb.Closing(reason=reason)), reason)
 
     def _send_last(self, message: pb.RouterMessage, reason: str) -> None:
-        """Send, then close; who does not read soon does not get it."""
+        """Send a message, then close; an end that does not read soon misses it."""
         self._take = _ignore
         self._timer.cancel()
         if self.stream.writable:
@@ -93,7 +94,7 @@ class GatewayConnection:
             self.stream.abort(reason)
 
     def leave(self, reason: str) -> None:
-        """End it when everything decided has left."""
+        """End the connection when every decided answer has left."""
         self._take = _ignore
         self._leaving = reason
         self._flush()
@@ -111,12 +112,12 @@ class GatewayConnection:
         opening = pb.Opening.FromString(payload)
         role = self._service.role_of(opening.token)
         if role is None:
-            self.turn_away("a router token is required: the gateways' (router.token)")
+            self.turn_away("a router token is required: the gateways' token (router.token)")
         elif role is not Role.GATEWAY:
-            logger.warning("a lease stream was refused: it was opened with a reader's token")
+            logger.warning("lease stream refused: opened with a reader's token")
             self.turn_away(
-                "a reader's token asks the control service (router.control_port); leases take the gateways' "
-                "(router.token)"
+                "a reader's token is valid for the control service (router.control_port); leases require the gateways' "
+                "token (router.token)"
             )
         elif opening.version != messages.VERSION:
             self.turn_away(f"version {opening.version} of the lease protocol; this router speaks {messages.VERSION}")
@@ -149,8 +150,8 @@ class GatewayConnection:
                 self._service.handle(event)
 
     def _reject(self, message: pb.GatewayMessage, error: ValueError) -> None:
-        """A message we cannot read is a gateway of another version: say so, and leave nobody waiting."""
-        logger.error("message of gateway %s refused: %s", self.gateway_id, error)
+        """A message we cannot read comes from a gateway of another version: answer so, and leave no ask waiting."""
+        logger.error("message from gateway %s refused: %s", self.gateway_id, error)
         if message.WhichOneof("body") == "acquire":
             self.send(messages.shed(message.acquire.lease_id, RouterUnavailable.code, str(error), None))
 
@@ -178,4 +179,4 @@ class GatewayConnection:
 
 
 def _ignore(payload: bytes) -> None:
-    """Whatever comes after the router has ended the connection."""
+    """Ignore messages after the router has ended the connection."""

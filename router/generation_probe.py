@@ -1,7 +1,7 @@
-"""Has an engine generate one token for the router itself: what `/health` says is not what generating says.
+"""Has an engine generate one token for the router itself, because `/health` does not prove that generating works.
 
-Asked for by the core when requests fail behind healthy polls, never routinely. What was asked is one user's "1" or one
-text "1", so that nothing a tenant sent can decide how it ends.
+The core requests a probe when requests fail while polls are healthy, never routinely. The prompt is one user's "1" or
+one text "1", so that no tenant's input can decide its outcome.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from router.health import HTTP_OK, Fetch, Target
 logger = logging.getLogger(__name__)
 
 TIMEOUT_S = 30.0
-"""An engine computes other prompts first, of any length."""
+"""An engine may compute other prompts first, of any length."""
 LAST_EVENT = b"[DONE]"
 UNREADABLE_EVENTS = "a generation's events cannot be read"
 NOBODY = Caller("", "", "")
@@ -48,13 +48,13 @@ class GenerationProber:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def probe(self, asked: ProbeGeneration, target: Target) -> None:
-        """Begin; the outcome is reported."""
+        """Start a probe; its outcome is reported."""
         task = asyncio.create_task(self._probe(asked, target), name=f"probe a generation of {asked.replica_id}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def stop(self) -> None:
-        """Give up what is under way."""
+        """Cancel the probes under way."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -66,7 +66,7 @@ class GenerationProber:
             request = driver.generate(_generation(asked), asked.model)
             status, body = await self._connections.fetch(target.url, request, self._timeout_s, pool_name=target.pool)
             probe, detail = outcome(status, body)
-        except (ConnectionsExhausted, NoEngine, ConfigError) as error:  # this process's own want
+        except (ConnectionsExhausted, NoEngine, ConfigError) as error:  # this process lacks resources
             probe, detail = Probe.UNCLEAR, error.message
         except EngineTimeout as error:
             probe, detail = Probe.LATE, error.message
@@ -75,15 +75,15 @@ class GenerationProber:
         except Exception:
             logger.exception("probing a generation of %s failed", target.url)
             probe, detail = Probe.UNCLEAR, "the probe itself failed, see the log"
-        logger.warning("replica %s, asked to generate: %s", asked.replica_id, detail or probe.value)
+        logger.warning("generation probe of replica %s: %s", asked.replica_id, detail or probe.value)
         self._report(GenerationProbed(asked.replica_id, probe, detail))
 
 
 def outcome(status: int, body: bytes) -> tuple[Probe, str]:
-    """What an engine's whole answer says about it: 5xx, errors inside the stream and a torn stream are its failure,
-    while a refusal (4xx, 503) tells nothing. Read as the gateway reads it, which asks no engine for a [DONE]."""
+    """The verdict of an engine's whole response: 5xx, errors inside the stream and a torn stream are failures, while a
+    refusal (4xx, 503) decides nothing. Read like the gateway, which requires no [DONE]."""
     if status != HTTP_OK:
-        return _judged(status), f"a generation was answered with {status}"
+        return _judged(status), f"generation probe answered with {status}"
     finished = False
     try:
         for payload in EventSplitter().feed(body):
@@ -102,7 +102,7 @@ def _judged(status: int) -> Probe:
 
 
 def _object(payload: bytes) -> dict[str, Any]:
-    """An event; [DONE] holds nothing."""
+    """The object in an event; [DONE] holds none."""
     return {} if payload == LAST_EVENT else decode_engine_json(payload, dict[str, Any], UNREADABLE_EVENTS)
 
 

@@ -1,7 +1,8 @@
-"""Polls every replica for health and load, and tells the core. The thresholds live in the core, the pauses here.
+"""Polls every replica for health and load, and reports to the core. The thresholds live in the core, the intervals
+here.
 
-One task per replica. A replica that is not healthy is polled more often, so that it is back in service a fraction of a
-second after it recovers.
+One task per replica. An unhealthy replica is polled more often, so that it is back in service a fraction of a second
+after it recovers.
 """
 
 from __future__ import annotations
@@ -29,17 +30,17 @@ REFUSED = (401, 403)
 
 
 class Fetch(Protocol):
-    """`EngineConnections`, as far as polling needs it."""
+    """The part of `EngineConnections` that polling needs."""
 
     async def fetch(
         self, url: str, request: EngineRequest, timeout_s: float, *, pool_name: str = ""
     ) -> tuple[int, bytes]:
-        """Status and body; raises SlipstreamError when there is no answer in time."""
+        """Status and body; raises SlipstreamError without an answer in time."""
         ...
 
 
 class Target(msgspec.Struct, frozen=True):
-    """Where a replica is, what it speaks and whose key it takes."""
+    """The address of a replica, its protocol and its key."""
 
     url: str
     driver: str
@@ -70,7 +71,7 @@ class HealthPoller:
         self._report = report
         self._watches: dict[str, _Watch] = {}
         self._no_load: dict[Target, str] = {}
-        """Why replicas give no load report; each reason is logged once."""
+        """Reasons that replicas return no load report; each is logged once."""
 
     def follow(self, targets: Mapping[str, Target]) -> None:
         """Poll exactly these replicas from now on; new ones at once."""
@@ -88,7 +89,7 @@ class HealthPoller:
                 watch.task.start()
 
     def poll_now(self, replica_id: str) -> None:
-        """Poll it without waiting for its turn; a poll already under way does not count."""
+        """Poll a replica without waiting for its turn; a poll already under way does not count."""
         watch = self._watches.get(replica_id)
         if watch is not None:
             watch.wanted_now.set()
@@ -105,13 +106,13 @@ class HealthPoller:
             wanted_now.clear()
             try:
                 detail, load = await self._probe(target)
-            except ConnectionsExhausted:  # this process's own want, which the log has: the replica was not asked
+            except ConnectionsExhausted:  # this process lacks resources, as logged: the replica was not polled
                 self._report(ReplicaPolled(replica_id, False, asked=False))
                 await self._pause(config.recovery_interval_s, wanted_now)
                 continue
             healthy = not detail
             if healthy and wanted_now.is_set():
-                continue  # a fault was met after this poll had begun: its answer may be older than the fault
+                continue  # a fault was reported after this poll had begun: its answer may be older than the fault
             if detail != said:
                 said = detail
                 logger.log(
@@ -127,7 +128,7 @@ class HealthPoller:
                 await wanted_now.wait()
 
     async def _probe(self, target: Target) -> tuple[str, Load | None]:
-        """What is wrong with it ("" for nothing), and its load. Raises ConnectionsExhausted."""
+        """The replica's fault ("" for none), and its load. Raises ConnectionsExhausted."""
         timeout_s = self._config.probe_timeout_s
         try:
             driver = self._driver_of(target.driver)
@@ -142,12 +143,12 @@ class HealthPoller:
         except SlipstreamError as error:
             return str(error), None
         except Exception:
-            # a defect in a driver must cost us this replica, not the polling of it
+            # a defect in a driver must cost this replica, not its polling
             logger.exception("polling %s failed", target.url)
             return "the poll itself failed, see the log", None
 
     async def _load(self, target: Target, driver: Driver) -> Load | None:
-        """Its own report; None when it has none or none can be read, which says nothing about its health."""
+        """The replica's own report; None when it has none or none can be read, which says nothing about its health."""
         request = driver.load()
         if request is None:
             return None
@@ -167,7 +168,7 @@ class HealthPoller:
         if reason != self._no_load.get(target, ""):
             self._no_load[target] = reason
             if reason:
-                logger.warning("%s reports no load, the router places by its own leases: %s", target.url, reason)
+                logger.warning("%s reports no load; the router places by its own leases: %s", target.url, reason)
             else:
                 logger.info("%s reports its load again", target.url)
         return load

@@ -1,7 +1,8 @@
-"""A ZeroMQ socket that is connected anew also where ZeroMQ gives an endpoint up.
+"""A ZeroMQ socket that reconnects even where ZeroMQ gives an endpoint up.
 
-It connects again by itself when a connection is lost, but not when it ended one on account of what was sent: a message
-that is too large, or what is no ZeroMQ. Whoever published that once would not be heard again until the router restarts.
+ZeroMQ reconnects by itself when a connection is lost, but not when it ended one because of the data sent: a message
+that is too large, or data that is not ZeroMQ. A publisher that sent such data once would not be heard again until the
+router restarts.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import contextlib
 from typing import Any
 
 AGAIN_AFTER_S = 1.0
-"""Who sends such things again and again costs a connection a second."""
+"""A publisher that sends such data repeatedly costs one connection a second."""
 
 
 class KvLink:
@@ -40,7 +41,7 @@ class KvLink:
         self.socket.close(linger=0)
 
     def _watch(self) -> None:
-        """Of a connection that is lost ZeroMQ says next that it tries again, if it does."""
+        """After a lost connection, ZeroMQ announces a retry, if there will be one."""
         while not self.socket.closed:
             try:
                 event, _ = self._monitor.recv_multipart(self._zmq.NOBLOCK)
@@ -56,6 +57,6 @@ class KvLink:
             self._due = None
 
     def _connect_anew(self) -> None:
-        with contextlib.suppress(self._zmq.ZMQError):  # where it is forgotten already
-            self.socket.disconnect(self._endpoint)  # else to connect once more would do nothing
+        with contextlib.suppress(self._zmq.ZMQError):  # the endpoint may be forgotten already
+            self.socket.disconnect(self._endpoint)  # otherwise another connect would do nothing
         self.socket.connect(self._endpoint)

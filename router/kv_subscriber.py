@@ -1,7 +1,7 @@
-"""Hears engines' KV events over ZeroMQ and hands them to the core as they come. The rules are in `core/kv_mirror.py`.
+"""Receives engines' KV events over ZeroMQ and passes them to the core. The rules are in `core/kv_mirror.py`.
 
-One SUB and one DEALER socket per replica, read by the event loop. A publisher that is away costs nothing: ZeroMQ
-connects when it comes. Needs pyzmq, which only deployments with `kv_events` in their desired state must have.
+One SUB and one DEALER socket per replica, read by the event loop. An absent publisher costs nothing: ZeroMQ connects
+when it comes. Needs pyzmq, which only deployments with `kv_events` in their desired state must have.
 """
 
 from __future__ import annotations
@@ -20,20 +20,21 @@ logger = logging.getLogger(__name__)
 END_OF_REPLAY = b"\xff" * 8
 HIGH_WATER_MESSAGES = 100_000
 BURST = 256
-"""Messages read before everybody else gets a turn of the event loop."""
+"""Messages read before other tasks get a turn of the event loop."""
 BURST_BYTES = 1 << 20
-"""And so much of them; the message that comes to it is read too."""
+"""Bytes read before such a turn; the message that exceeds it is still read."""
 MOST_MESSAGE_BYTES = 16 << 20
-"""Of one frame. A message tells of one step. The most is told by SGLang with pages of one token, 140 bytes for each:
+"""Limit of a frame: a message has one step. The largest come from SGLang with pages of one token, 140 bytes for each:
 2.3 MB where a step computes 16,384 tokens, its largest, and 14 MB where it takes a prompt of 100,000 tokens back from
-host memory at once. ZeroMQ ends the connection of who sends more before it makes room for it."""
+host memory at once. ZeroMQ ends the connection of a larger sender before it allocates memory.
+"""
 
 
 class KvSubscriptions:
-    """tell: takes each message, on the event loop."""
+    """deliver: receives each message, on the event loop."""
 
-    def __init__(self, tell: Callable[[KvBatch], None]) -> None:
-        self._tell = tell
+    def __init__(self, deliver: Callable[[KvBatch], None]) -> None:
+        self._deliver = deliver
         self._context: Any = None
         self._followed: dict[str, _Subscription] = {}
 
@@ -43,10 +44,10 @@ class KvSubscriptions:
             self._followed.pop(replica_id).close()
         for replica_id, (events, replay) in endpoints.items():
             if replica_id not in self._followed:
-                self._followed[replica_id] = _Subscription(self._zmq(), replica_id, events, replay, self._tell)
+                self._followed[replica_id] = _Subscription(self._zmq(), replica_id, events, replay, self._deliver)
 
     def ask_replay(self, replica_id: str, first: int) -> None:
-        """Have the engine repeat its messages from this number on, where it can."""
+        """Have the engine repeat its messages from this number on, if it can."""
         subscription = self._followed.get(replica_id)
         if subscription is not None:
             subscription.ask_replay(first)
@@ -73,16 +74,16 @@ class KvSubscriptions:
 
 
 class _Subscription:
-    """One replica's two sockets. ZeroMQ's descriptor is edge-triggered: after a wake-up all that is there is read."""
+    """One replica's two sockets. ZeroMQ's descriptor is edge-triggered: after a wake-up all available data is read."""
 
     def __init__(
-        self, context: Any, replica_id: str, events: str, replay: str, tell: Callable[[KvBatch], None]
+        self, context: Any, replica_id: str, events: str, replay: str, deliver: Callable[[KvBatch], None]
     ) -> None:
         import zmq
 
         self.endpoints = (events, replay)
         self._replica_id = replica_id
-        self._tell = tell
+        self._deliver = deliver
         self._again = zmq.Again
         self._no_wait = zmq.NOBLOCK
         self._loop = asyncio.get_running_loop()
@@ -103,12 +104,12 @@ class _Subscription:
 
     def ask_replay(self, first: int) -> None:
         if self._replay is None:
-            logger.info("replica %s: KV events from %d on were missed and it repeats none", self._replica_id, first)
+            logger.info("replica %s: KV events from %d on missed, and the engine repeats none", self._replica_id, first)
             return
         try:
             self._replay.send_multipart((b"", first.to_bytes(8, "big")), self._no_wait)
         except self._again:
-            logger.info("replica %s does not take a request for a replay now", self._replica_id)
+            logger.info("replica %s refuses a request for a replay now", self._replica_id)
 
     def close(self) -> None:
         import zmq
@@ -123,11 +124,11 @@ class _Subscription:
         try:
             drained = self._read_burst()
         finally:
-            if not drained:  # however it ended: the descriptor wakes nobody for what is there already
+            if not drained:  # in every case: the descriptor wakes no task for data that is there already
                 self._loop.call_soon(self._read)
 
     def _read_burst(self) -> bool:
-        """Whether all was read that is there."""
+        """Read a burst. Returns whether all available data was read."""
         left, left_bytes = BURST, BURST_BYTES
         for link in self._links:
             while left > 0 and left_bytes > 0:
@@ -141,20 +142,20 @@ class _Subscription:
         return left > 0 and left_bytes > 0
 
     def _hand_over(self, frames: Sequence[bytes], repeated: bool) -> None:
-        """One message. A defect of ours that it meets must cost this message, not all behind it."""
+        """Pass on one message. A defect of ours must cost this message, not all after it."""
         if (message := numbered(frames)) is None:
             return
         try:
-            self._tell(KvBatch(self._replica_id, *message, repeated))
+            self._deliver(KvBatch(self._replica_id, *message, repeated))
         except Exception:
-            logger.exception("replica %s: KV events %d could not be taken in", self._replica_id, message[0])
+            logger.exception("replica %s: KV events %d could not be applied", self._replica_id, message[0])
 
 
 def numbered(frames: Sequence[bytes]) -> tuple[int, bytes] | None:
-    """A message's number and payload; None for the end of a replay, and for what is no message.
+    """A message's number and payload; None for the end of a replay, and for data that is no message.
 
-    Live it is topic, number, payload. Repeated it has an empty frame in front, behind which vLLM keeps the topic and
-    SGLang does not.
+    Live messages are topic, number, payload. Repeated ones have an empty frame in front, after which vLLM keeps the
+    topic and SGLang does not.
     """
     if len(frames) not in (3, 4) or len(frames[-2]) != 8 or frames[-2] == END_OF_REPLAY:
         return None

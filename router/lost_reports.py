@@ -1,7 +1,7 @@
-"""Logs once when a kind of report of an engine is lost, and once when it comes back.
+"""Logs once when a kind of an engine's report is lost, and once when it comes back.
 
-The poller (`health`) logs why load reports fail. This module logs losses that only the core detects: reports that do
-not change, and KV events that do not come.
+The poller (`health`) logs why load reports fail. This module logs losses that only the core detects: unchanging reports
+and missing KV events.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class LostReports:
         for sentence in lost - said:
             logger.warning("replica %s: %s", replica.id, sentence)
         for sentence in said - lost:
-            logger.info("replica %s: no longer true: %s", replica.id, sentence)
+            logger.info("replica %s: resolved: %s", replica.id, sentence)
         if lost:
             self._said[replica.id] = lost
         else:

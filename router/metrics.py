@@ -1,4 +1,4 @@
-"""The router's Prometheus metrics. State is read from the core when scraped; what happens is counted as it happens."""
+"""The router's Prometheus metrics. State is read from the core at each scrape; events are counted as they happen."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DECISION_BUCKETS_S = (10e-6, 25e-6, 50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3,
 QUEUE_BUCKETS_S = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 COLLECT_TIMEOUT_S = 10.0
 PREFIX = "slipstream_router_"
-# name behind PREFIX, help, value
+# name after PREFIX, help, value
 OF_REPLICAS: tuple[tuple[str, str, Callable[[Fleet, Replica], float | None]], ...] = (
     ("leases", "Live leases.", lambda _, one: one.leases),
     (
@@ -50,32 +50,32 @@ OF_REPLICAS: tuple[tuple[str, str, Callable[[Fleet, Replica], float | None]], ..
         lambda _, one: one.kv_is_silent if one.follows_kv else None,
     ),
     ("foreign_requests", "Requests the engine reported beyond our leases.", lambda _, one: one.foreign),
-    ("prefill_tokens", "Prompt tokens granted whose first token has not come.", lambda _, one: one.prefill_tokens),
+    ("prefill_tokens", "Prompt tokens of granted requests without a first token.", lambda _, one: one.prefill_tokens),
     ("headroom_tokens", "KV tokens it could still be given, where it reports.", lambda _, one: one.headroom_tokens),
     (
         "kv_used_ratio",
-        "Part of its KV memory that running requests hold, as of its last report, where it reports.",
+        "Part of its KV memory that running requests hold, by its last report, where it reports.",
         lambda _, one: one.kv_used_ratio,
     ),
     ("slowness", "Learnt time to first token relative to its pool; above 1 slower.", lambda _, one: one.ratio.value),
     ("breaker_open", "1 while its circuit breaker keeps requests away.", lambda _, one: one.breaker.open),
     ("adapters", "LoRA adapters it is known to hold.", lambda _, one: len(one.adapters.names)),
-    ("prefix_blocks", "Prompt blocks it is thought to have cached.", lambda fleet, one: fleet.blocks_of(one)),
+    ("prefix_blocks", "Prompt blocks it is assumed to have cached.", lambda fleet, one: fleet.blocks_of(one)),
 )
 OF_LEARNT: tuple[tuple[str, str, Callable[[ConcurrencyLimit], float]], ...] = (
     (
         "answer_stretch",
-        "Time its answers lately took, over what such answers take undisturbed, where its limit is learnt.",
+        "Time of its recent responses, relative to undisturbed ones, where its limit is learnt.",
         lambda one: one.stretch,
     ),
     (
         "marginal_stretch",
-        "Of one more request there: 0, it is served beside the others; 1, it takes its time from them.",
+        "Effect of one more request there: 0, the others are not slowed; 1, it takes its time from them.",
         lambda one: one.marginal_stretch,
     ),
 )
 OF_POOLS: tuple[tuple[str, str, Callable[[PoolState], float]], ...] = (
-    ("queued", "Asks waiting for a place.", lambda one: len(one.queue)),
+    ("queued", "Asks waiting for a slot.", lambda one: len(one.queue)),
     (
         "predicted_cached_tokens_total",
         "Prompt tokens expected to be cached.",
@@ -83,33 +83,32 @@ OF_POOLS: tuple[tuple[str, str, Callable[[PoolState], float]], ...] = (
     ),
     (
         "reported_cached_tokens_total",
-        "Prompt tokens engines said were cached.",
+        "Prompt tokens that engines reported as cached.",
         lambda one: one.cache_reports.reported_tokens,
     ),
     (
         "retractions_total",
-        "Requests that engines threw out of memory, to compute them again, where their load reports count them.",
+        "Requests that engines evicted from memory, to compute them again, where their load reports count them.",
         lambda one: one.cache_reports.retractions,
     ),
     (
         "draft_tokens_total",
-        "Tokens that engines guessed ahead, where their load reports tell of it and their answers do not"
-        " (TensorRT-LLM).",
+        "Tokens that engines drafted, where their load reports count them and their responses do not (TensorRT-LLM).",
         lambda one: one.cache_reports.draft_tokens,
     ),
     (
         "accepted_draft_tokens_total",
-        "Of these, those that were right.",
+        "Drafted tokens that were accepted.",
         lambda one: one.cache_reports.accepted_draft_tokens,
     ),
 )
 OF_GOVERNORS: tuple[tuple[str, str, Callable[[SpeculationGovernor], float]], ...] = (
     (
         "speculation_on",
-        "1 while the pool's load lets its engines draft; of pools whose speculation is governed.",
+        "1 while the pool's load lets its engines draft; only for pools with governed speculation.",
         lambda one: one.on,
     ),
-    ("speculation_load", "Requests per usable replica by which that is decided.", lambda one: one.load),
+    ("speculation_load", "Requests per usable replica that decide whether engines draft.", lambda one: one.load),
     ("speculation_switches_total", "Times that drafting was switched on or off.", lambda one: one.switches),
 )
 OF_TIERS: tuple[tuple[str, str, Callable[[ShedRates], Mapping[str, float]]], ...] = (
@@ -117,20 +116,20 @@ OF_TIERS: tuple[tuple[str, str, Callable[[ShedRates], Mapping[str, float]]], ...
     ("refusals_total", "Asks refused for lack of room or of engines.", lambda sheds: sheds.refusals),
     (
         "over_share_refusals_total",
-        "Of the asks refused for lack of room, those of organizations that asked for more than their share.",
+        "Asks refused for lack of room, of organizations that asked for more than their share.",
         lambda sheds: sheds.over_share,
     ),
     (
         "yielding_refusals_total",
-        "Asks refused of classes that yield, offline and the deployment's own work; in none of the others.",
+        "Refused asks of classes that yield (offline and the deployment's own work); the other counters exclude them.",
         lambda sheds: sheds.yielding,
     ),
-    ("shed_ratio", "Part of the asks refused, over about the last 2,000.", lambda sheds: sheds.ratio),
+    ("shed_ratio", "Share of the asks refused, over about the last 2,000.", lambda sheds: sheds.ratio),
 )
 OF_ROUTER: tuple[tuple[str, str, Callable[[Dispatcher], float]], ...] = (
     ("gateways", "Gateways connected.", lambda core: len(core.connections)),
     ("desired_state_version", "Version of the desired state held.", lambda core: core.fleet.version),
-    ("shed_objective", "What the shed ratio should stay below.", lambda core: core.config.shed_objective),
+    ("shed_objective", "Upper objective of the shed ratio.", lambda core: core.config.shed_objective),
 )
 
 
@@ -145,11 +144,11 @@ class RouterMetrics:
         self.sheds = counter(PREFIX + "sheds", "Asks refused, by error code and reason.", ["code", "reason"])
         self.generation_probes = counter(
             PREFIX + "generation_probes",
-            "Generations asked of a replica by the router itself, because requests failed there.",
+            "Generation probes that the router sent to a replica because requests failed there.",
             ["replica"],
         )
         self.queue_seconds = histogram(
-            PREFIX + "queue_seconds", "Time granted asks spent waiting for a place.", buckets=QUEUE_BUCKETS_S
+            PREFIX + "queue_seconds", "Time that granted asks waited for a slot.", buckets=QUEUE_BUCKETS_S
         )
         self.decision_seconds = histogram(
             PREFIX + "decision_seconds",
@@ -187,7 +186,7 @@ class _CoreCollector(Collector):
             rows = [(one.pool, one.id, of_limit(limit)) for one, limit in learnt]
             yield _family(name, meaning, ("pool", "replica"), rows)
         moves = [(one.pool, one.id, move.value, times) for one, limit in learnt for move, times in limit.moves.items()]
-        yield _family("limit_moves_total", "Moves of learnt limits, by why.", ("pool", "replica", "reason"), moves)
+        yield _family("limit_moves_total", "Moves of learnt limits, by reason.", ("pool", "replica", "reason"), moves)
         for name, meaning, of_pool in OF_POOLS:
             yield _family(name, meaning, ("pool",), [(one.name, of_pool(one)) for one in fleet.pools.values()])
         governed = [(one.name, one.governor) for one in fleet.pools.values() if one.governor is not None]
@@ -200,7 +199,7 @@ class _CoreCollector(Collector):
 
 
 def _family(name: str, meaning: str, labels: Sequence[str], rows: Iterable[tuple[Any, ...]]) -> Metric:
-    """rows: values of the labels, and the metric's own behind them; None: it has none there."""
+    """rows: values of the labels, followed by the metric's own; None: it has none there."""
     kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
     family = kind(PREFIX + name, meaning, labels=labels)
     for *place, value in rows:
@@ -210,15 +209,14 @@ def _family(name: str, meaning: str, labels: Sequence[str], rows: Iterable[tuple
 
 
 class LoopCollector(Collector):
-    """Another collector, asked on the loop that owns what it reads: the core's tables change between two callbacks
-    only."""
+    """Another collector, run on the loop that owns its data: the core's tables change between two callbacks only."""
 
     def __init__(self, collector: Collector, loop: asyncio.AbstractEventLoop) -> None:
         self._collector = collector
         self._loop = loop
 
     def collect(self) -> Iterator[Metric]:
-        """Called by a thread of the metrics' server. Raises TimeoutError when the loop stands still."""
+        """Called by a thread of the metrics server. Raises TimeoutError when the loop is blocked."""
         yield from asyncio.run_coroutine_threadsafe(self._on_loop(), self._loop).result(COLLECT_TIMEOUT_S)
 
     async def _on_loop(self) -> list[Metric]:

@@ -1,6 +1,6 @@
-"""Moves messages between the gateways' connections and the core, and time and polls into it.
+"""Moves messages between the gateways' connections and the core, and feeds time and polls to it.
 
-Owns no rule. Everything runs on one event loop; every event is decided before the next is read.
+This module has no rules. Everything runs on one event loop; every event is decided before the next is read.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ logger = logging.getLogger(__name__)
 
 
 class RouterServer:
-    """One router. `start` binds, `stop` drains; `port` is the one bound."""
+    """One router. `start` binds, `stop` drains; `port` is the bound one."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class RouterServer:
         driver_of: Callable[[str], Driver],
         follow_pools: Callable[[tuple[Pool, ...]], None] = lambda pools: None,
     ) -> None:
-        """follow_pools: told of the pools in force before their replicas are polled, so that their keys are known."""
+        """follow_pools: receives the pools in force before their replicas are polled, so that their keys are known."""
         self.config = config
         self.epoch = uuid.uuid4().hex
         self.port = 0
@@ -74,7 +74,7 @@ class RouterServer:
         servicer = ControlServicer(self.dispatcher, self.epoch, self.handle, self._watchers)
         self._control = ControlServer(servicer, self._allows)
         self.control_port = 0
-        """The one bound."""
+        """The bound control port."""
         self.connections: dict[int, GatewayConnection] = {}
         self._tokens = tokens
         self._follow_pools = follow_pools
@@ -92,7 +92,7 @@ class RouterServer:
         self._pong_until = 0.0
 
     async def start(self) -> None:
-        """Listen. Raises ConfigError when a port cannot be had."""
+        """Listen. Raises ConfigError when a port is not available."""
         host, port = self.config.host, self.config.port
         loop = asyncio.get_running_loop()
         try:
@@ -113,8 +113,8 @@ class RouterServer:
             return await asyncio.get_running_loop().create_unix_server(self._accept, path)
         except OSError:
             raise ConfigError(
-                f"router.socket: cannot listen on {path}; its folder must exist and be writable, its path be shorter "
-                "than 108 bytes",
+                f"router.socket: cannot listen on {path}; its folder must exist and be writable, and the path "
+                "must be shorter than 108 bytes",
                 param="router.socket",
             ) from None
 
@@ -124,7 +124,7 @@ class RouterServer:
         return connection.stream
 
     async def stop(self) -> None:
-        """Let decided answers leave, then close: gateways ask the next router for what is still open."""
+        """Let decided answers leave, then close: gateways send open asks to the next router."""
         for listener in self._listeners:
             listener.close()
         for connection in list(self.connections.values()):
@@ -143,7 +143,7 @@ class RouterServer:
             self._timer.cancel()
 
     async def abort(self) -> None:
-        """Close everything that listens and every connection, without a word."""
+        """Close all listeners and connections at once, without draining."""
         for listener in self._listeners:
             listener.close()
         for connection in list(self.connections.values()):
@@ -156,7 +156,7 @@ class RouterServer:
             await self._all_gone.wait()
 
     def handle(self, event: Event) -> None:
-        """Put one event through the core and act on what it decides."""
+        """Pass one event to the core and carry out its decisions."""
         loop = asyncio.get_running_loop()
         now = loop.time()
         if self.spans is not None:
@@ -182,16 +182,16 @@ class RouterServer:
             self._lost_reports.look(replica, failed=event.load_failed or not event.asked)
 
     def publish(self, event: StatePublished, gateway_id: str) -> None:
-        """Put a desired state through the core, unless its version cannot be true.
+        """Pass a desired state to the core, unless its version is implausible.
 
-        The highest version wins, so that one far ahead would shut out every true one until the router is started again.
+        The highest version wins, so one far ahead would shut out every true one until the router restarts.
         """
         held, published = self.dispatcher.fleet.version, event.state.version
         if held and published - held > self.config.max_version_jump:
             logger.error(
-                "desired state %d of gateway %s is refused: version %d is in force, and router.max_version_jump allows "
-                "%d more; if the database is right (it was restored, or its versions were renumbered), restart the "
-                "router, which then takes the first version it is handed",
+                "desired state %d of gateway %s refused: version %d is in force, and router.max_version_jump allows "
+                "%d more; if the database is right (after a restore, or after renumbering), restart the "
+                "router, which then accepts the first version it receives",
                 published,
                 gateway_id,
                 held,
@@ -201,16 +201,16 @@ class RouterServer:
         self.handle(event)
 
     def _allows(self, token: str, changing: bool) -> bool:
-        """What the control service asks: readers may read, gateways change too."""
+        """The control service's permission: readers may read, gateways may change as well."""
         role = self.role_of(token)
         return role is Role.GATEWAY or (role is Role.READER and not changing)
 
     def role_of(self, token: str) -> Role | None:
-        """What the token lets its bearer do; None: nothing."""
+        """The rights of a token's bearer; None: none."""
         return self._tokens.role_of(token)
 
     def pong(self) -> pb.RouterMessage:
-        """The answer to a ping: how the replicas stand. Kept for a moment: many gateways ask, of many replicas."""
+        """The answer to a ping: the state of the replicas. Cached briefly: many gateways ask, about many replicas."""
         now = asyncio.get_running_loop().time()
         if now >= self._pong_until:
             self._pong = messages.pong(
@@ -265,7 +265,7 @@ class RouterServer:
         try:
             self._kv_events.follow({one.id: (one.kv_events, one.kv_events_replay) for one in wanted if one.kv_events})
         except ConfigError as error:
-            logger.error("KV events are not followed: %s", error.message)  # noqa: TRY400  says all there is to say
+            logger.error("KV events not followed: %s", error.message)  # noqa: TRY400  says all there is to say
 
     def _arm(self, loop: asyncio.AbstractEventLoop) -> None:
         wakeup = self.dispatcher.next_wakeup()
@@ -274,7 +274,7 @@ class RouterServer:
                 return
             self._timer.cancel()
             self._timer = None
-        # not asked of the handle: uvloop's has no time where that has passed, as after the process stood still
+        # computed here: uvloop's handle has no time once that has passed, as after a paused process
         self._wakes_at = wakeup
         if wakeup is not None:
             self._timer = loop.call_at(wakeup, self._wake)

@@ -1,4 +1,4 @@
-"""The router process: serves until it is told to stop, then drains."""
+"""The router process: serves until it is stopped, then drains."""
 
 from __future__ import annotations
 
@@ -41,5 +41,5 @@ async def serve(config: RouterConfig, tokens: RouterTokens, keys: EngineKeys, tr
 
 
 def main(config: RouterConfig, tokens: RouterTokens, keys: EngineKeys, tracing: TracingConfig | None = None) -> None:
-    """Entry point of `slipstream router`. keys: what its polls of engines carry. tracing: None: off."""
+    """Entry point of `slipstream router`. keys: sent with its polls of engines. tracing: None: off."""
     uvloop.run(serve(config, tokens, keys, tracing or TracingConfig()))

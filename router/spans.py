@@ -29,7 +29,7 @@ class _Ask(msgspec.Struct, frozen=True):
 
 
 class PlacementSpans:
-    """Watches what the core is told and what it decides."""
+    """Watches the core's events and decisions."""
 
     def __init__(self, tracing: Tracing) -> None:
         self._tracing = tracing
@@ -37,11 +37,11 @@ class PlacementSpans:
         """Traced asks without an answer, by lease."""
 
     def told(self, event: Event) -> None:
-        """Before the core is."""
+        """Process an event before the core does."""
         if isinstance(event, Acquire):
             trace = following(event.ask.traceparent)
             if trace is not None and len(self._waiting) < MAX_WAITING:
-                # one that is sent again, after a connection was lost, began to wait when it was sent first
+                # an ask sent again after a lost connection began to wait when it was first sent
                 self._waiting.setdefault(event.ask.lease_id, _Ask(event.connection, event.ask, trace, time.time_ns()))
         elif isinstance(event, Cancel):
             if (ask := self._waiting.pop(event.lease_id, None)) is not None:
@@ -52,18 +52,18 @@ class PlacementSpans:
                 self._end(self._waiting.pop(lease_id), {name.FINISH: "disconnected"})
 
     def decided(self, decision: Granted | Refused) -> None:
-        """What the core has decided."""
+        """Process the core's decisions."""
         if isinstance(decision, Refused):
             if (ask := self._waiting.pop(decision.lease_id, None)) is not None:
-                told = {name.FINISH: "refused", name.REASON: decision.cause.value, name.ERROR_TYPE: decision.code}
-                self._end(ask, told, failed=True)
+                outcome = {name.FINISH: "refused", name.REASON: decision.cause.value, name.ERROR_TYPE: decision.code}
+                self._end(ask, outcome, failed=True)
             return
         lease = decision.lease
         if (ask := self._waiting.pop(lease.lease_id, None)) is not None:
-            told = {name.FINISH: "granted", name.REPLICA: lease.engine.replica_id, name.POOL: lease.engine.pool}
-            self._end(ask, told, queued_s=lease.queued_s)
+            outcome = {name.FINISH: "granted", name.REPLICA: lease.engine.replica_id, name.POOL: lease.engine.pool}
+            self._end(ask, outcome, queued_s=lease.queued_s)
 
-    def _end(self, ask: _Ask, told: dict[str, Value], *, queued_s: float = 0.0, failed: bool = False) -> None:
+    def _end(self, ask: _Ask, outcome: dict[str, Value], *, queued_s: float = 0.0, failed: bool = False) -> None:
         ended_ns, trace, asked = time.time_ns(), ask.trace, ask.ask
         about: dict[str, Value] = {
             name.REQUEST_ID: asked.request_id,
@@ -73,7 +73,7 @@ class PlacementSpans:
             name.REQUEST_MODEL: asked.model,
         }
         spans = [
-            Span("place", trace.parent_id, ask.began_ns, ended_ns, about | told, "server", trace.span_id, failed),
+            Span("place", trace.parent_id, ask.began_ns, ended_ns, about | outcome, "server", trace.span_id, failed),
         ]
         if queued_s > 0:
             spans.append(Span("queue", trace.span_id, max(ask.began_ns, ended_ns - round(queued_s * 1e9)), ended_ns))

@@ -1,4 +1,4 @@
-"""Who may speak to the router, told by the token a connection opens with. Engines' tokens open nothing here."""
+"""The callers of the router, identified by the token a connection opens with. Engines' tokens open nothing here."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ import msgspec
 
 
 class Role(enum.Enum):
-    """What a connection may do."""
+    """The rights of a connection."""
 
     GATEWAY = "gateway"
-    """Everything: lease and publish desired states at the lease port; the control service."""
+    """All rights: lease and publish desired states at the lease port; the control service."""
     READER = "reader"
-    """The control service's questions: the fleet, and why requests went where they did."""
+    """Read access to the control service: the fleet, and the reasons for placements."""
 
 
 class RouterTokens(msgspec.Struct, frozen=True):
-    """The two tokens the router knows callers by."""
+    """The two tokens by which the router identifies callers."""
 
     gateway: str
     reader: str
 
     def role_of(self, token: str) -> Role | None:
-        """None: a stranger. Takes as long for a token that is nearly right as for any other."""
+        """None: unknown token. Takes as long for an almost right token as for any other."""
         given = token.encode()
         gateway = hmac.compare_digest(given, self.gateway.encode())
         reader = hmac.compare_digest(given, self.reader.encode())

@@ -105,7 +105,7 @@ def _require_device(engine: Engine, machine: Machine) -> None:
     if engine.config.device == "cuda" and not machine.gpu_memory_bytes:
         field = f"{engine.trail}.device"
         raise ConfigError(
-            f"{field}: cuda was asked for, and torch finds no CUDA device; allowed: cpu, cuda, auto", param=field
+            f"{field}: cuda is set, but torch finds no CUDA device; allowed: cpu, cuda, auto", param=field
         )
 
 

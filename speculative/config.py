@@ -9,26 +9,26 @@ from msgspec import Meta
 
 
 class SpeculationConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where drafts of the next tokens come from, and how many are checked at once. Speculation never changes a text."""
+    """The source of drafts of the next tokens, and how many are checked at once. Speculation never changes a text."""
 
     method: Literal["auto", "off", "ngram", "eagle"] = "auto"
     """auto: ngram for engines that `up` starts and whose models are all of the tier `autocomplete`, off for all others.
-    ngram: expect that what followed the same few tokens earlier in the prompt or output follows again. eagle: ask a
-    small trained head that reads the model's hidden states."""
+    ngram: draft the tokens that followed the same few tokens earlier in the prompt or output. eagle: draft with a small
+    trained head that reads the model's hidden states."""
 
     head: str = ""
     """The head's folder, for eagle: config.json and model.safetensors. Empty: `draft` in the model's folder."""
 
     shape: Literal["chain", "tree"] = "chain"
     """For eagle. chain: one draft after the other. tree: several for each token, the likeliest branches checked
-    together; finds more in a step and computes more for it, on a CPU without our own kernels. Requests with penalties
-    or a grammar, and those sampled without a seed, get chains."""
+    together; accepts more tokens per step and computes more, on a CPU without the native kernels. Requests with
+    penalties or a grammar, and those sampled without a seed, get chains."""
 
     tree_width: Annotated[int, Meta(ge=1, le=16)] = 3
-    """Most drafts after one text, of a tree."""
+    """Most drafts after one text, in a tree."""
 
     tree_depth: Annotated[int, Meta(ge=1, le=16)] = 4
-    """Most tokens a tree looks ahead."""
+    """Most tokens that a tree drafts ahead."""
 
     max_drafts: Annotated[int, Meta(ge=1, le=32)] = 4
     """Most tokens drafted per sequence and step, all branches of a tree together."""
@@ -40,7 +40,7 @@ class SpeculationConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     """Most last tokens compared; longer matches are tried first."""
 
     governed: bool = True
-    """Turn speculation off at batch sizes where measuring says that it costs more than it saves."""
+    """Turn speculation off at batch sizes where measurements show that it costs more than it saves."""
 
     probe_steps: Annotated[int, Meta(ge=8)] = 256
     """Fewest steps between two short trials of the mode that is not chosen. Trials of speculation waste at most a
@@ -48,7 +48,7 @@ class SpeculationConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 
     @property
     def drafts(self) -> bool:
-        """Whether an engine with these settings drafts at all."""
+        """An engine with these settings drafts."""
         return self.method not in ("auto", "off")
 
     @property

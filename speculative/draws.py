@@ -1,4 +1,4 @@
-"""Drafts that were drawn, with the distributions they were drawn from."""
+"""Sampled drafts, with the distributions they were sampled from."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from torch import Tensor
 
 
 class Draws(NamedTuple):
-    """Guesses at the next tokens, each drawn given those before it. `verify` keeps or rejects them."""
+    """Drafts of the next tokens, each sampled given those before it. `verify` keeps or rejects them."""
 
     ids: list[int]
     law: Tensor
-    """(len(ids), vocabulary) float32: exactly what each was drawn from."""
+    """(len(ids), vocabulary) float32: the exact distribution of each draft."""

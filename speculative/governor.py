@@ -1,4 +1,4 @@
-"""Decides whether guessing pays at a batch size, from what steps cost and yield with it and without."""
+"""Decides whether drafting pays at a batch size, by the measured cost and yield of steps with it and without."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from speculative.config import SpeculationConfig
 TRIAL_STEPS = 6
 """Steps of a mode in a row before it is judged."""
 TRIAL_SHARE = 0.05
-"""Of the time, that trials of guessing may waste where it is off: dear guesses are tried seldom."""
+"""Share of the time that trials of drafting may waste where it is off: expensive drafts are tried rarely."""
 WEIGHT = 0.15
-"""Of a new observation in the running means."""
+"""Weight of a new observation in the running means."""
 ON_ABOVE, OFF_BELOW = 1.1, 1.0
-"""Gain at which guessing begins, and below which it ends; the space between keeps it from flapping."""
+"""Gain at which drafting begins, and below which it ends; the gap prevents flapping."""
 
 
 class _Mode:
@@ -25,14 +25,14 @@ class _Mode:
 
     def observe(self, step_s: float, tokens: float) -> None:
         self.steps += 1
-        # the first few are a plain mean: a slow first step must not stand for long
+        # the first few are a plain mean: a slow first step must not count for long
         weight = max(WEIGHT, 1 / self.steps)
         self.step_s += weight * (step_s - self.step_s)
         self.tokens += weight * (tokens - self.tokens)
 
 
 class _Size:
-    """What is known about one batch size."""
+    """The knowledge about one batch size."""
 
     def __init__(self) -> None:
         self.plain, self.drafted = _Mode(), _Mode()
@@ -43,7 +43,7 @@ class _Size:
 
     @property
     def drafting(self) -> bool:
-        """Whether the next step may have drafts."""
+        """The next step may have drafts."""
         return self.on != (self.trial_left > 0)
 
     def gain(self) -> float | None:
@@ -62,7 +62,7 @@ class _Size:
         return max(probe_steps, wasted_s / self.plain.step_s / TRIAL_SHARE)
 
     def judge(self) -> None:
-        """Choose a mode from what is known now."""
+        """Choose a mode by the current means."""
         gain = self.gain()
         if gain is not None and gain < OFF_BELOW:
             self.on = False
@@ -71,20 +71,20 @@ class _Size:
 
 
 class Governor:
-    """One engine's judgement, kept apart by batch size in powers of two. Pure: times are passed in."""
+    """One engine's verdicts, kept by batch size in powers of two. Pure: times are arguments."""
 
     def __init__(self, config: SpeculationConfig) -> None:
         self._config = config
         self._sizes: dict[int, _Size] = {}
 
     def drafts(self, sequences: int) -> int:
-        """How many drafts each of `sequences` generating sequences may have in the next step; 0: none."""
+        """Most drafts for each of `sequences` generating sequences in the next step; 0: none."""
         drafting = not self._config.governed or self._size(sequences).drafting
         return self._config.max_drafts if drafting else 0
 
     def observe(self, sequences: int, drafted: int, emitted: int, step_s: float) -> None:
         """A step of `sequences` generating sequences and nothing else checked `drafted` drafts, emitted `emitted`
-        tokens and took `step_s` seconds, guessing included."""
+        tokens and took `step_s` seconds, drafting included."""
         size = self._size(sequences)
         (size.drafted if drafted else size.plain).observe(max(step_s, 1e-9), emitted / sequences)
         if size.trial_left:

@@ -1,4 +1,4 @@
-"""Guesses that branch: several candidates for the next token, and for the tokens after each."""
+"""Drafts that branch: several candidates for the next token, and for the tokens after each."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ class DraftTree(NamedTuple):
     `rules.accepted_path`."""
 
     ids: list[int]
-    """The token of each node; those of one parent differ."""
+    """The token of each node; siblings differ."""
     parents: list[int]
-    """The number of each node's parent; -1: it follows the text itself."""
+    """The index of each node's parent; -1: it follows the text itself."""
 
     def first(self, count: int) -> DraftTree:
-        """The first `count` nodes, which are a tree too."""
+        """The first `count` nodes, which form a tree too."""
         return DraftTree(self.ids[:count], self.parents[:count])
 
     def depths(self) -> list[int]:
-        """How many tokens after the text each node is, the text's own end first: 0, then 1 for a node that follows
-        it, and so on."""
+        """Depth of each node in tokens after the text, the text's own end first: 0, then 1 for a node that follows it,
+        and so on."""
         depths = [0]
         for parent in self.parents:
             depths.append(depths[parent + 1] + 1)
         return depths
 
     def ancestors(self) -> list[list[int]]:
-        """Of each node, those above it from the first on, itself last."""
+        """The ancestors of each node from the root on, itself last."""
         lines: list[list[int]] = []
         for node, parent in enumerate(self.parents):
             lines.append([*(lines[parent] if parent >= 0 else []), node])

@@ -1,4 +1,4 @@
-"""Which drafts are kept that were sampled from a known distribution, and what is sampled where they end."""
+"""Decides which drafts, sampled from a known distribution, to keep, and samples the token after them."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ class Accepted(NamedTuple):
     """The verdict on one sequence's drafts."""
 
     kept: int
-    """Drafts kept, from the first on."""
+    """Number of leading drafts kept."""
     next_id: int
-    """The token after them: sampled from the target where they end."""
+    """The token after them, sampled from the target."""
 
 
 def verify(target: Tensor, draft: Tensor, draft_ids: Tensor, coins: Tensor) -> Accepted:
-    """Keep the longest prefix of drafts the target agrees with; output is distributed as the target's.
+    """Keep the longest prefix of drafts that the target accepts; output is distributed as the target's.
 
-    target: (k+1, vocabulary) probabilities after 0 .. k drafts; draft: (k, vocabulary), what each draft was drawn from
-    after all of its temperature and filters; draft_ids: (k,) int64; coins: (k+1,) independent, in [0, 1), drawn for
-    this call alone. Raises ValueError when the shapes do not fit. Source: Leviathan et al. 2023 (arXiv 2211.17192),
-    algorithm 1; Chen et al. 2023 (arXiv 2302.01318).
+    target: (k+1, vocabulary) probabilities after 0 .. k drafts; draft: (k, vocabulary), the distribution of each draft,
+    temperature and filters applied; draft_ids: (k,) int64; coins: (k+1,) independent, in [0, 1), drawn for this call
+    alone. Raises ValueError when the shapes do not fit. Source: Leviathan et al. 2023 (arXiv 2211.17192), algorithm 1;
+    Chen et al. 2023 (arXiv 2302.01318).
     """
     count = draft_ids.shape[0]
     if target.shape != (count + 1, target.shape[-1]) or draft.shape != (count, target.shape[-1]):
@@ -33,16 +33,16 @@ def verify(target: Tensor, draft: Tensor, draft_ids: Tensor, coins: Tensor) -> A
     p, q = target.double(), torch.nan_to_num(draft.double(), nan=0.0, posinf=0.0).clamp_(min=0.0)
     rows = torch.arange(count, device=p.device)
     drafted_p, drafted_q = p[rows, draft_ids], q[rows, draft_ids]
-    # u * q < p is u < p / q without the division; a q of 0 never had this draft to give
+    # u * q < p is u < p / q without the division; a q of 0 never produced this draft
     kept = (coins[:count].double() * drafted_q < drafted_p) & (drafted_q > 0)
     accepted = int(kept.long().cumprod(0).sum())
     weights = p[accepted]
     if accepted < count:
         rest = (weights - q[accepted]).clamp_(min=0.0)
-        # p and q equal but for rounding: any token of p is right
+        # p and q equal except for rounding: any token of p is right
         weights = rest if float(rest.sum()) > 0 else weights
     cumulated = weights.cumsum(0)
     next_id = torch.searchsorted(cumulated, (coins[-1].double() * cumulated[-1])[None], right=True)
-    # rounding may put the target of a coin close to 1 at the total itself
+    # rounding may place the target of a coin close to 1 at the total itself
     last = int(weights.nonzero()[-1])
     return Accepted(accepted, min(int(next_id), last))

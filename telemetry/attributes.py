@@ -1,8 +1,8 @@
 """Names of spans' attributes.
 
-HTTP's, the server's and errors' are OpenTelemetry's semantic conventions. Those of generative AI have moved to
-open-telemetry/semantic-conventions-genai, are still in development there, and come with no package that calls them its
-own; a test holds these to the last one that had them. Ours begin with `slipstream.`.
+Attributes of HTTP, the server and errors are OpenTelemetry's semantic conventions. Those of generative AI have moved to
+open-telemetry/semantic-conventions-genai, are still in development, and are in no package of their own; a test compares
+them with the last package that had them. Our own begin with `slipstream.`.
 """
 
 from __future__ import annotations
@@ -46,4 +46,5 @@ PROMPT_TOKENS = "slipstream.prompt_tokens"
 PROMPT_TOKENS_CACHED = "slipstream.cached_tokens"
 RETRACTIONS = "slipstream.retractions"
 GENERATED_TOKENS = "slipstream.generated_tokens"
-"""An engine's own counts have names of their own: the request's span alone has gen_ai.usage, which is added up."""
+"""An engine's own counts have separate names, because gen_ai.usage, which is summed, belongs to the request's span
+alone."""

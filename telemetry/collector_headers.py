@@ -1,4 +1,4 @@
-"""The headers that a collector asks for, such as a token. They are never in the settings, nor in any message."""
+"""The headers that a collector requires, such as a token. They never appear in the settings or in a message."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 
 
 def collector_headers(config: TracingConfig, environ: Mapping[str, str]) -> dict[str, str]:
-    """By name. Raises ConfigError, which names the setting, when they cannot be had or read."""
+    """By name. Raises ConfigError, which names the setting, when they are missing or cannot be read."""
     if config.otlp_headers_file and config.otlp_headers_env:
         raise ConfigError("tracing: give one of otlp_headers_file and otlp_headers_env, not both", param="tracing")
     if config.otlp_headers_file:

@@ -1,4 +1,4 @@
-"""The HTTP client of spans: an answer of a collector's takes no more time and memory than it is worth."""
+"""The HTTP client of spans, with bounds on the time and memory of a collector's response."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ import requests
 from urllib3.exceptions import HTTPError
 
 MOST_BYTES = 4_096
-"""Of an answer's body; why a collector refuses is said at its beginning."""
+"""Most bytes of a response's body: a collector gives its reason to refuse at the beginning."""
 
 
 class CollectorSession(requests.Session):
-    """Reads of each body what comes at once, and closes: a time-out of `requests` is one of each read, not of all."""
+    """Reads the immediately available part of each body, and closes: a time-out of `requests` limits one read, not
+    all."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.trust_env = False  # no proxy, and no password from ~/.netrc, that no setting of ours names
+        self.trust_env = False  # no proxy, and no password from ~/.netrc, because no setting of ours names them
 
     def request(self, *args: Any, **options: Any) -> requests.Response:
-        """As of `requests.Session`. Raises requests.RequestException."""
+        """Like `requests.Session.request`. Raises requests.RequestException."""
         response = super().request(*args, **{**options, "stream": True})
         try:
             response._content = response.raw.read1(MOST_BYTES, decode_content=True)

@@ -1,5 +1,6 @@
-"""Which request a task works for, so that what it logs can say so. Set once a request, read only where a line is
-written."""
+"""The request that a task works for, so that its log lines can name it. Set once per request, read only where a line is
+written.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +10,7 @@ import msgspec
 
 
 class CurrentRequest(msgspec.Struct, gc=False):
-    """The names of a request, filled in as they become known; empty: not known, or none. Never anything of its
-    content."""
+    """The ids of a request, filled in as they become known; empty: not known, or none. Never any of its content."""
 
     request_id: str = ""
     organization_id: str = ""
@@ -18,4 +18,5 @@ class CurrentRequest(msgspec.Struct, gc=False):
 
 
 current_request: ContextVar[CurrentRequest | None] = ContextVar("current_request", default=None)
-"""Of the running task and those it starts. A request has a task of its own, so that nobody need reset it."""
+"""The request of the running task and those it starts. A request has a task of its own, so that it need not be
+reset."""

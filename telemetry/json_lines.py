@@ -1,4 +1,4 @@
-"""Log records as JSON, one object a line: what collectors of logs read without rules of their own."""
+"""Log records as JSON, one object a line, which log collectors read without rules of their own."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ def json_line(created_s: float, level: str, logger: str, message: str, **more: A
     """One line without its end. created_s: seconds since 1970. more: further fields, left out where empty or None."""
     time = datetime.fromtimestamp(created_s, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     line = {"time": time, "level": level, "logger": logger, "message": message}
-    # ASCII alone: stderr may have any encoding, and what it cannot write it would escape in a way JSON does not know
+    # ASCII alone: stderr may have any encoding, and its escapes for other characters are not JSON
     return json.dumps(line | {name: value for name, value in more.items() if value not in ("", None)})
 
 
 FIELDS = "fields"
-"""Attribute of a record, given as `extra={FIELDS: …}`: a mapping of what its line has beside the message."""
+"""Attribute of a record, given as `extra={FIELDS: …}`: a mapping of further fields of its line."""
 
 
 class JsonLines(logging.Formatter):
-    """Formats a record with the names of the request it is about; an exception is one field."""
+    """Formats a record with the ids of its request; an exception is one field."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Raises nothing: a record whose arguments do not fit its text is written as it is."""
+        """Never raises: a record whose arguments do not fit its text is written unformatted."""
         try:
             message = record.getMessage()
         except Exception:

@@ -1,4 +1,4 @@
-"""Sets up a process's log on stderr, in the form that its settings say."""
+"""Sets up a process's log on stderr, in the form of its settings."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ logger = logging.getLogger("slipstream")
 
 
 class StartingLog:
-    """What is logged while settings are read is held, for they say how it is to be written."""
+    """Holds log records while settings are read, because the settings decide their form."""
 
     def __init__(self) -> None:
         self.config = LoggingConfig()
@@ -29,8 +29,8 @@ class StartingLog:
 
 @contextlib.contextmanager
 def starting_log() -> Iterator[StartingLog]:
-    """Log to stderr from the end of the block on, beginning with what was logged inside. Does nothing in a process that
-    has a log already, as one of tests."""
+    """Log to stderr from the end of the block on, beginning with the records of the block. Does nothing in a process
+    that has a log already, such as a test."""
     root, log = logging.getLogger(), StartingLog()
     if root.handlers:
         yield log
@@ -53,21 +53,21 @@ def starting_log() -> Iterator[StartingLog]:
 
 
 def in_json() -> bool:
-    """Whether this process's log is JSON: then nothing else may be written to stderr."""
+    """This process's log is JSON: then nothing else may be written to stderr."""
     return any(isinstance(handler.formatter, JsonLines) for handler in logging.getLogger().handlers)
 
 
 def _log_what_python_prints() -> None:
-    """Warnings, and exceptions that nobody caught, would be lines that are no JSON."""
+    """Log warnings and uncaught exceptions, whose plain text would not be JSON."""
     logging.captureWarnings(capture=True)
 
     def uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         logger.critical("ended by an exception", exc_info=(kind, error, trace))
 
-    def uncaught_in_thread(told: threading.ExceptHookArgs) -> None:
-        name = "a thread" if told.thread is None else f"thread {told.thread.name}"
-        if told.exc_value is not None:
-            logger.critical("%s ended by an exception", name, exc_info=told.exc_value)
+    def uncaught_in_thread(raised: threading.ExceptHookArgs) -> None:
+        name = "a thread" if raised.thread is None else f"thread {raised.thread.name}"
+        if raised.exc_value is not None:
+            logger.critical("%s ended by an exception", name, exc_info=raised.exc_value)
 
     sys.excepthook = uncaught
     threading.excepthook = uncaught_in_thread

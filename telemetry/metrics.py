@@ -1,4 +1,4 @@
-"""How tracing itself fares, in every process that traces."""
+"""Metrics of tracing itself, in every process that traces."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from prometheus_client import CollectorRegistry, Counter
 
 
 class SpanMetrics:
-    """Counts spans by what became of them."""
+    """Counts spans by outcome."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         spans = Counter(
             "slipstream_trace_spans",
             "Spans of traced requests, by outcome: exported; dropped (too many waited for the collector);"
-            " failed (it did not take them).",
+            " failed (it refused them).",
             ["outcome"],
             registry=registry,
         )

@@ -1,4 +1,4 @@
-"""Decides which requests are traced. Pure but for chance."""
+"""Decides which requests are traced. Pure except for its random numbers."""
 
 from __future__ import annotations
 
@@ -9,24 +9,25 @@ from telemetry.trace_context import TraceContext, new_span_id, new_trace_id, par
 
 
 class Sampler:
-    """A gateway's: every request gets a place in a trace, and a few of them spans."""
+    """A gateway's sampler: every request gets a trace context, and some get spans."""
 
     def __init__(
         self, ratio: float, *, trust_client: bool = False, chance: Callable[[], float] = random.random
     ) -> None:
-        """ratio: part of the requests. trust_client: a client's decision goes before it. chance: uniform in [0, 1)."""
+        """ratio: share of the requests. trust_client: a client's decision takes precedence. chance: uniform in [0,
+        1)."""
         self._ratio = ratio
         self._trust_client = trust_client
         self._chance = chance
         self._unchosen = TraceContext(new_trace_id(), new_span_id(), sampled=False)
 
     def begin(self, traceparent: str, tracestate: str = "") -> TraceContext:
-        """Where a request stands that came with these headers; "": without.
+        """The trace context of a request with these headers; "": without.
 
-        Requests that nobody traces share a place, from one that is chosen to the next: nobody tells them apart by it.
+        Untraced requests share a context from one traced request to the next, because it identifies none of them.
 
-        Strangers choose trace ids as they like, so that the decision may not be made of them: by the usual rule, which
-        compares the id with the ratio, they would have every request of theirs traced.
+        Clients choose trace ids freely, so the decision must not depend on them: by the usual rule, which compares the
+        id with the ratio, a client could have all its requests traced.
         """
         parent = parse(traceparent) if traceparent else None
         if parent is None:
@@ -41,7 +42,7 @@ class Sampler:
 
 
 def following(traceparent: str) -> TraceContext | None:
-    """Where a router or an engine stands, which follow the gateway's decision. None: no spans are made."""
+    """The context of a router or an engine, which follow the gateway's decision. None: no spans are made."""
     parent = parse(traceparent) if traceparent else None
     if parent is None or not parent.sampled:
         return None

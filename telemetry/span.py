@@ -1,4 +1,4 @@
-"""What a span is, for those who know when something was; `telemetry.tracing` exports it."""
+"""A span, independent of OpenTelemetry; `telemetry.tracing` exports it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Value = str | int | float | bool | Sequence[str]
 
 
 class Span(msgspec.Struct, frozen=True):
-    """Something that took time. parent_id: the span it is a part of. Times in nanoseconds since 1970."""
+    """A timed operation. parent_id: the span it is a part of. Times in nanoseconds since 1970."""
 
     name: str
     parent_id: str
@@ -20,5 +20,5 @@ class Span(msgspec.Struct, frozen=True):
     attributes: Mapping[str, Value] = {}
     kind: Literal["server", "client", "internal"] = "internal"
     span_id: str = ""
-    """Empty: nobody was told one."""
+    """Empty: no other process received one."""
     failed: bool = False

@@ -1,6 +1,6 @@
-"""Sends spans to the collector from a thread of its own: nothing that serves a request waits for it.
+"""Sends spans to the collector from a thread of its own: no request waits for it.
 
-In place of the SDK's batch processor, which tells nobody what it drops and may hold up a stop for half a minute.
+It replaces the SDK's batch processor, which does not report dropped spans and may delay a stop by half a minute.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from telemetry.trace_context import TraceContext
 
 BATCH_SPANS = 256
 EVERY_S = 5.0
-"""Each sending costs a millisecond of CPU, with few spans or many: rarer, it is shared by more requests."""
+"""Each export costs a millisecond of CPU, with few spans or many: at longer intervals more requests share it."""
 STOP_S = 2.0
-"""What a stop spends on spans that wait; a collector that does not answer costs no more."""
+"""Time that a stop spends on waiting spans; an unresponsive collector costs no more."""
 
 logger = logging.getLogger(__name__)
 
@@ -32,12 +32,12 @@ Make = Callable[[TraceContext, Span], ReadableSpan]
 class SpanQueue:
     """Bounded: where the collector does not keep up, spans are dropped and counted, the newest first.
 
-    Spans are made here, on the queue's thread, some hundred at a time: one request's alone, between two others, cost
-    three times as much.
+    Spans are made here, on the queue's thread, some hundred at a time: made singly between requests, they cost three
+    times as much.
     """
 
     def __init__(self, exporter: SpanExporter, make: Make, most_spans: int, metrics: SpanMetrics, place: str) -> None:
-        """make: the SDK's span of ours. place: the collector's, for the log."""
+        """make: returns the SDK's span for one of ours. place: the collector's address, for the log."""
         self._exporter = exporter
         self._make = make
         self._most_spans = most_spans
@@ -45,19 +45,19 @@ class SpanQueue:
         self._place = place
         self._traces: deque[tuple[TraceContext, Collection[Span]]] = deque()
         self._added = 0
-        """Spans; written by the event loop alone, as `_taken` is by the thread."""
+        """Number of added spans; written by the event loop alone, as `_taken` is by the thread."""
         self._taken = 0
         self._wake = threading.Event()
         self._stopping = False
         self._abandoned = False
         self._refused = False
-        """The last batch was not taken, and that was said."""
+        """The last batch was refused, and the refusal has been logged."""
         self._said = _LastWords()
         self._thread = threading.Thread(target=self._run, name="spans", daemon=True)
         self._thread.start()
 
     def add(self, trace: TraceContext, spans: Collection[Span]) -> None:
-        """Take a trace's spans, all or none; never waits. spans: gone through later, on another thread."""
+        """Take a trace's spans, all or none; never waits. spans: iterated later, on another thread."""
         waiting, more = self._added - self._taken, len(spans)
         if waiting + more > self._most_spans:
             self._metrics.dropped.inc(more)
@@ -68,7 +68,7 @@ class SpanQueue:
             self._wake.set()
 
     def stop(self) -> None:
-        """Send what waits, for at most `STOP_S`, and end."""
+        """Send waiting spans, for at most `STOP_S`, and end."""
         self._stopping = True
         self._wake.set()
         self._thread.join(STOP_S)
@@ -85,7 +85,7 @@ class SpanQueue:
                 self._send(self._batch())
 
     def _batch(self) -> list[ReadableSpan]:
-        """Of whole traces."""
+        """A batch of whole traces."""
         made: list[ReadableSpan] = []
         while self._traces and len(made) < BATCH_SPANS:
             trace, spans = self._traces.popleft()
@@ -102,12 +102,12 @@ class SpanQueue:
             return
         self._metrics.failed.inc(len(batch))
         if not self._refused and not self._stopping:
-            logger.warning("spans are given up: %s does not take them: %s", self._place, self._said.text)
+            logger.warning("spans dropped: %s refuses them: %s", self._place, self._said.text)
         self._refused = True
 
 
 class _LastWords(logging.Filter):
-    """Keeps why an export failed, which the exporter only logs, and does so for every batch."""
+    """Keeps the reason of a failed export, which the exporter only logs, and does so for every batch."""
 
     LOGGER = "opentelemetry.exporter.otlp.proto.http.trace_exporter"
 
@@ -117,10 +117,10 @@ class _LastWords(logging.Filter):
         logging.getLogger(self.LOGGER).addFilter(self)
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Nothing passes."""
+        """Let no record pass."""
         self.text = record.getMessage()
         return False
 
     def close(self) -> None:
-        """Let the next one listen alone."""
+        """Hand over to the next one."""
         logging.getLogger(self.LOGGER).removeFilter(self)

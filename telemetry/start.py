@@ -1,4 +1,4 @@
-"""Starts a process' tracing as its settings say. Without a collector nothing of OpenTelemetry is even imported."""
+"""Starts a process's tracing by its settings. Without a collector, OpenTelemetry is not even imported."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ async def running_tracing(
     instance: str = "",
     environ: Mapping[str, str] = os.environ,
 ) -> AsyncIterator[Tracing | None]:
-    """Where spans go while entered; None: tracing is off.
+    """The tracing while entered; None: tracing is off.
 
-    process: `gateway`, `router` or `engine`. instance: tells it from others of its kind; empty: its process id does.
-    registry: shows what became of spans. Raises ConfigError for settings that cannot be followed; a collector that is
-    away is no reason.
+    process: `gateway`, `router` or `engine`. instance: distinguishes it from others of its kind; empty: its process id
+    does. registry: receives the metrics of spans. Raises ConfigError for invalid settings, but not for an unreachable
+    collector.
     """
     if not config.otlp_endpoint:
         yield None
@@ -73,7 +73,7 @@ async def running_tracing(
 def _endpoint(config: TracingConfig) -> str:
     """The full URL. Raises ConfigError."""
     field, url = "tracing.otlp_endpoint", config.otlp_endpoint
-    if "@" in url:  # not repeated: there may be a password before it
+    if "@" in url:  # not repeated in the message: it may contain a password
         raise ConfigError(f"{field}: a secret never stands in the settings: use tracing.otlp_headers_file", param=field)
     try:
         parts = urlsplit(url)
@@ -83,8 +83,8 @@ def _endpoint(config: TracingConfig) -> str:
         fits = False
     if not fits:
         raise ConfigError(
-            f"{field}: must be the http or https URL of a collector's OTLP/HTTP receiver, as http://127.0.0.1:4318; "
-            f"got {url!r}",
+            f"{field}: must be the http or https URL of a collector's OTLP/HTTP receiver, "
+            f"such as http://127.0.0.1:4318; got {url!r}",
             param=field,
         )
     return url.rstrip("/").removesuffix(TRACES) + TRACES

@@ -1,4 +1,4 @@
-"""Which trace a request belongs to, and W3C's header for it (https://www.w3.org/TR/trace-context/)."""
+"""The trace of a request, and W3C's header for it (https://www.w3.org/TR/trace-context/)."""
 
 from __future__ import annotations
 
@@ -15,52 +15,52 @@ _MEMBER = re.compile(r"[a-z0-9][a-z0-9_\-*/@]{0,255}=[\x20-\x2b\x2d-\x3c\x3e-\x7
 
 
 class SpanId(msgspec.Struct, frozen=True, gc=False):
-    """A span of another process, as its `traceparent` names it."""
+    """A span of another process, from its `traceparent`."""
 
     trace_id: str
     """32 hexadecimal digits."""
     span_id: str
-    """16 of them."""
+    """16 hexadecimal digits."""
     sampled: bool
 
 
 class TraceContext(msgspec.Struct, frozen=True, gc=False):
-    """A request's place in a trace, in one process."""
+    """A request's position in a trace, in one process."""
 
     trace_id: str
     span_id: str
-    """Of the process' own span, which all others there are below."""
+    """The process's own span, the parent of its others."""
     sampled: bool
-    """Spans are made of it."""
+    """Spans are made for it."""
     parent_id: str = ""
-    """The span it was asked from; empty: it is the first of its trace."""
+    """The span of the caller; empty: it is the first of its trace."""
     state: str = ""
-    """The client's `tracestate`: other systems' notes, carried along in spans."""
+    """The client's `tracestate`: other systems' data, carried along in spans."""
 
     @property
     def known_elsewhere(self) -> bool:
-        """Whether anybody can find the trace: we make spans of it, or its client does."""
+        """The trace exists somewhere: we make spans of it, or its client does."""
         return self.sampled or bool(self.parent_id)
 
     def traceparent(self, span_id: str = "") -> str:
-        """The header for whoever is asked by a span; "": by the process' own."""
+        """The header for a request sent from a span; "": from the process's own."""
         return f"00-{self.trace_id}-{span_id or self.span_id}-{'01' if self.sampled else '00'}"
 
 
 def parse(traceparent: str) -> SpanId | None:
-    """None where it is absent, or not as the standard has it: it is then as if it were not there."""
+    """None where it is absent or malformed: by the standard it is then ignored."""
     match = _TRACEPARENT.fullmatch(traceparent) if len(traceparent) <= HEADER_CHARACTERS else None
     if match is None:
         return None
     version, trace_id, span_id, flags, rest = match.groups()
-    # a later version may have more fields; its flags have at least the meaning they have now
+    # a later version may have more fields; its flags keep at least their present meaning
     if version == "ff" or (rest and version == "00") or trace_id == "0" * 32 or span_id == "0" * 16:
         return None
     return SpanId(trace_id, span_id, bool(int(flags, 16) & _SAMPLED))
 
 
 def parse_state(tracestate: str) -> str:
-    """A `tracestate` as it came, or "" where it is not as the standard has it, or longer than anybody has to carry."""
+    """The `tracestate` unchanged, or "" where it is malformed, or longer than the standard requires to carry."""
     if len(tracestate) > STATE_CHARACTERS:
         return ""
     members = [member.strip(" \t") for member in tracestate.split(",")]
@@ -69,10 +69,10 @@ def parse_state(tracestate: str) -> str:
 
 
 def new_trace_id() -> str:
-    """Random: no secret, and it need only be unlikely to come twice."""
+    """Random: no secret, and only unlikely to repeat."""
     return f"{random.getrandbits(128) or 1:032x}"
 
 
 def new_span_id() -> str:
-    """As `new_trace_id`, of a span."""
+    """Random, see `new_trace_id`."""
     return f"{random.getrandbits(64) or 1:016x}"

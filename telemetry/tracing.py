@@ -1,7 +1,7 @@
-"""Makes spans of what has happened, with ids and times that are known by then.
+"""Makes spans of past operations, with their known ids and times.
 
-Spans are made when a request is over, beside those that run: one that is traced costs little more than one that is not.
-They are the SDK's finished spans, made without its tracer, which is for spans still open and takes thrice as long.
+Spans are made when a request is over, outside the running ones: a traced request costs little more than an untraced
+one. They are the SDK's finished spans, made without its tracer, which is for open spans and takes three times as long.
 """
 
 from __future__ import annotations
@@ -28,31 +28,31 @@ _UNSET, _ERROR = Status(StatusCode.UNSET), Status(StatusCode.ERROR)
 
 
 class Tracing:
-    """Where a process' spans go. All methods are called on its event loop."""
+    """The destination of a process's spans. All methods are called on its event loop."""
 
     def __init__(self, queue: SpanQueue) -> None:
         """queue: takes spans and does not wait."""
         self._queue = queue
 
     def add(self, trace: TraceContext, spans: Collection[Span]) -> None:
-        """Export these spans of a trace. spans: may make them only when gone through, which is on another thread."""
+        """Export these spans of a trace. spans: may create them lazily, on another thread."""
         self._queue.add(trace, spans)
 
     def stop(self) -> None:
-        """Send what waits and end. Waits for the collector, though not long: see `SpanQueue`."""
+        """Send waiting spans and end. Waits for the collector, though not long: see `SpanQueue`."""
         self._queue.stop()
 
 
 class FinishedSpans:
-    """Makes the SDK's spans of ours, of one process."""
+    """Converts our spans to the SDK's, for one process."""
 
     def __init__(self, resource: Mapping[str, str]) -> None:
-        """resource: what the process is."""
+        """resource: identifies the process."""
         self._resource = Resource(dict(resource))
         self._scope = InstrumentationScope("slipstream")
 
     def of(self, trace: TraceContext, span: Span) -> ReadableSpan:
-        """One span of a trace."""
+        """Convert one span of a trace."""
         trace_id, state = int(trace.trace_id, 16), TraceState.from_header([trace.state] if trace.state else [])
         above = span.parent_id
         return ReadableSpan(

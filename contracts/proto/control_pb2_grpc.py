@@ -67,14 +67,14 @@ class RouterControlServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ExplainRequest(self, request, context):
-        """Every remembered decision about one request, oldest first. NOT_FOUND when nothing is remembered.
+        """Every remembered decision about one request, oldest first. NOT_FOUND when there is none.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WatchDecisions(self, request, context):
-        """Decisions as they are taken. A watcher that reads too slowly misses some: `Decision.missed` says how many.
+        """Decisions as they are taken. A watcher that reads too slowly misses some: `Decision.missed` counts them.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -82,7 +82,7 @@ class RouterControlServicer:
 
     def DrainReplica(self, request, context):
         """Give a replica no new leases, or give it some again; running ones end by themselves. Lasts until it is taken back or the
-        router restarts; weight 0 in the desired state is what lasts. NOT_FOUND for an unknown replica.
+        router restarts; weight 0 in the desired state is permanent. NOT_FOUND for an unknown replica.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -4,12 +4,12 @@ isort:skip_file
 The lease protocol between a gateway and the router: one connection per gateway instance, TCP or a Unix socket.
 
 Each way carries frames: four bytes of length, big-endian, then one message. The caller's first frame is an Opening, all
-later ones are GatewayMessages, the first of them a `hello`; the router sends RouterMessages. The port is for gateways alone:
+later ones are GatewayMessages, the first of them a `hello`; the router sends RouterMessages. The port is for gateways only:
 questions about the fleet and about decisions are the control service's (control.proto).
 
 The gateway mints lease ids, so every message is idempotent by id. A broken connection is not a dead gateway: it
-reconnects with Hello, naming its live leases, within Welcome.grace_ms; after that they are taken to be over.
-Durations are milliseconds; no wall-clock time crosses the line.
+reconnects with Hello, naming its live leases, within Welcome.grace_ms; after that they count as over.
+Durations are milliseconds; no wall-clock time crosses the connection.
 
 After a change: python -m grpc_tools.protoc -I. --python_out=. --mypy_out=. contracts/proto/router.proto
 """
@@ -31,14 +31,14 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class Opening(_message.Message):
-    """Apart from the rest, and small, so that a stranger can make the router hold a few bytes only."""
+    """A separate small message, so that an unknown caller can make the router hold a few bytes only."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     TOKEN_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     token: _builtins.str
-    """The gateways'."""
+    """The gateways' token."""
     version: _builtins.int
     """Version of this protocol the caller speaks."""
     def __init__(
@@ -310,23 +310,23 @@ class Acquire(_message.Message):
     session_id: _builtins.str
     priority: _builtins.int
     share: _builtins.float
-    """Weight of the tenant among those that wait; 0 is 1."""
+    """Weight of the tenant among waiting tenants; 0 is 1."""
     affinity: _builtins.bytes
-    """Digest of what it belongs with, such as a file; empty: the session or the prompt's beginning says it."""
+    """Digest of its group, such as a file; empty: the session or the prompt's beginning decides."""
     idle_replica: _builtins.str
-    """Only this replica, and only while it serves nobody; refused at once otherwise, and not counted as shed."""
+    """Only this replica, and only while it is idle; refused at once otherwise, and not counted as shed."""
     traceparent: _builtins.str
     """W3C's traceparent of the span that asks; empty: the request is not traced."""
     unit: _builtins.int
-    """The session as a number: what stays on one side of a split; 0: the gateway knows of none."""
+    """The session as a number, which stays on one side of a split; 0: the gateway knows of no split."""
     pool: _builtins.str
     """This pool is to serve it, for the deployment's own requests; empty: the model's."""
     adapter: _builtins.str
-    """What the engines call the LoRA adapter it needs; empty: none."""
+    """The engines' name of the LoRA adapter it needs; empty: none."""
     project_id: _builtins.str
-    """Whose turn it is within the organization; empty: the gateway does not say."""
+    """The project, for turns within the organization; empty: the gateway sends none."""
     project_share: _builtins.float
-    """Weight of the project among those of its organization that wait; 0 is 1."""
+    """Weight of the project among its organization's waiting projects; 0 is 1."""
     @_builtins.property
     def excluded_replicas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
@@ -366,7 +366,7 @@ Global___Acquire: _TypeAlias = Acquire  # noqa: Y015
 
 @_typing.final
 class Ping(_message.Message):
-    """Sent every second or so, and answered: a peer that hangs keeps its connection open, and only silence betrays it."""
+    """Sent every second or so, and answered: a peer that hangs keeps its connection open, and only its silence reveals it."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -416,7 +416,7 @@ class ReplicaState(_message.Message):
     state: _builtins.str
     """healthy, suspect, unhealthy, unknown; draining; breaker open, breaker half_open; weight 0. No address."""
     usable: _builtins.bool
-    """It is given leases now."""
+    """It gets leases now."""
     def __init__(
         self,
         *,
@@ -435,7 +435,7 @@ Global___ReplicaState: _TypeAlias = ReplicaState  # noqa: Y015
 
 @_typing.final
 class Cancel(_message.Message):
-    """Withdraws an acquire. It may cross a Grant: the lease is then released by whoever sees the crossing."""
+    """Withdraws an acquire. It may cross a Grant: the side that detects the crossing then releases the lease."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -477,11 +477,11 @@ class Grant(_message.Message):
     queued_us: _builtins.int
     pool: _builtins.str
     load_adapter: _builtins.bool
-    """The engine is not known to hold the adapter: it is to be loaded first."""
+    """The engine is not known to hold the adapter: load it first."""
     evict_adapter: _builtins.str
-    """To be unloaded before that; empty: none."""
+    """The adapter to unload before that; empty: none."""
     no_drafts: _builtins.bool
-    """The engine is to guess no tokens ahead for it. Not set by routers of older releases."""
+    """The engine should draft no tokens for it. Not set by routers of older releases."""
     @_builtins.property
     def prefill(self) -> Global___PrefillEngine:
         """Computes the prompt for the replica above; absent: that does both."""
@@ -559,7 +559,7 @@ class Shed(_message.Message):
     retry_after_ms: _builtins.int
     """0: the request cannot be served later either."""
     over_share: _builtins.bool
-    """Of `overloaded`: for lack of room that its tenant, which asks for more than its share, has used up. Not set by
+    """For `overloaded`: its tenant, which requests more than its share, has used up the room. Not set by
     routers of older releases.
     """
     def __init__(
@@ -624,9 +624,9 @@ class Release(_message.Message):
     completion_tokens: _builtins.int
     engine_fault: _builtins.bool
     engine_full: _builtins.bool
-    """It refused because it is full."""
+    """The engine refused because it is full."""
     adapter_missing: _builtins.bool
-    """The engine does not hold the adapter it was asked for."""
+    """The engine does not hold the requested adapter."""
     prefill_fault: _builtins.bool
     """Its prefill engine failed, and the other did not."""
     def __init__(

@@ -1,7 +1,7 @@
-"""Lays one step's work out as flat tensors and attention plans.
+"""Lays out one step's work as flat tensors and attention plans.
 
-Prompts and generated tokens are two batches, because they may be computed in different number formats. Which one a
-token gets depends on whether it is a prompt's, never on how it comes to be computed.
+Prompts and generated tokens are two batches, because they may be computed in different number formats. A token's batch
+depends only on whether it belongs to a prompt, never on how it is computed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from engines.layers.attention import AttentionPlan, Chunk, MirrorGroup, TokenGro
 
 
 class Scored(NamedTuple):
-    """Rows of a prompt whose next tokens' probabilities were asked for."""
+    """Rows of a prompt whose next-token probabilities were requested."""
 
     sequence: Sequence
     start: int
@@ -39,16 +39,16 @@ class Batch:
     """(tokens,)"""
     plan: AttentionPlan
     sampled: tuple[Sequence, ...]
-    """Sequences whose computed tokens catch up here: each gets a new token. One with k drafts stands here k + 1 times
-    in a row."""
+    """Sequences whose computed tokens catch up here: each gets a new token. A sequence with k drafts appears k + 1
+    times in a row."""
     sampled_rows: tuple[int, ...]
-    """The row of each one's last token, then of its drafts."""
+    """The row of each sequence's last token, then of its drafts."""
     order: tuple[Span, ...]
-    """What is computed, as its rows stand in the batch."""
+    """The works, in the order of their rows in the batch."""
     scored: tuple[Scored, ...] = ()
 
     def adapted(self) -> AdaptedRows | None:
-        """Its rows that are computed with adapters."""
+        """Rows that are computed with adapters."""
         rows = ((span.sequence.request.adapter, span.stop - span.start) for span in self.order)
         return adapted_rows(rows, self.ids.device)
 
@@ -58,7 +58,7 @@ class Layout(NamedTuple):
 
     prompts: Batch | None
     generated: Batch | None
-    """To be computed after the prompts: a sequence may have both."""
+    """Computed after the prompts: a sequence may have both."""
 
 
 class BatchBuilder:
@@ -71,7 +71,7 @@ class BatchBuilder:
         mirror: ContextMirror | None = None,
         device: torch.device | None = None,
     ) -> None:
-        """dtype: in which to attend. mirror: None: contexts are gathered from pages."""
+        """dtype: number format of attention. mirror: None: contexts are gathered from pages."""
         self._page_tokens = page_tokens
         self._device = device
         self._dtype = dtype
@@ -91,7 +91,7 @@ class BatchBuilder:
                     # the context is not in its pages yet, so it cannot be mirrored
                     resumed.append(Span(sequence, border, stop))
             else:
-                # one that was preempted has many
+                # a preempted sequence has many
                 (generating if tokens == 1 or drafts else resumed).append(Span(sequence, start, stop))
             if followers:
                 forks[sequence] = followers
@@ -153,8 +153,8 @@ class BatchBuilder:
         return MirrorGroup(len(rows), len(spans), tokens, positions, places, bias, spread, back)
 
     def _groups(self, spans: list[Span]) -> tuple[TokenGroup, ...]:
-        """Cut the sorted spans where they have more tokens each, or where the context has more than doubled: padding
-        then costs at most half of the work."""
+        """Cut the sorted spans where token counts differ, or where the context has more than doubled: padding then
+        costs at most half of the work."""
         groups: list[TokenGroup] = []
         first = row = 0
         for stop in range(1, len(spans) + 1):
@@ -177,7 +177,7 @@ class BatchBuilder:
             pages = span.sequence.pages
             numbers += pages
             numbers += [0] * (width - len(pages))
-        # a draft sees those before it
+        # a draft attends to the drafts before it
         seen = torch.tensor([span.start + 1 for span in spans])[:, None] + torch.arange(tokens)
         hidden = torch.arange(width * self._page_tokens) >= seen[:, None, :, None]
         bias = _bias(hidden, self._dtype).to(self._device)
@@ -187,7 +187,7 @@ class BatchBuilder:
         chunks: list[Chunk] = []
         for sequence, start, stop in spans:
             bias = None
-            # a prompt's pages may reach further than what is computed now
+            # a prompt's pages may reach beyond the tokens that are computed now
             pages = sequence.pages[: -(-stop // self._page_tokens)]
             if start:
                 positions = torch.arange(len(pages) * self._page_tokens)
@@ -200,8 +200,7 @@ class BatchBuilder:
 
 
 def tokens_of(spans: Iterable[Span], page_tokens: int) -> tuple[list[int], list[int], list[int]]:
-    """Of every token to be computed: its id, its position, and the slot (page * page_tokens + offset) for its keys and
-    values."""
+    """The id, the position and the slot (page * page_tokens + offset) for keys and values of every token to compute."""
     ids: list[int] = []
     positions: list[int] = []
     slots: list[int] = []
@@ -221,7 +220,7 @@ def tokens_of(spans: Iterable[Span], page_tokens: int) -> tuple[list[int], list[
 
 
 def scored_of(spans: list[Span]) -> tuple[Scored, ...]:
-    """The rows whose next tokens' probabilities were asked for. spans: as their rows stand in the batch."""
+    """The rows whose next-token probabilities were requested. spans: in the order of their rows in the batch."""
     scored: list[Scored] = []
     row = 0
     for sequence, start, stop in spans:

@@ -1,4 +1,4 @@
-"""Puts an engine together from its settings and a model folder."""
+"""Builds an engine from its settings and a model folder."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from speculative.eagle.checkpoint import token_bytes
 def build_engine(config: EngineConfig, context_tokens: int, tokenizer: Tokenizer) -> Engine:
     """Load the model and reserve its key and value memory. Call it in the thread that will run the engine.
 
-    Raises ConfigError naming what is wrong with the model folder or the settings.
+    Raises ConfigError that names the fault in the model folder or the settings.
     """
     torch.set_num_threads(config.threads)
     config = decided(config)
@@ -33,7 +33,7 @@ def build_engine(config: EngineConfig, context_tokens: int, tokenizer: Tokenizer
         linears = functools.partial(linears_of, config, device=device)
         model = load_model(Path(config.model), dtype_of(config), linears, device)
     if model.native is not None:
-        # our kernels have threads of their own; OpenMP's would spin next to them
+        # the native kernels have threads of their own; OpenMP's would spin next to them
         torch.set_num_threads(1)
     if tokenizer.vocabulary_size > model.config.vocab_size:
         raise ConfigError(
@@ -50,7 +50,7 @@ def _events(config: EngineConfig) -> BlockEvents:
     if not config.kv_events.endpoint:
         return BlockEvents()
     try:
-        # only those who publish need ZeroMQ
+        # only publishers need ZeroMQ
         from engines.embedded.kv.publisher import EventPublisher
     except ModuleNotFoundError as error:
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""Settings of an engine that exclude each other; for the engine itself, and for whoever starts it, without torch."""
+"""Settings of an engine that exclude each other; importable without torch, for the engine and for `up`."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def with_quantization(config: EngineConfig, *, on_gpu: bool) -> EngineConfig:
 
 
 def require_possible(config: EngineConfig, *, on_gpu: bool, trail: str = "engine") -> None:
-    """Raise ConfigError for weights that cannot be kept so in this number format or on this device.
+    """Raise ConfigError for weights that cannot be stored so in this number format or on this device.
 
-    trail: where the settings stand, for the message.
+    trail: the path of the settings, for the message.
     """
     field = f"{trail}.quantization"
     if config.quantization == "int8" and config.dtype == "float32":

@@ -11,30 +11,30 @@ from contracts.metrics import MetricsConfig
 from speculative.config import SpeculationConfig
 
 KV_SCALE_BYTES = 2
-"""Beside a head's key or value that is kept in 8 bits."""
+"""Bytes of the scale of a head's key or value that is stored in 8 bits."""
 
 
 class SchedulerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How much is run at once, and how much may wait."""
+    """Limits on running and waiting requests."""
 
     max_batch_tokens: Annotated[int, Meta(ge=1)] = 512
-    """Tokens computed in one step, all sequences together. Running sequences come first; prompts are cut to what is
-    left, so this bounds how long a step can hold up running streams."""
+    """Tokens computed in one step, over all sequences. Running sequences come first; prompts are cut to the rest, so
+    this bounds how long a step can delay running streams."""
 
     max_running: Annotated[int, Meta(ge=1, le=1024)] = 64
     """Sequences (choices) that run at once; the rest queue."""
 
     max_queued: Annotated[int, Meta(ge=0)] = 512
-    """Sequences that may wait; beyond it a request is refused with 503."""
+    """Sequences that may wait; further requests are refused with 503."""
 
     output_reserve: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.5
     """Share of a request's max_tokens for which memory is reserved when it starts. 1: memory never runs out while one
     organization's requests run. Lower values run more requests at once; when pages run out, requests of the
-    organization that holds most return to the queue, the last in line first, and are computed again."""
+    organization that holds the most return to the queue, the last in line first, and are computed again."""
 
     ageing_s: Annotated[float, Meta(gt=0.0)] = 10.0
     """Waiting this long is worth one step of `priority`: a request of priority 0 is overtaken by one of priority 2 for
-    at most twice this time. Later requests may overtake one that finds no room, for this long."""
+    at most twice this time. Also the time for which later requests may overtake one that does not fit."""
 
 
 class KVConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -53,25 +53,25 @@ class KVConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Tokens in one page."""
 
     dtype: Literal["auto", "fp8", "int8"] = "auto"
-    """How keys and values are kept. auto: in the model's number format. fp8 (E4M3), int8: in 8 bits, with a scale for
-    every token and head, so that the budget holds nearly twice as many tokens as in bfloat16 and nearly four times as
-    many as in float32. PyTorch's operations compute such a model, not our own kernels: slower on a CPU."""
+    """Number format of keys and values. auto: the model's. fp8 (E4M3), int8: 8 bits, with a scale for every token and
+    head, so that the budget holds nearly twice as many tokens as in bfloat16 and nearly four times as many as in
+    float32. PyTorch's operations compute such a model instead of the native kernels: slower on a CPU."""
 
     def token_bytes(self, vectors: int, head_dim: int, number_bytes: int) -> int:
-        """What one token fills. vectors: keys and values, of all layers and heads; number_bytes: of the model's number
+        """Bytes per token. vectors: keys and values, of all layers and heads; number_bytes: of the model's number
         format."""
         return vectors * (head_dim * number_bytes if self.dtype == "auto" else head_dim + KV_SCALE_BYTES)
 
 
 class KVEventsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Publishing which prefixes are cached, in SGLang's format over ZeroMQ."""
+    """Publication of the cached prefixes, in SGLang's format over ZeroMQ."""
 
     endpoint: str = ""
-    """Where to publish, as `tcp://127.0.0.1:5557`; empty: nothing is published. `*` as the port is a free one: `up`
-    chooses one for each of its engines, and tells the router."""
+    """Endpoint to publish at, such as `tcp://127.0.0.1:5557`; empty: nothing is published. `*` as the port picks a free
+    one: `up` chooses one for each of its engines, and passes it to the router."""
 
     replay_endpoint: str = ""
-    """Where missed messages can be asked for, written alike; empty: nowhere."""
+    """Endpoint that repeats missed messages, in the same form; empty: none."""
 
     topic: str = ""
     """First frame of every message."""
@@ -80,11 +80,11 @@ class KVEventsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Newest messages kept for replay."""
 
     high_water_messages: Annotated[int, Meta(ge=1)] = 100_000
-    """Messages a slow subscriber may be behind before it loses some."""
+    """Messages that a slow subscriber may lag before it loses some."""
 
 
 class GrammarConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The largest output forms a request may ask for; they cost memory, and time in every step."""
+    """The largest output formats that a request may demand; they cost memory, and time in every step."""
 
     max_schema_bytes: Annotated[int, Meta(ge=1)] = 65_536
     """A JSON schema, or the schemas of all tools of a request together."""
@@ -99,57 +99,56 @@ class GrammarConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A grammar in EBNF."""
 
     compile_timeout_s: Annotated[float, Meta(gt=0.0, le=60.0)] = 2.0
-    """Compiling one may take as long; then it is refused. Compiled twice, in a process that can be stopped and, when
-    that ends in time, in the engine: a request waits for at most about twice as long."""
+    """Time limit for compiling one; beyond it the request is refused. A grammar is compiled twice, first in a process
+    that can be stopped and then in the engine: a request waits for at most about twice this time."""
 
     compile_bytes: Annotated[int, Meta(ge=16 * 1024 * 1024)] = 1024 * 1024 * 1024
-    """Memory that compiling one may take."""
+    """Memory limit for compiling one."""
 
     compile_processes: Annotated[int, Meta(ge=1, le=64)] = 2
-    """Processes that try what a client asks for, each for one organization at a time. With two or more, one
-    organization's costly grammars leave one free for the others. A process holds the vocabulary: 40 MB and more."""
+    """Processes that try clients' grammars, each for one organization at a time. With two or more, one organization's
+    costly grammars leave one free for the others. A process holds the vocabulary: 40 MB and more."""
 
     compiles_waiting: Annotated[int, Meta(ge=1)] = 32
-    """Grammars of one organization that may wait to be compiled; beyond, requests are refused with 429."""
+    """Grammars of one organization that may wait to be compiled; further requests are refused with 429."""
 
     compile_wait_s: Annotated[float, Meta(gt=0.0)] = 10.0
-    """Waiting longer than this to be compiled, a request is refused with 503."""
+    """A request that waits longer than this to be compiled is refused with 503."""
 
     kept: Annotated[int, Meta(ge=1)] = 64
-    """Compiled grammars kept for requests that ask for the same again. The organization that has most of them gives
-    way first."""
+    """Compiled grammars kept for repeated requests. The organization that keeps the most gives way first."""
 
 
 class LoraConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Adapters in PEFT's format, loaded and unloaded while the engine serves."""
 
     max_loaded: Annotated[int, Meta(ge=0, le=1024)] = 8
-    """Adapters held at once; 0: none can be loaded. Their weights come on top of the model's: about
-    2 * rank * (in + out) bytes for every adapted projection in bfloat16, twice that where generated tokens are computed
-    in float32. The log says what each takes."""
+    """Adapters held at once; 0: none can be loaded. Their weights come on top of the model's: about 2 * rank * (in +
+    out) bytes for every adapted projection in bfloat16, twice that where generated tokens are computed in float32. The
+    log shows the size of each."""
 
     max_rank: Annotated[int, Meta(ge=1, le=1024)] = 64
     """The largest rank of an adapter."""
 
     root: str = ""
-    """Folder under which all files of adapters must lie, wherever links lead; another one is refused. Empty: an adapter
-    may lie anywhere, its files in its own folder alone."""
+    """Folder under which all files of adapters must lie, with links resolved; others are refused. Empty: an adapter may
+    lie anywhere, with its files in its own folder."""
 
 
 class Fp8Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Simulated FP8, for judging a model before a GPU serves it so. The head and the embedding are never rounded."""
+    """Simulated FP8, to judge a model before a GPU serves it in FP8. The head and the embedding are never rounded."""
 
     weights: Literal["tensor", "channel"] = "channel"
     """One scale for a layer's weights, or one per output channel."""
 
     activations: Literal["none", "token", "tensor"] = "token"
-    """Not rounded; one scale per token as it comes; or one per layer, fixed by a calibration."""
+    """Not rounded; one scale per token, computed on the fly; or one per layer, fixed by a calibration."""
 
     calibration: str = ""
     """The file with the largest input of every layer, for `activations = "tensor"`."""
 
     keep: tuple[str, ...] = ()
-    """Layers that are not rounded, as `layers.3.down` or `layers.0.*`."""
+    """Layers that are not rounded, such as `layers.3.down` or `layers.0.*`."""
 
 
 class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -165,16 +164,16 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Address to listen on."""
 
     port: Annotated[int, Meta(ge=0, le=65535)] = 30000
-    """TCP port; 0 lets the system choose, and the log says which."""
+    """TCP port; 0 lets the system choose, and the log shows it."""
 
     metrics: MetricsConfig = MetricsConfig()
-    """What `/metrics` on the engine's port shows, without its token."""
+    """Content of `/metrics` on the engine's port when it is read without the token."""
 
     threads: Annotated[int, Meta(ge=1, le=256)] = 1
     """CPU threads for the model."""
 
     device: Literal["cpu", "cuda", "auto"] = "cpu"
-    """Where the model runs. auto: on a CUDA GPU where there is one."""
+    """Device of the model. auto: a CUDA GPU where there is one."""
 
     cuda_graphs: bool = True
     """On a GPU, replay recorded steps where every running sequence generates one token."""
@@ -184,15 +183,15 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     natively, else float32."""
 
     kernels: Literal["auto", "torch"] = "auto"
-    """What computes the layers on a CPU. auto: our own kernels, where the number format is bfloat16, `threads` is 1 or
-    2 and the model is of a shape they know; compiling them makes the very first start seconds longer. torch: PyTorch's
+    """Implementation of the layers on a CPU. auto: the native kernels, where the number format is bfloat16, `threads`
+    is 1 or 2 and they support the model's shape; compiling them makes the first start seconds longer. torch: PyTorch's
     operations."""
 
     quantization: Literal["auto", "none", "int8", "fp8"] = "auto"
-    """How weights are kept. auto: int8 for a GGUF file whose weights have 8 bits or fewer already, on a CPU, unless
-    `dtype` is float32; else none. int8: 8-bit weights, bf16 activations; exact under batching; half the memory, and
-    with our own kernels a fifth to a half faster for one stream and as fast for many; with PyTorch's slower. fp8:
-    simulated, slow, for measuring quality only."""
+    """Storage of the weights. auto: int8 for a GGUF file whose weights have 8 bits or fewer already, on a CPU, unless
+    `dtype` is float32; else none. int8: 8-bit weights, bf16 activations; exact under batching; half the memory. With
+    the native kernels it is a fifth to a half faster for one stream and equally fast for many; with PyTorch it is
+    slower. fp8: simulated, slow, for measuring quality only."""
 
     temperature: Annotated[float, Meta(ge=0, le=100)] | None = None
     """Sampling temperature of requests that give none. Unset: the model's own (`generation_config.json`), else 1."""
@@ -205,7 +204,7 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     model that it fetches, which repeats itself less with it."""
 
     context_tokens: Annotated[int, Meta(ge=0)] = 0
-    """Longest prompt and output together; 0: what the model was made for."""
+    """Longest prompt and output together; 0: the model's own limit."""
 
     max_body_bytes: Annotated[int, Meta(ge=1024)] = 16 * 1024 * 1024
     """Largest request body."""
@@ -217,7 +216,7 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """After SIGTERM, how long running requests may take to finish before they are aborted."""
 
     usage_history: Annotated[int, Meta(ge=0)] = 20_000
-    """Finished requests whose usage can still be asked for by id."""
+    """Finished requests whose usage can still be read by id."""
 
     scheduler: SchedulerConfig = SchedulerConfig()
     """Batching and admission."""
@@ -226,7 +225,7 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Key and value memory."""
 
     kv_events: KVEventsConfig = KVEventsConfig()
-    """Telling routers what is cached."""
+    """Publication of the cached prefixes to routers."""
 
     speculation: SpeculationConfig = SpeculationConfig()
     """Speculative decoding."""
@@ -238,4 +237,4 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """LoRA adapters."""
 
     fp8: Fp8Config = Fp8Config()
-    """What `quantization = "fp8"` rounds, and how."""
+    """The rounding of `quantization = "fp8"`."""

@@ -1,4 +1,4 @@
-"""Where the model runs."""
+"""Chooses the device of the model."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from engines.embedded.config import EngineConfig
 
 
 def device_of(config: EngineConfig) -> torch.device:
-    """The configured device. Raises ConfigError for a GPU that is not there, or that lacks what is asked of it."""
+    """The configured device. Raises ConfigError for a GPU that is absent, or that lacks a required feature."""
     found = torch.cuda.is_available()
     if config.device == "cuda" and not found:
         raise ConfigError(
-            "engine.device: cuda was asked for, and torch finds no CUDA device; allowed: cpu, cuda, auto",
+            "engine.device: cuda is set, but torch finds no CUDA device; allowed: cpu, cuda, auto",
             param="engine.device",
         )
     device = torch.device("cuda" if config.device != "cpu" and found else "cpu")

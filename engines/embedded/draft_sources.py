@@ -1,4 +1,4 @@
-"""The sources of guesses this engine has, by the names in `speculation.method`."""
+"""The sources of drafts, by the names in `speculation.method`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from speculative.ngram import NgramDrafts
 
 
 class NgramSource:
-    """Looks back in the sequence's own text."""
+    """Drafts from the sequence's own text."""
 
     layers: tuple[int, ...] = ()
 
@@ -33,10 +33,10 @@ class NgramSource:
 
 
 class EagleSource:
-    """Asks a head that reads the target's hidden states."""
+    """Drafts by a head that reads the target's hidden states."""
 
     def __init__(self, head: EagleHead, model: Llama) -> None:
-        """Raises ConfigError when the head was made for another model."""
+        """Raises ConfigError when the head does not fit the model."""
         config, target = head.config, model.config
         self.layers: tuple[int, ...] = config.eagle_aux_hidden_state_layer_ids
         for name, has, wants in (
@@ -61,11 +61,11 @@ class EagleSource:
 
 
 HEAD_FOLDER = "draft"
-"""Of a model's folder: where its own head lies, if it has one."""
+"""Subfolder of a model's folder for its own head."""
 
 
 def head_folder(config: SpeculationConfig, model_folder: Path | None) -> Path | None:
-    """Where the configured head lies; None: no head is wanted. Raises ConfigError when there is none."""
+    """The folder of the configured head; None: no head is configured. Raises ConfigError when the folder is missing."""
     if config.method != "eagle":
         return None
     if config.head:
@@ -79,13 +79,13 @@ def head_folder(config: SpeculationConfig, model_folder: Path | None) -> Path | 
 
 
 def make_source(config: SpeculationConfig, model: Llama, model_folder: Path | None = None) -> DraftSource | None:
-    """The configured source. Raises ConfigError naming what is wrong with the head's folder."""
+    """The configured source. Raises ConfigError that names the fault in the head's folder."""
     if not config.drafts:
         return None
     if config.method == "ngram":
         if config.shape == "tree":
             raise ConfigError(
-                "speculation.shape: tree needs method eagle; n-grams guess one way on. Leave it at chain.",
+                "speculation.shape: tree needs method eagle; n-grams draft a single chain. Leave it at chain.",
                 param="speculation.shape",
             )
         return NgramSource(config)

@@ -14,14 +14,14 @@ from speculative.config import SpeculationConfig
 from speculative.governor import Governor
 
 LEAST_TEMPERATURE = 1e-3
-"""Of drafts: below it they are the likeliest tokens anyway."""
+"""Lowest temperature of drafts: below it they are the likeliest tokens anyway."""
 
 
 class DraftSource(Protocol):
-    """Where guesses come from; what it knows of a sequence is in `Sequence.lookup`."""
+    """A source of drafts; its state for a sequence is in `Sequence.lookup`."""
 
     layers: tuple[int, ...]
-    """Target layers whose outputs it wants to see."""
+    """Target layers whose outputs it needs."""
 
     def begin(self, sequence: Sequence) -> None:
         """Set `lookup` of a sequence that has none."""
@@ -33,17 +33,17 @@ class DraftSource(Protocol):
 
 
 class Drafter:
-    """Asked before every step, told after it."""
+    """Called before and after every step."""
 
     def __init__(self, config: SpeculationConfig, source: DraftSource | None) -> None:
-        """source: None: nothing is ever guessed."""
+        """source: None: nothing is ever drafted."""
         self.governor = Governor(config)
         self._config = config
         self._source = source
 
     @property
     def layers(self) -> tuple[int, ...]:
-        """Target layers whose outputs `learn` wants."""
+        """Target layers whose outputs `learn` needs."""
         return () if self._source is None else self._source.layers
 
     def propose(self, running: Rows[Sequence]) -> None:
@@ -68,7 +68,7 @@ class Drafter:
         config = self._config
         ahead = min(count, config.steps)
         if sequence.draws_drafts:
-            # also where guesses may branch: drawn ones are right more often than the likeliest of several
+            # also where drafts may branch: sampled ones are accepted more often than the likeliest of several
             draws = lookup.sample(sequence.tokens, ahead, max(sequence.sampling.temperature, LEAST_TEMPERATURE))
             if draws is not None:
                 sequence.drafts, sequence.draft_law = draws
@@ -81,9 +81,9 @@ class Drafter:
         sequence.drafts = lookup.propose(sequence.tokens, ahead)
 
     def learn(self, plan: StepPlan, starts: Rows[int], states: Mapping[Sequence, Tensor]) -> None:
-        """A step was done. starts: where each work began; states: what `layers` gave out, by sequence and token.
+        """A step was done. starts: the start of each work; states: the outputs of `layers`, by sequence and token.
 
-        Wrong drafts are left out: `computed` does not count them.
+        Rejected drafts are left out: `computed` does not count them.
         """
         if self._source is None or not states:
             return
@@ -96,7 +96,7 @@ class Drafter:
                     fork.lookup = sequence.lookup.fork()
 
     def observe(self, plan: StepPlan, emitted: int, step_s: float) -> None:
-        """What a step yielded. Only steps in which everybody generates say what drafts cost."""
+        """The yield of a step. Only steps in which every sequence generates reveal the cost of drafts."""
         if self._source is None or not emitted:
             return
         if all(work.tokens == 1 + work.drafts for work in plan.works):

@@ -1,6 +1,6 @@
-"""The step loop's body: take in what was asked, schedule, run, hand out what was produced.
+"""The body of the step loop: receive requests, schedule, run, deliver the output.
 
-One thread calls `step`; a test may call it by hand. It knows token ids, sequences and pages, and no HTTP.
+One thread calls `step`; a test may call it directly. It knows token ids, sequences and pages, and no HTTP.
 """
 
 from __future__ import annotations
@@ -49,10 +49,11 @@ class Engine:
         clock: Callable[[], float] = time.monotonic,
         events: BlockEvents | None = None,
     ) -> None:
-        """text_stream: makes a decoder for one choice. clock: monotonic seconds. events: hears what is cached."""
+        """text_stream: makes a decoder for one choice. clock: monotonic seconds. events: receives the changes of the
+        cache."""
         self.stats = Stats()
         self.dtype, self.device = model.dtype, model.device
-        """What the layers compute in, and where."""
+        """Number format and device of the layers."""
         self.model = model
         self.store = store
         self.pages = PagePool(store.total_pages)
@@ -60,7 +61,7 @@ class Engine:
         self.cache = RadixCache(self.pages, store.page_tokens, self.events, store.cached_pages)
         self.scheduler = Scheduler(config.scheduler, self.pages, self.cache, store.page_tokens, clock)
         self._drafter = Drafter(config.speculation, make_source(config.speculation, model, Path(config.model)))
-        # elsewhere than on a GPU there is nothing to save
+        # only a GPU saves time by it
         graphed = config.cuda_graphs and model.device.type == "cuda"
         graphs = DecodeGraphs(model, store, CudaCapture(), self._drafter.layers) if graphed else None
         self._runner = Runner(model, store, self._drafter.layers, graphs)
@@ -77,17 +78,17 @@ class Engine:
         """Time of the last sweep of the waiting sequences."""
         self._pending_logprobs: dict[Sequence, list[TokenLogprob]] = {}
         self._computing: dict[Sequence, int] = {}
-        """Tokens of each sequence in the step under way."""
+        """Number of tokens of each sequence in the step under way."""
 
     @property
     def busy(self) -> bool:
-        """Whether a step would do anything."""
+        """A step would do work."""
         return bool(self.scheduler.running or self.scheduler.waiting)
 
     def submit(self, request: Request, received_s: float | None = None) -> None:
         """Queue all choices of a request. The caller has checked that each fits the context.
 
-        received_s: when it came, by the engine's clock; None: now.
+        received_s: arrival, by the engine's clock; None: now.
         """
         now = self._clock()
         self.stats.requests += 1
@@ -98,8 +99,8 @@ class Engine:
     def abort(self, rid: str, *, prefix: bool = False) -> list[Delta]:
         """End a request, running or waiting; with `prefix`, every request whose id starts so ("" ends all).
 
-        Their pages are free when this returns, or when the step does that asks for it between its pieces. Each sequence
-        gets a last delta with the exact count: a token that such a step still picks is nobody's.
+        Their pages are free when this returns, or after the step under way, if it is called between its blocks. Each
+        sequence gets a last delta with the exact count: a token that such a step still picks is dropped.
         """
 
         def meant(sequence: Sequence) -> bool:
@@ -111,7 +112,7 @@ class Engine:
     def _end(self, meant: Callable[[Sequence], bool], error: SlipstreamError | None = None) -> list[Delta]:
         ended = self.scheduler.waiting.remove(meant)
         for sequence in [sequence for sequence in self.scheduler.running if meant(sequence)]:
-            # the kernels go on writing into the pages of the step they are in
+            # the kernels continue to write into the pages of their step
             if not self._computing:
                 self.scheduler.remove(sequence)
             ended.append(sequence)
@@ -119,9 +120,9 @@ class Engine:
         return [self._delta(sequence, sequence.abort(error)) for sequence in ended]
 
     def step(self, poll_commands: Callable[[], None] | None = None) -> list[Delta]:
-        """Compute one step and return its news. Empty when there is nothing to do, or nothing to say yet.
+        """Compute one step and return its deltas. Empty when there is nothing to do, or nothing to report yet.
 
-        poll_commands: called between the pieces of a long one; it may submit and abort.
+        poll_commands: called between the blocks of a long step; it may submit and abort.
         """
         started = self._clock()
         self._drafter.propose(self.scheduler.running)
@@ -170,7 +171,7 @@ class Engine:
         return Ran(picks + checked.picks, {**states, **checked.states}, {})
 
     def flush_cache(self) -> bool:
-        """Forget everything cached. False, and nothing is done, while anything runs or waits."""
+        """Forget everything cached. Returns False, without effect, while any request runs or waits."""
         if self.busy:
             return False
         self.cache.clear()
@@ -179,17 +180,17 @@ class Engine:
         return True
 
     def close(self) -> None:
-        """Nothing will be asked of it any more."""
+        """Release the engine; it is not used again."""
         self.events.close()
 
     def _accept(self, sequence: Sequence, picks: list[Picked], now: float) -> Delta | None:
-        """Add a token, and those that were guessed right; None while there is nothing to tell (half a character or stop
+        """Add a token and the accepted drafts; None while there is nothing to report (half a character or stop
         string)."""
         kept = accepted_prefix(sequence.drafts, [picked.id for picked in picks])
         if sequence.checked_drafts:
             self.stats.count_drafts(sequence.checked_drafts, kept)
             sequence.count_drafts(kept)
-        # the keys and values of the right guesses are in place already
+        # the keys and values of accepted drafts are in place already
         sequence.computed += kept
         text = ""
         before = len(sequence.tokens)
@@ -249,7 +250,7 @@ class Engine:
             sequence.request.rid,
             sequence.index,
             text,
-            # of a step under way all counts: how much of it is still computed, it tells itself when it is over
+            # of a step under way everything counts: the step itself reports the part it still computes
             min(sequence.read_tokens + self._computing.get(sequence, 0), sequence.prompt_tokens),
             sequence.completion_tokens,
             sequence.cached_tokens,
@@ -260,7 +261,7 @@ class Engine:
         )
 
     def _observe_prompt(self, sequence: Sequence, now: float) -> None:
-        """A piece of a prompt was computed."""
+        """A chunk of a prompt was computed."""
         if sequence.pending:
             self.stats.stages_s["chunked_prefill"].observe(now - sequence.piece_began_s)
             sequence.piece_began_s = now

@@ -1,8 +1,8 @@
 """Decode steps recorded once and replayed: on a GPU, launching the kernels of a step costs more than running them.
 
 A recording has a fixed size, so a step is padded to the next bucket of sequences and of pages. Padding rows belong to
-nobody: they read and write a page of their own. What records is passed in, so that everything but CUDA itself is tested
-without a GPU.
+no sequence: they read and write a page of their own. The recorder is a parameter, so that everything but CUDA itself is
+tested without a GPU.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from engines.embedded.models.llama import Llama
 from engines.layers.attention import AttentionPlan, TokenGroup
 
 LEAST_PAGES = 8
-"""Smallest bucket of pages per sequence; the others double."""
+"""Smallest bucket of pages per sequence; each further one doubles."""
 
 
 class Decoded(NamedTuple):
-    """What a step gives; valid until the next one."""
+    """The result of a step; valid until the next one."""
 
     logits: Tensor
     """(sequences, vocabulary) float32, may be overwritten."""
     outputs: list[Tensor]
-    """Of the wanted layers, (sequences, hidden) each."""
+    """Outputs of the wanted layers, (sequences, hidden) each."""
 
 
 class Capture(Protocol):
     """Records a function that reads and writes fixed tensors."""
 
     def record(self, function: Callable[[], Decoded]) -> Callable[[], Decoded]:
-        """Returns what does the same again. The function may be called several times meanwhile."""
+        """Returns a function that repeats the same work. The function may be called several times meanwhile."""
         ...
 
 
@@ -47,7 +47,7 @@ class CudaCapture:
         self._pool = torch.cuda.graph_pool_handle()
 
     def record(self, function: Callable[[], Decoded]) -> Callable[[], Decoded]:
-        # libraries allocate on their first calls, which a graph must not hold
+        # libraries allocate on their first calls, which a graph must not contain
         side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
@@ -80,7 +80,7 @@ def page_bucket(pages: int) -> int:
 
 class _Recorded(NamedTuple):
     inputs: Tensor
-    """ids, positions, slots, lengths, then every sequence's pages; on the device."""
+    """Ids, positions, slots, lengths, then every sequence's pages; on the device."""
     staged: Tensor
     """The same in host memory."""
     replay: Callable[[], Decoded]
@@ -90,13 +90,13 @@ class DecodeGraphs:
     """One recording for every bucket that occurs, made when it first does."""
 
     def __init__(self, model: Llama, store: KVStore, capture: Capture, layers: tuple[int, ...] = ()) -> None:
-        """store: one with a spare page. layers: whose outputs are wanted."""
+        """store: one with a spare page. layers: the layers whose outputs are wanted."""
         self._model = model
         self._store = store
         self._capture = capture
         self._layers = layers
         self._recorded: dict[tuple[int, int], _Recorded] = {}
-        """By sequences and the pages of each."""
+        """By number of sequences and pages of each."""
 
     @torch.inference_mode()
     def decode(self, spans: Sequence[Span]) -> Decoded:

@@ -1,4 +1,4 @@
-"""The final usage of past requests by id, so that a gateway that crashed can learn what its requests used."""
+"""The final usage of past requests by id, which a gateway reads after a crash."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ class RequestUsage(msgspec.Struct, frozen=True):
     completion_tokens: int
     cached_tokens: int
     speculated: tuple[Speculated, ...] = ()
-    """Of every choice; empty when none had drafts."""
+    """Speculation counts of every choice; empty when none had drafts."""
     timings: tuple[Timing, ...] = ()
-    """Of the choices whose prompts were computed, in their order."""
+    """Timings of the choices whose prompts were computed, in their order."""
 
     def wire(self) -> dict[str, object]:
-        """In the shape of a response's `usage`."""
+        """The counts in the shape of a response's `usage`."""
         return {
             "prompt_tokens": self.prompt_tokens,
             "total_tokens": self.total_tokens,
@@ -32,24 +32,25 @@ class RequestUsage(msgspec.Struct, frozen=True):
         }
 
     def extension(self) -> dict[str, object] | None:
-        """What is told beside the usage; None: nothing.
+        """Further fields next to the usage; None: none.
 
-        Drafts as SGLang tells them, a list where there are several choices. Ours, by the first choice, for whose
-        prompt the others may have waited: where its time went, and how often any choice was sent back to the queue.
+        Drafts in SGLang's form, a list where there are several choices. Timing in a form of ours, by the first choice,
+        for whose prompt the others may have waited: its phases, and the number of times that any choice was sent back
+        to the queue.
         """
-        told: dict[str, object] = {}
+        further: dict[str, object] = {}
         if self.speculated:
             details = [_details(one) for one in self.speculated]
-            told["spec_tokens_details"] = details if len(details) > 1 else details[0]
+            further["spec_tokens_details"] = details if len(details) > 1 else details[0]
         if self.timings:
             first = self.timings[0]
-            told["request_timing"] = {
+            further["request_timing"] = {
                 "queue_ms": round(first.queue_s * 1e3, 3),
                 "prefill_ms": round(first.prefill_s * 1e3, 3),
                 "grammar_ms": round(first.grammar_s * 1e3, 3),
                 "retractions": sum(one.retractions for one in self.timings),
             }
-        return told or None
+        return further or None
 
 
 def _details(one: Speculated) -> dict[str, object]:
@@ -77,5 +78,5 @@ class UsageHistory:
             self._by_id.popitem(last=False)
 
     def get(self, rid: str) -> RequestUsage | None:
-        """A finished request's usage, or None when it is not known (any more)."""
+        """A finished request's usage, or None when it is unknown or no longer kept."""
         return self._by_id.get(rid)

@@ -12,23 +12,23 @@ from engines.embedded.request import Request
 
 
 class LiveRequest:
-    """Collects what the engine reports of one request. One task may wait for news."""
+    """Collects the engine's deltas of one request. One task may wait for them."""
 
     def __init__(self, request: Request) -> None:
         self.request = request
         self.failed = False
-        """The engine broke down; no more news will come."""
+        """The engine failed; no more deltas will arrive."""
         self.ended = asyncio.Event()
         """Set when every choice has ended, or the engine failed."""
         self._unfinished = request.choices
         self._completion = [0] * request.choices
         self._cached = [0] * request.choices
         self._read = [len(ids) for ids in request.prompts for _ in range(request.choices_per_prompt)]
-        """Of each choice's prompt: all of it, unless it ended before that was read."""
+        """Tokens read of each choice's prompt: all of it, unless the choice ended before."""
         self._speculated: dict[int, Speculated] = {}
         self._timings: dict[int, Timing] = {}
         self.relay: Callable[[], bool] | None = None
-        """Called when there is news, instead of waking whoever waits; false: wake them."""
+        """Called when there are deltas, instead of waking the waiting task; false: wake it."""
         self._news: list[Delta] = []
         self._waiter: asyncio.Future[None] | None = None
 
@@ -38,7 +38,7 @@ class LiveRequest:
         return self._unfinished == 0
 
     def put(self, delta: Delta) -> None:
-        """Add news; called by the service for every delta of this request, before one `tell`."""
+        """Add a delta; called by the service for every delta of this request, before one `tell`."""
         self._completion[delta.index] = delta.completion_tokens
         self._cached[delta.index] = delta.cached_tokens
         if delta.finish is not None:
@@ -53,36 +53,36 @@ class LiveRequest:
         self._news.append(delta)
 
     def fail(self) -> None:
-        """The engine broke down."""
+        """The engine failed."""
         self.failed = True
         self.ended.set()
         self.tell()
 
     def tell(self) -> None:
-        """Hand on the news that were put."""
+        """Deliver the added deltas."""
         if self.relay is not None and self.relay():
             return
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
     def peek(self) -> list[Delta]:
-        """What `take` would give."""
+        """The deltas that `take` would return."""
         return self._news
 
     def take(self) -> list[Delta]:
-        """Everything since the last call. Raises EngineFailed when the engine broke down."""
+        """All deltas since the last call. Raises EngineFailed when the engine failed."""
         if self.failed:
-            raise EngineFailed("The engine broke down.")
+            raise EngineFailed("The engine failed.")
         taken, self._news = self._news, []
         return taken
 
     async def wait(self) -> None:
-        """Return when something was told that no relay took care of."""
+        """Return when deltas were delivered that no relay took."""
         self._waiter = asyncio.get_running_loop().create_future()
         await self._waiter
 
     async def news(self) -> list[Delta]:
-        """Everything since the last call, at least one delta; waits if there is none. Raises EngineFailed as `take`."""
+        """All deltas since the last call, at least one; waits if there is none. Raises EngineFailed like `take`."""
         while not self._news and not self.failed:
             await self.wait()
         return self.take()
@@ -92,7 +92,7 @@ class LiveRequest:
         per_prompt = self.request.choices_per_prompt
         prompt = sum(max(self._read[at : at + per_prompt]) for at in range(0, self.request.choices, per_prompt))
         completion = sum(self._completion)
-        # the first choice of a prompt tells how much of it was cached before this request
+        # the first choice of a prompt has the count of tokens cached before this request
         cached = sum(self._cached[::per_prompt])
         drafted = range(self.request.choices) if self._speculated else ()
         speculated = tuple(self._speculated.get(index, Speculated()) for index in drafted)

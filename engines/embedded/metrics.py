@@ -1,4 +1,4 @@
-"""The engine's numbers under SGLang's metric names, read when Prometheus asks."""
+"""The engine's metrics under SGLang's names, read at each scrape."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class EngineCollector(Collector):
         yield self._gauge("num_running_reqs", "Sequences running", len(scheduler.running))
         yield self._gauge("num_queue_reqs", "Sequences waiting", len(scheduler.waiting))
         yield self._gauge("num_used_tokens", "KV tokens in use", used)
-        yield self._gauge("max_total_num_tokens", "KV tokens in all", store.total_tokens)
+        yield self._gauge("max_total_num_tokens", "KV tokens in total", store.total_tokens)
         yield self._gauge("token_usage", "Share of KV tokens in use", used / store.total_tokens)
         yield self._gauge("kv_available_tokens", "KV tokens in free pages that are not reserved", available)
         yield self._gauge("kv_promised_tokens", "KV tokens reserved for running sequences and not yet used", promised)
@@ -52,16 +52,18 @@ class EngineCollector(Collector):
         yield self._gauge("num_retracted_reqs", "Waiting sequences that were preempted", scheduler.waiting.preempted)
         yield self._counter("evicted_tokens", "KV tokens evicted", engine.cache.evicted_pages * store.page_tokens)
         yield self._gauge("spec_accept_length", "Tokens per check of drafts", stats.accept_length)
-        yield self._gauge("spec_accept_rate", "Share of drafts that were right", stats.accept_rate)
+        yield self._gauge("spec_accept_rate", "Share of drafts that were accepted", stats.accept_rate)
         yield self._gauge("spec_num_steps", "Most tokens drafted ahead", self._service.config.speculation.steps)
         yield self._gauge("spec_num_draft_tokens", "Most tokens checked at once for a sequence", self._drafts_checked())
         yield self._counter("spec_verify_calls", "Checks of one sequence's drafts", stats.draft_checks)
         yield self._counter("spec_drafts", "Tokens drafted and checked", stats.drafts)
-        yield self._counter("spec_accepted_drafts", "Drafted tokens that were right", stats.accepted_drafts)
-        yield self._histogram("step_seconds", "How long a step takes", stats.step_s)
-        yield self._histogram("time_to_first_token_seconds", "Arrival to first token", stats.first_token_s)
-        yield self._histogram("inter_token_latency_seconds", "Between two tokens of a sequence", stats.inter_token_s)
-        yield self._histogram("e2e_request_latency_seconds", "Arrival to last token", stats.request_s)
+        yield self._counter("spec_accepted_drafts", "Drafted tokens that were accepted", stats.accepted_drafts)
+        yield self._histogram("step_seconds", "Duration of a step", stats.step_s)
+        yield self._histogram("time_to_first_token_seconds", "Time from arrival to first token", stats.first_token_s)
+        yield self._histogram(
+            "inter_token_latency_seconds", "Time between two tokens of a sequence", stats.inter_token_s
+        )
+        yield self._histogram("e2e_request_latency_seconds", "Time from arrival to last token", stats.request_s)
         yield self._histogram("queue_time_seconds", "Arrival to admission", stats.queue_s)
         yield self._histogram("per_stage_req_latency_seconds", "Time by stage, label `stage`", stats.stages_s)
 
@@ -80,12 +82,12 @@ class EngineCollector(Collector):
         family.add_metric(self._labels, value)
         return family
 
-    def _histogram(self, name: str, help_: str, told: Histogram | dict[str, Histogram]) -> Metric:
-        """told: one, or one for each stage of a request."""
-        stages = told if isinstance(told, dict) else {}
+    def _histogram(self, name: str, help_: str, observed: Histogram | dict[str, Histogram]) -> Metric:
+        """observed: one, or one for each stage of a request."""
+        stages = observed if isinstance(observed, dict) else {}
         family = HistogramMetricFamily(f"sglang:{name}", help_, labels=(*LABELS, *(["stage"] if stages else ())))
         for stage, histogram in stages.items():
             family.add_metric([*self._labels, stage], histogram.buckets(), histogram.total)
-        if isinstance(told, Histogram):
-            family.add_metric(self._labels, told.buckets(), told.total)
+        if isinstance(observed, Histogram):
+            family.add_metric(self._labels, observed.buckets(), observed.total)
         return family

@@ -1,5 +1,6 @@
-"""Requests on their way to the engine: tokenized, their grammars compiled. They end by id like those that it has, and
-have used nothing."""
+"""Requests in preparation: tokenized, their grammars compiled. They can be aborted by id like running ones, and have
+used nothing.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +14,8 @@ from engines.embedded.history import RequestUsage, UsageHistory
 ResultT = TypeVar("ResultT")
 UNUSED = RequestUsage(0, 0, 0, 0)
 OVERTAKEN_S = 5.0
-"""How long a request may be behind its own abort. They come by two connections, and a busy process reads the shorter
-one first."""
+"""Longest time by which a request may trail its own abort. They arrive on two connections, and a busy process reads the
+shorter one first."""
 MOST_OVERTAKEN = 1_024
 
 
@@ -22,11 +23,12 @@ class Preparation:
     """Lives on the event loop."""
 
     def __init__(self, history: UsageHistory) -> None:
-        """history: told that a request which ended here used nothing."""
+        """history: records that a request which ended here used nothing."""
         self._history = history
         self._tasks: dict[asyncio.Task[Any], str] = {}
         self._overtaken: dict[str, float] = {}
-        """Ids that were aborted before anything of them was read, and until when that counts; in this order."""
+        """Ids that were aborted before any part of them was read, and the time until which that counts; in this
+        order."""
         self._closed = False
 
     async def run(
@@ -35,10 +37,10 @@ class Preparation:
         work: Coroutine[Any, Any, ResultT],
         on_leave: Callable[[Callable[[], object]], asyncio.Task[None]],
     ) -> ResultT:
-        """What `work` returns. on_leave: calls back when the client leaves, until its task is cancelled.
+        """The result of `work`. on_leave: calls back when the client leaves, until its task is cancelled.
 
-        Raises what `work` raises, Overloaded when it is ended before, by the client's leaving, `abort` or
-        `abort_ahead`, and Draining once closed.
+        Raises the errors of `work`, Overloaded when the client's leaving, `abort` or `abort_ahead` ends it first, and
+        Draining once closed.
         """
         task = asyncio.create_task(work)
         self._tasks[task] = rid
@@ -61,20 +63,21 @@ class Preparation:
             del self._tasks[task]
 
     def abort(self, rid: str, *, prefix: bool = False) -> bool:
-        """End what is prepared for a request; with `prefix`, for every request whose id starts so. False: none is."""
+        """End the preparation of a request; with `prefix`, of every request whose id starts so. False: none was in
+        preparation."""
         meant = [task for task, own in self._tasks.items() if own == rid or (prefix and own.startswith(rid))]
         for task in meant:
             task.cancel()
         return bool(meant)
 
     def abort_ahead(self, rid: str) -> None:
-        """End a request of just this id if it comes within `OVERTAKEN_S`."""
+        """End a request of exactly this id if it arrives within `OVERTAKEN_S`."""
         self._overtaken.pop(rid, None)
         self._overtaken[rid] = asyncio.get_running_loop().time() + OVERTAKEN_S
         while len(self._overtaken) > MOST_OVERTAKEN:
             del self._overtaken[next(iter(self._overtaken))]
 
     def close(self) -> None:
-        """End everything: nothing that is prepared would be taken any more."""
+        """End everything: nothing in preparation would be accepted any more."""
         self._closed = True
         self.abort("", prefix=True)

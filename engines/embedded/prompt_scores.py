@@ -1,4 +1,4 @@
-"""Log probabilities of a prompt's own tokens, for clients that ask how likely a text is."""
+"""Log probabilities of a prompt's own tokens, for clients that measure the likelihood of a text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from engines.embedded.models.llama import Llama
 from engines.embedded.sampler import report
 
 ROWS = 32
-"""Logits computed at once: a whole chunk's would take hundreds of megabytes with a large vocabulary."""
+"""Rows of logits computed at once: a whole chunk's would take hundreds of megabytes with a large vocabulary."""
 
 
 def score_prompts(model: Llama, hidden: Tensor, scored: tuple[Scored, ...]) -> None:

@@ -1,4 +1,4 @@
-"""What is asked of the engine: prompts as token ids, and how to sample. No HTTP, no templates."""
+"""A request to the engine: prompts as token ids, and the sampling. No HTTP, no templates."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from engines.tokenizer.healing import Opening
 
 
 class Sampling(msgspec.Struct, frozen=True):
-    """How to pick tokens, and when to stop."""
+    """The choice of tokens, and the conditions to stop."""
 
     max_tokens: int
     """0: nothing is generated; the prompt is only computed."""
@@ -32,15 +32,15 @@ class Sampling(msgspec.Struct, frozen=True):
     stop_ids: frozenset[int] = frozenset()
     """Ids that end the text, the model's own end tokens included unless they are to be ignored."""
     min_tokens: int = 0
-    """None of `stop_ids` is picked before so many tokens are generated."""
+    """None of `stop_ids` is picked before this many tokens are generated."""
     logprobs: int | None = None
     """Alternatives reported per token; 0: the chosen token alone; None: off."""
     score_prompt: bool = False
-    """Report the prompt's tokens too, all but the first, before those generated; needs `logprobs`."""
+    """Report the prompt's tokens too, except the first, before the generated ones; needs `logprobs`."""
 
 
 class Request(msgspec.Struct, frozen=True):
-    """One request: `choices_per_prompt` sequences for each prompt, numbered prompt by prompt."""
+    """`choices_per_prompt` sequences for each prompt, numbered prompt by prompt."""
 
     rid: str
     prompts: tuple[tuple[int, ...], ...]
@@ -53,15 +53,16 @@ class Request(msgspec.Struct, frozen=True):
     cache_salt: str = ""
     """Prompts with different salts never share cached keys and values."""
     guide: Guide | None = None
-    """The form that the output must have."""
+    """The required format of the output."""
     grammar_s: float = 0.0
-    """How long that took to be made ready."""
+    """Seconds that its preparation took."""
     opening: Opening | None = None
-    """A text that the output must begin with; it counts as generated and is not told. Not together with `guide`."""
+    """A text that the output must begin with; it counts as generated and is not delivered. Not together with
+    `guide`."""
     speculate: bool = True
-    """Whether tokens may be guessed ahead where the engine does so; the text is the same."""
+    """Tokens may be drafted where the engine does so; the text is the same."""
     adapter: Adapter | None = None
-    """Computed with it added to the model; None: the model alone. Not together with `speculate`."""
+    """Adapter added to the model; None: the model alone. Not together with `speculate`."""
 
     @property
     def organization(self) -> str:
@@ -70,7 +71,7 @@ class Request(msgspec.Struct, frozen=True):
 
     @property
     def namespace(self) -> Namespace:
-        """Whose cached keys and values may be its own."""
+        """The namespace of the cached keys and values that it may use."""
         if self.adapter is None:
             return self.cache_salt
         return AdaptedSalt(self.cache_salt, self.adapter.name, self.adapter.load_number)

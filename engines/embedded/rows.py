@@ -1,4 +1,4 @@
-"""Lays one step's work out as single rows, for the kernels that compute all tokens alike."""
+"""Lays out one step's work as single rows, for kernels that compute all tokens alike."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from engines.layers.row_batch import RowBatch
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """A step; what it shares with a `Batch` means the same."""
+    """A step; fields shared with `Batch` have the same meaning."""
 
     batch: RowBatch
     sampled: tuple[Sequence, ...]

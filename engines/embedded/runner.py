@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from engines.layers.native.decoder import NativeDecoder
 
 LANES = 16
-"""Our kernels' pages hold a multiple of so many tokens."""
+"""Pages of the native kernels hold a multiple of this many tokens."""
 
 
 class Ran(NamedTuple):
@@ -35,9 +35,9 @@ class Ran(NamedTuple):
     picks: list[tuple[Sequence, list[Picked]]]
     """The next token of every sequence that has caught up, and for one with drafts the token after each of them."""
     states: dict[Sequence, Tensor]
-    """What the wanted layers gave out, (tokens, layers * hidden) by sequence; empty when none is wanted."""
+    """The outputs of the wanted layers, (tokens, layers * hidden) by sequence; empty when none is wanted."""
     cut: dict[Sequence, int]
-    """Of the sequences that ended meanwhile and were not computed to the end: up to where they were."""
+    """For sequences that ended meanwhile and were not computed to the end: the number of computed tokens."""
 
 
 class Runner:
@@ -46,17 +46,17 @@ class Runner:
     def __init__(
         self, model: Llama, store: KVStore, layers: tuple[int, ...] = (), graphs: DecodeGraphs | None = None
     ) -> None:
-        """layers: whose outputs are wanted. graphs: replay plain decode steps; None: never."""
+        """layers: the layers whose outputs are wanted. graphs: replay plain decode steps; None: never."""
         self._layers = layers
         self._model = model
         self._store = store
         self._graphs = graphs
-        # our kernels read no codes
+        # the native kernels read no codes
         self._native = model.native if store.page_tokens % LANES == 0 and not store.is_narrow else None
         self._mirror: ContextMirror | None = None
         attention = model.dtype
         if model.device.type == "cpu" and graphs is None:
-            # sums in bf16 would depend on what else is in the batch
+            # sums in bf16 would depend on the rest of the batch
             attention = torch.float32
             if self._native is None:
                 self._mirror = ContextMirror(store, attention, store.total_pages * store.page_bytes)
@@ -64,10 +64,10 @@ class Runner:
 
     @torch.inference_mode()
     def run(self, plan: StepPlan, poll_commands: Callable[[], None] | None = None) -> Ran:
-        """Do the plan. Sequences keep their tokens; what changes is the scores of their prompts.
+        """Run the plan. Sequences keep their tokens; only the scores of their prompts change.
 
-        poll_commands: called every few milliseconds where our kernels compute; it may end sequences (set their
-        `finish`). They get no token, and what only they need is not computed any more.
+        poll_commands: called every few milliseconds while the native kernels compute; it may end sequences (set their
+        `finish`). These get no token, and rows that only they need are no longer computed.
         """
         for source, target in plan.copies:
             self._store.copy(source, target)
@@ -76,16 +76,16 @@ class Runner:
             return Ran(_by_sequence(*self._replay(plan, self._graphs, states)), states, {})
         if self._native is None:
             return self._run_batches(plan.works, states)
-        # our kernels know no adapters. They also keep a page's numbers in another order: a sequence is always computed
-        # by the same ones, and shares its pages with no other adapter's
+        # the native kernels support no adapters. They also store a page's numbers in another order: a sequence is
+        # always computed by the same implementation, and shares its pages with no other adapter's
         adapted = [work for work in plan.works if work.sequence.request.adapter is not None]
-        beside = self._run_batches(adapted, states) if adapted else Ran([], states, {})
+        with_adapters = self._run_batches(adapted, states) if adapted else Ran([], states, {})
         plain = [work for work in plan.works if work.sequence.request.adapter is None]
         if not plain:
-            return beside
+            return with_adapters
         ran = self._run_rows(lay_rows(plain, self._store.page_tokens), self._native, states, poll_commands)
-        # commands that came meanwhile may have ended some of the others
-        return ran._replace(picks=[pick for pick in beside.picks if pick[0].finish is None] + ran.picks)
+        # commands that arrived meanwhile may have ended some of the others
+        return ran._replace(picks=[pick for pick in with_adapters.picks if pick[0].finish is None] + ran.picks)
 
     def clear(self, pages: list[int]) -> None:
         """Erase these pages and every copy of them."""
@@ -94,7 +94,7 @@ class Runner:
             self._mirror.clear()
 
     def _run_batches(self, works: list[Work], states: dict[Sequence, Tensor]) -> Ran:
-        """By PyTorch's operations; adds to `states`."""
+        """Compute by PyTorch's operations; adds to `states`."""
         layout = self._builder.build(works)
         rows: list[Tensor] = []
         sampled: tuple[Sequence, ...] = ()
@@ -113,7 +113,7 @@ class Runner:
             final = rows[0] if len(rows) == 1 else torch.cat([row.to(rows[-1].dtype) for row in rows])
             picks = _by_sequence(self._model.logits(final), sampled)
         if layout.prompts is not None and prompts is not None:
-            _mark_broken(layout.prompts.order, prompts)  # a GPU has computed it by now
+            _mark_broken(layout.prompts.order, prompts)  # a GPU has finished by now
         return Ran(picks, states, {})
 
     def _run_rows(
@@ -123,7 +123,7 @@ class Runner:
         states: dict[Sequence, Tensor],
         poll_commands: Callable[[], None] | None,
     ) -> Ran:
-        # a tensor that a request brings is changed behind this step, where one of the inference mode may not be
+        # a request's tensor is changed after this step, which an inference-mode tensor does not allow
         wanted = (
             None if poll_commands is None else WantedRows(rows.order, torch.inference_mode(mode=False)(poll_commands))
         )
@@ -176,12 +176,12 @@ class Runner:
 
 
 def _is_plain_step(work: Work) -> bool:
-    """Whether it generates one token by the model alone: what is recorded for a GPU."""
+    """The step generates one token by the model alone: the kind recorded for a GPU."""
     return work.tokens == 1 and not work.sequence.is_new and work.sequence.request.adapter is None
 
 
 def _of_those_who_stay(rows: Rows) -> Rows:
-    """Nothing is sampled or scored for a sequence that has ended."""
+    """Drop sequences that have ended: nothing is sampled or scored for them."""
     if all(span.sequence.finish is None for span in rows.order):
         return rows
     stay = [at for at, sequence in enumerate(rows.sampled) if sequence.finish is None]
@@ -194,7 +194,7 @@ def _of_those_who_stay(rows: Rows) -> Rows:
 
 
 def _note_states(outputs: list[Tensor], order: Collection[Span], states: dict[Sequence, Tensor]) -> None:
-    """Add what the wanted layers gave out, in copies: the next step may write over `outputs`."""
+    """Add the outputs of the wanted layers as copies: the next step may overwrite `outputs`."""
     if not outputs:
         return
     parts = torch.split(torch.cat(outputs, -1), [stop - start for _, start, stop in order])
@@ -211,13 +211,13 @@ def _mark_broken(order: Collection[Span], hidden: Tensor) -> None:
     for (sequence, _, _), own in zip(
         order, torch.split(hidden, [span.stop - span.start for span in order]), strict=True
     ):
-        # rows of a sequence that has ended may be uninitialised
+        # rows of an ended sequence may be uninitialised
         if sequence.finish is None and not own.isfinite().all():
             sequence.is_broken = True
 
 
 def _by_sequence(logits: Tensor, sampled: tuple[Sequence, ...]) -> list[tuple[Sequence, list[Picked]]]:
-    """Pick a token for every row; the rows of a sequence stand together."""
+    """Pick a token for every row; the rows of a sequence are contiguous."""
     picks: list[tuple[Sequence, list[Picked]]] = []
     for sequence, picked in zip(sampled, pick(logits, sampled) if sampled else (), strict=True):
         if picks and picks[-1][0] is sequence:

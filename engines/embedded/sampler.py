@@ -4,7 +4,7 @@ Rows are handled in three groups, each as one batch of tensor operations: greedy
 top-p, min-p), which alone pays for a search of its likeliest tokens. A sampled row spends one uniform number of its own
 sequence's generator.
 
-Logits without a largest finite one (a broken weight, an overflow) have no likeliest token: such a row gives `NO_TOKEN`.
+Logits without a finite maximum (a broken weight, an overflow) have no likeliest token: such a row gives `NO_TOKEN`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def pick(logits: Tensor, sequences: tuple[Sequence, ...]) -> list[Picked]:
     # taken before bias and grammars, which may hide NaN and infinity
     largest = logits.amax(-1)
     reporting = [row for row, sequence in enumerate(sequences) if sequence.sampling.logprobs is not None]
-    # a copy: what follows changes the logits, and what is reported are the model's own
+    # a copy: the next steps change the logits, and the model's own are reported
     own = logits[reporting].log_softmax(-1) if reporting else None
     _adjust_(logits, sequences)
     for row, sequence in enumerate(sequences):
@@ -53,7 +53,7 @@ def pick(logits: Tensor, sequences: tuple[Sequence, ...]) -> list[Picked]:
             _allow_(logits[row], sequence.opening.allowed())
     guided = [row for row, sequence in enumerate(sequences) if sequence.guide is not None]
     if guided:
-        # the rows of a sequence with drafts stand together
+        # the rows of a sequence with drafts are contiguous
         distinct = dict.fromkeys(sequences[row] for row in guided)
         mask_(logits, guided, [(s.guide, s.drafts) for s in distinct if s.guide is not None])
     _withhold_ends_(logits, sequences)
@@ -100,7 +100,7 @@ def _finite(ids: list[int], largest: list[float]) -> list[int]:
 
 
 def report(log_probabilities: Tensor, ids: list[int], counts: list[int]) -> list[TokenLogprob]:
-    """What is told of each row: its token's log probability and the `counts[row]` likeliest tokens.
+    """The report on each row: its token's log probability and the `counts[row]` likeliest tokens.
 
     log_probabilities: (rows, vocabulary); ids: the token of each row.
     """
@@ -157,7 +157,7 @@ def _withhold_ends_(logits: Tensor, sequences: tuple[Sequence, ...]) -> None:
 
 
 def _allow_(logits: Tensor, ids: list[int]) -> None:
-    """Leave only these ids possible, in place. logits: (vocabulary)."""
+    """Allow only these ids, in place. logits: (vocabulary)."""
     index = torch.tensor(ids, device=logits.device)
     kept = logits[index]
     logits.fill_(float("-inf"))
@@ -197,7 +197,7 @@ def _filtered(logits: Tensor, sequences: list[Sequence]) -> Tensor:
 
 
 def _draw(weights: Tensor, sequences: list[Sequence]) -> Tensor:
-    """An id for every row. Rows of drafts that were drawn are checked against what they were drawn from."""
+    """An id for every row. Rows of sampled drafts are checked against the drafts' distribution."""
     ids = _invert(weights, sequences)
     for sequence in dict.fromkeys(s for s in sequences if s.drafts and s.draft_law is not None):
         first, count = sequences.index(sequence), len(sequence.drafts)
@@ -207,8 +207,8 @@ def _draw(weights: Tensor, sequences: list[Sequence]) -> Tensor:
         coins = torch.tensor(sequence.fresh_coins(count + 1), dtype=torch.float64, device=weights.device)
         drafts = torch.tensor(sequence.drafts, device=weights.device)
         kept, next_id = verify(target, sequence.draft_law[:count].to(weights.device), drafts, coins)
-        # what comes to be is the drafts kept and one more; the ids after it are never looked at, unless rounding has
-        # made the one more equal the next draft, after which they are as good as any
+        # the accepted drafts and one more token are kept; the ids after it are never read, unless rounding has made
+        # that token equal the next draft, after which they are equally valid
         ids[first : first + kept] = drafts[:kept]
         ids[first + kept] = next_id
     return ids

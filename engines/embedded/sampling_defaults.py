@@ -1,5 +1,6 @@
-"""How a request is sampled that gives no temperature or top_p: as the settings say, else as the model's own
-`generation_config.json` does, as in vLLM and SGLang, else plainly."""
+"""Sampling of a request that gives no temperature or top_p: by the settings, else by the model's own
+`generation_config.json`, like vLLM and SGLang, else plain.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ FILE = "generation_config.json"
 
 
 class SamplingDefaults(msgspec.Struct, frozen=True):
-    """temperature: 0 takes the likeliest token each time. top_p: 1 cuts nothing off."""
+    """temperature: 0 always takes the likeliest token. top_p: 1 cuts nothing off."""
 
     temperature: float = 1.0
     top_p: float = 1.0
@@ -30,7 +31,7 @@ class SamplingDefaults(msgspec.Struct, frozen=True):
 
 
 class _Own(msgspec.Struct):
-    """The part of the model's file that is read here."""
+    """The fields of the model's file that are read here."""
 
     temperature: Annotated[float, msgspec.Meta(ge=0, le=100)] | None = None
     top_p: Annotated[float, msgspec.Meta(gt=0, le=1)] | None = None

@@ -2,10 +2,10 @@
 
 There is one rule and no prefill or decode phase: every running sequence has tokens that are not computed yet, and a
 step computes some of them (the idea is vLLM V1's). A sequence that generates has one, and its drafts; a new prompt has
-many and takes what is left of the step's budget, so a long prompt is cut into chunks by the same rule.
+many and takes the rest of the step's budget, so a long prompt is cut into chunks by the same rule.
 
-A sequence starts when it finds a slot and the pages that are reserved for it. Organizations take turns. An organization
-below its share of memory and slots may take those that others hold above theirs (`shares.py`).
+A sequence starts when it finds a slot and its reserved pages. Organizations take turns. An organization below its share
+of memory and slots may take those that others hold above theirs (`shares.py`).
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from engines.embedded.shares import Shares
 from engines.embedded.waiting import WaitingQueue
 
 SHARE_BEHIND = 4
-"""One part in so many of a step is kept from the oldest prompt for those that come after it."""
+"""One part in this many of a step is withheld from the oldest prompt for the prompts after it."""
 CANDIDATES = 8
-"""Sequences from the front of an organization's line that are tried when those in front of them find no room."""
+"""Sequences from the front of an organization's line that are tried when those in front of them do not fit."""
 
 
 class Work(NamedTuple):
@@ -34,22 +34,22 @@ class Work(NamedTuple):
     sequence: Sequence
     tokens: int
     drafts: int = 0
-    """How many of them are guesses; they come last."""
+    """Number of drafts among them; they come last."""
     forks: tuple[Sequence, ...] = ()
     """Choices of the same prompt that begin where this work ends: they share its pages and sample from its logits."""
 
     def up_to(self, position: int) -> Work:
-        """What is left of it where it was computed no further than to this token of the sequence."""
+        """The part of it up to this token of the sequence."""
         tokens = min(position - self.sequence.computed, self.tokens - self.drafts)
         return self._replace(tokens=tokens, drafts=0)
 
 
 @dataclass(slots=True)
 class StepPlan:
-    """What one step does. Empty only when nothing runs or waits."""
+    """The work of one step. Empty only when no sequence runs or waits."""
 
     works: list[Work] = field(default_factory=list)
-    """Every one has its pages."""
+    """Each has its pages."""
     copies: list[tuple[int, int]] = field(default_factory=list)
     """Pages to copy, from and to, in this order and before anything is computed."""
 
@@ -82,7 +82,7 @@ class Scheduler:
 
     @property
     def used_pages(self) -> int:
-        """Pages that running sequences own; what only the cache holds is as good as free."""
+        """Pages that running sequences own; pages that only the cache holds are as good as free."""
         return self._pages.pinned
 
     def add(self, sequence: Sequence) -> None:
@@ -90,8 +90,8 @@ class Scheduler:
         self.waiting.push(sequence)
 
     def schedule(self) -> StepPlan:
-        """The work of the next step: sequences that generate first, the oldest prompt but for a share, new sequences,
-        the other prompts, the shortest first, and last prompts that nobody waits for."""
+        """The work of the next step: sequences that generate first, the oldest prompt except for a share, new
+        sequences, the other prompts, the shortest first, and last background prompts."""
         plan = StepPlan()
         budget = self._config.max_batch_tokens
         works: dict[Sequence, int] = {}
@@ -101,35 +101,35 @@ class Scheduler:
         in_background = [sequence for sequence in catching_up if sequence.request.priority < 0]
         waited_for = [sequence for sequence in catching_up if sequence not in in_background]
         self._cut_drafts(generating, budget)
-        oldest, behind = waited_for[:1], sorted(waited_for[1:], key=lambda sequence: sequence.pending)
-        # who has a few tokens to compute must not wait for the thousands of another
-        kept = self._config.max_batch_tokens // SHARE_BEHIND if behind or self.waiting else 0
+        oldest, younger = waited_for[:1], sorted(waited_for[1:], key=lambda sequence: sequence.pending)
+        # a sequence with a few tokens to compute must not wait for the thousands of another
+        kept = self._config.max_batch_tokens // SHARE_BEHIND if younger or self.waiting else 0
         for sequence in [*generating, *oldest]:
             given = max(budget - kept, 0) if sequence in oldest else budget
             if given and sequence.running:  # an earlier one may have preempted it
                 budget -= self._give(sequence, given, works, plan)
         self._gathered_from_s = math.inf
-        # pages freed by a preemption are for those that run: admitting now would only preempt again
+        # pages freed by a preemption are for running sequences: admitting now would only preempt again
         if self.preemptions == preemptions:
             while budget and (admitted := self._admit(plan, works)) is not None:
                 # `_admit` may have preempted sequences of this step
                 budget = self._config.max_batch_tokens - sum(works.values())
                 budget -= self._give(admitted, budget, works, plan)
-        for sequence in behind:
+        for sequence in younger:
             if budget and sequence.running:
                 budget -= self._give(sequence, budget, works, plan)
-        for sequence in oldest:  # what they left, also where those that generate left it no share
+        for sequence in oldest:  # the rest of the budget, also where generating sequences left it no share
             if budget and sequence.running:
                 budget += works.pop(sequence, 0)
                 budget -= self._give(sequence, budget, works, plan)
-        for sequence in in_background:  # nobody waits for them: they get what is left
+        for sequence in in_background:  # background work gets the rest
             if budget and sequence.running:
                 budget -= self._give(sequence, budget, works, plan)
         plan.works = [Work(s, tokens, len(s.drafts), self._fork(s, tokens)) for s, tokens in works.items()]
         return plan
 
     def computed(self, work: Work) -> None:
-        """A work of the plan was done: its prompt can be found in the cache from now on."""
+        """A work of the plan was done: its prompt is cached from now on."""
         sequence, tokens = work.sequence, work.tokens - work.drafts
         sequence.computed += tokens
         if tokens > 1 and not sequence.is_broken:
@@ -139,7 +139,7 @@ class Scheduler:
             fork.prompt_scores = list(sequence.prompt_scores)
 
     def remove(self, sequence: Sequence) -> None:
-        """Forget a running sequence. What it computed stays in the cache until its pages are needed."""
+        """Forget a running sequence. Its pages stay in the cache until they are needed."""
         sequence.running = False
         sequence.drafts = []
         self.running.remove(sequence)
@@ -153,11 +153,11 @@ class Scheduler:
         sequence.pages = []
 
     def _admit(self, plan: StepPlan, works: dict[Sequence, int]) -> Sequence | None:
-        """Start the next waiting sequence that finds room; None: none does. Removes preempted sequences from `works`.
+        """Start the next waiting sequence that fits; None: none does. Removes preempted sequences from `works`.
 
-        Sequences that are due within `ageing_s` after one without room may overtake it. The limit holds in its own
-        line, and in all lines if its organization runs nothing or stays within its share with it. Otherwise the
-        organization waits for its own answers to end, and blocks no other.
+        Sequences that are due within `ageing_s` after one that does not fit may overtake it. The limit holds in its
+        own line, and in all lines if its organization runs nothing or stays within its share with it. Otherwise the
+        organization waits for its own responses to end, and blocks no other.
         """
         if not self.waiting:
             return None
@@ -222,8 +222,8 @@ class Scheduler:
         return True
 
     def _fork(self, leader: Sequence, tokens: int) -> tuple[Sequence, ...]:
-        """Start the choices that wait for the leader's prompt, if this work ends it; those that find no room go back
-        to the queue and start from the cached pages later."""
+        """Start the choices that wait for the leader's prompt, if this work ends it; choices that do not fit return to
+        the queue and start from the cached pages later."""
         if leader.computed + tokens < len(leader.tokens):
             return ()
         forks: list[Sequence] = []
@@ -254,7 +254,7 @@ class Scheduler:
         """Put as many tokens of a sequence into the step as fit; returns their number. May preempt others."""
         tokens = min(sequence.pending, budget)
         if sequence.drafts:
-            # nobody has to leave for a guess
+            # no sequence is preempted for a draft
             if self._extend(sequence, sequence.computed + tokens + len(sequence.drafts), plan):
                 tokens += len(sequence.drafts)
             else:
@@ -271,7 +271,7 @@ class Scheduler:
         return tokens - given_back
 
     def _cut_drafts(self, generating: list[Sequence], budget: int) -> None:
-        """Drafts get what is left of the budget when everyone who generates has a token."""
+        """Drafts get the rest of the budget after every generating sequence has a token."""
         spare = max(budget - len(generating), 0)
         for sequence in generating:
             if sequence.drafts:
@@ -281,7 +281,7 @@ class Scheduler:
     def _extend(self, sequence: Sequence, tokens: int, plan: StepPlan) -> bool:
         """Give a sequence pages of its own to write up to `tokens` tokens. False: there are not enough."""
         page, offset = divmod(sequence.computed, self._page_tokens)
-        # other choices of the prompt read what the page holds so far
+        # other choices of the prompt read the page's current content
         shared = offset > 0 and self._pages.owners(sequence.pages[page]) > 1
         missing = max(self._pages_for(tokens) - len(sequence.pages), 0) + shared
         if not missing:
@@ -298,8 +298,8 @@ class Scheduler:
         return True
 
     def _preempt(self, sequence: Sequence) -> None:
-        """Send a sequence back to the queue; its tokens are kept, and what is evicted is computed again."""
-        # what this step was to copy into its last page may not be there yet
+        """Send a sequence back to the queue; its tokens are kept, and evicted pages are computed again."""
+        # the content that this step was to copy into its last page may be missing
         sequence.computed -= sequence.computed % self._page_tokens
         self.remove(sequence)
         sequence.computed = 0

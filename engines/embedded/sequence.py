@@ -1,4 +1,4 @@
-"""One choice of one request while it is served: the only object that travels between the engine's parts."""
+"""One choice of one request while it is served: the only object that passes between the engine's parts."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from speculative.tree import DraftTree
 
 
 class Lookup(Protocol):
-    """What a source of guesses knows of one sequence."""
+    """The state of a draft source for one sequence."""
 
     def propose(self, tokens: list[int], count: int) -> list[int]:
-        """At most `count` guesses at what follows."""
+        """At most `count` drafts of the next tokens."""
         ...
 
     def sample(self, tokens: list[int], count: int, temperature: float) -> Draws | None:
-        """The same drawn from a distribution; None: it has none."""
+        """The same sampled from a distribution; None: it has none."""
         ...
 
     def tree(self, tokens: list[int], count: int, depth: int, width: int) -> DraftTree | None:
-        """At most `count` guesses, up to `depth` tokens ahead, at most `width` after each text; None: it makes none."""
+        """At most `count` drafts, up to `depth` tokens ahead, at most `width` after each text; None: it makes none."""
         ...
 
     def fork(self) -> Lookup:
@@ -45,7 +45,7 @@ class Sequence:
     tokens   p p p p p p p p o o o
              '--- computed ---'       computed catches up with len(tokens); then a token is sampled
     drafts                         d d d
-                                      guesses computed along with the last token; right ones become tokens at once
+                                      computed along with the last token; accepted ones become tokens at once
     """
 
     def __init__(self, request: Request, index: int, text: TextStream, vocabulary: int, arrived_s: float) -> None:
@@ -57,26 +57,26 @@ class Sequence:
         self.index = index
         self.sampling: Sampling = request.sampling
         self.most_tokens = len(prompt) + request.sampling.max_tokens
-        """Length of prompt and longest possible answer."""
+        """Length of the prompt and the longest possible response."""
         self.tokens: list[int] = list(prompt)
         self.prompt_tokens = len(prompt)
         self.computed = 0
         self.drafts: list[int] = []
-        """Guesses at the next tokens, for the coming step only."""
+        """Drafts of the next tokens, for the coming step only."""
         self.draft_tree: DraftTree | None = None
-        """How `drafts` branch, for the coming step; None: each follows the one before it."""
+        """The branches of `drafts`, for the coming step; None: each follows the one before it."""
         self._pruned = 0
-        """Drafts of a tree that were found wrong and are no longer in `drafts`."""
+        """Rejected drafts of a tree, which are no longer in `drafts`."""
         self.draft_law: Tensor | None = None
-        """(at least len(drafts), vocabulary) what the drafts were drawn from; None: they are a function of the text."""
+        """(at least len(drafts), vocabulary) the distributions of the drafts; None: they are a function of the text."""
         self.draft_checks = self.drafts_checked = self.drafts_accepted = 0
-        """Steps that checked drafts, the drafts in them, and those that were right."""
+        """Steps that checked drafts, the drafts in them, and those that were accepted."""
         self.lookup: Lookup | None = None
-        """Where guesses come from; made when the first is wanted."""
+        """The draft source's state; made for the first draft."""
         self.cached_tokens = 0
-        """Prompt tokens that were found in the cache when it was first admitted."""
+        """Prompt tokens found in the cache at its first admission."""
         self.forked = False
-        """It began from another choice's computed prompt: nothing was looked up for it."""
+        """It began from another choice's computed prompt, without a lookup of its own."""
         self.pages: list[int] = []
         self.most_pages = 0
         """Pages that admission promised it, taken or not yet."""
@@ -86,15 +86,15 @@ class Sequence:
         self.stops = StopMatcher(request.sampling.stop)
         self.preemptions = 0
         self.order = 0
-        """Place in the order of arrival; set by the queue."""
+        """Number in the order of arrival; set by the queue."""
         self.due_s = 0.0
         """Arrival, moved forward by priority; set by the queue, which serves the smallest first."""
         self.arrived_s = arrived_s
         self.admitted_s: float | None = None
         self.prompt_ended_s: float | None = None
-        """When its whole prompt was computed first."""
+        """Time at which its whole prompt was first computed."""
         self.piece_began_s = arrived_s
-        """When it was last admitted, or the end of the last piece of its prompt."""
+        """Time of its last admission, or the end of the last chunk of its prompt."""
         self.last_token_s: float | None = None
         self.emitted_s = arrived_s
         """Time of the last delta to its client."""
@@ -102,14 +102,14 @@ class Sequence:
         """The model computed NaN or infinity for it."""
 
         sampling = request.sampling
-        # a generator of its own: the text depends on the seed, never on what else is in the batch
+        # a generator of its own: the text depends on the seed, never on the rest of the batch
         seed = sampling.seed
         self._random = random.Random() if seed is None else random.Random(f"{seed}:{index}")  # noqa: S311
         self._coins: list[float] = []
-        """Numbers drawn for the tokens to come, the first for the next token."""
+        """Numbers drawn for the coming tokens, the first for the next token."""
         self._next_coin = 0
         self._depths: list[int] = []
-        """Of the text's end and of each draft, where they branch."""
+        """Depths of the text's end and of each draft, where they branch."""
         penalised = bool(sampling.frequency_penalty or sampling.presence_penalty)
         self.counts: Tensor | None = torch.zeros(vocabulary) if penalised else None
         """How often each id was generated, where a penalty needs it."""
@@ -119,17 +119,17 @@ class Sequence:
             self.seen = torch.zeros(vocabulary, dtype=torch.bool)
             self.seen[torch.tensor(self.tokens)] = True
         self.prompt_scores: list[TokenLogprob] = []
-        """Of the prompt's second token and those after it, where `score_prompt` asks for them."""
-        self._told_scores = False
+        """Scores of the prompt's second token and those after it, where `score_prompt` requests them."""
+        self._took_scores = False
         self.guide: GuideState | None = request.guide.start() if request.guide is not None else None
-        """How far its output has come in the grammar; like `tokens` it outlives a preemption."""
+        """Position of its output in the grammar; like `tokens` it outlives a preemption."""
         opening = request.opening
         self.opening: OpeningState | None = None if opening is None else opening.start()
-        """What its output has still to begin with; None: nothing."""
-        self._untold = 0 if opening is None else len(opening.text)
-        """Characters of the output's beginning that nobody is told."""
+        """Text that its output has yet to begin with; None: none."""
+        self._undelivered = 0 if opening is None else len(opening.text)
+        """Characters of the output's beginning that are not delivered."""
         self.opening_tokens = 0
-        """Tokens that say nothing but what the output begins with."""
+        """Tokens that only repeat the given beginning of the output."""
         self.bias: Tensor | None = None
         if sampling.logit_bias:
             self.bias = torch.zeros(vocabulary)
@@ -151,17 +151,17 @@ class Sequence:
 
     @property
     def greedy_only(self) -> bool:
-        """The likeliest token is all that is wanted of its logits."""
+        """Only the likeliest token of its logits is needed."""
         return self._greedy_only and self.opening is None
 
     @property
     def read_tokens(self) -> int:
-        """Of its prompt, the tokens that were computed or found in the cache before the step under way."""
+        """Tokens of its prompt that were computed or found in the cache before the step under way."""
         return max(self.computed, self.cached_tokens) if self.is_new else self.prompt_tokens
 
     @property
     def is_new(self) -> bool:
-        """Nothing was generated yet."""
+        """No token was generated yet."""
         return len(self.tokens) == self.prompt_tokens
 
     @property
@@ -170,28 +170,28 @@ class Sequence:
 
     @property
     def most_cached(self) -> int:
-        """How many tokens may be taken from the cache. The last one is always computed: its logits are what the next
-        one is sampled from; and so is what still has to be scored."""
+        """Most tokens that may be taken from the cache. The last one is always computed, because the next token is
+        sampled from its logits; so are tokens that still have to be scored."""
         most = len(self.tokens) - 1
         if self.sampling.score_prompt and self.prompt_tokens - 1 > len(self.prompt_scores):
             most = min(most, len(self.prompt_scores))
         return most
 
     def unscored(self, start: int, stop: int) -> range:
-        """Those of the positions start..stop-1 whose next token is the prompt's and has no score yet."""
+        """Positions of start..stop-1 whose next token is the prompt's and has no score yet."""
         return range(max(start, len(self.prompt_scores)), min(stop, self.prompt_tokens - 1))
 
     def take_prompt_scores(self) -> list[TokenLogprob]:
         """`prompt_scores` the first time, nothing afterwards."""
-        told, self._told_scores = self._told_scores, True
-        return [] if told else self.prompt_scores
+        taken, self._took_scores = self._took_scores, True
+        return [] if taken else self.prompt_scores
 
     @property
     def draws_drafts(self) -> bool:
-        """Whether its drafts may be drawn, which are right more often than the likeliest ones.
+        """Its drafts may be sampled; sampled drafts are accepted more often than the likeliest ones.
 
-        Not with a seed: the same seed would give another text where nothing is guessed. Not with a grammar: drafts it
-        forbids are cut off beforehand, and what is cut must not depend on what was drawn.
+        Not with a seed: the same seed would give another text without drafts. Not with a grammar: forbidden drafts are
+        cut off beforehand, and the cut must not depend on the samples.
         """
         sampling = self.sampling
         plain = sampling.temperature > 0 and sampling.top_k != 1
@@ -204,13 +204,13 @@ class Sequence:
     def draw(self) -> float:
         """A uniform number in [0, 1) of this sequence's own generator: for the next token, then for the one after it.
 
-        `settle` says how many of those tokens came to be. The others' numbers are drawn again, so that the n-th token
-        always has the n-th number, guessed or not.
+        `settle` reports how many of those tokens were kept. The others' numbers are drawn again, so that the n-th
+        token always has the n-th number, drafted or not.
         """
         at = self._next_coin
         self._next_coin += 1
         if self.draft_tree is not None and self.drafts:
-            # of nodes equally deep at most one comes to be
+            # of nodes equally deep at most one is kept
             at = self._depths[at]
         while at >= len(self._coins):
             self._coins.append(self._random.random())
@@ -228,12 +228,12 @@ class Sequence:
         self._pruned = 0
 
     def branch(self, tree: DraftTree) -> None:
-        """Have drafts that branch. Fewer of them, from the last on, may be left before they are checked."""
+        """Set drafts that branch. The last ones may be dropped before they are checked."""
         self.drafts, self.draft_tree = list(tree.ids), tree
         self._depths = tree.depths()
 
     def keep_branch(self, path: list[int]) -> None:
-        """Of drafts that branch these were right, one after the other: they are the drafts that are left."""
+        """These branching drafts were accepted, one after the other: they become the drafts."""
         self._pruned = len(self.drafts) - len(path)
         self.drafts, self.draft_tree = [self.drafts[node] for node in path], None
 
@@ -256,14 +256,14 @@ class Sequence:
 
     @property
     def speculated(self) -> Speculated | None:
-        """What its drafts came to; None when it had none."""
+        """Its speculation counts; None when it had no drafts."""
         if not self.draft_checks:
             return None
         return Speculated(self.draft_checks, self.drafts_checked, self.drafts_accepted)
 
     @property
     def timing(self) -> Timing | None:
-        """Where its time went before its first token; None: its prompt has not been computed."""
+        """Its phases before the first token; None: its prompt has not been computed."""
         if self.admitted_s is None or self.prompt_ended_s is None:
             return None
         return Timing(
@@ -274,11 +274,11 @@ class Sequence:
         )
 
     def may_end(self, ahead: int) -> bool:
-        """Whether an end id may be picked behind the first `ahead` drafts."""
+        """An end id may be picked after the first `ahead` drafts."""
         return self.completion_tokens + ahead >= self.sampling.min_tokens
 
     def counts_after(self, ahead: int) -> Tensor | None:
-        """`counts` as they are if the first `ahead` drafts are right."""
+        """`counts` if the first `ahead` drafts are accepted."""
         if self.counts is None or not ahead:
             return self.counts
         return self.counts + torch.bincount(torch.tensor(self.drafts[:ahead]), minlength=self.counts.shape[0])
@@ -341,15 +341,15 @@ class Sequence:
 
     @property
     def ended_by_id(self) -> bool:
-        """Whether its last token is an end token or a stop id: it is not part of the text and not reported."""
+        """Its last token is an end token or a stop id: it is not part of the text and not reported."""
         finish = self.finish
         return finish is not None and finish.reason == "stop" and isinstance(finish.matched, int)
 
     def _told(self, text: str) -> str:
-        """What of the next text is more than the output's given beginning."""
-        told = text[self._untold :]
-        self._untold -= len(text) - len(told)
-        return told
+        """The part of the next text after the output's given beginning."""
+        rest = text[self._undelivered :]
+        self._undelivered -= len(text) - len(rest)
+        return rest
 
     def _rest(self) -> str:
         text, matched = self.stops.push(self._told(self.text.flush()))

@@ -1,4 +1,4 @@
-"""The engine process: listens, loads the model, serves until told to stop."""
+"""The engine process: listens, loads the model, serves until it is stopped."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from telemetry.start import running_tracing
 
 logger = logging.getLogger(__name__)
 SWITCH_INTERVAL_S = 0.0005
-"""Both threads need the interpreter several times per token. With Python's 5 ms, one that is busy can hold the other up
-for longer than a step takes."""
+"""Both threads need the interpreter several times per token. With Python's 5 ms, a busy thread can block the other for
+longer than a step takes."""
 
 
 def main(
@@ -39,7 +39,7 @@ def main(
 ) -> None:
     """Run one engine until SIGTERM or SIGINT; the first drains, a second one ends at once. Tokens: see `App`.
 
-    Raises ConfigError when settings, model folder or port are wrong, and whatever broke the engine's thread.
+    Raises ConfigError when settings, model folder or port are wrong, and the error that ended the engine's thread.
     """
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     listener = listen(config.host, config.port)
@@ -97,7 +97,7 @@ class _Server(uvicorn.Server):
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Raises ConfigError when the port cannot be had."""
+    """Raises ConfigError when the port is not available."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -33,7 +33,8 @@ class Service:
     """One model behind one engine thread. Lives on the event loop."""
 
     def __init__(self, config: EngineConfig) -> None:
-        """Reads the small files of the model folder; raises ConfigError when they are wrong. `start` loads the rest."""
+        """Reads the small files of the model folder; raises ConfigError when they are invalid. `start` loads the
+        rest."""
         folder = Path(config.model)
         self.config = config = decided(config)
         self.name = config.name or folder.resolve().name.removesuffix(SUFFIX)
@@ -61,7 +62,7 @@ class Service:
 
     @property
     def ready(self) -> bool:
-        """Whether a new request would be taken."""
+        """A new request would be accepted."""
         return self.engine is not None and self.failure is None and not self.draining
 
     @property
@@ -70,15 +71,15 @@ class Service:
         return sum(live.request.choices for live in self.live.values())
 
     def start(self) -> None:
-        """Load the model in the engine's thread; then make ready to compile grammars, whose processes would take the
-        cores from what readiness waits for."""
+        """Load the model in the engine's thread; then prepare to compile grammars, whose processes would compete for
+        the cores with the load."""
         self._worker.start()
 
     def submit(self, request: Request) -> LiveRequest:
         """Hand a request to the engine.
 
-        Raises Draining or Overloaded when nothing is taken now, EngineFailed when the engine broke down, InvalidField
-        for an id in use and ContextTooLong when a prompt and its output do not fit.
+        Raises Draining or Overloaded when no request is accepted now, EngineFailed when the engine failed,
+        InvalidField for an id in use and ContextTooLong when a prompt and its output do not fit.
         """
         if self.draining:
             raise Draining("The engine is shutting down.", retry_after_s=1.0)
@@ -101,7 +102,7 @@ class Service:
         return live
 
     def _is_within_share(self, request: Request, limit: int) -> bool:
-        """Whether the request leaves its organization within its share of a queue that others have filled."""
+        """The request leaves its organization within its share of a queue that others have filled."""
         own, organizations = request.choices, {request.organization}
         for live in self.live.values():
             organizations.add(live.request.organization)
@@ -109,8 +110,8 @@ class Service:
         return len(organizations) > 1 and own * len(organizations) <= limit
 
     def abort(self, rid: str, *, prefix: bool = False) -> None:
-        """End requests before the engine's next step, or within a long one. An id that is not known yet may be of a
-        request that its abort has overtaken."""
+        """End requests before the engine's next step, or within a long one. An unknown id may belong to a request that
+        its abort has overtaken."""
         preparing = self.preparation.abort(rid, prefix=prefix)
         known = preparing or rid in self.live or self.history.get(rid) is not None
         if rid and not known and not (prefix and any(own.startswith(rid) for own in self.live)):
@@ -118,19 +119,19 @@ class Service:
         self._worker.abort(rid, prefix=prefix)
 
     async def flush_cache(self) -> bool:
-        """Forget all cached prefixes; False while requests run or wait. Raises EngineFailed when the engine broke
-        down, Overloaded when there is none yet."""
+        """Forget all cached prefixes; False while requests run or wait. Raises EngineFailed when the engine failed,
+        Overloaded before it is loaded."""
         self._require_engine()
         return await self._worker.ask(lambda engine: engine.flush_cache())
 
     async def load_adapter(self, name: str, path: str) -> Adapter:
-        """Offer an adapter; raises as `Adapters.load`, and as `flush_cache`."""
+        """Offer an adapter; raises like `Adapters.load` and `flush_cache`."""
         adapter = await self.adapters.load(self._require_engine().model, name, path)
         logger.info("adapter %s: rank %d, %d bytes, from %s", name, adapter.rank, adapter.size_bytes, path)
         return adapter
 
     async def unload_adapter(self, name: str) -> None:
-        """Returns when no request uses it any more; raises as `Adapters.unload`."""
+        """Returns when no request uses it any more; raises like `Adapters.unload`."""
         await self.adapters.unload(name, self._unused)
         logger.info("adapter %s is unloaded", name)
 
@@ -143,14 +144,14 @@ class Service:
 
     def _require_engine(self) -> Engine:
         if self.failure is not None:
-            raise EngineFailed("The engine broke down.", retry_after_s=1.0)
+            raise EngineFailed("The engine failed.", retry_after_s=1.0)
         if self.engine is None:
             raise Overloaded("The engine is not ready: its model is being loaded.", retry_after_s=1.0)
         return self.engine
 
     def stop(self) -> None:
-        """Begin to drain: refuse new requests and those in preparation, let the others finish for `drain_s`, abort what
-        is left, set `stopped`.
+        """Begin to drain: refuse new requests and those in preparation, let the others finish for `drain_s`, abort the
+        rest, set `stopped`.
 
         A second call ends it at once.
         """
@@ -162,7 +163,7 @@ class Service:
         self._drain_task = asyncio.get_running_loop().create_task(self._drain())
 
     async def _drain(self) -> None:
-        logger.info("draining: %d requests are running", len(self.live))
+        logger.info("draining: %d requests running", len(self.live))
         try:
             async with asyncio.timeout(self.config.drain_s):
                 await self._none_live()
@@ -172,7 +173,7 @@ class Service:
         self.stopped.set()
 
     async def close(self) -> None:
-        """End the engine's thread, and whatever compiles."""
+        """End the engine's thread, and all compilations."""
         self.grammars.close()
         await self._worker.stop()
 
@@ -196,17 +197,17 @@ class Service:
             self.grammars.start()
 
     def _deliver(self, deltas: list[Delta]) -> None:
-        told: dict[str, LiveRequest] = {}
+        updated: dict[str, LiveRequest] = {}
         for delta in deltas:
             live = self.live.get(delta.rid)
             if live is None:
                 continue
             live.put(delta)
-            told[delta.rid] = live
+            updated[delta.rid] = live
             if live.finished:
                 self.history.put(delta.rid, live.usage())
                 del self.live[delta.rid]
-        for live in told.values():
+        for live in updated.values():
             live.tell()
         if not self.live:
             self._idle.set()

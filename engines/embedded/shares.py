@@ -1,6 +1,6 @@
 """Divides memory and slots among organizations at one moment.
 
-Each organization that runs or waits has an equal share of both. It keeps what it holds above its share until another
+Each organization that runs or waits has an equal share of both. It keeps its holding above that share until another
 organization needs it.
 """
 
@@ -37,11 +37,11 @@ class Shares:
         )
 
     def holds_nothing(self, organization: str) -> bool:
-        """Whether the organization runs nothing."""
+        """The organization runs nothing."""
         return not self._places.get(organization)
 
     def entitles(self, sequence: Sequence, most_pages: int) -> bool:
-        """Whether the sequence, with `most_pages`, leaves its organization within its share."""
+        """The sequence, with `most_pages`, leaves its organization within its share."""
         return self.held(sequence.organization, most_pages, 1) <= 1
 
     def yielding(
@@ -83,6 +83,6 @@ class Shares:
 
     def leaves_first(self, sequence: Sequence) -> tuple[int, float, float, int]:
         """Sort key; the sequence with the largest is preempted first: the lowest priority, then the organization that
-        holds most, then the last in line."""
+        holds the most, then the last in line."""
         held = self.held(sequence.organization)
         return -sequence.request.priority, held, sequence.due_s, sequence.order

@@ -1,4 +1,4 @@
-"""Makes the spans of a traced request as the engine saw it: how long it waited, was read and was answered."""
+"""Makes the spans of a traced request as the engine saw it: its wait, its prompt and its response."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
 
 
 class EngineSpans:
-    """Of all requests of an engine. model: its name."""
+    """Spans of an engine's requests. model: its name."""
 
     def __init__(self, tracing: Tracing, model: str) -> None:
         self._tracing = tracing
         self._model = model
 
     def served(self, traceparent: str, path: str, arrived_ns: int, submitted_ns: int, live: LiveRequest) -> None:
-        """A request is over, whole or not. traceparent: what it came with. arrived_ns, submitted_ns: when it came, and
-        when the engine's thread was given it."""
+        """A request is over, complete or not. traceparent: the request's. arrived_ns, submitted_ns: its arrival, and
+        the time at which the engine's thread received it."""
         trace = following(traceparent)
         if trace is None:
             return
         usage, ended_ns = live.usage(), time.time_ns()
-        told: dict[str, Value] = {
+        about: dict[str, Value] = {
             name.REQUEST_METHOD: "POST",
             name.ROUTE: path,
             name.LEASE_ID: live.request.rid,
@@ -40,12 +40,13 @@ class EngineSpans:
             name.PROMPT_TOKENS_CACHED: usage.cached_tokens,
             name.GENERATED_TOKENS: usage.completion_tokens,
         }
-        root = Span(f"POST {path}", trace.parent_id, arrived_ns, ended_ns, told, "server", trace.span_id, live.failed)
+        root = Span(f"POST {path}", trace.parent_id, arrived_ns, ended_ns, about, "server", trace.span_id, live.failed)
         self._tracing.add(trace, [root, *_phases(trace.span_id, submitted_ns, ended_ns, usage)])
 
 
 def _phases(parent_id: str, submitted_ns: int, ended_ns: int, usage: RequestUsage) -> Iterator[Span]:
-    """By the first choice, for whose prompt the others may have waited; none where it ended before its prompt did."""
+    """The phases of the first choice, for whose prompt the others may have waited; none where it ended before its
+    prompt did."""
     if not usage.timings:
         return
     timing, began_ns = usage.timings[0], submitted_ns

@@ -1,4 +1,4 @@
-"""Counters and histograms of one engine, kept as plain numbers: they are touched for every token."""
+"""Counters and histograms of one engine, kept as plain numbers: every token updates them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Histogram:
         self.total += value
 
     def buckets(self) -> list[tuple[str, float]]:
-        """Cumulated counts by upper bound, as Prometheus wants them."""
+        """Cumulated counts by upper bound, in Prometheus's form."""
         running = 0
         result: list[tuple[str, float]] = []
         for bound, count in zip((*map(str, self.bounds), "+Inf"), self.counts, strict=True):
@@ -38,12 +38,12 @@ REQUEST_BOUNDS_S = (0.01, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1, 2, 4, 6, 8, 10, 20, 
 STEP_BOUNDS_S = tuple(0.0005 * 1.3**step for step in range(40))
 STAGE_BOUNDS_S = tuple(0.001 * 1.62**step for step in range(30))
 STAGES = ("request_process", "prefill_forward", "chunked_prefill")
-"""SGLang's names: from arrival at the engine's thread to the queue, while a step, or a piece of one, may be running;
-from admission to the end of the prompt; and each piece of a prompt but the last, from the end of the one before."""
+"""SGLang's names: from arrival at the engine's thread to the queue, while a step, or a block of one, may be running;
+from admission to the end of the prompt; and each chunk of a prompt but the last, from the end of the one before."""
 
 
 class Stats:
-    """Written by the engine's thread, read by anyone; a reader may see a step half counted."""
+    """Written by the engine's thread, read by any; a reader may see a step half counted."""
 
     def __init__(self) -> None:
         self.prompt_tokens = 0
@@ -67,8 +67,8 @@ class Stats:
         self.throughput = 0.0
         """Generated tokens per second over the last whole window."""
         self.hit_rate = 0.0
-        """Share of prompt tokens found in the cache, over the prompts of the last step that had any: what SGLang's
-        gauge of this name shows."""
+        """Share of prompt tokens found in the cache, over the prompts of the last step that had any: the value of
+        SGLang's gauge of this name."""
         self._window_start_s: float | None = None
         self._window_first = 0
         self._counted_prompt = self._counted_cached = 0
@@ -81,7 +81,7 @@ class Stats:
 
     @property
     def accept_rate(self) -> float:
-        """Share of drafts that were right."""
+        """Share of drafts that were accepted."""
         return self.accepted_drafts / self.drafts if self.drafts else 0.0
 
     def count_drafts(self, drafts: int, accepted: int) -> None:
@@ -105,6 +105,6 @@ class Stats:
             self._window_start_s, self._window_first = now_s, self.generation_tokens
 
     def idle(self) -> None:
-        """No request runs: throughput is 0, and its window begins anew."""
+        """No request runs: throughput is 0, and its window restarts."""
         self.throughput = 0.0
         self._window_start_s, self._window_first = None, self.generation_tokens

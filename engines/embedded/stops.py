@@ -1,19 +1,19 @@
-"""Finds stop strings in text that arrives in pieces, and holds back what may become one."""
+"""Finds stop strings in text that arrives in chunks, and holds back a possible beginning of one."""
 
 from __future__ import annotations
 
 
 class StopMatcher:
-    """Watches one sequence's text. The result does not depend on how the text is cut into pieces."""
+    """Watches one sequence's text. The result does not depend on how the text is chunked."""
 
     def __init__(self, stops: tuple[str, ...]) -> None:
         self._stops = stops
         self._held = ""
 
     def push(self, text: str) -> tuple[str, str | None]:
-        """Add a piece. Returns the text that is safe to send and the stop string that was met, if any.
+        """Add a chunk. Returns the text that is safe to send and the stop string that was met, if any.
 
-        Of several, the one that is complete first counts, and of those the longest. Nothing after it is ever sent.
+        The first complete one counts, and of those the longest. No text after it is ever sent.
         """
         if not self._stops:
             return text, None

@@ -1,7 +1,7 @@
-"""Checks guesses that branch: the target computes all nodes of a tree at once, each seeing its own branch alone.
+"""Checks drafts that branch: the target computes all nodes of a tree at once, each attending only to its own branch.
 
-The nodes' keys and values lie in the sequence's pages one after the other, as a chain's do; those of the branch that is
-kept are moved together afterwards, so that what stays is what a chain would have left. PyTorch's operations, over
+The nodes' keys and values lie in the sequence's pages one after the other, like a chain's; those of the accepted branch
+are moved together afterwards, so that the pages end as a chain would have left them. PyTorch's operations, over
 gathered pages: see `engines/layers/attention.py`.
 """
 
@@ -26,17 +26,17 @@ class TreeChecker:
     """Shares the model and its memory with the runner."""
 
     def __init__(self, model: Llama, store: KVStore, layers: tuple[int, ...]) -> None:
-        """layers: whose outputs are wanted."""
+        """layers: the layers whose outputs are wanted."""
         self._model = model
         self._store = store
         self._layers = layers
-        # sums in bf16 would depend on what else is in the batch
+        # sums in bf16 would depend on the rest of the batch
         self._dtype = torch.float32 if model.device.type == "cpu" else model.dtype
 
     @torch.inference_mode()
     def run(self, works: Rows[Work]) -> Ran:
-        """works: sequences that generate, each with a tree. Every one is left with the branch that was right as its
-        drafts, and the outcome is of its last token and of those."""
+        """works: sequences that generate, each with a tree. Each keeps its accepted branch as its drafts, and the
+        outcome covers its last token and those."""
         rows: list[tuple[int, int, int]] = []
         chunks: list[Chunk] = []
         sampled: list[Sequence] = []
@@ -87,7 +87,7 @@ class TreeChecker:
         return Chunk(row, row + 1 + count, torch.tensor(pages, device=device), bias.to(device), self._dtype)
 
     def _prune(self, sequence: Sequence, picked: Rows[Picked]) -> list[int]:
-        """Leave the sequence the branch that is right; returns its rows, the last token's first."""
+        """Leave the sequence its accepted branch; returns its rows, the last token's first."""
         tree = _tree(sequence)
         path = accepted_path(tree.ids, tree.parents, [one.id for one in picked])
         first = sequence.computed + 1
@@ -104,6 +104,6 @@ class TreeChecker:
 
 
 def _tree(sequence: Sequence) -> DraftTree:
-    """What the step's budget has left of it."""
+    """The part of the tree that fits the step's budget."""
     assert sequence.draft_tree is not None
     return sequence.draft_tree.first(len(sequence.drafts))

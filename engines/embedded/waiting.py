@@ -27,7 +27,7 @@ class WaitingQueue:
         self._numbers = itertools.count(1)
 
     def __bool__(self) -> bool:
-        """Whether a sequence waits."""
+        """A sequence waits."""
         return bool(self._lines or self._parked)
 
     def __len__(self) -> int:
@@ -37,7 +37,7 @@ class WaitingQueue:
 
     @property
     def preempted(self) -> int:
-        """How many of them have run before."""
+        """Number of waiting sequences that have run before."""
         return sum(entry[2].preemptions > 0 for line in tuple(self._lines.values()) for entry in line)
 
     @property
@@ -77,7 +77,7 @@ class WaitingQueue:
             self._parked[leader] = followers
 
     def unpark(self, leader: Sequence) -> list[Sequence]:
-        """The sequences set aside for a leader, which are in the queue no longer."""
+        """The sequences set aside for a leader, which are no longer in the queue."""
         return self._parked.pop(leader, [])
 
     def remove(self, unwanted: Callable[[Sequence], bool]) -> list[Sequence]:

@@ -1,4 +1,4 @@
-"""Which rows of a running step anybody still waits for, asked between its pieces."""
+"""Decides, between the blocks of a running step, which rows are still wanted."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ class _Placed(NamedTuple):
 
 
 class WantedRows:
-    """One step's. Rows whose sequences have all ended need not be computed; what was, up to there, is kept: a prompt
-    that was typed on is the beginning of the next one."""
+    """The rows of one step. Rows whose sequences have all ended need not be computed; tokens computed up to there are
+    kept, because a prompt whose user types on is the beginning of the next one."""
 
     def __init__(self, order: Iterable[Span], poll_commands: Callable[[], None]) -> None:
-        """order: what is computed, as its rows stand in the batch. poll_commands: may end sequences (set their
+        """order: the works, in the order of their rows in the batch. poll_commands: may end sequences (set their
         `finish`)."""
         self.cut: dict[Sequence, int] = {}
-        """Of the sequences that were cut short: up to where their tokens have keys and values."""
+        """For sequences that were cut short: the number of tokens with keys and values."""
         self._poll_commands = poll_commands
         self._placed: list[_Placed] = []
         row = 0
@@ -35,12 +35,12 @@ class WantedRows:
             row += stop - start
 
     def goes_on(self, start: int, stop: int) -> bool:
-        """Whether the rows start..stop-1 are to be computed, or computed further. Asked block after block."""
+        """The rows start..stop-1 must be computed, or continued. Called block after block."""
         self._poll_commands()
         within = [one for one in self._placed if one.first < stop and start < one.stop]
         if any(one.sequence.finish is None for one in within):
             return True
         for one in within:
-            # a block further back has said it already
+            # an earlier block has found this already
             self.cut.setdefault(one.sequence, one.start + max(start - one.first, 0))
         return False

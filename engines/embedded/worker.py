@@ -1,7 +1,7 @@
-"""The thread that runs the engine, and how it talks with the event loop.
+"""The thread that runs the engine, and its communication with the event loop.
 
-Commands go in by a queue, which is looked into between steps and between the pieces of a long one; what a step produced
-comes out by one call per step, however many tokens it has.
+Commands arrive by a queue, which is read between steps and between the blocks of a long one; the output of a step
+leaves by one call per step, however many tokens it has.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class EngineWorker:
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping = False
-        """Asked to stop; set in the thread."""
+        """A stop was requested; set in the thread."""
 
     def start(self) -> None:
         """Start the thread; `ready` or `failed` follows."""
@@ -66,11 +66,11 @@ class EngineWorker:
         self._commands.put(lambda engine: engine.abort(rid, prefix=prefix))
 
     async def ask(self, question: Callable[[Engine], ArgumentT]) -> ArgumentT:
-        """What the engine answers between two steps, or pieces of one."""
+        """The engine's result of a call between two steps, or between blocks of one."""
         answer: asyncio.Future[ArgumentT] = asyncio.get_running_loop().create_future()
 
         def tell(value: ArgumentT) -> None:
-            # whoever asked may be gone
+            # the caller may be gone
             if not answer.done():
                 answer.set_result(value)
 
@@ -94,13 +94,13 @@ class EngineWorker:
             with contextlib.closing(engine):
                 while self._step(engine):
                     pass
-        # whatever it was, the event loop must learn that nobody will answer its requests
+        # after any error the event loop must learn that its requests will not be answered
         except BaseException as error:
-            logger.exception("the engine's thread ended")
+            logger.exception("engine thread ended")
             self._call(self._failed, error)
 
     def _step(self, engine: Engine) -> bool:
-        """Commands, then one step; sleeps while there is nothing to do. False: asked to stop."""
+        """Commands, then one step; sleeps while there is nothing to do. False: a stop was requested."""
         self._poll_commands(engine, wait=not engine.busy)
         if self._stopping:
             return False
@@ -108,8 +108,8 @@ class EngineWorker:
         return True
 
     def _poll_commands(self, engine: Engine, *, wait: bool = False) -> None:
-        """Carry out the commands that have come, and tell at once what that brings: whoever aborts a request waits for
-        its end. wait: there is nothing else to do until one comes."""
+        """Carry out the queued commands, and deliver their deltas at once, because a client that aborts a request waits
+        for its end. wait: block until a command arrives."""
         deltas: list[Delta] = []
         while not self._stopping and (wait or not self._commands.empty()):
             command = self._commands.get()
@@ -126,6 +126,6 @@ class EngineWorker:
 
     def _call(self, function: Callable[[ArgumentT], None], argument: ArgumentT) -> None:
         assert self._loop is not None
-        # a closed loop means that the process is going down
+        # a closed loop means that the process is shutting down
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(function, argument)

@@ -19,11 +19,12 @@ from engines.http.origin import Origin
 from engines.http.retry_after import retry_after_s
 
 HEADER_BYTES = 1 << 16
-"""What an engine may send at one time that is no body: headers, a chunk's size with its extensions, or trailers."""
+"""Bytes that an engine may send outside a body at one time: headers, a chunk's size with its extensions, or
+trailers."""
 IDLE_S = 60.0
-"""A connection unused for longer is not used again."""
+"""A connection unused for longer is not reused."""
 MAX_IDLE_CONNECTIONS = 1_024
-"""Kept per replica."""
+"""Idle connections kept per replica."""
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +40,7 @@ class Connection(asyncio.Protocol):
         self._framed = False
         self._informational = False
         self._header_bytes = 0
-        """Of the reads since the answer began, and once its headers are complete, since the last part of its body."""
+        """Bytes read since the response began, and once its headers are complete, since the last part of its body."""
         self.got_bytes = False
         self.used = False
         self.idle_since_s = 0.0
@@ -50,7 +51,7 @@ class Connection(asyncio.Protocol):
         return self._transport is not None and not self._transport.is_closing() and self._stream is None
 
     def send(self, data: bytes) -> EngineStream:
-        """Write one request; its response goes to the stream returned."""
+        """Write one request; returns the stream that receives its response."""
         assert self._transport is not None
         self._stream = stream = EngineStream(self._transport, self._pool.origin)
         self._parser = httptools.HttpResponseParser(self)
@@ -64,7 +65,7 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # a cast, for uvloop's transports are no subclasses of asyncio's
+        # a cast, because uvloop's transports are no subclasses of asyncio's
         self._transport = cast(asyncio.Transport, transport)
         sock = transport.get_extra_info("socket")
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
@@ -73,7 +74,7 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         stream = self._stream
         if stream is None:
-            self.abort()  # nobody asked: whatever this is, it must not become the next request's answer
+            self.abort()  # no request is open: these bytes must not become the next request's response
             return
         self.got_bytes = True
         self._header_bytes += len(data)
@@ -81,10 +82,10 @@ class Connection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
-            stream.fail("its answer is not valid HTTP")
+            stream.fail("its response is not valid HTTP")
             self.abort()
             return
-        # httptools joins a header's value anew with each read: one without an end would take ever more time
+        # httptools joins a header's value again with each read: an endless one would take ever more time
         if self._header_bytes > HEADER_BYTES and not stream.over:
             stream.fail(f"its {'trailers or chunk headers' if stream.status else 'response headers'} are too large")
             self.abort()
@@ -98,7 +99,7 @@ class Connection(asyncio.Protocol):
                 stream.end()  # neither length nor chunks: the body ends with the connection
                 stream.changed()
             else:
-                stream.fail("it closed the connection before its answer was complete")
+                stream.fail("it closed the connection before its response was complete")
         self._pool.forget(self)
         if not self.lost.done():
             self.lost.set_result(None)
@@ -149,7 +150,7 @@ class ConnectionPool:
     """Idle connections to one origin; the most recently used is taken first."""
 
     def __init__(self, origin: Origin, tls: ssl.SSLContext | None = None) -> None:
-        """tls: what an https origin is spoken to with."""
+        """tls: context for an https origin."""
         self.origin = origin
         self._tls = tls
         self.heads: dict[tuple[str, str, str], bytes] = {}
@@ -191,7 +192,7 @@ class ConnectionPool:
                 retry_after_s=RETRY_AFTER_S,
                 detail=place,
             ) from None
-        except OSError as error:  # TLS' own errors are among them
+        except OSError as error:  # TLS errors are among them
             if (shortage := local_shortage(error, self.origin.host)) is not None:
                 raise exhausted(place, shortage) from None
             raise EngineFailed(
@@ -202,7 +203,7 @@ class ConnectionPool:
 
 
 def exhausted(place: str, shortage: str) -> ConnectionsExhausted:
-    """The error for a connection to `place` that this machine lacks a resource for. Nothing was sent."""
+    """The error for a connection to `place` that failed for lack of a resource of this machine. Nothing was sent."""
     logger.error("no connection to %s: %s (open files are limited by ulimit -n)", place, shortage)
     return ConnectionsExhausted(
         "No further connection can be opened here at present; try again shortly.",

@@ -1,7 +1,7 @@
-"""HTTP/1.1 to engines: one keep-alive pool per replica, responses read in whatever pieces they arrive.
+"""HTTP/1.1 to engines: one keep-alive pool per replica, responses read in chunks as they arrive.
 
-Our own, on asyncio and httptools, because this is the path of every generated token: a general client costs 1.2 to 2.6
-times as much CPU per event. It knows nothing about dialects; see `engines/drivers/base.py`.
+Implemented here, on asyncio and httptools, because this is the path of every generated token: a general client costs
+1.2 to 2.6 times as much CPU per event. It knows nothing about dialects; see `engines/drivers/base.py`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from engines.http.local_shortage import shortage_now
 from engines.http.origin import Origin
 
 FETCH_BYTES = 1 << 22
-"""Largest answer to a small request."""
+"""Largest response to a small request."""
 MAX_HEADS = 64
 
 logger = logging.getLogger(__name__)
@@ -28,8 +28,8 @@ logger = logging.getLogger(__name__)
 class Opening:
     """A request on its way to an engine, until its response begins.
 
-    Waiting for the response can be cancelled without stopping the request: a client that has left still owes what the
-    engine generated for it. `close` is always due.
+    Waiting for the response can be cancelled without stopping the request: a client that has left still pays for the
+    tokens that the engine generated. `close` is always due.
     """
 
     def __init__(self, pool: ConnectionPool, data: bytes, connect_timeout_s: float, request_id: str) -> None:
@@ -48,7 +48,7 @@ class Opening:
         return self._stream is not None
 
     async def response(self, timeout_s: float) -> EngineStream:
-        """The response, as soon as its status is known; may be asked again after it was cancelled.
+        """The response, as soon as its status is known; may be called again after a cancelled call.
 
         Raises EngineFailed when the engine cannot be reached or breaks off, EngineTimeout when it is silent for
         timeout_s, ConnectionsExhausted when this process can open no connection.
@@ -64,11 +64,11 @@ class Opening:
                 try:
                     await self._stream.responded()
                 except EngineFailed:
-                    # it may have died while idle, before our request reached anyone
+                    # the connection may have died while idle, before our request reached the engine
                     if not self._kept_alive or self._connection.got_bytes:
                         raise
                     place = self._pool.origin.place
-                    logger.info("%s: kept-alive connection to %s had ended, retrying", self._request_id, place)
+                    logger.info("request %s: kept-alive connection to %s had ended, retrying", self._request_id, place)
                     self._connection, self._kept_alive = None, False
                     await self._send()
                     await self._stream.responded()
@@ -91,7 +91,7 @@ class EngineConnections:
     """Every connection of this process to engines. Use from one event loop."""
 
     def __init__(self, keys: KeySource, ssl_context: ssl.SSLContext | None = None) -> None:
-        """keys: says what each engine is sent as bearer."""
+        """keys: the bearer token of each engine."""
         self._keys = keys
         self._ssl_context = ssl_context
         self._pools: dict[str, ConnectionPool] = {}
@@ -105,11 +105,11 @@ class EngineConnections:
         pool_name: str = "",
         headers: bytes = b"",
     ) -> Opening:
-        """The request, not yet sent. request_id: for the log. pool_name: whose key is sent. headers: further lines,
-        each with its end.
+        """The request, not yet sent. request_id: for the log. pool_name: the pool whose key is sent. headers: further
+        lines, each with its end.
 
         Raises ConfigError or NoEngine when there is no key for it, see `KeySource`, and ConnectionsExhausted when this
-        process cannot read the authorities that it trusts.
+        process cannot read its trusted certificate authorities.
         """
         key = self._keys.key_for(url, pool_name)
         pool = self._pools.get(url)
@@ -127,11 +127,11 @@ class EngineConnections:
         response_timeout_s: float = 300.0,
         pool_name: str = "",
     ) -> EngineStream:
-        """Send the request; return when the status is known.
+        """Send the request; returns when the status is known.
 
         Raises EngineFailed when the engine cannot be reached or breaks off, EngineTimeout when it is silent for
         response_timeout_s, ConnectionsExhausted when this process can open no connection. Cancelling closes the
-        connection, which tells the engine.
+        connection, which stops the engine.
         """
         opening = self.opening(url, request, connect_timeout_s, request_id, pool_name)
         try:
@@ -178,7 +178,7 @@ class EngineConnections:
     def _pool_of(self, origin: Origin) -> ConnectionPool:
         if origin.secure and self._ssl_context is None:
             context = ssl.create_default_context()
-            if (shortage := shortage_now()) is not None:  # the files with the authorities were then not read
+            if (shortage := shortage_now()) is not None:  # then the authorities' files were not read
                 raise exhausted(origin.place, shortage)
             self._ssl_context = context
         return ConnectionPool(origin, self._ssl_context if origin.secure else None)
@@ -200,7 +200,7 @@ class EngineConnections:
 
 
 def silent(origin: Origin, timeout_s: float) -> EngineTimeout:
-    """Nothing came within `timeout_s`."""
+    """The error when nothing arrived within `timeout_s`."""
     return EngineTimeout(
         f"The engine did not answer within {timeout_s:g} s.", retry_after_s=RETRY_AFTER_S, detail=origin.place
     )

@@ -1,4 +1,4 @@
-"""An engine's response as it arrives: read in whatever pieces come, and slowed down when nobody reads it."""
+"""An engine's response as it arrives, with backpressure on the engine while it is not read."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contracts.errors import EngineFailed
 from engines.http.origin import Origin
 
 BUFFER_BYTES = 1 << 20
-"""Unread response bytes at which the engine is made to wait."""
+"""Unread response bytes at which reading from the engine pauses."""
 RETRY_AFTER_S = 1.0
 
 
@@ -21,10 +21,10 @@ class EngineStream:
         self.status = 0
         """0 until the response's head has come."""
         self.retry_after_s: float | None = None
-        """How long the engine asks to be left alone; None: it does not say."""
+        """Time for which the engine asks not to be contacted; None: it sends none."""
         self.on_change: Callable[[], None] | None = None
-        """Called in the socket's callback when `take` has something or the response is over, in place of waking a
-        reader: for whoever passes bytes on without waiting. It must not raise."""
+        """Called in the socket's callback when `take` has data or the response is over, instead of waking a reader: for
+        a relay that passes bytes on without waiting. It must not raise."""
         self._transport = transport
         self._origin = origin
         self._loop = asyncio.get_running_loop()
@@ -37,17 +37,17 @@ class EngineStream:
 
     @property
     def unread_bytes(self) -> int:
-        """How much `take` has."""
+        """Bytes that `take` has."""
         return self._size
 
     @property
     def paused(self) -> bool:
-        """The engine is made to wait, for what it wrote is not read."""
+        """Reading from the engine is paused, because its bytes are not read."""
         return self._paused
 
     @property
     def over(self) -> bool:
-        """Nothing more will come; `read` says whether that is as it should be."""
+        """Nothing more will arrive; `read` reports whether the end was clean."""
         return self._ended or self._error is not None
 
     async def responded(self) -> None:
@@ -83,13 +83,13 @@ class EngineStream:
         return data
 
     def close(self) -> None:
-        """Stop here: a response that has not ended loses its connection, which tells the engine. Idempotent."""
+        """Stop here: a response that has not ended loses its connection, which stops the engine. Idempotent."""
         if not self._ended and self._error is None:
             self.fail("closed by us")
             self._transport.abort()
 
     def feed(self, data: bytes) -> None:
-        """A piece of the body came; `changed` follows once the whole read is parsed."""
+        """A chunk of the body arrived; `changed` follows once the whole read is parsed."""
         self._pieces.append(data)
         self._size += len(data)
         if self._size > BUFFER_BYTES and not self._paused:
@@ -103,7 +103,7 @@ class EngineStream:
         self._resume()
 
     def fail(self, reason: str) -> None:
-        """The rest of the response will not come."""
+        """The rest of the response will not arrive."""
         if self._ended or self._error is not None:
             return
         self._error = EngineFailed(
@@ -112,7 +112,7 @@ class EngineStream:
         self.changed()
 
     def changed(self) -> None:
-        """Tell whoever waits."""
+        """Wake the reader."""
         if self.on_change is not None:
             self.on_change()
         elif self._waiter is not None and not self._waiter.done():

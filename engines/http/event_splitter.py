@@ -1,4 +1,4 @@
-"""Cuts an engine's answer into events, for all who read one: the gateway's streams and the router's probe."""
+"""Splits an engine's response into events, for the gateway's streams and the router's probe."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ MAX_EVENT_BYTES = 4 * 1024 * 1024
 
 
 class EventSplitter:
-    """Cuts a byte stream into the payloads of its `data:` events. Takes time in proportion to its bytes, whatever
-    pieces they come in."""
+    """Splits a byte stream into the payloads of its `data:` events. Takes time in proportion to its bytes, however they
+    are chunked."""
 
     __slots__ = ("_at_start", "_rest")
 
     def __init__(self) -> None:
         self._rest = bytearray()
-        """An event's beginning, which no end was found in."""
+        """The beginning of an event whose end has not arrived."""
         self._at_start = True
-        """A byte order mark may still come."""
+        """A byte order mark may still arrive."""
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         """Payloads completed by `data`, in order. Raises EngineFailed when an event grows without end."""
@@ -45,7 +45,7 @@ class EventSplitter:
             raise EngineFailed("The engine sent an event without an end.")
 
     def _without_mark(self, data: bytes) -> bytes:
-        """The stream's beginning without the byte order mark that may stand there; b"" while that is not known."""
+        """The stream's beginning without a byte order mark; b"" while that is not known."""
         if self._rest:
             data = bytes(self._rest) + data
             self._rest.clear()
@@ -56,7 +56,7 @@ class EventSplitter:
         return data.removeprefix(BOM_UTF8)
 
     def _ended_by(self, data: bytes) -> bytes:
-        """The rest with `data` behind it, once an event ends there; until then b"", and the rest has grown by it."""
+        """The rest followed by `data`, once an event ends there; until then b"", and `data` is added to the rest."""
         rest = self._rest
         if data.startswith(b"\n") and rest.endswith(b"\r"):
             del rest[-1]

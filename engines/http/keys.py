@@ -1,7 +1,7 @@
-"""Which API key each engine is sent: its pool's own, else the deployment's token.
+"""The API key for each engine: its pool's own, else the deployment's token.
 
-Keys belong to pools and URLs of the desired state, and are never named by a lease or a journal: whoever forged one
-would have a key sent wherever they like. Only where a key is to be found is ever stored or logged, never the key.
+Keys belong to pools and URLs of the desired state, and are never named by a lease or a journal: an attacker who forged
+one would have a key sent anywhere. Only a key's source is ever stored or logged, never the key.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from engines.drivers.openai import OpenAIDriver
 from engines.http.origin import Origin
 
 LOOK_EVERY_S = 1.0
-"""How often a key's file is looked at, at most: a key that was replaced is in use this soon."""
+"""Least time between two checks of a key's file: a replaced key is in use this soon."""
 KEY_BYTES = 4_096
 ENGINES_REMEMBERED = 10_000
-"""Engines that have left the desired state are kept up to here: requests may still run on them."""
+"""Engines that have left the desired state and are kept: requests may still run on them."""
 RETRY_AFTER_S = 1.0
 
 logger = logging.getLogger(__name__)
 
 
 class KeySource(Protocol):
-    """Says which key an engine is sent."""
+    """The source of each engine's key."""
 
     def key_for(self, url: str, pool: str = "") -> str:
-        """Printable ASCII, or "" for none. Raises NoEngine when the engine is unknown or its key cannot be had."""
+        """Printable ASCII, or "" for none. Raises NoEngine when the engine is unknown or its key cannot be read."""
         ...
 
 
@@ -49,33 +49,33 @@ class OneKey:
         self._key = key
 
     def key_for(self, url: str, pool: str = "") -> str:
-        """The one key, whichever engine is asked for."""
+        """The one key, for any engine."""
         return self._key
 
 
 class EngineKeys:
-    """The keys of a fleet's engines. `follow` tells which engines there are; nothing else is sent any key."""
+    """The keys of a fleet's engines. `follow` sets the known engines; no other receives a key."""
 
     def __init__(
         self, token: Callable[[], str], environ: Mapping[str, str], metrics_token: Callable[[], str] | None = None
     ) -> None:
-        """token: read once a pool without a key of its own needs it. metrics_token: for embedded engines in its place,
+        """token: read once a pool without a key of its own needs it. metrics_token: used for embedded engines instead,
         where the caller only reads counters and load."""
         self._read_token = token
         self._read_metrics_token = metrics_token or token
         self._tokens: dict[bool, str] = {}
-        """By whether it is the metrics token, once read."""
+        """The tokens, once read, by whether it is the metrics token."""
         self._environ = environ
         self._files: dict[str, _KeyFile] = {}
         self._by_engine: dict[tuple[str, str], _Engine] = {}
         self._by_url: dict[str, _Engine | None] = {}
         """None: pools with different keys share the URL."""
         self._problems: dict[str, str] = {}
-        """What was logged last about a pool whose key cannot be had."""
+        """The last logged problem of a pool whose key cannot be read."""
         self._warned: set[tuple[str, str]] = set()
 
     def require(self, pools: Iterable[Pool]) -> None:
-        """Raise ConfigError unless the key of each pool can be had now, and may go where its replicas are."""
+        """Raise ConfigError unless the key of each pool can be read now, and may be sent to its replicas."""
         for pool in pools:
             pool.check_api_key()
             self._key(pool)
@@ -86,13 +86,13 @@ class EngineKeys:
                 if _readable_on_the_way(pool, replica.url) and (pool.name, replica.url) not in self._warned:
                     self._warned.add((pool.name, replica.url))
                     logger.warning(
-                        "pools.%s: %s is sent its key over http, readable on the way unless that network is private",
+                        "pools.%s: %s receives its key over http, readable on the way unless that network is private",
                         pool.name,
                         replica.id,
                     )
 
     def learn(self, pools: Iterable[Pool]) -> None:
-        """These engines may be part of the fleet soon: what is known of others, and of these, stays as it is."""
+        """These engines may soon be part of the fleet: known keys stay unchanged."""
         for pool in pools:
             for replica in pool.replicas:
                 if (pool.name, replica.url) not in self._by_engine:
@@ -100,7 +100,7 @@ class EngineKeys:
                     self._by_url.setdefault(replica.url, engine)
 
     def follow(self, pools: Iterable[Pool]) -> None:
-        """These engines are part of the fleet from now on, beside those known before."""
+        """These engines are part of the fleet from now on, in addition to the known ones."""
         if len(self._by_engine) > ENGINES_REMEMBERED:
             self._by_engine.clear()
             self._by_url.clear()
@@ -127,7 +127,7 @@ class EngineKeys:
                 self._problems[found.pool.name] = error.message
                 logger.error(error.message)  # noqa: TRY400  a sentence for the operator; clients get another
             raise NoEngine(
-                "The engine's API key is missing; this process's log says why.", retry_after_s=RETRY_AFTER_S
+                "The engine's API key is missing; this process's log has the reason.", retry_after_s=RETRY_AFTER_S
             ) from None
         if self._problems:
             self._problems.pop(found.pool.name, None)
@@ -158,7 +158,7 @@ class EngineKeys:
             what = "holds no key" if pool.api_key_env in self._environ else "is not set"
             raise ConfigError(
                 f"{field}: the environment variable {pool.api_key_env} {what}; set it to the engines' API key where "
-                "gateways, router and worker are started, or say api_key_required = false if they take none",
+                "gateways, router and worker are started, or set api_key_required = false if they take none",
                 param=field,
             )
         return key
@@ -167,11 +167,11 @@ class EngineKeys:
 class _Engine(msgspec.Struct, frozen=True):
     pool: Pool
     refusal: ConfigError | None
-    """Why no key is sent there."""
+    """The reason why no key is sent there."""
 
 
 class _KeyFile:
-    """A key in a file. One that cannot be read any more leaves the last key in force: rotation is not atomic."""
+    """A key in a file. If the file becomes unreadable, the last key stays in force: rotation is not atomic."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -181,7 +181,7 @@ class _KeyFile:
         self._problem = ""
 
     def key(self, field: str) -> str:
-        """Raises ConfigError, which names `field`, while there has never been one."""
+        """Raises ConfigError, which names `field`, while no key has ever been read."""
         now = time.monotonic()
         if self._key and now < self._look_at:
             return self._key
@@ -194,7 +194,7 @@ class _KeyFile:
             why = cause.lower() if cause else "it must hold one line of printable ASCII"
             problem = (
                 f"{field}: no key can be read from {self._path}: {why}; put the engines' API key there, "
-                f"readable for uid {os.geteuid()}, or say api_key_required = false if they take none"
+                f"readable for uid {os.geteuid()}, or set api_key_required = false if they take none"
             )
             if not self._key:
                 raise ConfigError(problem, param=field) from None
@@ -220,24 +220,25 @@ def _place(pool: Pool) -> tuple[object, ...]:
 
 
 def _refusal(pool: Pool, url: str) -> ConfigError | None:
-    """The deployment's token stays with engines of ours; where a key of the pool's own goes is the operator's word."""
+    """The deployment's token is sent to our own engines only; the operator decides where a key of the pool's own
+    goes."""
     try:
         origin = Origin.parse(url)
     except ConfigError as error:
         return error
     if not pool.api_key_required or pool.api_key_file or pool.api_key_env:
         return None
-    # what speaks plain OpenAI under a public name is as a rule somebody else's
+    # a service that speaks plain OpenAI under a public name usually belongs to another company
     if pool.driver == OpenAIDriver.name and origin.private is not True:
-        why = "somebody else may run it"
+        why = "another company may run it"
     elif not origin.secure and origin.private is False:
-        why = "over http everybody on the way could read it"
+        why = "over http it is readable on the way"
     else:
         return None
     return ConfigError(
         f"pools.{pool.name}: the deployment's token would be sent to {url}, outside private networks, and {why}; give "
         "the pool a key of its own with api_key_file or api_key_env (api_key_file may name the token's own file, if "
-        "that is meant), or say api_key_required = false",
+        "that is meant), or set api_key_required = false",
         param=f"pools.{pool.name}",
     )
 
@@ -253,5 +254,5 @@ def _require_sendable(token: str) -> None:
 
 
 def _sendable(key: str) -> bool:
-    """It can stand in a header and end nowhere else than meant."""
+    """It fits into a header and cannot end it early."""
     return all(" " < character <= "~" for character in key)

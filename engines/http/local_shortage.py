@@ -1,4 +1,4 @@
-"""Whether a connection failed for want of something on this machine, which is no fault of the engine."""
+"""Detects connections that failed for lack of a resource on this machine, which is no fault of the engine."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ SHORTAGES = frozenset(
         errno.ENFILE,
         errno.ENOBUFS,
         errno.ENOMEM,
-        errno.ENOSPC,  # epoll may watch no further descriptor
-        errno.EBUSY,  # glibc's for a resolver's module that could not be loaded; connecting never gives it
+        errno.ENOSPC,  # epoll has reached its limit of watched descriptors
+        errno.EBUSY,  # glibc's error for a resolver module that could not be loaded; connecting never raises it
     }
 )
 
 
 def local_shortage(error: OSError, host: str) -> str | None:
-    """The machine's own reason for a failed connection to `host`; None where it had all that a connection takes."""
+    """The machine's own reason for a failed connection to `host`; None where no resource was lacking."""
     if isinstance(error, socket.gaierror):
         return os.strerror(errno.ENOMEM) if error.errno == socket.EAI_MEMORY else shortage_now()
     if error.errno in SHORTAGES or (error.errno == errno.EADDRNOTAVAIL and _has_route(host)):
@@ -29,7 +29,7 @@ def local_shortage(error: OSError, host: str) -> str | None:
 
 
 def shortage_now() -> str | None:
-    """Why no socket can be opened at present, for failures that do not say; None: one can."""
+    """The reason that no socket can be opened at present, for failures without a reason; None: one can."""
     try:
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM).close()
     except OSError as error:
@@ -38,8 +38,8 @@ def shortage_now() -> str | None:
 
 
 def _has_route(host: str) -> bool:
-    """Whether this machine has an address from which `host` can be asked. If so, it was a port that no connection was
-    left; if not, the replica's URL is wrong. Connecting a datagram socket sends nothing and takes no port of TCP's."""
+    """This machine has an address from which `host` can be reached. If so, the failed connection lacked a free port; if
+    not, the replica's URL is wrong. Connecting a datagram socket sends nothing and takes no TCP port."""
     try:
         version = ipaddress.ip_address(host).version
     except ValueError:

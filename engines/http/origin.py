@@ -1,4 +1,4 @@
-"""Where a replica listens, read from its URL."""
+"""The address of a replica, parsed from its URL."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from contracts.errors import ConfigError
 
 CLIENTS_END = "/v1"
 _PRIVATE_DOMAINS = (".internal", ".local", ".localhost", ".lan", ".home.arpa", ".svc", ".test")
-"""Names that the public DNS does not have (RFC 6761, 6762, 8375, ICANN's `internal`), or that Kubernetes gives."""
+"""Names that the public DNS does not have (RFC 6761, 6762, 8375, ICANN's `internal`), or that Kubernetes assigns."""
 
 
 class Origin(msgspec.Struct, frozen=True):
-    """Where a replica listens. prefix: path before every request's path, without a trailing slash and without the `/v1`
-    that requests' paths begin with: people paste the base URL of an SDK."""
+    """The address of a replica. prefix: path before every request's path, without a trailing slash and without the
+    `/v1` that requests' paths begin with: people paste the base URL of an SDK."""
 
     secure: bool
     host: str
@@ -42,7 +42,7 @@ class Origin(msgspec.Struct, frozen=True):
 
     @property
     def private(self) -> bool | None:
-        """Whether its address is of a private network or of this machine; None for a name that only DNS could tell."""
+        """Its address is of a private network or of this machine; None for a name that only DNS could resolve."""
         try:
             address = ipaddress.ip_address(self.host)
         except ValueError:
@@ -51,6 +51,6 @@ class Origin(msgspec.Struct, frozen=True):
 
     @property
     def place(self) -> str:
-        """How errors call the replica."""
+        """The replica's name in errors."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.port}"

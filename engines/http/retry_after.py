@@ -1,4 +1,4 @@
-"""Reads how long an engine asks to be left alone: the `Retry-After` of RFC 9110, in seconds or as a date."""
+"""Parses an engine's `Retry-After` (RFC 9110), in seconds or as a date."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from email.utils import parsedate_to_datetime
 
 SHORTEST_S = 1.0
 LONGEST_S = 60.0
-"""Whoever is told more goes away for longer than any engine here stays full."""
+"""Upper bound: no engine here stays full for longer."""
 
 
 def retry_after_s(value: bytes, now_s: float) -> float | None:
-    """The wait that a header's value asks for, within a second and a minute; None when it cannot be read.
+    """The wait in a header's value, limited to between a second and a minute; None when it cannot be read.
 
     now_s: seconds since the epoch.
     """

@@ -1,7 +1,7 @@
 """Attention over keys and values that lie in pages, for a batch that mixes single tokens and chunks of prompts.
 
 The batch is flat: (tokens, heads, head_dim), first the sequences that compute one token (and drafts), then the chunks.
-`AttentionPlan` says which rows belong to what; this module knows no requests.
+`AttentionPlan` assigns the rows; this module knows no requests.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch.nn import functional
 from engines.layers import narrow_kv
 
 Rounding = Callable[[Tensor], Tensor]
-"""(tokens, 2, kv_heads, head_dim) float32 keys and values to what is left of them, of the same shape."""
+"""(tokens, 2, kv_heads, head_dim) float32 keys and values to their rounded values, of the same shape."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,17 +27,18 @@ class TokenGroup:
     stop: int
     tokens: int
     pages: Tensor
-    """(sequences * pages per sequence,) page numbers; those with fewer repeat any page, hidden by the bias."""
+    """(sequences * pages per sequence,) page numbers; sequences with fewer repeat any page, hidden by the bias."""
     bias: Tensor
-    """(sequences, 1, tokens, positions): 0 where the token may look, -inf elsewhere. In the format to compute in."""
+    """(sequences, 1, tokens, positions): 0 where the token attends, -inf elsewhere. In the number format of the
+    computation."""
 
 
 @dataclass(frozen=True, slots=True)
 class MirrorGroup:
-    """The same for sequences whose keys and values lie side by side as well, so that none are gathered.
+    """The same for sequences whose keys and values are also stored contiguously, so that none are gathered.
 
-    They are the first rows of the batch. Where they compute different numbers of tokens each is given as many queries
-    as the largest, and the surplus is thrown away.
+    They are the first rows of the batch. Where they compute different numbers of tokens, each gets as many queries as
+    the largest, and the surplus is dropped.
     """
 
     rows: int
@@ -45,11 +46,11 @@ class MirrorGroup:
     tokens: int
     """Queries per sequence."""
     positions: int
-    """Of the longest context."""
+    """Positions of the longest context."""
     places: Tensor
-    """(rows * 2 * kv_heads,) where each row's keys and values go, a head each, in a layer's mirror."""
+    """(rows * 2 * kv_heads,) destinations of each row's keys and values, a head each, in a layer's mirror."""
     bias: Tensor | None
-    """(sequences, 1, tokens, positions); None: every query sees everything."""
+    """(sequences, 1, tokens, positions); None: every query attends to everything."""
     spread: Tensor | None
     """(sequences * tokens,) the row of each query; None: all rows in order."""
     back: Tensor | None
@@ -65,14 +66,14 @@ class Chunk:
     pages: Tensor
     """(pages,) page numbers of the context, this chunk included."""
     bias: Tensor | None
-    """(rows, positions); None when nothing precedes the chunk, so that it is plainly causal and needs no pages."""
+    """(rows, positions); None when nothing precedes the chunk, so that it is causal and needs no pages."""
     dtype: torch.dtype = torch.float32
-    """In which to compute; the bias has it too."""
+    """Number format of the computation and of the bias."""
 
 
 @dataclass(frozen=True, slots=True)
 class AttentionPlan:
-    """Where each row's keys and values go, and what it looks at."""
+    """The destination of each row's keys and values, and the context it attends to."""
 
     slots: Tensor
     """(tokens,) page * page_tokens + offset."""
@@ -89,7 +90,7 @@ class PagedAttention:
         self._kv_heads = kv_heads
         self._head_dim = head_dim
         self.rounding: Rounding | None = None
-        """What is done to keys and values before they are kept, to judge a narrower format; None: nothing."""
+        """Applied to keys and values before they are stored, to judge a narrower format; None: nothing."""
 
     def __call__(self, q: Tensor, kv: Tensor, pages: Tensor, plan: AttentionPlan, mirror: Tensor | None) -> Tensor:
         """Write the batch's keys and values to their slots, then attend.
@@ -103,7 +104,7 @@ class PagedAttention:
             kv = self.rounding(heads).reshape(kv.shape)
         if narrow_kv.is_narrow(pages.dtype):
             codes = narrow_kv.encode(kv.view(-1, 2, self._kv_heads, self._head_dim), pages.dtype)
-            # what the pages keep, as it is read back from them
+            # the pages' content, as a later read returns it
             rows, kept = codes.flatten(1), narrow_kv.decode(codes, torch.float32).flatten(1)
         else:
             rows = kept = kv.to(pages.dtype)
@@ -120,7 +121,7 @@ class PagedAttention:
         return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
 
     def _mirrored(self, q: Tensor, kept: Tensor, mirror: Tensor, group: MirrorGroup) -> Tensor:
-        # what the pages keep, rounded as it is there: a context read back from them is the same
+        # the pages' content, rounded as stored: a context read back from them is the same
         mirror.view(-1, self._head_dim).index_copy_(0, group.places, kept.to(mirror.dtype).reshape(-1, self._head_dim))
         context = mirror[:, : group.sequences, :, : group.positions]
         if group.spread is not None:

@@ -1,6 +1,6 @@
 """FP8 (E4M3) arithmetic simulated in float32: the numbers an FP8 GPU would compute, on any machine, slowly.
 
-Scales are what a rounded value is multiplied by to get the real one back: amax / 448.
+A scale, amax / 448, is the factor that turns a rounded value back into the real one.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ def scale_of(amax: Tensor) -> Tensor:
 
 
 def rounded(x: Tensor, scale: Tensor) -> Tensor:
-    """x / scale as the nearest E4M3 numbers, in float32; what lies beyond 448 becomes 448."""
+    """x / scale as the nearest E4M3 numbers, in float32; values beyond 448 become 448."""
     # clamped first: older builds turn larger values into NaN
     return (x / scale).clamp_(-MAX, MAX).to(torch.float8_e4m3fn).float()
 
 
 class Fp8Linear:
-    """y = x W^T + b with weights, and if wished activations, rounded to E4M3."""
+    """y = x W^T + b with weights, and optionally activations, rounded to E4M3."""
 
     def __init__(
         self, weight: Tensor, bias: Tensor | None, weights: Weights, activations: Activations, amax: float | None = None
     ) -> None:
         """weight: (out, in) float32. weights: one scale for all, or one per output channel. activations: not rounded,
-        one scale per token as it comes, or one scale known before, made of `amax`."""
+        one scale per token computed on the fly, or one static scale from `amax`."""
         self.shape = tuple(weight.shape)
         self._weight_scale = scale_of(weight.abs().amax(1) if weights == "channel" else weight.abs().max())
         self._weight = rounded(weight, self._weight_scale[:, None] if weights == "channel" else self._weight_scale)
@@ -48,7 +48,7 @@ class Fp8Linear:
         restored = self._weight * (self._weight_scale[:, None] if weights == "channel" else self._weight_scale)
         noise = float((weight - restored).square().sum())
         self.signal_to_noise_db = 10 * math.log10(float(weight.square().sum()) / noise) if noise else math.inf
-        """Of the weights; about 31 dB is what E4M3 can do."""
+        """Signal-to-noise ratio of the weights; E4M3 reaches about 31 dB."""
 
     def __call__(self, x: Tensor) -> Tensor:
         """x: (tokens, in). Returns (tokens, out) of the same dtype."""

@@ -15,19 +15,19 @@ if TYPE_CHECKING:
 MAX = 127
 ROWS = 4_096
 MULTIPLE = 16
-"""PyTorch's kernel reads beyond the end of rows that have any other number of inputs."""
+"""PyTorch's kernel reads beyond the end of rows with any other number of inputs."""
 MOST_INPUTS = 2**16
-"""More might overflow a sum in our own kernels."""
+"""More might overflow a sum in the native kernels."""
 
 
 class Int8Linear:
-    """y = x W^T + b with W rounded to 255 steps of a row's own size.
+    """y = x W^T + b with W rounded to 255 steps, whose size each row has of its own.
 
     Activations are not rounded to 8 bits. Doing that by one scale for the batch, as the faster dynamic kernels do,
-    makes a row's result depend on what else is in the batch; here a row has the same bits alone and among others.
+    makes a row's result depend on the rest of the batch; here a row has the same bits in any batch.
 
-    `native`: by our own kernels, for which one row takes half of bf16's time and many rows as much. Otherwise by
-    PyTorch's, for which one row takes a third to a half of its bf16's time, from some 8 rows on more.
+    `native`: by the native kernels, for which one row takes half of bf16's time and many rows the same time. Otherwise
+    by PyTorch's, for which one row takes a third to a half of its bf16's time, and some 8 rows or more take longer.
     """
 
     def __init__(
@@ -37,9 +37,9 @@ class Int8Linear:
         them; None: one."""
         self.shape = tuple(weight.shape)
         self.has_bias = bias is not None
-        """Whether something is added to the product."""
+        """A bias is added to the product."""
         rounded, scales = torch.empty(weight.shape, dtype=torch.int8), torch.empty(weight.shape[0])
-        # a few rows at a time: a head of 49,152 words would be four times in memory in float32
+        # a few rows at a time: a head of 49,152 words would be in memory four times in float32
         for start in range(0, weight.shape[0], ROWS):
             rows = slice(start, start + ROWS)
             exact = weight[rows].float()
@@ -49,7 +49,7 @@ class Int8Linear:
         self._weight: Tensor | None = None
         self._scales = scales.bfloat16()
         self.panels: Int8Panels | None = None
-        """The weight as our own kernels read it, the only copy then."""
+        """The weight in the native kernels' layout, then the only copy."""
         if native and weight.shape[1] <= MOST_INPUTS:
             from engines.layers.native.int8 import Int8Panels
 

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from engines.layers.native.team import Team
 
 MOST_WIDE_ELEMENTS = 2**23
-"""Larger matrices get no second copy for float32 inputs: reading them takes the time, whatever the kernel."""
+"""Larger matrices get no second copy for float32 inputs: reading them takes the time, in any kernel."""
 LARGEST_FLOAT16 = 65504.0
 AVX2_ROWS = 3
 """FBGEMM's AVX2 kernels sum the last one or two of some numbers of rows in another order than three to six rows; no
-multiple of three leaves so few over. Those of AVX-512 do not differ."""
+multiple of three leaves so few over. AVX-512 kernels do not differ."""
 
 
 class Projection(Protocol):
@@ -35,15 +35,15 @@ class Linear:
     """y = x W^T + b for x: (tokens, in), W: (out, in).
 
     bf16 on a CPU that multiplies in it: the weight is packed at start, which is 1.3 to 1.6 times faster at small
-    batches than packing it on every call. On other CPUs it lies in float16 alone, as for `wide`: bf16 by PyTorch takes
-    two to five times as long there. A row has the same bits whatever else is in the batch, all three ways.
+    batches than packing it on every call. On other CPUs it is stored in float16 alone, as for `wide`: bf16 by PyTorch
+    takes two to five times as long there. In all three cases a row has the same bits in any batch.
 
-    `wide`: float32 inputs are taken beside bf16 ones and multiplied in float32, by a second copy of the weight in
-    float16, which holds what bf16 holds but for numbers below 1e-7. Up to some 12 rows that is faster than bf16, above
-    it slower, and a row has the same bits alone and among others here too.
+    `wide`: the layer takes float32 inputs in addition to bf16 ones and multiplies them in float32, by a second copy of
+    the weight in float16, which represents all bf16 weights except below 1e-7. Up to some 12 rows that is faster than
+    bf16, above it slower, and a row has the same bits in any batch here too.
 
-    `native`: the second copy lies in `panels`, as our own kernels read it. Float32 inputs are rounded to bf16, products
-    summed and given out in float32.
+    `native`: the second copy is `panels`, in the native kernels' layout. Float32 inputs are rounded to bf16; products
+    are summed and returned in float32.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Linear:
         """native: have `panels`; needs numba; team: threads that multiply by them; None: one."""
         self.shape = tuple(weight.shape)
         self.has_bias = bias is not None
-        """Whether something is added to the product."""
+        """A bias is added to the product."""
         self._bias = bias
         self._dtype = weight.dtype
         self._weight = weight.contiguous()
@@ -67,7 +67,7 @@ class Linear:
         self._wide_bias = None if bias is None else bias.float()
         self._multiple = 1 if torch.backends.cpu.get_cpu_capability().startswith("AVX512") else AVX2_ROWS
         self.panels: Panels | None = None
-        """The weight as our own kernels read it."""
+        """The weight in the native kernels' layout."""
         bfloat16 = weight.dtype is torch.bfloat16 and weight.device.type == "cpu"
         packs = bfloat16 and _packs_bfloat16()
         small = weight.numel() <= MOST_WIDE_ELEMENTS
@@ -94,7 +94,7 @@ class Linear:
             return (out if self._wide_bias is None else out + self._wide_bias).to(x.dtype)
         if self._wide is not None:
             rows, single = len(x), x.float()
-            if short := -rows % self._multiple:  # a pad of no rows would copy all of them
+            if short := -rows % self._multiple:  # padding with no rows would copy all of them
                 single = functional.pad(single, (0, 0, 0, short))
             wide: Tensor = torch.ops.aten.fbgemm_linear_fp16_weight_fp32_activation(single, self._wide, self._wide_bias)
             return wide[:rows].to(x.dtype)
@@ -108,17 +108,17 @@ class Linear:
 
 
 def _packs_bfloat16() -> bool:
-    """Whether oneDNN multiplies in bf16 here; without AVX-512 or `avx_ne_convert` it refuses to pack."""
+    """oneDNN multiplies in bf16 here; without AVX-512 or `avx_ne_convert` it refuses to pack."""
     return torch._C._has_mkldnn and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 def wide_is_fast(device: torch.device) -> bool:
-    """Whether this processor has the kernels that `Linear` needs for float32 inputs beside bf16 weights."""
+    """This processor has the kernels that `Linear` needs for float32 inputs with bf16 weights."""
     return device.type == "cpu" and "fbgemm" in torch.backends.quantized.supported_engines
 
 
 def team_of(threads: int) -> Team | None:
-    """The threads of our own kernels; None: the caller's alone."""
+    """The threads of the native kernels; None: the caller's alone."""
     if threads == 1:
         return None
     from engines.layers.native.team import Team
@@ -127,7 +127,7 @@ def team_of(threads: int) -> Team | None:
 
 
 def native_is_possible(device: torch.device) -> bool:
-    """Whether our own kernels can be compiled here."""
+    """The native kernels can be compiled here."""
     return device.type == "cpu" and sys.byteorder == "little" and importlib.util.find_spec("numba") is not None
 
 

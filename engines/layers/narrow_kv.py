@@ -1,8 +1,8 @@
-"""Keys and values in 8 bits: a code for every number, and behind a head's codes the scale they are multiplied by.
+"""Keys and values in 8 bits: a code for every number, and after a head's codes their scale.
 
-One scale for a token's key in one head, and one for its value, as vLLM's `int8_per_token_head` has them. It is known
-when the token is computed, so nothing is calibrated, and a token's numbers are the same whatever it is computed with.
-It lies in the same row, so whoever copies or moves tokens moves it along.
+One scale for a token's key in one head, and one for its value, like vLLM's `int8_per_token_head`. It is known when the
+token is computed, so nothing is calibrated, and a token's numbers are the same in any batch. The scale is stored in the
+same row, so a copied or moved token takes it along.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from torch import Tensor
 from engines.layers import fp8, int8
 
 CODES: dict[str, torch.dtype] = {"int8": torch.int8, "fp8": torch.uint8}
-"""What a store's tensor is made of, by format; fp8: E4M3's bits, which PyTorch moves in no other type everywhere."""
+"""Element type of a store's tensor, by format; fp8: E4M3's bits, which PyTorch moves in no other type everywhere."""
 SCALE = torch.bfloat16
-"""Of a scale. Codes are made by the scale as it is kept: rounding it costs nothing."""
+"""Type of a scale. Codes are made by the stored scale, so rounding it costs nothing."""
 
 
 def is_narrow(dtype: torch.dtype) -> bool:
-    """Whether a store of this type holds codes and scales."""
+    """A store of this type has codes and scales."""
     return dtype in CODES.values()
 
 
@@ -34,7 +34,7 @@ def encode(heads: Tensor, codes: torch.dtype) -> Tensor:
     largest = numbers.abs().amax(-1, keepdim=True)
     most = int8.MAX if codes == torch.int8 else fp8.MAX
     scale = (largest / most).clamp_min(torch.finfo(SCALE).tiny).to(SCALE)
-    # a scale that was rounded down leaves the largest number a little beyond the last code
+    # a scale that was rounded down leaves the largest number slightly beyond the last code
     steps = (numbers / scale.float()).clamp_(-most, most)
     rounded = steps.round_().to(codes) if codes == torch.int8 else steps.to(torch.float8_e4m3fn).view(codes)
     return torch.cat((rounded, scale.view(codes)), -1)

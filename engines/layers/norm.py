@@ -30,7 +30,7 @@ class RMSNorm:
 
 
 class HeadNorm:
-    """The same over each head of queries and keys at once; every head has its row of weights."""
+    """The same over each head of queries and keys at once; every head has its own row of weights."""
 
     def __init__(self, weight: Tensor, epsilon: float) -> None:
         """weight: (heads, head_dim)"""

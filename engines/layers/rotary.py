@@ -11,8 +11,9 @@ from torch import Tensor
 class Rotary:
     """Rotates pairs of numbers of each head by angles that grow with the position (Su et al. 2021).
 
-    The two of a pair lie side by side, so that a pair is one complex number and rotating a product. Checkpoints of the
-    Llama family have the first half of a head's numbers paired with the second; `side_by_side` reorders their weights.
+    The two numbers of a pair are adjacent, so that a pair is one complex number and a rotation is a product.
+    Checkpoints of the Llama family have the first half of a head's numbers paired with the second; `side_by_side`
+    reorders their weights.
     """
 
     def __init__(self, frequencies: Tensor, max_positions: int, scale: float = 1.0) -> None:
@@ -25,7 +26,7 @@ class Rotary:
         self._turns = self._turns.to(device)
 
     def table(self) -> Tensor:
-        """(positions, head_dim) cosine and sine of every pair, side by side, as numbers."""
+        """(positions, head_dim) cosine and sine of every pair, adjacent, as numbers."""
         return torch.view_as_real(self._turns).flatten(1)
 
     def at(self, positions: Tensor) -> Tensor:
@@ -43,7 +44,7 @@ class Rotary:
 
 
 def side_by_side(rows: Tensor, head_dim: int) -> Tensor:
-    """Reorder what makes queries or keys, (heads * head_dim, …), so that the pairs of a rotation are neighbours.
+    """Reorder the rows that make queries or keys, (heads * head_dim, …), so that the pairs of a rotation are adjacent.
 
     Scores stay the same: they are products of queries and keys, both reordered.
     """
@@ -74,7 +75,7 @@ def yarn_frequencies(
     count = plain.shape[0]
 
     def dimension(turns: float) -> float:
-        """Where in 0 .. count a frequency turns so often within the original context."""
+        """Position in 0 .. count at which a frequency turns this often within the original context."""
         return count * math.log(original_positions / (turns * 2 * math.pi)) / math.log(theta)
 
     low = max(math.floor(dimension(beta_fast)), 0)

@@ -1,4 +1,4 @@
-"""Tokens that are computed together, each at its own place of its own context."""
+"""Tokens that are computed together, each at its own position of its own context."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ Numbers = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class RowBatch:
-    """One entry per row, but for `pages`."""
+    """One entry per row, except for `pages`."""
 
     ids: Numbers
     positions: Numbers
     slots: Numbers
-    """Where each row's keys and values go: page * page_tokens + offset."""
+    """The destination of each row's keys and values: page * page_tokens + offset."""
     pages: Numbers
     """The page numbers of all contexts, one after the other."""
     firsts: Numbers
-    """Where in `pages` each row's context begins."""
+    """Index in `pages` at which each row's context begins."""

@@ -1,4 +1,4 @@
-"""The strings that act as control tokens in a model's input, and where they occur in a text."""
+"""The strings that act as control tokens in a model's input, and their occurrences in a text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 SEARCHED_CHARACTERS = 65_536
-"""At a time: `re` holds the interpreter lock for the whole of a search."""
+"""Characters searched at a time: `re` holds the interpreter lock for a whole search."""
 _SPACES = re.compile(r"\s*")
 
 
@@ -20,13 +20,13 @@ class ControlToken(msgspec.Struct, frozen=True):
     text: str
     lstrip: bool
     rstrip: bool
-    """The token swallows the whitespace on that side."""
+    """The token swallows the whitespace to its right."""
 
 
 class ControlTokens:
     """All control tokens of one tokenizer.
 
-    Every token marked special is one. So is a token that is not marked but looks like a marker: Qwen2.5-Coder's
+    Every token marked special is one. So is an unmarked token that looks like a marker: Qwen2.5-Coder's
     `<|fim_prefix|>` is not marked. Added tokens that are plain text, such as runs of spaces, are not.
     """
 
@@ -51,7 +51,7 @@ class ControlTokens:
         return match[0] if match else None
 
     def risky(self, text: str) -> bool:
-        """Whether the text holds a control string, or could complete one together with what stands beside it."""
+        """The text holds a control string, or could complete one together with adjacent text."""
         # most text has none of the two to four characters that control strings begin or end with
         for character in self._ends:
             if character in text:
@@ -61,7 +61,8 @@ class ControlTokens:
         return self.find(text) is not None or self._edge(text) > 0 or self._front(text) > 0
 
     def spans(self, text: str) -> list[tuple[int, int]]:
-        """Start and end of what `risky` found, in order: whole control strings, and parts of one at either edge."""
+        """Start and end of the parts that make a text `risky`, in order: whole control strings, and parts of one at
+        either edge."""
         spans = [match.span() for match in self._matches(text)]
         front, edge = self._front(text), self._edge(text)
         if front and (not spans or spans[0][0] >= front):
@@ -71,7 +72,7 @@ class ControlTokens:
         return spans
 
     def split(self, text: str) -> Iterator[str | ControlToken]:
-        """The text cut at its control strings, as `tokenizers` cuts it."""
+        """The text cut at its control strings, like in `tokenizers`."""
         position = 0
         for match in self._matches(text):
             if match.start() < position:
@@ -86,10 +87,10 @@ class ControlTokens:
         yield text[position:]
 
     def _matches(self, text: str) -> Iterator[re.Match[str]]:
-        """What `finditer` finds, searched a stretch at a time."""
+        """The matches of `finditer`, searched a stretch at a time."""
         position = 0
         while position < len(text):
-            # a match that begins in this stretch is seen whole; one that begins behind it is the next one's
+            # a match that begins in this stretch is seen whole; one that begins after it belongs to the next
             stretch = position + SEARCHED_CHARACTERS
             for match in self._pattern.finditer(text, position, stretch + self._longest):
                 if match.start() >= stretch:
@@ -110,10 +111,10 @@ class ControlTokens:
 
 
 def _any_of(texts: Sequence[str]) -> str:
-    """A pattern for the longest of these texts at a place, in which texts that begin alike share their beginning.
+    """A pattern for the longest of these texts at a position, in which texts with a common beginning share it.
 
-    Plain alternatives are tried one after the other at every place that looks like a beginning: with the 6,000 unused
-    tokens of Gemma's vocabulary 4 MB of `<` held the interpreter for minutes.
+    Plain alternatives are tried one after the other at every position that looks like a beginning: with the 6,000
+    unused tokens of Gemma's vocabulary 4 MB of `<` held the interpreter for minutes.
     """
     tails: dict[str, list[str]] = {}
     for text in texts:
@@ -128,21 +129,21 @@ def _any_of(texts: Sequence[str]) -> str:
 
 
 def is_control(token: dict[str, Any]) -> bool:
-    """Whether an entry of tokenizer.json's `added_tokens` steers the model."""
+    """An entry of tokenizer.json's `added_tokens` steers the model."""
     text: str = token["content"]
     marker = len(text) > 2 and text.lstrip("▁")[:1] in ("<", "[") and text[-1:] in (">", "]")
     return bool(token.get("special")) or marker
 
 
 CALL_MARKS = frozenset({"[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"})
-"""Of Mistral's models: control tokens, but without them nobody can tell a call from text."""
+"""Marks of Mistral's models: control tokens, but without them a call cannot be distinguished from text."""
 
 
 def gives_text(token: dict[str, Any]) -> bool:
-    """Whether an entry of `added_tokens` is text when the model generates it.
+    """An entry of `added_tokens` is text when the model generates it.
 
-    Plain text is; so are tags that are not marked special, such as `<tool_call>` and `<think>`, which the caller needs
-    to see, and `CALL_MARKS`. Markers in bars, such as an unmarked `<|fim_pad|>`, never are.
+    Plain text is; so are tags that are not marked special, such as `<tool_call>` and `<think>`, which the caller needs,
+    and `CALL_MARKS`. Markers in bars, such as an unmarked `<|fim_pad|>`, never are.
     """
     text: str = token["content"]
     if text in CALL_MARKS:

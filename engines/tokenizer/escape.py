@@ -1,6 +1,6 @@
-"""Hides what looks like a control token in user text while a chat template is rendered.
+"""Masks possible control tokens in user text while a chat template is rendered.
 
-Each risky piece is replaced by a mark that the template passes through and that no user text contains; after rendering,
+Each risky part is replaced by a mark that the template passes through and that no user text contains; after rendering,
 every control string left is the template's own, and the marks are turned back into the user's characters.
 """
 
@@ -17,15 +17,15 @@ from engines.tokenizer.sound import require_sound
 
 JsonObject = dict[str, Any]
 OPEN, CLOSE, ZERO = "\udc00", "\udc01", 0xDC10
-"""Halves of surrogate pairs: Python's strings hold them and no text does, so none of a mark is ever a user's. The
-number of the piece stands between the first two, in digits that are ten more of them."""
+"""Halves of surrogate pairs: Python's strings hold them and no text does, so no part of a mark is ever the user's. The
+index of the part stands between the first two, in digits that are ten more of them."""
 _DIGITS = {ord(str(digit)): ZERO + digit for digit in range(10)}
 _NUMBERS = {ZERO + digit: str(digit) for digit in range(10)}
 _MARK = re.compile(f"{OPEN}([{chr(ZERO)}-{chr(ZERO + 9)}]+){CLOSE}")
 
 
 class Escape:
-    """The messages and tools of one request with risky pieces replaced."""
+    """The messages and tools of one request with risky parts replaced."""
 
     def __init__(
         self, control: ControlTokens, messages: Sequence[JsonObject], tools: Sequence[JsonObject] | None
@@ -44,7 +44,7 @@ class Escape:
             self.tools = self._walk(tools)
 
     def restore(self, text: str) -> str:
-        """Turn marks back into the user's characters. Raises InvalidField where the template took a mark apart."""
+        """Turn marks back into the user's characters. Raises InvalidField where the template split a mark."""
         if not self._pieces:
             return text
         restored = _MARK.sub(lambda mark: self._pieces[int(mark[1].translate(_NUMBERS))], text)
@@ -52,8 +52,8 @@ class Escape:
             require_sound(restored)
         except InvalidField:
             raise InvalidField(
-                "A message holds one of this model's control strings in a place where the model's chat template takes "
-                "texts apart; remove it or break it up.",
+                "A message holds one of this model's control strings where the model's chat template splits "
+                "texts; remove it or break it up.",
                 param="messages",
             ) from None
         return restored

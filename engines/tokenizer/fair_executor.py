@@ -1,6 +1,6 @@
-"""Runs tokenizing in threads, organizations in turn: who sends the most text does not wait the least.
+"""Runs tokenization in threads, organizations in turn, so that a tenant with much text does not delay the others.
 
-Every decision is taken on the event loop; a thread only does the work it is handed.
+Every decision is taken on the event loop; a thread only runs its job.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ResultT = TypeVar("ResultT")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Job:
-    """Work and who waits for its result; compared by identity."""
+    """Work and the future of its result; compared by identity."""
 
     tenant: str
     work: Callable[[], Any]
@@ -43,9 +43,9 @@ class FairExecutor:
         self._closed = False
 
     async def run(self, tenant: str, size_bytes: int, work: Callable[[], ResultT]) -> ResultT:
-        """What `work` returns, run in a thread when the tenant's turn comes. Cancelled before that, it never runs.
+        """The result of `work`, run in a thread when the tenant's turn comes. Cancelled before that, it never runs.
 
-        Raises what `ours` raises, RateLimited when the tenant has too much waiting already, Draining once closed.
+        Raises the errors of `ours`, RateLimited when the tenant has too much waiting already, Draining once closed.
         """
         if self._closed:
             raise Draining()
@@ -56,12 +56,12 @@ class FairExecutor:
         try:
             result: ResultT = await job.answer
         finally:
-            # of no effect unless the one who waits was cancelled
+            # no effect unless the waiting task was cancelled
             self._queue.drop(tenant, job)
         return result
 
     def close(self) -> None:
-        """Refuse what waits. Work under way is finished, and nobody waits for the threads."""
+        """Refuse waiting jobs. Jobs under way are finished, and the threads are not awaited."""
         self._closed = True
         for job in self._queue.clear():
             if not job.answer.done():
@@ -75,7 +75,7 @@ class FairExecutor:
             done.add_done_callback(functools.partial(self._hand_over, loop, job))
 
     def _hand_over(self, loop: asyncio.AbstractEventLoop, job: _Job, done: Future[Any]) -> None:
-        """In the thread: the loop takes it from here, unless it was closed meanwhile."""
+        """In the thread: pass the result to the loop, unless it was closed meanwhile."""
         with contextlib.suppress(RuntimeError):
             loop.call_soon_threadsafe(self._finished, loop, job, done)
 
@@ -94,12 +94,12 @@ class FairExecutor:
 
 
 def ours(work: Callable[[], ResultT]) -> ResultT:
-    """What `work` returns. Raises SlipstreamError only, so that no future is left without an answer: asyncio cannot
-    hand on a StopIteration, and a panic of the Rust library is no Exception."""
+    """The result of `work`. Raises SlipstreamError only, so that every future is resolved: asyncio cannot pass on a
+    StopIteration, and a panic of the Rust library is no Exception."""
     try:
         return work()
     except (SlipstreamError, KeyboardInterrupt, SystemExit):
         raise
     except BaseException:
         logger.exception("tokenizing failed")
-        raise InternalError("The prompt could not be tokenized; this is a defect of ours.") from None
+        raise InternalError("The prompt could not be tokenized; this is a defect in Slipstream.") from None

@@ -1,6 +1,7 @@
-"""Whose prompt is tokenized next: organizations in turn, one prompt of each at a time, and no more than a share held.
+"""Decides whose prompt is tokenized next: organizations in turn, one prompt of each at a time, within a share of the
+queue.
 
-Decides only; `FairExecutor` has the threads.
+`FairExecutor` has the threads.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ JobT = TypeVar("JobT")
 
 
 class _Tenant(Generic[JobT]):
-    """What one tenant has here."""
+    """The jobs of one tenant."""
 
     def __init__(self) -> None:
         self.waiting: dict[JobT, int] = {}
         """Bytes by job, oldest first."""
         self.running_bytes: int | None = None
-        """Of the one job taken, or None."""
+        """Bytes of the running job, or None."""
 
     @property
     def jobs(self) -> int:
@@ -32,18 +33,18 @@ class _Tenant(Generic[JobT]):
 
 
 class FairQueue(Generic[JobT]):
-    """Jobs of many tenants. Between two jobs of one tenant, every other tenant that waits has one taken."""
+    """Jobs of many tenants. Between two jobs of one tenant, every other waiting tenant has one taken."""
 
     def __init__(self, tenant_jobs: int, tenant_bytes: int) -> None:
-        """The most that one tenant may have here, taken or waiting."""
+        """Limits on one tenant's jobs, running or waiting."""
         self._tenant_jobs = tenant_jobs
         self._tenant_bytes = tenant_bytes
         self._tenants: dict[str, _Tenant[JobT]] = {}
         self._ready: dict[str, None] = {}
-        """Tenants with a job waiting and none taken, in the order of their turns."""
+        """Tenants with a job waiting and none running, in the order of their turns."""
 
     def put(self, tenant: str, job: JobT, size_bytes: int) -> None:
-        """Add a job. Raises RateLimited when its tenant already has its share here; one alone is always taken."""
+        """Add a job. Raises RateLimited when its tenant has reached its limit; a single job is always accepted."""
         own = self._tenants.get(tenant) or _Tenant()
         if own.jobs >= self._tenant_jobs or (own.jobs and own.bytes + size_bytes > self._tenant_bytes):
             raise RateLimited(
@@ -58,7 +59,7 @@ class FairQueue(Generic[JobT]):
             self._ready.setdefault(tenant)
 
     def take(self) -> JobT | None:
-        """The next job, or None when every tenant that waits has one taken. Its tenant's next comes after `finish`."""
+        """The next job, or None when every waiting tenant has one running. The tenant's next comes after `finish`."""
         tenant = next(iter(self._ready), None)
         if tenant is None:
             return None
@@ -69,7 +70,7 @@ class FairQueue(Generic[JobT]):
         return job
 
     def finish(self, tenant: str) -> None:
-        """The tenant's job that was taken is done; its next one queues up behind the others' turns."""
+        """The tenant's running job is done; its next one queues after the others' turns."""
         own = self._tenants[tenant]
         own.running_bytes = None
         if own.waiting:
@@ -78,7 +79,7 @@ class FairQueue(Generic[JobT]):
             del self._tenants[tenant]
 
     def drop(self, tenant: str, job: JobT) -> None:
-        """Nobody waits for the job any more. One that was taken already stays until `finish`."""
+        """The job's result is no longer needed. A running one stays until `finish`."""
         own = self._tenants.get(tenant)
         if own is None or own.waiting.pop(job, None) is None or own.waiting:
             return
@@ -87,7 +88,7 @@ class FairQueue(Generic[JobT]):
             del self._tenants[tenant]
 
     def clear(self) -> list[JobT]:
-        """Take out all jobs that wait."""
+        """Remove all waiting jobs."""
         jobs = [job for own in self._tenants.values() for job in own.waiting]
         for own in self._tenants.values():
             own.waiting.clear()

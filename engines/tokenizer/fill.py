@@ -1,23 +1,23 @@
-"""Lays out a prefix and a suffix for the model to fill the gap between them (FIM), by token ids.
+"""Lays out a fill-in-the-middle (FIM) prompt from a prefix and a suffix, by token ids.
 
-The families differ in their tokens and in the order; the tokens that a tokenizer has tell the family, the order is
-prefix first unless tokenizer_config.json says `"fim_order": "spm"`.
+The families differ in their tokens and in the order. A tokenizer's tokens identify the family; the order is prefix
+first unless tokenizer_config.json says `"fim_order": "spm"`.
 
-Where the line goes that the cursor is in is a property of the weights too. Models learn to continue a whole prefix,
-and that is what they are asked unless the file says `"fim_typed_line": "after_middle"`: such a model saw the half-typed
-line after the middle token, as the beginning of what it continues, so that a keystroke changes only the end of the
-prompt (EFIM, arXiv 2505.21889, by whole lines). The folder that has the weights says it, as it does with the order;
-a model's `fim.typed_line` goes before the folder, for whoever has found that weights which never learnt it do as well.
-How sure the weights have to be for a completion to be worth showing is theirs too: `"fim_min_confidence"`, under
+The position of the cursor's line is a property of the weights too. Models learn to continue a whole prefix, and get one
+unless the file has `"fim_typed_line": "after_middle"`: such a model saw the half-typed line after the middle token, as
+the beginning of what it continues, so that a keystroke changes only the end of the prompt (EFIM, arXiv 2505.21889, by
+whole lines). The weights' folder sets it, like the order; a model's `fim.typed_line` overrides the folder, for weights
+that do as well without having learnt it.
+The confidence from which a completion is worth showing is theirs too: `"fim_min_confidence"`, read by
 `fim.min_confidence`.
 
-A completion ends at any of its family's marks and at the tokens its models put behind one (`ends`), whatever end
-tokens the model's own files name: a base model's do not name them all.
+A completion ends at any of its family's marks and at the tokens its models put after one (`ends`), in addition to the
+end tokens in the model's own files, which are incomplete for a base model.
 
-Text of other files stands before all of it, each file behind the family's own token, as Qwen and StarCoder learnt
-repositories; Codestral learnt a line of text before each, in the prefix. Where a family has neither, it is written as
-comments: before the marks where the suffix stands first, so that they stay in an engine's cache when it changes; else
-at the head of the prefix, which is as good.
+Text of other files comes before all of it, each file after the family's own token, as Qwen and StarCoder learnt
+repositories; Codestral learnt a line of text before each, in the prefix. If a family has neither, it is written as
+comments: before the marks where the suffix comes first, so that they stay in an engine's cache when it changes; else at
+the head of the prefix, which is equivalent.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from engines.tokenizer.folder import TokenizerFolder
 ORDERS = ("psm", "spm")
 TYPED_LINES = ("before_middle", "after_middle")
 REPOSITORY = "repository\n"
-"""What stands for a repository's name where a family has a token for it: clients do not tell theirs."""
+"""The repository's name where a family has a token for it: clients do not send theirs."""
 
 
 class Family(msgspec.Struct, frozen=True):
@@ -45,13 +45,14 @@ class Family(msgspec.Struct, frozen=True):
     middle: str | None
     order: str = "psm"
     files: tuple[str, ...] = ()
-    """What stands before each file of a repository; the first that a tokenizer has is its own."""
+    """Tokens before each file of a repository; the first that a tokenizer has is its own."""
     repository: str = ""
-    """What stands before all of them."""
+    """Tokens before all files."""
     file_line: str = ""
     """Text instead of a token: the line before each file."""
     ends: tuple[str, ...] = ()
-    """What its models write behind a completion, beside the marks above; what a tokenizer lacks is passed over."""
+    """Tokens that its models write after a completion, in addition to the marks above; those that a tokenizer lacks are
+    skipped."""
 
 
 FAMILIES = (
@@ -85,17 +86,17 @@ class FillTemplate(msgspec.Struct, frozen=True):
     middle_ids: tuple[int, ...]
     order: str
     line_after: bool = False
-    """The line that the cursor is in stands after the middle token."""
+    """The cursor's line comes after the middle token."""
     repository_ids: tuple[int, ...] = ()
-    """What stands before the first file of a repository, in front of its name."""
+    """Ids before the first file of a repository, followed by its name."""
     file_ids: tuple[int, ...] = ()
-    """What stands before each file, in front of its path; empty: files are part of the prefix."""
+    """Ids before each file, followed by its path; empty: files are part of the prefix."""
     file_line: str = ""
-    """Before each file where it is part of the prefix, with `{path}`; empty: no way that the weights know."""
+    """The line before each file where it is part of the prefix, with `{path}`; empty: the weights know no such form."""
     comments_first: bool = False
-    """Files that are written as comments stand before the marks."""
+    """Files written as comments come before the marks."""
     end_ids: tuple[int, ...] = ()
-    """Ids that end a completion, beside the tokenizer's `end_ids`."""
+    """Ids that end a completion, in addition to the tokenizer's `end_ids`."""
     end_texts: tuple[str, ...] = ()
     """Texts of these ids, for an engine that takes no ids."""
     end_lines: tuple[str, ...] = ()
@@ -108,20 +109,20 @@ class FillTemplate(msgspec.Struct, frozen=True):
     ) -> list[int]:
         """The whole prompt for two texts. encode: text to ids, without a begin-of-text token (`leading` has it).
 
-        What the model writes goes on where `prefix` ends, wherever the half-typed line stands: it is not repeated.
+        The completion continues at the end of `prefix`, wherever the half-typed line is: it is not repeated.
         """
         cut = self.cut(prefix)
         return self.lay_out(leading, encode(prefix[:cut]), encode(suffix), encode(prefix[cut:]))
 
     def with_typed_line(self, where: Literal["auto", "before_middle", "after_middle"]) -> FillTemplate:
-        """The same with the cursor's line there; auto: as it is."""
+        """The same with the cursor's line at that position; auto: unchanged."""
         line_after = where == "after_middle"
         if where == "auto" or line_after == self.line_after:
             return self
         return msgspec.structs.replace(self, line_after=line_after)
 
     def cut(self, prefix: str) -> int:
-        """Where the part of the prefix begins that stands after the middle token; its end: there is none."""
+        """Start of the part of the prefix that comes after the middle token; the prefix's end: there is none."""
         return prefix.rfind("\n") + 1 if self.line_after else len(prefix)
 
     def lay_out(
@@ -132,30 +133,30 @@ class FillTemplate(msgspec.Struct, frozen=True):
         typed: Sequence[int] = (),
         files: Sequence[int] = (),
     ) -> list[int]:
-        """The whole prompt: leading ids (a begin-of-text token, if the model has one), other files as `file` gives
-        them, the sides, the marker, and what of the prefix stands after it."""
+        """The whole prompt: leading ids (a begin-of-text token, if the model has one), other files in the form of
+        `file`, the sides, the marker, and the part of the prefix after it."""
         before, after = [self.prefix_id, *prefix], [self.suffix_id, *suffix]
         sides = before + after if self.order == "psm" else after + before
         return [*leading, *files, *sides, *self.middle_ids, *typed]
 
     @property
     def marks(self) -> int:
-        """Tokens that a gap has besides the two sides, leading ids not counted."""
+        """Number of tokens of a gap besides the two sides, without the leading ids."""
         return 2 + len(self.middle_ids)
 
     def repository(self, encode: Callable[[str], Sequence[int]]) -> list[int]:
-        """The ids before the first of several files. encode: as of `fill`."""
+        """The ids before the first of several files. encode: see `fill`."""
         return [*self.repository_ids, *encode(REPOSITORY)] if self.repository_ids else []
 
     def file(self, path: str, text: str, encode: Callable[[str], Sequence[int]]) -> list[int]:
-        """The ids of one file of a repository, where `file_ids` says that there are any. path: empty: none is told."""
+        """The ids of one file of a repository, if `file_ids` is set. path: empty: unknown."""
         return [*self.file_ids, *encode(f"{path}\n{text}" if path else text)]
 
 
 def fill_template(folder: TokenizerFolder, control: ControlTokens) -> FillTemplate | None:
     """The template of the family whose tokens this tokenizer has, or None.
 
-    Raises ConfigError for a `fim_order`, a `fim_typed_line` or a `fim_min_confidence` that there is not.
+    Raises ConfigError for a `fim_order`, a `fim_typed_line` or a `fim_min_confidence` that is unknown.
     """
     order, line = _choice(folder, "fim_order", ORDERS), _choice(folder, "fim_typed_line", TYPED_LINES)
     min_confidence = _share(folder, "fim_min_confidence")
@@ -185,7 +186,7 @@ def fill_template(folder: TokenizerFolder, control: ControlTokens) -> FillTempla
 
 
 def _ids(control: ControlTokens, names: Sequence[str]) -> tuple[int, ...]:
-    """Of the first of these that the tokenizer has."""
+    """The ids of the first of these that the tokenizer has."""
     return tuple(control.by_text[name].id for name in names if name in control.by_text)[:1]
 
 

@@ -14,13 +14,13 @@ JsonObject = dict[str, Any]
 
 
 class TokenizerFolder(msgspec.Struct, frozen=True):
-    """The contents of a model folder that concern text."""
+    """The parts of a model folder that concern text."""
 
     path: Path
     definition: JsonObject
     """tokenizer.json"""
     config: JsonObject
-    """tokenizer_config.json, over special_tokens_map.json; empty when neither is there."""
+    """tokenizer_config.json, over special_tokens_map.json; empty when neither exists."""
     chat_template: str | None
     tool_template: str | None
     """The template named `tool_use`, where the folder has several."""
@@ -29,7 +29,7 @@ class TokenizerFolder(msgspec.Struct, frozen=True):
 
     @classmethod
     def read(cls, path: Path) -> TokenizerFolder:
-        """Read the folder or the GGUF file. Raises ConfigError naming the missing or broken file."""
+        """Read the folder or the GGUF file. Raises ConfigError that names the missing or broken file."""
         if is_gguf(path):
             # imported here: most processes read no GGUF file
             from engines.gguf.text_files import text_of

@@ -1,9 +1,9 @@
-"""Token healing: a prompt that ends within a word is cut before it, and the output must begin with what was cut off.
+"""Token healing: a prompt that ends within a word is cut before it, and the output must begin with the cut text.
 
-A tokenizer falls a half-typed word into other pieces than the whole one (`offset` is one piece, `offse` two), and a
-model that never saw those pieces at the end of a text goes on badly from them. So the text is cut where the
-vocabulary's own pattern begins its last piece, which is a boundary whatever follows; the tokens that spell what was cut
-off are then generated, together with whatever continues them, and their text is not told again.
+A tokenizer splits a half-typed word into other tokens than the whole one (`offset` is one token, `offse` two), and a
+model that never saw those tokens at the end of a text continues badly from them. So the text is cut where the
+vocabulary's own pattern begins its last piece, which is a boundary in any text; the tokens that spell the cut text are
+then generated, together with their continuation, and their text is not delivered again.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Any
 LOOKED_BACK = 256
 """Characters before the cursor that the pattern is tried on."""
 LONGEST_PIECE = 64
-"""Longer pieces are no words: they stay as they are."""
+"""Longer pieces are no words: they stay unchanged."""
 
 
 def healed(prefix: str, pre_tokenizer: Any) -> int:
-    """Where the part of a prefix begins that is to be generated again; its end: there is none.
+    """Start of the part of a prefix that is to be generated again; the prefix's end: there is none.
 
-    Never more than the line that the cursor is in; a piece that begins with the end of the line above, as an
-    indentation does in some vocabularies, stays. pre_tokenizer: of the `tokenizers` library.
+    Never more than the cursor's line; a piece that begins with the end of the line above, as an indentation does in
+    some vocabularies, stays. pre_tokenizer: of the `tokenizers` library.
     """
     line = prefix.rfind("\n") + 1
     start = max(line - 1, len(prefix) - LOOKED_BACK, 0)
@@ -46,12 +46,12 @@ class TokenIndex:
 
     @property
     def complete(self) -> bool:
-        """Every text can be spelt: there is a token for each byte that UTF-8 has."""
+        """Every text can be spelt: there is a token for each byte in UTF-8."""
         single = {text[0] for text in self._texts if len(text) == 1}
         return single >= {*range(0xC0), *range(0xC2, 0xF5)}
 
     def toward(self, text: bytes) -> list[int]:
-        """The ids that spell a beginning of `text`, all of it, or all of it and more. text: not empty."""
+        """The ids that spell a beginning of `text`, all of it, or more. text: not empty."""
         shorter = [id_ for size in range(1, len(text)) for id_ in self._between(text[:size], text[:size] + b"\0")]
         return shorter + self._between(text, _after(text))
 
@@ -64,12 +64,12 @@ class TokenIndex:
 
 
 def _after(text: bytes) -> bytes:
-    """The first text behind all that begin with this one. UTF-8 has no byte 0xFF, so the last one can be raised."""
+    """The first text after all that begin with this one. UTF-8 has no byte 0xFF, so the last one can be raised."""
     return text[:-1] + bytes([text[-1] + 1])
 
 
 class Opening:
-    """A text that an output begins with, for any number of sequences."""
+    """A text that an output must begin with, for any number of sequences."""
 
     def __init__(self, text: str, index: TokenIndex) -> None:
         """text: not empty. index: complete."""
@@ -77,12 +77,12 @@ class Opening:
         self._index = index
 
     def start(self) -> OpeningState:
-        """A new sequence's place in it."""
+        """A new sequence's state in it."""
         return OpeningState(self.text.encode(), self._index)
 
 
 class OpeningState:
-    """How much of the text one sequence has still to write. Like its tokens it outlives a preemption."""
+    """The part of the text that one sequence has yet to write. Like its tokens it outlives a preemption."""
 
     def __init__(self, left: bytes, index: TokenIndex) -> None:
         self._left = left
@@ -98,7 +98,7 @@ class OpeningState:
         return self._index.toward(self._left)
 
     def advance(self, id_: int) -> bool:
-        """Take in a token of those allowed. Returns whether it says more than the text."""
+        """Process one of the allowed tokens. Returns whether its text goes beyond the opening."""
         written = self._index.bytes_of(id_)
         beyond = len(written) > len(self._left)
         self._left = self._left[len(written) :]

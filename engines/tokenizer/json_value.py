@@ -1,4 +1,4 @@
-"""JSON values that a client sent, walked without recursion: how large they are, and every text in them."""
+"""JSON values that a client sent, walked without recursion: their size, and every text in them."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ import msgspec
 from contracts.errors import InvalidField
 
 MAX_VALUES = 200_000
-"""Parsing or writing so many holds the interpreter for some 60 ms, and every stream with it."""
+"""Parsing or writing this many holds the interpreter for some 60 ms, and every stream with it."""
 MAX_DEPTH = 128
 """Templates, `json` and pydantic walk by recursion and give up at some hundreds."""
 
 
 class JsonBounds(msgspec.Struct, frozen=True):
-    """How much JSON one prompt may hold. The gateway's are its settings (`gateway.requests`)."""
+    """Limits on the JSON of one prompt. The gateway's are its settings (`gateway.requests`)."""
 
     max_depth: int = MAX_DEPTH
-    """Lists and objects in one another."""
+    """Nesting of lists and objects."""
     max_values: int = MAX_VALUES
-    """All together, lists and objects included."""
+    """Number of values in all, lists and objects included."""
 
 
 def require_bounded(value: Any, param: str, bounds: JsonBounds) -> None:
-    """Raises InvalidField when there are more values in it than that, or more in one another."""
+    """Raises InvalidField when the value exceeds the limits."""
     count = 0
     open_values: list[Iterator[Any]] = [iter((value,))]
     while open_values:
@@ -39,7 +39,7 @@ def require_bounded(value: Any, param: str, bounds: JsonBounds) -> None:
             open_values.pop()
         if count > bounds.max_values:
             raise InvalidField(
-                f"'{param}' holds more than {bounds.max_values} JSON values; at most so many are taken.", param=param
+                f"'{param}' holds more than {bounds.max_values} JSON values, which is the limit.", param=param
             )
         if len(open_values) - 1 > bounds.max_depth:
             raise _too_deep(param, bounds)
@@ -84,7 +84,7 @@ def parsed_arguments(text: str, param: str, bounds: JsonBounds) -> dict[str, Any
         return {}
     if text.count(",") + text.count("[") + text.count("{") > bounds.max_values:
         raise InvalidField(
-            f"'{param}' holds more than {bounds.max_values} commas and brackets; at most so many are taken.",
+            f"'{param}' holds more than {bounds.max_values} commas and brackets, which is the limit.",
             param=param,
         )
     try:
@@ -104,5 +104,5 @@ def parsed_arguments(text: str, param: str, bounds: JsonBounds) -> dict[str, Any
 
 def _too_deep(param: str, bounds: JsonBounds) -> InvalidField:
     return InvalidField(
-        f"'{param}' is nested more than {bounds.max_depth} deep; at most so deep is taken.", param=param
+        f"'{param}' is nested more than {bounds.max_depth} levels deep, which is the limit.", param=param
     )

@@ -1,4 +1,6 @@
-"""The longest text that one id can stand for: how many ids a text must have at least, known before it is encoded."""
+"""The longest text that one id can stand for, which bounds the number of ids of a text from below before it is
+encoded.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +10,17 @@ from typing import Any
 JsonObject = dict[str, Any]
 BYTES = 256
 KEEPING_PRE_TOKENIZERS = frozenset({"ByteLevel", "Digits", "Metaspace", "Split", "UnicodeScripts"})
-"""They cut a text up and leave nothing out, unless told to."""
+"""Pre-tokenizers that split a text and drop nothing, by default."""
 NFC_SHRINKS = (7, 2)
-"""Bytes of text before and after, at the most: the 7 of U+1FBE U+0308 U+0301 become the 2 of U+0390. The tests go
-through every character that composes."""
+"""Largest ratio of bytes before and after: the 7 of U+1FBE U+0308 U+0301 become the 2 of U+0390. The tests go through
+every character that composes."""
 
 
 def longest_token_bytes(definition: JsonObject, vocabulary: dict[str, int]) -> int | None:
     """Bytes of text that no single id exceeds; None where one id may stand for any amount.
 
-    vocabulary: added tokens included. None is the answer wherever text may vanish before it is looked up: a normalizer
-    that shortens without a bound, a pre-tokenizer that removes, an unknown-token, an added token that swallows the
-    spaces beside it.
+    vocabulary: added tokens included. None wherever text may vanish before the lookup: a normalizer that shortens
+    without a bound, a pre-tokenizer that removes, an unknown-token, an added token that swallows adjacent spaces.
     """
     added = {token["content"]: token for token in definition.get("added_tokens") or []}
     if any(token.get("lstrip") or token.get("rstrip") for token in added.values()):
@@ -49,7 +50,7 @@ def longest_token_bytes(definition: JsonObject, vocabulary: dict[str, int]) -> i
 
 
 def _parts(section: JsonObject | None, inner: str) -> Iterator[JsonObject]:
-    """A step of the pipeline as its single steps."""
+    """The single steps of a step of the pipeline."""
     if section is None:
         return
     if section["type"] == "Sequence":

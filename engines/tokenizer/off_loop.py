@@ -1,7 +1,7 @@
-"""Tokenizes without holding up the event loop: short prompts at once, long ones in a thread, tenants in turn.
+"""Tokenizes without blocking the event loop: short prompts at once, long ones in a thread, tenants in turn.
 
-A thread helps because `Tokenizer` encodes without the interpreter lock, and holds it for some ten milliseconds at a
-time in what it does around that.
+A thread helps because `Tokenizer` encodes without the interpreter lock, and holds it for only some ten milliseconds at
+a time around that.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ ResultT = TypeVar("ResultT")
 
 
 class OffLoopTokenizer:
-    """The asynchronous face of a `Tokenizer`; same promises and errors, those of `FairExecutor.run` besides."""
+    """The asynchronous interface of a `Tokenizer`; same guarantees and errors, plus those of `FairExecutor.run`."""
 
     def __init__(self, tokenizer: Tokenizer, executor: FairExecutor | None = None) -> None:
-        """executor: shared by all models of a process; None makes one of its own."""
+        """executor: shared by all models of a process; None makes a new one."""
         self.tokenizer = tokenizer
         self._executor = executor or FairExecutor()
         self._owns_executor = executor is None
@@ -54,20 +54,20 @@ class OffLoopTokenizer:
         return await self.run(tenant, (prefix, suffix), lambda: self.tokenizer.fill_ids(prefix, suffix, limit_tokens))
 
     async def run(self, tenant: str, prompt: Any, work: Callable[[], ResultT]) -> ResultT:
-        """What `work` returns. tenant: whose turn it takes. prompt: all that the work looks at, which decides where it
-        runs and what it counts for."""
+        """The result of `work`. tenant: whose turn it takes. prompt: all the input of the work, which decides where it
+        runs and how much it counts."""
         if size_up_to(prompt, INLINE_BYTES) <= INLINE_BYTES:
             return ours(work)
         return await self._executor.run(tenant, _size_bytes(prompt), work)
 
     def close(self) -> None:
-        """Stop the threads, if they are our own."""
+        """Stop the threads, if this object made them."""
         if self._owns_executor:
             self._executor.close()
 
 
 def _size_bytes(prompt: Any) -> int:
-    """As JSON, which is as it came; a text is not copied for it."""
+    """Size as JSON, its form on arrival; a text is not copied for it."""
     if isinstance(prompt, str):
         return require_sound(prompt)
     if isinstance(prompt, list) and all(isinstance(text, str) for text in prompt):

@@ -1,4 +1,4 @@
-"""Text that is text: JSON can carry half a surrogate pair, which is no character and has no bytes."""
+"""Checks that text is valid: JSON can carry half a surrogate pair, which is no character and has no bytes."""
 
 from __future__ import annotations
 

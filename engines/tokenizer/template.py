@@ -1,6 +1,6 @@
 """Renders a model's chat template as Hugging Face does, in jinja2's immutable sandbox.
 
-A template is the model maker's program: it may only read what it is given.
+A template is the model maker's program: it may only read its arguments.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from engines.tokenizer.json_value import JsonBounds, parsed_arguments, require_b
 logger = logging.getLogger(__name__)
 JsonObject = dict[str, Any]
 Check = Callable[[Sequence[JsonObject]], None]
-"""Looks at messages whose calls' arguments are parsed; raises what it will."""
+"""Checks messages whose calls' arguments are parsed; raises its own errors."""
 REFUSAL_CHARACTERS = 300
 TOOL_RESULT = "seventeen herons"
-"""No template says so by itself."""
+"""A text that no template contains by itself."""
 ARGUMENTS_DEPTH = 5
 """Lists and objects around the arguments of a call: the messages, the message, its calls, the call, its function."""
 _LOOPS_OVER_CONTENT = re.compile(r"""\bfor\s+\w+\s+in\s+\w+(?:\.content|\[['"]content['"]\])""")
@@ -58,12 +58,12 @@ class ChatTemplate:
     def prepared(
         self, messages: Sequence[JsonObject], bounds: JsonBounds, check: Check | None = None
     ) -> list[JsonObject]:
-        """The messages as the template expects them, which is not quite as they come over the wire.
+        """The messages in the template's form, which differs slightly from that on the wire.
 
-        Arguments of tool calls are objects, not JSON text. No content is an empty one, as SGLang and vLLM have it. A
-        list of text parts becomes one text, joined by spaces as SGLang joins them, unless the template looks into the
-        parts itself; if it does not, it has no place for an image. check: sees them before that. Raises InvalidField
-        for more than a template can be trusted to walk through, UnsupportedField naming the part that is no text.
+        Arguments of tool calls are objects, not JSON text. Missing content becomes empty, like in SGLang and vLLM. A
+        list of text parts becomes one text, joined by spaces like in SGLang, unless the template reads the parts
+        itself; otherwise it supports no image. check: called before that. Raises InvalidField for more values than a
+        template may walk through, UnsupportedField that names the part that is no text.
         """
         messages = [_with_parsed_arguments(message, index, bounds) for index, message in enumerate(messages)]
         if check is not None:
@@ -85,7 +85,7 @@ class ChatTemplate:
         """The prompt text, with the assistant's turn opened. variables: the template's own, checked
         (`template_variables`). Raises InvalidField when the template refuses.
 
-        What the template says when it refuses is meant for the client; what jinja2 says when it fails is not.
+        The template's own refusal is meant for the client; jinja2's message on a failure is not.
         """
         try:
             return self._rendered(messages, tools, variables)
@@ -97,8 +97,8 @@ class ChatTemplate:
         except Exception as error:
             logger.warning("a chat template failed: %s", in_words(error)[:REFUSAL_CHARACTERS])
             raise InvalidField(
-                "This model's chat template fails on these messages: it does not take this order of roles, or one of "
-                "their fields. Check them against the model's documentation.",
+                "This model's chat template fails on these messages: it does not support this order of roles, or one "
+                "of their fields. Check them against the model's documentation.",
                 param="messages",
             ) from None
 
@@ -119,8 +119,8 @@ class ChatTemplate:
 
     @property
     def shows_tool_results(self) -> bool:
-        """Whether what a tool answered gets into the prompt. False only where the template leaves it out in silence;
-        one that fails on our example may still take others."""
+        """Tool results appear in the prompt. False only where the template omits them silently; one that fails on our
+        example may still take others."""
         call = {"id": "call00000", "type": "function", "function": {"name": "look", "arguments": {}}}
         example: list[JsonObject] = [
             {"role": "user", "content": "Look."},
@@ -165,7 +165,7 @@ def _with_text(message: JsonObject, index: int) -> JsonObject:
             field = f"messages[{index}].content[{number}]"
             what = "an image" if part.get("type") == "image_url" else f"of type {part.get('type')!r}"
             raise UnsupportedField(
-                f"This model reads text only, and {field} is {what}. Leave it out, or ask a model that takes it.",
+                f"This model reads text only, and {field} is {what}. Omit it, or use a model that supports it.",
                 param=field,
             )
     return {**message, "content": " ".join(part["text"] for part in content)}
@@ -189,7 +189,7 @@ def _with_parsed_call(call: JsonObject, field: str, bounds: JsonBounds) -> JsonO
 
 
 class _GenerationBlock(Extension):
-    """`{% generation %}…{% endgeneration %}` marks what to train on; for serving it is its content."""
+    """`{% generation %}…{% endgeneration %}` marks text to train on; for serving only its content counts."""
 
     tags = {"generation"}  # noqa: RUF012  (jinja2 declares it so)
 

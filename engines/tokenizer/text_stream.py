@@ -1,4 +1,4 @@
-"""Turns generated ids into text as they come, never splitting a character."""
+"""Converts generated ids to text as they arrive, without splitting a character."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 MAX_HELD_IDS = 8
-"""A character needs at most four byte tokens: a longer run that still does not decode never will."""
+"""A character needs at most four byte tokens: a longer run that does not decode never will."""
 
 
 class TextStream(Protocol):
@@ -18,7 +18,7 @@ class TextStream(Protocol):
         ...
 
     def flush(self) -> str:
-        """The text that is still held back, without an unfinished character: a client that appends the answer to its
+        """The text that is still held back, without an unfinished character: a client that appends the response to its
         next prompt would send U+FFFD, which the model never wrote. The stream is over."""
         ...
 

@@ -8,9 +8,9 @@ from engines.tokenizer.control import gives_text
 
 
 def token_bytes(definition: dict[str, Any], backend: Any) -> dict[int, bytes] | None:
-    """Id to bytes, tokens that give no text absent; None when the vocabulary is not byte-level.
+    """Id to bytes, without tokens that give no text; None when the vocabulary is not byte-level.
 
-    Source: the byte alphabet of GPT-2's encoder, in which printable bytes stand for themselves and the others are
+    Source: the byte alphabet of GPT-2's encoder, in which printable bytes represent themselves and the others are
     moved to U+0100 upwards.
     """
     if (definition.get("decoder") or {}).get("type") != "ByteLevel":

@@ -1,4 +1,4 @@
-"""Text to token ids and back for one model, without torch: what the engine would see, counted by the gateway.
+"""Text to token ids and back for one model, without torch: the gateway computes the engine's own counts.
 
 User text never becomes a control token here: `<|end|>` typed by a user is encoded as those characters.
 """
@@ -31,22 +31,22 @@ from engines.tokenizer.token_bytes import token_bytes
 
 JsonObject = dict[str, Any]
 PIECES = 1_000
-"""Encoded in one call where a text falls into many."""
+"""Parts encoded in one call where a text is split into many."""
 SLICE_CHARACTERS = 32_768
 CUT_TOKENS = 128
-"""More than one cut through a text adds ids, by far: to the last word before it and the first one after it."""
+"""Upper bound of the ids that a cut through a text adds: to the last word before it and the first one after it."""
 LONGEST_RUN = 3
-"""Characters that a vocabulary's pattern takes together wherever a run of them begins: digits, of cl100k and Llama 3. A
-cut inside a run shifts all that follows."""
+"""Longest run of characters that a vocabulary's pattern takes together at any start: digits, in cl100k and Llama 3. A
+cut inside a run shifts everything after it."""
 NAMED_SPECIALS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
 
 class Tokenizer:
     """The tokenizer of one model folder. Safe to use from several threads.
 
-    What is given a `limit_tokens` raises ContextTooLong for a prompt that has more, and says so before it encodes one
-    whose bytes cannot fit. Encoding does not hold the interpreter lock; copying its ids into a list does, so no more
-    than the limit is copied.
+    Methods with a `limit_tokens` raise ContextTooLong for a prompt that has more, before they encode one whose bytes
+    cannot fit. Encoding does not hold the interpreter lock; copying its ids into a list does, so no more than the
+    limit is copied.
     """
 
     def __init__(self, folder: TokenizerFolder, bounds: JsonBounds | None = None) -> None:
@@ -58,14 +58,14 @@ class Tokenizer:
         self._plain.encode_special_tokens = True
         self._control = ControlTokens(added)
         self.bounds = bounds or JsonBounds()
-        """What JSON a conversation may hold."""
+        """Limits on the JSON of a conversation."""
         self._has_loose_controls = self._parsing.normalizer is not None and any(
             token.get("normalized") for token in added if is_control(token)
         )
         self.leading_ids: tuple[int, ...] = tuple(self._parsing.encode("").ids)
-        """What stands before every prompt: a begin-of-text token, if the model has one."""
+        """Ids before every prompt: a begin-of-text token, if the model has one."""
         self.fill: FillTemplate | None = fill_template(folder, self._control)
-        """How a gap is laid out; None: this model cannot fill one."""
+        """The layout of a gap; None: this model cannot fill one."""
         specials = {name: text for name in NAMED_SPECIALS if (text := folder.special(name)) is not None}
         self._chat_template = _template(folder, folder.chat_template, specials)
         self._tool_template = _template(folder, folder.tool_template, specials)
@@ -75,24 +75,24 @@ class Tokenizer:
         self.vocabulary_size: int = max(vocabulary.values()) + 1
         """Every id is below it."""
         self.longest_token_bytes = longest_token_bytes(folder.definition, vocabulary)
-        """Bytes of text that no id exceeds; None where that cannot be said."""
+        """Bytes of text that no id exceeds; None where there is no bound."""
         self.control_ids = self._control.ids
         self.silent_ids = frozenset(token["id"] for token in added if not gives_text(token))
         """Ids that give no text when they are generated."""
         self.calls_in_parallel: bool = folder.config.get("parallel_tool_calls") is not False
-        """Whether an answer may hold several tool calls if the request does not say; false with
-        `"parallel_tool_calls": false` in `tokenizer_config.json`, for a model that never stops calling."""
+        """A response may hold several tool calls by default; false with `"parallel_tool_calls": false` in
+        `tokenizer_config.json`, for a model that never stops calling."""
         self.end_ids = folder.end_ids | _ids(self._parsing, folder.special("eos_token"))
         """Ids that end a generation."""
 
     @classmethod
     def load(cls, folder: Path | str, bounds: JsonBounds | None = None) -> Tokenizer:
-        """Read a Hugging Face model folder. Raises ConfigError naming the file at fault."""
+        """Read a Hugging Face model folder. Raises ConfigError that names the file at fault."""
         return cls(TokenizerFolder.read(Path(folder)), bounds)
 
     @property
     def has_chat_template(self) -> bool:
-        """Whether `chat_ids` works."""
+        """`chat_ids` works: there is a chat template."""
         return self._chat_template is not None
 
     @property
@@ -103,7 +103,7 @@ class Tokenizer:
 
     @functools.cached_property
     def shows_tool_results(self) -> bool:
-        """As of `ChatTemplate`, of the template for conversations without tools."""
+        """See `ChatTemplate`, for the template of conversations without tools."""
         return self._chat_template is None or self._chat_template.shows_tool_results
 
     def encode(self, text: str, limit_tokens: int | None = None) -> list[int]:
@@ -112,15 +112,15 @@ class Tokenizer:
         return [*self.leading_ids, *self._encode_plain(text, limit_tokens)]
 
     def count(self, text: str) -> int:
-        """Number of ids that `encode` gives."""
+        """Number of ids that `encode` returns."""
         return len(self.encode(text))
 
     def plain_ids(self, text: str, limit_tokens: int | None = None) -> list[int]:
-        """The ids of a part of a prompt: without what stands before all of it, control strings as text."""
+        """The ids of a part of a prompt: without leading ids, control strings as text."""
         return self._encode_plain(text, limit_tokens)
 
     def plain_counts(self, texts: Sequence[str]) -> list[int]:
-        """How many ids each text has alone; together they have about as many, usually fewer."""
+        """Number of ids of each text alone; together they have about as many, usually fewer."""
         counts: list[int] = []
         for first in range(0, len(texts), PIECES):
             encodings = self._plain.encode_batch_fast(list(texts[first : first + PIECES]), add_special_tokens=False)
@@ -128,11 +128,11 @@ class Tokenizer:
         return counts
 
     def least_tokens(self, size_bytes: int) -> int:
-        """The fewest ids that a text of so many bytes can have; 0 where that cannot be said."""
+        """The fewest ids that a text of this many bytes can have; 0 where there is no bound."""
         return 0 if self.longest_token_bytes is None else -(-size_bytes // self.longest_token_bytes)
 
     def require_fitting(self, size_bytes: int, limit_tokens: int | None, already: int = 0) -> None:
-        """Raises ContextTooLong for a text of so many bytes that it cannot fit behind so many ids, whatever it says."""
+        """Raises ContextTooLong for a text of so many bytes that it cannot fit after this many ids, in any wording."""
         _require_room(already + self.least_tokens(size_bytes), limit_tokens, size_bytes)
 
     def chat_ids(
@@ -169,32 +169,32 @@ class Tokenizer:
         return ids
 
     def fill_ids(self, prefix: str, suffix: str, limit_tokens: int | None = None) -> list[int]:
-        """The ids of a fill-in-the-middle prompt, laid out as the model was trained; what it writes goes on where the
+        """The ids of a fill-in-the-middle prompt, in the model's training layout; the completion continues where the
         prefix ends. Raises UnsupportedField when the model has no tokens for it."""
         if self.fill is None:
             raise UnsupportedField(
-                "This model cannot fill a gap: it has no fill-in-the-middle tokens. Leave `suffix` out.", param="suffix"
+                "This model cannot fill a gap: it has no fill-in-the-middle tokens. Omit `suffix`.", param="suffix"
             )
         self.require_fitting(require_sound(prefix) + require_sound(suffix), limit_tokens)
         return self.fill.fill(self.leading_ids, prefix, suffix, lambda text: self._encode_plain(text, limit_tokens))
 
     @property
     def heals(self) -> bool:
-        """Whether `healed` and `opening` work: tokens are known by their bytes, words by the vocabulary's pattern."""
+        """`healed` and `opening` work: they need the bytes of tokens, and the vocabulary's word pattern."""
         return self._token_bytes is not None and self._plain.pre_tokenizer is not None
 
     def healed(self, prefix: str) -> int:
-        """Where the part of a prompt begins that is better generated again (`engines/tokenizer/healing.py`); its end:
-        nothing is, or this vocabulary cannot tell."""
+        """Start of the part of a prompt that is better generated again (`engines/tokenizer/healing.py`); the prompt's
+        end: there is none, or this vocabulary does not support it."""
         return healed(prefix, self._plain.pre_tokenizer) if self.heals else len(prefix)
 
     def opening(self, text: str) -> Opening:
-        """What makes an output begin with a text that is not empty, whatever tokens spell it. Raises UnsupportedField
-        where the vocabulary cannot."""
+        """An opening that makes an output begin with a non-empty text, in any tokens. Raises UnsupportedField where the
+        vocabulary cannot."""
         require_sound(text)
         if not self.heals or not self._token_index.complete:
             raise UnsupportedField(
-                "begins_with needs a byte-level vocabulary, and this model's is none. Leave it out.",
+                "begins_with needs a byte-level vocabulary, and this model has none. Omit it.",
                 param="begins_with",
             )
         return Opening(text, self._token_index)
@@ -204,7 +204,7 @@ class Tokenizer:
         return TokenIndex(self._token_bytes or {}, self.control_ids)
 
     def special_in(self, text: str) -> str | None:
-        """The first control string in the text, or None. Not for engines that cannot tell it from the real one."""
+        """The first control string in the text, or None. For engines that cannot distinguish it from the real one."""
         found = self._control.find(text)
         if found is None and self._has_loose_controls:
             # normalizing alone would hold the interpreter lock for seconds
@@ -214,7 +214,7 @@ class Tokenizer:
         return found
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of generated ids, control tokens left out except tags that the caller needs (`gives_text`)."""
+        """The text of generated ids, without control tokens except tags that the caller needs (`gives_text`)."""
         return str(self._parsing.decode([id_ for id_ in ids if id_ not in self.silent_ids]))
 
     def token_text(self, id_: int) -> str:
@@ -234,11 +234,11 @@ class Tokenizer:
         return WindowTextStream(self.decode)
 
     def _encode_plain(self, text: str, limit_tokens: int | None, already: int = 0) -> list[int]:
-        """already: ids that stand before these."""
+        """already: number of ids before these."""
         ids = self._encode(self._plain, text, limit_tokens, already)
         if self.control_ids.isdisjoint(ids):
             return ids
-        # Unigram and WordLevel vocabularies hold their control strings as ordinary pieces: cut each in two
+        # Unigram and WordLevel vocabularies hold their control strings as ordinary tokens: cut each in two
         cuts = [0, *(start + 1 for start, _ in self._control.spans(text)), len(text)]
         pieces = [text[start:end] for start, end in itertools.pairwise(cuts)]
         ids = []
@@ -254,10 +254,10 @@ class Tokenizer:
     def _encode(self, backend: Any, text: str, limit_tokens: int | None, already: int = 0) -> list[int]:
         size_bytes = require_sound(text)
         self.require_fitting(size_bytes, limit_tokens, already)
-        # where text may vanish, a slice says nothing of the whole
+        # where text may vanish, a slice has no bound for the whole
         if limit_tokens is not None and self.longest_token_bytes is not None:
             self._require_few(backend, text, size_bytes, limit_tokens, already)
-        # `encode` holds the interpreter lock from beginning to end; a batch does not, even one of one
+        # `encode` holds the interpreter lock from beginning to end; a batch does not, not even a batch of one
         encoding = backend.encode_batch_fast([text], add_special_tokens=False)[0]
         _require_room(already + len(encoding), limit_tokens)
         ids: list[int] = encoding.ids
@@ -266,8 +266,8 @@ class Tokenizer:
     def _require_few(self, backend: Any, text: str, size_bytes: int, limit_tokens: int, already: int) -> None:
         """Raises ContextTooLong for a text whose slices have more ids than it can lose by being whole.
 
-        Encoding millions of ids at once takes hundreds of megabytes, and while the kernel gives and takes them every
-        thread of the process waits; slices use the same few again.
+        Encoding millions of ids at once takes hundreds of megabytes, and while the kernel allocates and frees them
+        every thread of the process waits; slices reuse the same few.
         """
         if size_bytes <= limit_tokens or len(text) <= SLICE_CHARACTERS:
             return
@@ -286,7 +286,7 @@ class Tokenizer:
 
 
 def _require_room(prompt_tokens: int, limit_tokens: int | None, prompt_bytes: int | None = None) -> None:
-    """prompt_bytes: given where they were not tokenized."""
+    """prompt_bytes: given where the prompt was not tokenized."""
     if limit_tokens is not None and prompt_tokens > limit_tokens:
         raise ContextTooLong(
             limit_tokens=limit_tokens,

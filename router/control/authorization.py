@@ -1,4 +1,4 @@
-"""Lets only holders of a token call the control service; health checks and reflection are for everybody."""
+"""Requires a token for the control service; health checks and reflection are open."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contracts.proto.control_pb2 import DESCRIPTOR
 
 SERVICE = DESCRIPTOR.services_by_name["RouterControl"].full_name
 CHANGING = frozenset({f"/{SERVICE}/DrainReplica"})
-"""Calls that change something; who may only read is refused them."""
+"""Calls that change state; a token that may only read is refused."""
 
 if TYPE_CHECKING:
     Handler = grpc.RpcMethodHandler[Any, Any]
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Authorization(grpc.aio.ServerInterceptor):
-    """authorized: whether a token may read (False), or change too (True)."""
+    """authorized: whether a token may read (False), or change as well (True)."""
 
     def __init__(self, authorized: Callable[[str, bool], bool]) -> None:
         self._authorized = authorized

@@ -1,4 +1,4 @@
-"""Calls a running router's control service, for commands and tests: no event loop needed."""
+"""A synchronous client of a running router's control service, for commands and tests."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ ResultT = TypeVar("ResultT")
 
 
 class ControlClient:
-    """`with ControlClient(address, token) as control:`. Every call raises RouterUnavailable when there is no answer, or
-    the answer is no. address: `host:port`."""
+    """`with ControlClient(address, token) as control:`. Every call raises RouterUnavailable when the router does not
+    answer or refuses. address: `host:port`."""
 
     def __init__(self, address: str, token: str) -> None:
         self._address = address
@@ -39,7 +39,7 @@ class ControlClient:
         return self._call(self._stub.DescribeFleet, pb.DescribeFleetRequest())
 
     def explain(self, request_id: str) -> list[Record]:
-        """Every remembered decision about a request, oldest first; empty when there is none."""
+        """Every remembered decision about a request, oldest first; may be empty."""
         try:
             answer = self._call(self._stub.ExplainRequest, pb.ExplainRequestRequest(request_id=request_id))
         except NotFound:
@@ -47,7 +47,7 @@ class ControlClient:
         return [messages.record(decision) for decision in answer.decisions]
 
     def watch(self) -> Iterator[tuple[Record, int]]:
-        """Decisions as they are taken, each with how many were missed before it. Ends only by an error."""
+        """Decisions as they are taken, each with the number missed before it. Ends only by an error."""
         stream = self._stub.WatchDecisions(pb.WatchDecisionsRequest(), metadata=self._metadata)
         try:
             for decision in stream:
@@ -58,7 +58,7 @@ class ControlClient:
             stream.cancel()
 
     def drain(self, replica_id: str, draining: bool) -> pb.Replica:
-        """Give a replica no new leases, or some again. Raises NotFound for an unknown one."""
+        """Stop giving a replica new leases, or resume. Raises NotFound for an unknown replica."""
         return self._call(self._stub.DrainReplica, pb.DrainReplicaRequest(replica_id=replica_id, draining=draining))
 
     def _call(self, method: grpc.UnaryUnaryMultiCallable[RequestT, ResultT], request: RequestT) -> ResultT:

@@ -16,14 +16,14 @@ from router.control.servicer import ControlServicer
 
 GRACE_S = 0.5
 OPTIONS = (
-    ("grpc.so_reuseport", 0),  # two routers on one port would each see half of the calls
+    ("grpc.so_reuseport", 0),  # two routers on one port would each receive half of the calls
     ("grpc.max_receive_message_length", 64 * 1024),
     ("grpc.max_concurrent_streams", 100),
 )
 
 
 class ControlServer:
-    """authorized: whether a token may read (False), or change too (True)."""
+    """authorized: whether a token may read (False), or change as well (True)."""
 
     def __init__(self, servicer: ControlServicer, authorized: Callable[[str, bool], bool]) -> None:
         self._servicer = servicer
@@ -33,7 +33,7 @@ class ControlServer:
         self._telling: asyncio.Task[None] | None = None
 
     async def start(self, host: str, port: int) -> int:
-        """Listen; returns the port bound. Raises ConfigError when it cannot be had."""
+        """Listen; returns the bound port. Raises ConfigError when the port is not available."""
         server = grpc.aio.server(interceptors=(Authorization(self._authorized),), options=OPTIONS)
         add_RouterControlServicer_to_server(self._servicer, server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
@@ -51,7 +51,7 @@ class ControlServer:
         return bound
 
     def serving(self, yes: bool) -> None:
-        """Tell health checks whether leases can be granted: a fleet is known."""
+        """Report to health checks whether leases can be granted: a fleet is known."""
         self._telling = asyncio.get_running_loop().create_task(self._set(yes))
 
     async def _set(self, yes: bool) -> None:
@@ -60,7 +60,7 @@ class ControlServer:
             await self._health.set(name, status)
 
     async def stop(self) -> None:
-        """Say that it no longer serves, then close."""
+        """Report that it no longer serves, then close."""
         if self._server is not None:
             await self._health.enter_graceful_shutdown()
             await self._server.stop(GRACE_S)

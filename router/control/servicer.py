@@ -35,7 +35,7 @@ class ControlServicer(RouterControlServicer):
     ) -> pb.ExplainRequestResponse:
         records = self._dispatcher.records.of(request.request_id)
         if not records:
-            await context.abort(grpc.StatusCode.NOT_FOUND, f"nothing is remembered of {request.request_id}")
+            await context.abort(grpc.StatusCode.NOT_FOUND, f"no decision is on record for {request.request_id}")
         return pb.ExplainRequestResponse(decisions=[messages.decision(record) for record in records])
 
     async def WatchDecisions(  # noqa: N802

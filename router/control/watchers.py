@@ -1,4 +1,4 @@
-"""Hands decisions to whoever watches them, without ever waiting for one who reads slowly."""
+"""Sends decisions to watchers, without ever waiting for a slow reader."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator
 from router.core.record import Record
 
 QUEUE_LENGTH = 1_000
-"""Decisions kept for one watcher; beyond it the newest are missed, and counted."""
+"""Decisions kept for one watcher; further ones are dropped and counted."""
 
 
 class Watchers:
-    """All watchers of one router. Use from its event loop."""
+    """All watchers of one router. Use it from the router's event loop."""
 
     def __init__(self) -> None:
         self._watching: set[_Watcher] = set()
@@ -21,12 +21,12 @@ class Watchers:
         return len(self._watching)
 
     def decided(self, record: Record) -> None:
-        """Tell everybody of a decision."""
+        """Send a decision to all watchers."""
         for watcher in self._watching:
             watcher.offer(record)
 
     async def watch(self) -> AsyncIterator[tuple[Record, int]]:
-        """Decisions from now on, each with how many were missed before it."""
+        """Decisions from now on, each with the number missed before it."""
         watcher = _Watcher()
         self._watching.add(watcher)
         try:

@@ -1,8 +1,8 @@
-"""Which LoRA adapter gives up its place on a replica for another one: a pure rule.
+"""Decides which LoRA adapter gives up its slot on a replica for another one: a pure rule.
 
-A replica's places are divided evenly among the organizations that use them: those with an adapter there that a request
-has, or had `recent_s` ago at most, and the one that asks. Max-min fairness of a cache, as in Pu et al., FairRide, NSDI
-2016, without its blocking: an adapter is nobody else's.
+A replica's slots are divided evenly among the organizations that use them: organizations with an adapter there that a
+request uses, or used at most `recent_s` ago, and the organization that asks. The rule is max-min fairness of a cache,
+as in Pu et al., FairRide, NSDI 2016, without its blocking: an adapter belongs to one organization only.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 
 class PlacedAdapter(NamedTuple):
-    """One that has a place. used_at: monotonic seconds of when a request last had it."""
+    """An adapter that has a slot. used_at: monotonic seconds at which a request last used it."""
 
     name: str
     organization_id: str
@@ -22,7 +22,7 @@ class PlacedAdapter(NamedTuple):
 
 
 class Eviction(NamedTuple):
-    """name: of the adapter that is to go. why: in words, for the record of the decision."""
+    """name: the adapter to unload. why: the reason in words, for the record of the decision."""
 
     name: str
     why: str
@@ -31,11 +31,13 @@ class Eviction(NamedTuple):
 def evicted_for(
     organization_id: str, held: Sequence[PlacedAdapter], places: int, now: float, recent_s: float
 ) -> Eviction | None:
-    """Whose place an adapter of this organization gets where all `places` are taken; None: nobody's, it has to wait.
+    """The adapter that gives its slot to one of this organization where all `places` are taken; None: the new adapter
+    has to wait.
 
-    Never that of one in use. First the one used longest ago of an organization that used none of its own of late; then,
-    with the newcomer counted, of the organization that holds the most of those that hold more than an even share. So
-    whoever asks for many adapters loses their own, and what others use within their share stays.
+    An adapter in use is never evicted. First goes the least recently used adapter of an organization that has used none
+    of its own lately; then, with the newcomer counted, one of the organization that holds the most slots above an even
+    share. So an organization that requests many adapters evicts its own, and adapters within another organization's
+    share stay.
     """
     idle = [one for one in held if not one.in_use]
     using = {one.organization_id for one in held if one.in_use or now - one.used_at <= recent_s} | {organization_id}
@@ -50,7 +52,7 @@ def evicted_for(
     gone = min(over, key=lambda one: (-counts[one.organization_id], one.used_at))
     owner = gone.organization_id
     whose = "the same organization" if owner == organization_id else "an organization"
-    of_places = f"{counts[owner]} of {places} places" + (" with this one" if owner == organization_id else "")
+    of_places = f"{counts[owner]} of {places} slots" + (" with this one" if owner == organization_id else "")
     return Eviction(gone.name, f"of {whose}, which would hold {of_places}; an even share is {share:.3g}")
 
 

@@ -1,13 +1,14 @@
-"""Which organizations keep away from which replicas of a pool, because these failed them: each for itself.
+"""Leads organizations away from replicas that failed their requests; each organization for itself.
 
-Per organization and replica, as Envoy ejects a host for consecutive errors, only not for everybody:
+Per organization and replica, as Envoy ejects a host for consecutive errors, but not for every organization:
 
     trusted ──FAULTS_TO_AVOID of its own in a row──► avoided ──pause over──► tried, by one lease at a time
        ▲                                                ▲                      │
        └── one of its requests ended well ──────────────┼──────────────────────┤
                                                         └── it failed again, pause doubled
 
-Who would have to avoid all that could serve it avoids none: then nothing is known that would be better.
+An organization that would have to avoid every replica that could serve it avoids none: no better replica is known
+then.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from router.core.breaker import FIRST_PAUSE_S, LONGEST_PAUSE_S
 
 FAULTS_TO_AVOID = 3
 ORGANIZATIONS_KEPT = 4_096
-"""Per pool; of more, whoever failed longest ago is forgotten."""
+"""Records per pool; beyond it, the organization whose last failure is oldest is forgotten."""
 
 
 class _State(Enum):
@@ -39,18 +40,19 @@ class _Record(msgspec.Struct):
     pause_s: float = FIRST_PAUSE_S
     ends_at: float = 0.0
     trial: str = ""
-    """The lease that tries; empty: none does."""
+    """The trial lease; empty: none."""
 
 
 class Avoidance:
-    """One pool's. Time passes by `rested` alone."""
+    """The avoidance of one pool. Time passes only through `rested`."""
 
     def __init__(self) -> None:
         self._records: OrderedDict[str, dict[str, _Record]] = OrderedDict()
-        """By organization and replica id; only with faults since a request ended well there."""
+        """By organization and replica id; only pairs with faults since a request last ended well."""
 
     def failed(self, organization_id: str, replica_id: str, now: float) -> float | None:
-        """The replica failed a request of this organization. When to call `rested`, if it is avoided by this."""
+        """The replica failed a request of this organization. Returns when to call `rested`, if the replica is avoided
+        from now on."""
         records = self._records.setdefault(organization_id, {})
         self._records.move_to_end(organization_id)
         if len(self._records) > ORGANIZATIONS_KEPT:
@@ -72,30 +74,30 @@ class Avoidance:
             record.state = _State.TRIED
 
     def granted(self, organization_id: str, replica_id: str, lease_id: str) -> None:
-        """It was given a lease there."""
+        """The organization was granted a lease there."""
         record = self._records.get(organization_id, {}).get(replica_id)
         if record is not None and record.state is _State.TRIED and not record.trial:
             record.trial = lease_id
 
     def ended(self, organization_id: str, replica_id: str, lease_id: str) -> None:
-        """A lease of its is over, however it went."""
+        """One of the organization's leases there is over, with any outcome."""
         record = self._records.get(organization_id, {}).get(replica_id)
         if record is not None and record.trial == lease_id:
             record.trial = ""
 
     def answered(self, organization_id: str, replica_id: str) -> None:
-        """One of its requests ended well there."""
+        """One of the organization's requests ended well there."""
         records = self._records.get(organization_id)
         if records is not None and records.pop(replica_id, None) is not None and not records:
             del self._records[organization_id]
 
     def forget(self, replica_id: str) -> None:
-        """Another engine, or none any more."""
+        """Forget a replica that is gone or that another engine has replaced."""
         for organization_id in [known for known, records in self._records.items() if replica_id in records]:
             self.answered(organization_id, replica_id)
 
     def of(self, organization_id: str) -> Collection[str]:
-        """Ids of the replicas that this organization keeps away from now."""
+        """Ids of the replicas that this organization avoids now."""
         records = self._records.get(organization_id)
         if records is None:
             return ()

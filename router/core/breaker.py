@@ -1,12 +1,13 @@
-"""A replica's circuit breaker: faults of requests, which a healthy `/health` may hide, take it out for a while.
+"""A replica's circuit breaker: faults of requests, which a healthy `/health` may hide, take the replica out for a
+while.
 
 closed ──faults of several organizations, a failed probe of ours, or far too slow──► open ──pause over──► half-open
    ▲                                                                                  ▲                       │
    └────── a request ended well, or a probe of ours did ──────────────────────────────┼───────────────────────┤
                                        two organizations failed, or a probe did: pause doubled ◄──────────────┘
 
-What one organization sends can make an engine fail it, again and again. So its faults alone never open a breaker, nor
-keep it from closing: they lead it elsewhere (avoidance.py), and have the router probe the engine itself.
+The requests of one organization may make an engine fail, again and again. So its faults alone never open a breaker,
+nor keep it from closing: they lead the organization elsewhere (avoidance.py), and the router probes the engine itself.
 """
 
 from __future__ import annotations
@@ -16,13 +17,14 @@ from enum import Enum
 import msgspec
 
 FAULTS_TO_OPEN = 5
-"""In a row, nobody's request ended well in between."""
+"""Faults in a row, without a request in between that ended well."""
 FAULTS_COUNTED = 3
-"""Of one organization: fewer than it takes."""
+"""Faults counted per organization: fewer than it takes to open."""
 ORGANIZATIONS_TO_REOPEN = 2
-"""That failed since it is half-open."""
+"""Organizations that failed since the breaker became half-open."""
 TRIALS_AT_ONCE = 3
-"""Leases of a half-open breaker, each of another organization: one that holds its lease long keeps nobody else out."""
+"""Leases of a half-open breaker, each of another organization: an organization that holds its lease for long does not
+block the others."""
 FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 60.0
 
@@ -36,7 +38,8 @@ class State(Enum):
 
 
 class Breaker(msgspec.Struct, eq=False):
-    """One replica's. Opening is decided by the caller for outliers, here for faults and probes."""
+    """The breaker of one replica. The caller decides to open it for outliers; this class decides for faults and
+    probes."""
 
     state: State = State.CLOSED
     faults: dict[str, int] = {}
@@ -52,11 +55,11 @@ class Breaker(msgspec.Struct, eq=False):
 
     @property
     def half_open(self) -> bool:
-        """It takes a few, to find out."""
+        """The replica takes a few leases as trials."""
         return self.state is State.HALF_OPEN
 
     def failed(self, organization_id: str, now: float) -> bool:
-        """The engine failed a request of this organization. True when the breaker opens by it."""
+        """The engine failed a request of this organization. Returns True when this opens the breaker."""
         if self.state is State.OPEN:
             return False
         self.faults[organization_id] = min(self.faults.get(organization_id, 0) + 1, FAULTS_COUNTED)
@@ -69,7 +72,7 @@ class Breaker(msgspec.Struct, eq=False):
         return opens
 
     def trip(self, reason: str, now: float) -> None:
-        """Open it. Each time without a good answer in between lasts twice as long."""
+        """Open the breaker. Each time without a good response in between, it stays open twice as long."""
         self.state = State.OPEN
         self.reason = reason
         self.faults.clear()
@@ -82,17 +85,17 @@ class Breaker(msgspec.Struct, eq=False):
             self.state = State.HALF_OPEN
 
     def answered(self) -> None:
-        """A request ended well. One that was sent before it opened does not close it."""
+        """A request ended well. A request sent before the breaker opened does not close it."""
         self.faults.clear()
         if self.state is not State.OPEN:
             self._close()
             self.pause_s = FIRST_PAUSE_S
 
     def probed(self, well: bool, now: float) -> bool:
-        """A generation of our own ended. True when the breaker opens by it.
+        """A generation probe ended. Returns True when this opens the breaker.
 
-        One that went well closes a half-open one, but neither forgets faults, for an engine may fail all but the
-        shortest, nor shortens the next pause.
+        A good probe closes a half-open breaker. It does not forget faults, for an engine may fail all but the shortest
+        requests, nor does it shorten the next pause.
         """
         if well:
             if self.state is State.HALF_OPEN:

@@ -1,11 +1,11 @@
-"""What the engines of one pool report about cached prompts and memory, summed and smoothed."""
+"""Sums and smooths what the engines of one pool report about cached prompts and memory."""
 
 from __future__ import annotations
 
 from contracts.prefix import BLOCK_TOKENS
 
 TOKENS_PER_BLOCK = 64.0
-"""Before any prompt has been seen: 256 bytes at four to the token."""
+"""Used before any prompt has been seen: 256 bytes at four to the token."""
 PROMPT_DECAY = 0.998
 BEYOND_STEP = 0.05
 BEYOND_LIMIT_TOKENS = 2 * BLOCK_TOKENS
@@ -16,29 +16,29 @@ SAFETY_DECAY = 0.995
 
 
 class CacheReports:
-    """Mutable; of one pool."""
+    """The cache reports of one pool; mutable."""
 
     def __init__(self) -> None:
         self.known = False
-        """The engines report how much of a prompt was cached. Until one has, a report of 0 means nothing."""
+        """The engines report how much of a prompt was cached. Before the first such report, 0 means nothing."""
         self.predicted_tokens = 0
         self.reported_tokens = 0
-        """Cached tokens of all leases that ended with a usage, as predicted and as reported."""
+        """Cached tokens of all leases that ended with a usage, predicted and reported."""
         self.beyond_tokens = 0.0
-        """Tokens that engines find cached after the last whole block that was known to be; see `saw_beyond`."""
+        """Tokens that engines find cached after the last whole block known to be cached; see `saw_beyond`."""
         self.safety = 1.0
-        """Factor on expected growth: raised when an engine runs out of memory, lowered slowly while none does."""
+        """Factor on expected growth: raised when an engine runs out of memory, lowered slowly otherwise."""
         self.retractions = 0
-        """Requests that engines threw out of memory."""
+        """Requests that engines evicted from memory."""
         self.draft_tokens = 0
-        """Tokens that engines drafted, where their load reports count them."""
+        """Tokens that engines drafted, for engines whose load reports count them."""
         self.accepted_draft_tokens = 0
         self._prompt_tokens = 0.0
         self._prompt_blocks = 0.0
 
     @property
     def tokens_per_block(self) -> float:
-        """Learnt from prompts whose tokens and blocks are both known."""
+        """The learnt mean, from prompts whose tokens and blocks are both known."""
         return self._prompt_tokens / self._prompt_blocks if self._prompt_blocks >= 1 else TOKENS_PER_BLOCK
 
     def saw_prompt(self, tokens: int, blocks: int) -> None:
@@ -51,14 +51,14 @@ class CacheReports:
     def saw_beyond(self, tokens: int) -> None:
         """An engine had `tokens` more tokens of a prompt cached than the whole blocks that were expected.
 
-        Texts part, and responses are continued, in the middle of a block. Far fewer tokens mean eviction, which the
+        Texts diverge, and responses are continued, in the middle of a block. Far fewer tokens mean eviction, which the
         index learns. Far more come from another request.
         """
         if 0 <= tokens <= BEYOND_LIMIT_TOKENS:
             self.beyond_tokens += BEYOND_STEP * (tokens - self.beyond_tokens)
 
     def retracted(self, times: int) -> None:
-        """An engine ran out of memory and threw requests out."""
+        """An engine ran out of memory and evicted requests."""
         self.retractions += times
         for _ in range(min(times, RETRACTIONS_AT_ONCE)):
             self.safety = min(self.safety * RETRACTION_STEP, SAFETY_LIMIT)

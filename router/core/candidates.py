@@ -1,4 +1,4 @@
-"""One ask as a policy sees it: who may take it, what each would have to compute, and when it would begin to answer."""
+"""One ask as a policy sees it: which replicas may take it, the work on each, and the predicted time to first token."""
 
 from __future__ import annotations
 
@@ -19,35 +19,36 @@ from router.core.state import QueuedRequest
 
 STUCK_FACTOR = 3.0
 STUCK_S = 1.0
-"""A first token that is late by more than this and by this factor says the engine may hang, where no poll has seen it
-compute meanwhile: on a machine with other work an engine is slower than it was, and who is sent away from it computes a
-prompt anew where others wait as well."""
+"""A first token that is late by more than this and by this factor indicates that the engine may hang, unless a poll has
+seen it compute meanwhile. Under other load on the machine an engine is merely slower, and a request sent elsewhere
+would compute its prompt again where others wait as well."""
 LATE_SHARE = 0.25
-"""Work in front of a request whose promise is broken, relative to the promise: enough to keep engines busy, little
-enough to leave room for those who can still be in time. A tenant with more than its share gets an engine only when
-nobody's prompt is in front of it, or where nearly all of its own is held: computed elsewhere it would take far more
-from the others than the place behind them."""
+"""Largest work in front of a request whose promise is broken, relative to the promise: enough to keep engines busy,
+little enough to leave room for requests that can still be in time. A tenant with more than its share gets an engine
+only when no prompt is in front of it, or where nearly all of its own prompt is cached: computed elsewhere it would take
+far more from the others than its slot."""
 HELD_SHARE = 0.1
-"""Part of a prompt that may be missing where nearly all of it is held."""
+"""Largest share of a prompt that may be missing for it to count as nearly all cached."""
 SHORT_WORK_S = 0.1
-"""So much work in front never keeps anyone back: reports and grants are under way for about as long."""
+"""This much work in front never holds a request back: reports and grants are under way for about as long."""
 SHARED_RESERVE = 0.1
-"""Places and memory that a tenant with more than its share leaves to the others."""
+"""Slots and memory that a tenant with more than its share leaves to the others."""
 UNKNOWN_TOKENS = 4_096
-"""Prompt tokens a replica is given before anything is known of the pool; as much again for every answer seen."""
+"""Prompt tokens a replica is given before anything is known of the pool; the same amount again for every response
+seen."""
 
 
 class Candidate(msgspec.Struct):
-    """What would happen on one replica."""
+    """The prediction for one replica."""
 
     replica: Replica
     overlap_blocks: int
     uncached_tokens: int
     ahead_tokens: int
-    """Prompt tokens of others that it computes before, or beside, the request's own."""
+    """Prompt tokens of other requests that it computes before, or together with, the request's own."""
     ahead_pairs: float
     pairs: float
-    """Both in pairs of attention."""
+    """Prompt tokens ahead and of the request, counted in attention pairs."""
     predicted_s: float
     """Time to the first token if granted now."""
     running: int
@@ -57,7 +58,7 @@ class Candidate(msgspec.Struct):
 
 
 class PlacementContext:
-    """Made for one attempt to place one ask; short-lived."""
+    """The state of one attempt to place one ask; short-lived."""
 
     __slots__ = (
         "_away", "_late", "_over_share", "_yields", "adapter_load_s", "ask", "considered", "growth_tokens",
@@ -73,7 +74,7 @@ class PlacementContext:
         now: float,
         adapter_load_s: float = 0.0,
     ) -> None:
-        """adapter_load_s: as of `RouterConfig`."""
+        """adapter_load_s: see `RouterConfig`."""
         ask = waiting.ask
         self.adapter_load_s = adapter_load_s
         self.waiting = waiting
@@ -86,7 +87,7 @@ class PlacementContext:
         self.considered: dict[str, Candidate] = {}
         """By replica id: everything the policy looked at."""
         self.why: Reason | None = None
-        """What kept the last replica that could not take it from taking it."""
+        """The reason that kept the last replica from taking the ask."""
         expected = pool.outputs.expected(ask.model, ask.organization_id, ask.max_output_tokens)
         self.growth_tokens = min(ask.max_output_tokens, int(expected * pool.cache_reports.safety))
         self._late = now > waiting.start_by
@@ -95,11 +96,11 @@ class PlacementContext:
         self.tokens_per_block = tokens_per_block(pool, ask)
 
     def candidates(self) -> list[Replica]:
-        """Everyone who takes it: for policies that look at all."""
+        """All replicas that take the ask: for policies that look at all."""
         return [replica for replica in self.pool.free if self.takes(replica)]
 
     def takes(self, replica: Replica) -> bool:
-        """The replica is free and may have this ask now; `why` says what is against it."""
+        """The replica is free and may have this ask now; otherwise `why` has the reason."""
         ask = self.ask
         if replica.at_free < 0:
             self.why = Reason.PLACES_TAKEN
@@ -141,7 +142,7 @@ class PlacementContext:
         return self._in_time(replica)
 
     def _in_time(self, replica: Replica) -> bool:
-        """Its promise can be kept there; or it is broken anyway and hardly anyone is in front."""
+        """Its promise can be kept there, or is broken anyway and hardly any work is in front."""
         waiting, latency_model = self.waiting, self.pool.latency_model
         if replica.prefill_tokens <= 0 or not waiting.ttft_slo_s or replica.unknown:
             return True
@@ -173,7 +174,7 @@ class PlacementContext:
         return kept
 
     def candidate(self, replica: Replica) -> Candidate:
-        """What would happen there. Remembered, for the record of the decision."""
+        """The prediction for a replica. Remembered, for the record of the decision."""
         found = self.considered.get(replica.id)
         if found is not None:
             return found
@@ -191,11 +192,11 @@ class PlacementContext:
         return found
 
     def _ahead(self, replica: Replica, uncached: int) -> tuple[int, float, float]:
-        """Prompt tokens of others it will compute before the last of these `uncached`, the same in pairs, and since
-        when it may hang."""
+        """Prompt tokens of others that it will compute before the last of these `uncached`, the same in pairs, and
+        since when it may hang."""
         ahead, ahead_pairs, stuck_s = replica.prefill_tokens, replica.prefill_pairs, 0.0
         if replica.prefilling:
-            # the oldest is being computed: what is done of it is no longer ahead
+            # the oldest is being computed: its finished part is no longer ahead
             head = next(iter(replica.prefilling.values()))
             at_it_s = self.now - max(head.since, replica.progress_at)
             latency_model, ratio = self.pool.latency_model, replica.ratio.value
@@ -208,16 +209,17 @@ class PlacementContext:
                 stuck_s = silent_s
         share = replica.load.share_behind
         if share and ahead:
-            # what is shorter goes first, and of every step the oldest prompt gets what is not kept for those behind it
-            behind = islice(replica.prefilling.values(), 1, None)
-            shorter = sum(one.uncached_tokens for one in behind if one.uncached_tokens <= uncached)
+            # shorter prompts go first, and of every step the oldest prompt gets the part that is not reserved for those
+            # after it
+            later = islice(replica.prefilling.values(), 1, None)
+            shorter = sum(one.uncached_tokens for one in later if one.uncached_tokens <= uncached)
             before = replica.load.step_tokens + shorter + (shorter + uncached) * (1 - share) / share
             if before < ahead:  # beyond it may be infinite
                 ahead, ahead_pairs = int(before), ahead_pairs * int(before) / ahead
         return ahead, ahead_pairs, stuck_s
 
     def work_s(self, replica: Replica, candidate: Candidate) -> float:
-        """How long computing the prompt keeps it busy."""
+        """Seconds for which the prompt keeps the replica busy."""
         latency_model = self.pool.latency_model
         if not latency_model.trusted:
             return 0.0
@@ -236,7 +238,7 @@ def tokens_per_block(pool: PoolState, ask: LeaseRequest) -> float:
 
 
 def uncached_tokens(pool: PoolState, ask: LeaseRequest, overlap_blocks: int, per_block: float) -> int:
-    """What of its prompt has to be computed where so many of its blocks are held; per_block: `tokens_per_block`."""
+    """Prompt tokens left to compute where this many of its blocks are cached; per_block: `tokens_per_block`."""
     cached = int(overlap_blocks * per_block)
     if overlap_blocks and ask.prefix_kind == "tokens":
         cached += int(pool.cache_reports.beyond_tokens)

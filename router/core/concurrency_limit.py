@@ -1,20 +1,22 @@
-"""How many requests an upstream is given at a time where it does not say: learnt from what it gains by having more.
+"""Learns how many requests at a time to send to an upstream that does not report its limit, from the gain of sending
+more.
 
     stretch           time its answers took, over the time such prompts and answers take where little else runs
     delivered         in flight / stretch: undisturbed streams whose work was done in that time
-    marginal stretch  d ln stretch / d ln in flight: 0, one more is served beside the others; 1, it takes their time
+    marginal stretch  d ln stretch / d ln in flight: 0, one more slows no other; 1, it takes their time
 
-The limit rises while the marginal stretch is low and falls while it is near 1: that climbs ln delivered less a price
+The limit rises while the marginal stretch is low and falls while it is near 1. That climbs ln delivered less a price
 for ln in flight, as PCC Vivace (Dong et al., NSDI 2018) climbs its utility. The stretch itself, which TCP Vegas and
-Netflix's `Gradient2Limit` hold constant, is no measure of an engine that batches: sixty streams are each three times
-slower than one, and get twenty times as much done. Before anything was tried Vegas's guess stands in, 1 - 1 / stretch.
+Netflix's `Gradient2Limit` hold constant, does not measure an engine that batches: sixty streams are each three times
+slower than one, and get twenty times as much done. Before any limit was tried, Vegas's estimate 1 - 1 / stretch is
+used.
 
-At first, and where an upstream is found idle again, it rises with every first token (slow start; Jacobson 1988), so
-that nobody waits in front of an idle upstream. A refusal takes it below what was refused. Times are compared among
-prompts of like length, so that long prompts are not taken for overload.
+Initially, and when an upstream is found idle again, the limit rises with every first token (slow start; Jacobson
+1988), so that no request waits in front of an idle upstream. A refusal lowers it below the refused count. Times are
+compared among prompts of like length, so that long prompts do not count as overload.
 
-Pure: told of answers, without a clock. `tests/router/test_concurrency_limit.py` has its properties,
-`benchmarks/concurrency.py` what it is worth.
+Pure: a function of the responses, without a clock. `tests/router/test_concurrency_limit.py` has its properties,
+`benchmarks/concurrency.py` measures its value.
 """
 
 from __future__ import annotations
@@ -26,45 +28,46 @@ from enum import Enum
 from router.config import ConcurrencyConfig
 
 LEAST_ANSWERS = 48
-"""A window has at least so many answers, and as many as were in flight: about one turn of all places."""
+"""A window has at least this many responses, and as many as were in flight: about one turn of all slots."""
 KEPT = 0.7
-"""Weight of the windows before, at each new one: about the last three decide."""
+"""Weight of the earlier windows at each new one: about the last three decide."""
 UNTRIED = 0.0005
-"""Variance of ln in flight (2 % up and down) below which the windows tell little of the slope."""
+"""Variance of ln in flight (2 % up and down) below which the windows reveal little of the slope."""
 FULL = 0.85
-"""Marginal stretch from which the limit falls. Less costs engines that batch their throughput, 1 is never measured."""
-GUESSED_FULL = 0.5
-"""The same for a guess: twice as slow as undisturbed. Falling a little is how it is found out."""
+"""Marginal stretch from which the limit falls. A lower value costs the throughput of engines that batch; 1 is never
+measured."""
+PRIOR_FULL = 0.5
+"""The same for an estimate: twice as slow as undisturbed. Falling a little tests it."""
 FIRST_STEP, STEP_GROWS, LARGEST_STEP = 0.04, 1.5, 0.07
-"""Parts of the limit: after a turn, in the same direction again, at most."""
+"""Shares of the limit: after a turn, again in the same direction, and at most."""
 USED = 0.8
-"""Part of the limit that must be in flight for it to rise: what nobody asked for was not tried."""
+"""Share of the limit that must be in flight for it to rise: unused slots were not tried."""
 EARLY, EARLY_S, LATE_PART, LATE_STEP = 3.0, 0.1, 0.5, 1 / 16
-"""A first token within so many times the usual time, or so much later, says that nothing queues: upstreams' times vary,
-and networks and busy gateways take a little too. When half of about the last sixteen are later, the fast rise ends."""
+"""A first token within this many times the usual time, or this much later, shows that nothing queues: upstreams' times
+vary, and networks and busy gateways add a little. When half of about the last sixteen are later, the fast rise ends."""
 USUAL_STEP = 0.01
-"""Slower than the fast rise is given up, so that a queue that builds up does not become usual first."""
+"""Slower than the end of the fast rise, so that a growing queue does not become usual first."""
 UNDISTURBED = 1.1
-"""Stretch up to which nothing is to be gained by giving less."""
+"""Stretch up to which a lower limit gains nothing."""
 HARDLY = 0.2
-"""Marginal stretch up to which the same holds of an upstream whose times vary too much to be undisturbed ever."""
+"""Marginal stretch up to which the same holds for an upstream whose times vary too much ever to be undisturbed."""
 AFTER_FULL = 0.5
-"""Part of the limit at which the upstream was full, up to which it may rise fast again."""
+"""Share of the limit at which the upstream was full, up to which the limit may rise fast again."""
 CLEAR, DOUBLED = 1.3, 2.0
-"""So far above where it last fell to, and undisturbed still: the upstream has more room than it had, and the limit may
-rise fast to the double."""
+"""So far above its last fall, and still undisturbed, the upstream has more room than before: the limit may rise fast to
+the double."""
 HOLD_WINDOWS, LONGEST_HOLD = 8, 64
 """Windows without a rise after a refusal; doubled each time that the same limit is refused again."""
 FLOOR_FALLS, FLOOR_RISES = 0.5, 0.002
-"""In logarithms: how far the undisturbed time falls towards a lower one, and by how much it rises per window, so that
-an upstream that becomes slower for good is not taken for a full one for ever."""
+"""In logarithms: how far the undisturbed time falls towards a lower one, and its rise per window, so that an upstream
+that becomes slower permanently does not count as full forever."""
 TELLING_TOKENS = 32
-"""The tokens of shorter answers may come in one read or two, however slow the engine."""
+"""The tokens of shorter responses may come in one or two reads, however slow the engine."""
 SHORTEST_S = 1e-4
 
 
 class Move(Enum):
-    """Why a limit last moved. The value is for machines, the sentence for people."""
+    """The reason for a limit's last move. The value is for machines, the sentence for people."""
 
     sentence: str
 
@@ -75,15 +78,15 @@ class Move(Enum):
         return made
 
     INITIAL = "initial", "no request has shown its limit yet"
-    EARLY = "early", "first tokens came as early as usual"
-    GAINED = "gained", "with more at a time more got done"
-    FULL = "full", "with more at a time hardly more got done"
+    EARLY = "early", "first tokens came no later than usual"
+    GAINED = "gained", "higher concurrency raised throughput"
+    FULL = "full", "higher concurrency hardly raised throughput"
     REFUSED = "refused", "the upstream refused a request because it was full"
     SET = "set", "the pool's max_concurrency was set"
 
 
 class _Undisturbed:
-    """The time that one kind of thing takes where little else runs: the lowest seen, forgotten slowly."""
+    """The time of one kind of work where little else runs: the lowest seen, forgotten slowly."""
 
     __slots__ = ("_log",)
 
@@ -95,7 +98,7 @@ class _Undisturbed:
         return math.exp(self._log)
 
     def saw(self, seconds: float) -> None:
-        """One of that kind took so long."""
+        """Learn one duration of that kind."""
         below = math.log(max(seconds, SHORTEST_S)) - self._log
         if below < 0:
             self._log += FLOOR_FALLS * below
@@ -114,7 +117,7 @@ class _Usual:
         self._log = self._count = 0.0
 
     def times(self, seconds: float) -> float:
-        """How many times the usual this one is, which is then part of it."""
+        """The ratio of this time to the usual one, which then includes it."""
         log = math.log(max(seconds, SHORTEST_S))
         over = log - self._log if self._count else 0.0
         self._count += 1
@@ -123,48 +126,48 @@ class _Usual:
 
 
 class _Slope:
-    """Of ln stretch over ln in flight, by least squares with forgetting."""
+    """The slope of ln stretch over ln in flight, by least squares with forgetting."""
 
     def __init__(self) -> None:
         self._weight = self._x = self._y = self._xx = self._xy = 0.0
 
     def learn(self, x: float, y: float) -> None:
-        """Another window."""
+        """Learn another window."""
         self._weight = KEPT * self._weight + 1.0
         self._x, self._y = KEPT * self._x + x, KEPT * self._y + y
         self._xx, self._xy = KEPT * self._xx + x * x, KEPT * self._xy + x * y
 
     @property
     def variance(self) -> float:
-        """Of x: how much was tried."""
+        """Variance of x: the range that was tried."""
         return max(self._xx / self._weight - (self._x / self._weight) ** 2, 0.0)
 
-    def value(self, guess: float) -> float:
-        """The guess counts as much as a variance of `UNTRIED`."""
+    def value(self, prior: float) -> float:
+        """The slope; the prior estimate counts as much as a variance of `UNTRIED`."""
         covariance = self._xy / self._weight - self._x * self._y / self._weight**2
-        return (covariance + UNTRIED * guess) / (self.variance + UNTRIED)
+        return (covariance + UNTRIED * prior) / (self.variance + UNTRIED)
 
 
 class ConcurrencyLimit:
-    """One replica's. ceiling: of its pool; 0: none."""
+    """The limit of one replica. ceiling: that of its pool; 0: none."""
 
     def __init__(self, config: ConcurrencyConfig, ceiling: int = 0) -> None:
         self._least, self._most = float(config.min_limit), float(config.max_limit)
         self._limit = self._initial = float(config.initial)
         self.move = Move.INITIAL
         self.moves: Counter[Move] = Counter()
-        """How often, by why."""
+        """Number of moves, by reason."""
         self.stretch = 1.0
-        """Of the last window."""
+        """Stretch of the last window."""
         self.marginal_stretch = 0.0
-        """Over the last windows."""
+        """Marginal stretch over the last windows."""
         self._fast, self._fast_to, self._late = True, self._most, 0.0
         self._step, self._rising = FIRST_STEP, True
         self._fell_to = 0.0
         self._held, self._hold, self._refused_at = 0, HOLD_WINDOWS, 0.0
         self._prompts: dict[int, _Undisturbed] = {}
         self._usual: dict[int, _Usual] = {}
-        """Both by length; see `_length_of`."""
+        """Usual and undisturbed times by length; see `_length_of`."""
         self._token: _Undisturbed | None = None
         self._slope = _Slope()
         self._begin_window()
@@ -172,7 +175,8 @@ class ConcurrencyLimit:
             self.bound(config, ceiling)
 
     def bound(self, config: ConcurrencyConfig, ceiling: int) -> None:
-        """Keep between these bounds from now on. ceiling: of the pool, which is also what it begins with; 0: none."""
+        """Keep between these bounds from now on. ceiling: that of the pool, which is also the initial limit; 0:
+        none."""
         self._most = float(ceiling or config.max_limit)
         self._least = min(float(config.min_limit), self._most)
         self._initial = float(ceiling or config.initial)
@@ -184,7 +188,7 @@ class ConcurrencyLimit:
         return int(self._limit)
 
     def first_token(self, ttft_s: float, prompt_tokens: int, in_flight: int) -> None:
-        """An answer began. prompt_tokens: what was to be computed. in_flight: requests there, this one included."""
+        """A response began. prompt_tokens: tokens to compute. in_flight: requests there, this one included."""
         length = _length_of(prompt_tokens)
         self._prompts.setdefault(length, _Undisturbed(ttft_s)).saw(ttft_s)
         times = self._usual.setdefault(length, _Usual()).times(ttft_s)
@@ -198,7 +202,7 @@ class ConcurrencyLimit:
             self._to(self._limit + 1.0, Move.EARLY)
 
     def answered(self, ttft_s: float, decode_s: float, prompt_tokens: int, tokens: int, in_flight: float) -> None:
-        """An answer ended as it should. decode_s: from its first token to its last. in_flight: mean over its time."""
+        """A response ended normally. decode_s: from its first token to its last. in_flight: mean over its time."""
         further = max(tokens - 1, 0)
         if tokens >= TELLING_TOKENS and decode_s > 0:
             self._token = self._token or _Undisturbed(decode_s / further)
@@ -222,29 +226,30 @@ class ConcurrencyLimit:
         self._step, self._rising = 1.0 / (STEP_GROWS * self._limit), True
 
     def _judge(self) -> None:
-        """A window is full: which way."""
+        """A window is full: choose the direction."""
         in_flight = max(self._in_flight / self._answers, 1.0)
         self.stretch = max(self._took_s / max(self._undisturbed_s, SHORTEST_S), 1.0)
         self._begin_window()
         self._slope.learn(math.log(in_flight), math.log(self.stretch))
-        guess = 1.0 - 1.0 / self.stretch
-        self.marginal_stretch = self._slope.value(guess)
+        prior = 1.0 - 1.0 / self.stretch
+        self.marginal_stretch = self._slope.value(prior)
         self._held = max(0, self._held - 1)
         used = in_flight >= USED * self._limit
-        if self._full(guess, used):
+        if self._full(prior, used):
             self._fall(in_flight, used=used)
         elif used and not self._held:
             self._rise()
 
-    def _full(self, guess: float, used: bool) -> bool:
-        """Nothing would be lost with less. Where it is not used, or nothing was tried, only where much is waited."""
-        if guess >= GUESSED_FULL and (self._slope.variance < UNTRIED or self.marginal_stretch >= FULL):
+    def _full(self, prior: float, used: bool) -> bool:
+        """A lower limit would lose nothing. Where the limit is not used, or nothing was tried, this holds only under
+        long waits."""
+        if prior >= PRIOR_FULL and (self._slope.variance < UNTRIED or self.marginal_stretch >= FULL):
             return True
         return used and self.stretch > UNDISTURBED and self.marginal_stretch >= FULL
 
     def _fall(self, in_flight: float, *, used: bool) -> None:
-        """What is not used is given up at once, down to where it began: those who do not use it now may come together.
-        What was delivered is never given up: so much it can do."""
+        """Lower the limit. Unused slots are given up at once, down to the initial limit, because idle clients may
+        return together. Measured throughput is never given up: the upstream can sustain it."""
         if self.move is not Move.FULL:
             self._fast_to = AFTER_FULL * self._limit
         self._fast = False
@@ -281,5 +286,5 @@ class ConcurrencyLimit:
 
 
 def _length_of(tokens: int) -> int:
-    """Prompts of like length: half octaves."""
+    """The class of prompts of like length: half octaves."""
     return int(2 * math.log2(max(tokens, 1)))

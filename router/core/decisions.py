@@ -1,4 +1,4 @@
-"""What the router's core wants done. The service does it; the simulator models it."""
+"""Decisions of the router's core. The service carries them out; the simulator models them."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ class Welcomed(msgspec.Struct, frozen=True):
 
 
 class Granted(msgspec.Struct, frozen=True):
-    """Answer an ask with a place."""
+    """Answer an ask with a slot."""
 
     connection: int
     lease: Lease
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """Answer an ask with a no. code: of contracts/errors.py. reason: for people, with what the case adds to `cause`.
-    retry_after_s None: asking again will not help. over_share: there was no room for it because its tenant asks for
-    too much, see `core.excess`."""
+    """Answer an ask with a refusal. code: of contracts/errors.py. reason: for people, with the details of this case
+    added to `cause`. retry_after_s None: a retry will not help. over_share: there was no room because the tenant
+    demands too much, see `core.excess`."""
 
     connection: int
     lease_id: str
@@ -38,7 +38,7 @@ class Refused(msgspec.Struct, frozen=True):
 
 
 class Disconnect(msgspec.Struct, frozen=True):
-    """Close a stream: a newer one has taken its place, or its epoch is over."""
+    """Close a stream: a newer one has replaced it, or its epoch is over."""
 
     connection: int
     reason: str
@@ -53,7 +53,7 @@ class PollNow(msgspec.Struct, frozen=True):
 class ProbeGeneration(msgspec.Struct, frozen=True):
     """Have this replica generate one token for the router: requests fail there, and its health may not show why.
 
-    model: as the engine calls it. tier: what kind of prompt the model is for. Answered by `GenerationProbed`.
+    model: the engine's name for it. tier: the kind of prompt the model serves. Answered by `GenerationProbed`.
     """
 
     replica_id: str
@@ -62,7 +62,7 @@ class ProbeGeneration(msgspec.Struct, frozen=True):
 
 
 class ReplayKvEvents(msgspec.Struct, frozen=True):
-    """Ask this replica to repeat its KV events from a number on: some were missed."""
+    """Ask this replica to repeat its KV events from a number on: the router missed some."""
 
     replica_id: str
     first: int

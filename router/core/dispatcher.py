@@ -3,7 +3,7 @@
     acquire ─► model ─► pool ─► policy chooses among the replicas that take it ─► Granted
                          └────► none does: wait in the pool's fair queue until the deadline ─► Granted | Refused
 
-This file knows gateways and their leases; `placement` knows what becomes of an ask, `learning` what reports teach.
+This file keeps gateways and their leases; `placement` places asks, `learning` learns from reports.
 """
 
 from __future__ import annotations
@@ -61,11 +61,11 @@ from router.policies.base import Policy
 OVER_EPOCHS_LIMIT = 4_096
 STARTING_RETRY_S = 1.0
 PROBE_PAUSE_S = 1.0
-"""Between two generations asked of an engine: requests that fail on purpose must not keep it busy."""
+"""Pause between two generation probes of an engine: requests that fail on purpose must not keep it busy."""
 MOST_UNDERESTIMATED = 8
 """Largest accepted multiple of a prompt's estimate, for prompts beyond the model's context."""
 PROBE_LOST_S = 60.0
-"""A generation probe without an outcome for so long is asked for again."""
+"""A generation probe without an outcome for this long is sent again."""
 
 
 class Dispatcher:
@@ -85,11 +85,11 @@ class Dispatcher:
         self.connections: dict[int, Session] = {}
         self._over_epochs: OrderedDict[tuple[str, str], None] = OrderedDict()
         self._mirrors: dict[str, KvMirror] = {}
-        """Of replicas that publish KV events."""
+        """Mirrors of replicas that publish KV events."""
         self._resting: dict[str, Replica] = {}
         """Replicas whose breaker is open."""
         self._avoided: list[tuple[float, str, str]] = []
-        """Heap of when an organization's avoidance of a replica ends."""
+        """Heap of the times at which an organization's avoidance of a replica ends."""
         self._handlers: dict[type, Callable[[Any, float, list[Decision]], None]] = {
             GatewayConnected: self._connected,
             GatewayDisconnected: self._disconnected,
@@ -106,9 +106,9 @@ class Dispatcher:
         }
 
     def handle(self, event: Event, now: float) -> list[Decision]:
-        """Take in one event; what is to be done about it, in order."""
+        """Process one event. Returns the decisions, in order."""
         out: list[Decision] = []
-        # first: where ticks come late, as after the process stood still, what this event frees is not for them
+        # first: where ticks come late, as after a paused process, slots that this event frees are not for expired asks
         self._refuse_overdue(now, out)
         self._handlers[type(event)](event, now, out)
         return out
@@ -156,12 +156,12 @@ class Dispatcher:
         self._reconcile(session, event.leases, now, out)
 
     def _reconcile(self, session: Session, named: tuple[HeldLease, ...], now: float, out: list[Decision]) -> None:
-        """The hello is the truth: leases it leaves out are over, leases we did not know are adopted."""
+        """Reconcile with the hello: leases it leaves out are over, unknown leases are adopted."""
         by_id = {lease.lease_id: lease for lease in named}
         pools: set[str] = set()
         for live in list(session.leases.values()):
             if live.lease_id not in session.leases:
-                continue  # the prefill of one that has just been dropped
+                continue  # the prefill of a lease that has just been dropped
             held = by_id.get(live.lease_id)
             if held is None or held.replica_id != live.replica_id:
                 pools.add(self.placer.drop(session, live, now))
@@ -183,7 +183,7 @@ class Dispatcher:
         session.grace_ends_at = now + self.config.grace_s
 
     def _detach(self, session: Session) -> None:
-        """Forget the stream. Asks go with it: nobody could be told, and the gateway sends them again."""
+        """Forget the stream and its asks: their answers could not be sent, and the gateway sends the asks again."""
         if session.connection is not None:
             del self.connections[session.connection]
             session.connection = None
@@ -258,10 +258,11 @@ class Dispatcher:
             self._prefilled(session, prefill, event, now, out)
         if pool is None or live.ask is None:
             return
-        # the gateway's figure is without the report's own way; one that began before the grant is not about the engine
+        # the gateway's figure excludes the report's own way; one that began before the grant says nothing about the
+        # engine
         ttft_s = min(event.ttft_s, now - live.since) if event.ttft_s > 0 else now - live.since
         if pool.links.prefill:
-            live.ttft_s = ttft_s  # its formula is for prompts, which others compute
+            live.ttft_s = ttft_s  # the pair's formula is for prompts, which other engines compute
         else:
             learning.first_token(pool, replica, live, ttft_s, event.cached_tokens, now)
         pool.refresh(replica)
@@ -270,7 +271,7 @@ class Dispatcher:
         self.placer.serve(pool, now, out)
 
     def _prefilled(self, session: Session, live: LiveLease, event: FirstToken, now: float, out: list[Decision]) -> None:
-        """The prefill engine of a pair has done its part, the transfer included: its place is free."""
+        """The prefill engine of a pair has done its part, the transfer included: free its slot."""
         live.waits_for_first_token = False
         replica = self.fleet.held(live.replica_id)
         replica.began((session.gateway_id, live.lease_id), now)
@@ -327,7 +328,8 @@ class Dispatcher:
         self.placer.serve(pool, now, out)
 
     def _believed(self, end: LeaseEnd, live: LiveLease) -> LeaseEnd:
-        """The end of a lease with its counts limited to possible values: tenants are charged by the engine's counts."""
+        """The end of a lease with its counts limited to possible values, because tenants are charged by the engine's
+        counts."""
         ask, usage = live.ask, end.usage
         model = None if ask is None else self.fleet.model(ask.model)
         most = usage.prompt_tokens
@@ -346,7 +348,7 @@ class Dispatcher:
     def _failed(
         self, replica: Replica, pool: PoolState | None, live: LiveLease, now: float, out: list[Decision]
     ) -> None:
-        """An engine failed a request. Whether that is the engine's doing, other tenants and a probe will tell."""
+        """An engine failed a request. Other tenants and a probe decide whether the engine is at fault."""
         organization_id = _organization_of(live)
         if replica.suspected(organization_id, "a gateway met a fault; being polled"):
             out.append(PollNow(replica.id))
@@ -361,7 +363,7 @@ class Dispatcher:
             self._probe_generation(pool, replica, now, out)
 
     def _probe_generation(self, pool: PoolState, replica: Replica, now: float, out: list[Decision]) -> None:
-        """Ask the engine ourselves, one probe at a time."""
+        """Send a generation probe to the engine, one at a time."""
         served = self.fleet.served_by(pool.name)
         if served is None or now - replica.probe_asked_at < (PROBE_LOST_S if replica.probing else PROBE_PAUSE_S):
             return
@@ -372,7 +374,7 @@ class Dispatcher:
     def _settle(
         self, pool: PoolState, live: LiveLease, uncached_tokens: int, completion_tokens: int, now: float
     ) -> None:
-        """The tenant pays what was used instead of what was expected."""
+        """Charge the tenant for the actual instead of the expected tokens."""
         assert live.ask is not None
         tenant = pool.queue.tenant(account_of(live.ask))
         prompt = uncached_tokens - live.uncached_tokens if pool.cache_reports.known else 0
@@ -380,7 +382,7 @@ class Dispatcher:
         pool.queue.charge(tenant, live.length_class, prompt, output, now, live.ask.project_id)
 
     def _pool_of(self, replica: Replica) -> PoolState | None:
-        """The pool it is part of; None when it is only remembered."""
+        """The pool of a replica; None when the replica is only remembered."""
         return self.fleet.pools.get(replica.pool) if replica.slot >= 0 else None
 
     # fleet
@@ -394,7 +396,7 @@ class Dispatcher:
         self.fleet.apply(event.state)
         self._mirrors = {name: mirror for name, mirror in self._mirrors.items() if name in self.fleet.replicas}
         self._resting = {name: one for name, one in self.fleet.replicas.items() if one.breaker.open}
-        # everyone who waited is judged anew, in order of arrival: models may have moved, pools shrunk
+        # all waiting asks are judged again, in order of arrival: models may have moved, pools shrunk
         for waiting in sorted(asks, key=lambda one: (one.asked_at, one.number)):
             connection = waiting.session.connection
             model = self.fleet.model(waiting.ask.model)
@@ -426,14 +428,15 @@ class Dispatcher:
         if pool.governor is not None:
             pool.foreign = sum(each.foreign for each in pool.replicas if each.usable)
         if replica.health is Health.UNHEALTHY and was is not Health.UNHEALTHY:
-            # what died comes back empty; what was only unreachable is learnt again from its first answers
+            # an engine that died comes back empty; one that was only unreachable is learnt again from its first
+            # responses
             pool.index.forget(replica.slot)
             replica.adapters.forget()
             self._mirrors.pop(replica.id, None)
         self._reconsider(pool, replica, now, out)
 
     def _reconsider(self, pool: PoolState, replica: Replica, now: float, out: list[Decision]) -> None:
-        """A replica may be used now, or no longer: serve who waits, or refuse them when nobody is left to wait for."""
+        """A replica has become usable or unusable: serve the waiting asks, or refuse them when no replica is left."""
         pool.refresh(replica)
         if not replica.hopeful:
             served = self.fleet.pools[pool.links.decode] if pool.links.decode else pool
@@ -444,7 +447,7 @@ class Dispatcher:
                         self.placer.place_or_queue(waiting.again(waiting.model), now, out)
                     else:
                         self.placer.refuse_no_engine(served, waiting, now, out)
-        # also when it is gone: whoever kept away from the others for its sake does so no more
+        # also when it is gone: organizations that avoided other replicas for its sake stop doing so
         self.placer.serve(pool, now, out)
 
     def _generation_probed(self, event: GenerationProbed, now: float, out: list[Decision]) -> None:
@@ -454,7 +457,7 @@ class Dispatcher:
             return
         replica.probing = False
         outliers.probe_ended(replica, event.probe, now)
-        # an engine that answers others meanwhile has much to do; its users must not take it out by that
+        # an engine that answers others meanwhile is busy; the users of a busy engine must not open its breaker
         hangs = event.probe is Probe.LATE and replica.answered_at < replica.probe_asked_at
         if event.probe is Probe.FAILED or hangs:
             if replica.breaker.probed(False, now):
@@ -490,14 +493,14 @@ class Dispatcher:
         try:
             changes, first = mirror.take(event.number, event.payload, event.repeated, replica.adapters.used)
         except UNREADABLE:
-            return  # another format, or a torn message: the index goes on without
+            return  # another format, or a torn message: the index continues without it
         replica.answers_without_kv = 0
         kv_changes.apply(changes, pool.index, replica.slot, mirror.taken_bytes - before_bytes)
         if first is not None:
             out.append(ReplayKvEvents(replica.id, first))
 
     def _judge_pace(self, pool: PoolState, replica: Replica, now: float, out: list[Decision]) -> None:
-        """After a first token: is it far too slow?"""
+        """Check after a first token whether the replica is far too slow."""
         verdict = outliers.judge(pool, replica, now)
         if verdict is outliers.Verdict.EJECT:
             self._eject(replica, now)
@@ -507,7 +510,7 @@ class Dispatcher:
 
     def _eject(self, replica: Replica, now: float) -> None:
         replica.breaker.trip(f"{replica.ratio.value:.0f} times slower than its pool", now)
-        replica.ratio.count = replica.slow_probes = 0  # it is judged anew by what it does after the pause
+        replica.ratio.count = replica.slow_probes = 0  # the replica is judged again by its behaviour after the pause
         self._resting[replica.id] = replica
 
     def _refuse_overdue(self, now: float, out: list[Decision]) -> None:
@@ -545,5 +548,5 @@ class Dispatcher:
 
 
 def _organization_of(live: LiveLease) -> str:
-    """Whose it is; of leases adopted from a hello nobody knows, and all of them count as one organization's."""
+    """The lease's organization. Leases adopted from a hello have no known organization; all count as one."""
     return live.ask.organization_id if live.ask is not None else ""

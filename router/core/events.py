@@ -1,7 +1,7 @@
-"""What can happen to the router's core. Each is a plain record, so that a day can be written down and replayed.
+"""The events of the router's core. Each is a plain record, so that a day can be written down and replayed.
 
-`connection` numbers the streams as the service accepts them: what a replaced stream still delivers is recognised by
-its number and ignored.
+`connection` numbers the streams as the service accepts them: events that a replaced stream still delivers are
+recognised by its number and ignored.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ class GatewayConnected(msgspec.Struct, frozen=True):
 
 
 class GatewayDisconnected(msgspec.Struct, frozen=True):
-    """Its stream broke; its leases live on for the grace period."""
+    """A gateway's stream broke; its leases live on for the grace period."""
 
     connection: int
 
 
 class Acquire(msgspec.Struct, frozen=True):
-    """A gateway asks for a place.
+    """A gateway asks for a slot.
 
-    What placement reads from the ask: prompt_tokens (exact or estimated), max_output_tokens, prefix_hashes (all whole
-    blocks of the prompt, also those nobody has seen), organization_id and share (fairness), tier (promise), priority
-    (class), unit (side of a split), session_id (place on the ring where affinity is empty; may be empty), affinity
-    (place on the ring), deadline_s (longest wait for a grant), idle_replica (work that nobody waits for).
+    Placement reads: prompt_tokens (exact or estimated), max_output_tokens, prefix_hashes (all whole blocks of the
+    prompt, also those never seen before), organization_id and share (fairness), tier (promise), priority (class), unit
+    (side of a split), session_id (position on the ring where affinity is empty; may be empty), affinity (position on
+    the ring), deadline_s (longest wait for a grant), idle_replica (background work that no client waits for).
     """
 
     connection: int
@@ -54,7 +54,7 @@ class FirstToken(msgspec.Struct, frozen=True):
     """The engine began to answer with text, a call or reasoning; many engines send a role before they read the prompt.
 
     ttft_s: from the grant to that moment, by the gateway's clock; 0: the core uses its own clock. cached_tokens: of
-    the prompt, by the engine's first usage; 0 if it is not known yet, and the release then has it.
+    the prompt, by the engine's first usage; 0 if it is not known yet, in which case the release carries it.
     """
 
     connection: int
@@ -66,7 +66,7 @@ class FirstToken(msgspec.Struct, frozen=True):
 class Release(msgspec.Struct, frozen=True):
     """A lease is over.
 
-    Of the end's usage the core learns: prompt_tokens (0: unknown, nothing is learnt), cached_tokens (the truth about
+    From the end's usage the core learns: prompt_tokens (0: unknown, nothing is learnt), cached_tokens (the truth about
     the prefix), completion_tokens (expected lengths, time per token). A fault counts against the replica.
     """
 
@@ -75,7 +75,7 @@ class Release(msgspec.Struct, frozen=True):
 
 
 class StatePublished(msgspec.Struct, frozen=True):
-    """A gateway handed over a version of the desired state."""
+    """A gateway delivered a version of the desired state."""
 
     state: DesiredState
 
@@ -83,9 +83,9 @@ class StatePublished(msgspec.Struct, frozen=True):
 class ReplicaPolled(msgspec.Struct, frozen=True):
     """One poll of a replica. load: None when it reports none.
 
-    Of the load the core uses: running and waiting (requests that are not ours), capacity_tokens (KV pool; 0 switches
-    the arithmetic off), used_tokens (held by running requests, evictable cache not counted), retracted (a rising
-    count) and retracted_since (what has come to it).
+    The core uses of the load: running and waiting (requests of other clients), capacity_tokens (KV pool; 0 disables
+    memory accounting), used_tokens (held by running requests, evictable cache not counted), retracted (a rising count)
+    and retracted_since (its increase).
     """
 
     replica_id: str
@@ -93,21 +93,21 @@ class ReplicaPolled(msgspec.Struct, frozen=True):
     detail: str = ""
     load: Load | None = None
     load_failed: bool = False
-    """It was asked for its load and gave none that can be read. Without a load this is False where it reports none, or
-    has nothing new to report."""
+    """The replica was asked for its load and returned none that can be read. Without a load, this is False where the
+    replica reports none or has nothing new to report."""
     asked: bool = True
     """False: this router had no descriptor to poll it, which says nothing about its health."""
 
 
 class Probe(Enum):
-    """How a generation of the router's own ended."""
+    """The outcome of a generation probe."""
 
     WELL = "well"
     FAILED = "failed"
     LATE = "late"
-    """Not in time: the engine hangs, or has much to do."""
+    """No response in time: the engine hangs or is busy."""
     UNCLEAR = "unclear"
-    """It was refused: by an engine at its limit, or because the probe is nothing for this model."""
+    """The engine refused the probe: it is at its limit, or the probe does not suit this model."""
 
 
 class GenerationProbed(msgspec.Struct, frozen=True):
@@ -119,7 +119,8 @@ class GenerationProbed(msgspec.Struct, frozen=True):
 
 
 class KvBatch(msgspec.Struct, frozen=True):
-    """One message of an engine's KV events, as it came: number, and the MessagePack payload SGLang and vLLM publish.
+    """One message of an engine's KV events, unchanged: its number, and the MessagePack payload that SGLang and vLLM
+    publish.
 
     repeated: it answers a ReplayKvEvents.
     """

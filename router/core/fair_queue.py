@@ -15,8 +15,8 @@ stand after every new ask of a tenant that holds all slots.
 Length classes share by their number of asks: every ask has a right to the same part of a full pool. By deadlines alone
 long prompts, which may wait longest, would take the time that short ones need.
 
-What yields (`contracts.service_class`) has accounts of its own, and a length class: it is in nothing that is divided
-among the others, and takes no turn of its tenant's.
+Asks that yield (`contracts.service_class`) have accounts and a length class of their own: they are excluded from every
+share of the others, and take no turn of their tenant.
 """
 
 from __future__ import annotations
@@ -35,38 +35,38 @@ from router.core.decayed_sum import DecayedSum
 from router.core.state import QueuedRequest
 
 OUTPUT_WEIGHT = 2.0
-"""A generated token costs about as much as two of a prompt (weights of the VTC paper)."""
+"""A generated token costs about as much as two prompt tokens (weights of the VTC paper)."""
 LOWEST = -(2**31)
 ASKS_KEPT = 0.999
-"""Per ask: about the last thousand decide what part of a full pool a length class has a right to."""
+"""Weight per ask: about the last thousand decide the share of a full pool that a length class may claim."""
 ACTIVE_S = 10.0
 """A tenant that has asked within this time counts when the pool is divided."""
 OVER_SHARE = 1.5
-"""Holding this many times its fair part, a tenant leaves the rest of the pool to the others."""
+"""A tenant that holds this many times its fair part leaves the rest of the pool to the others."""
 GIVEN_LATELY_S = 60.0
-"""What was given longer ago hardly counts in a tenant's part of what was given lately."""
+"""Grants older than this hardly count in a tenant's part of recent grants."""
 STEP_GRANTS = 2.0
-"""Width of a step in grants: waiting tenants differ by as much anyway. Within a step asks in time go first: with many
-equal tenants, turns alone would serve all of them too late."""
+"""Width of a step in grants: waiting tenants differ by as much anyway. Within a step, asks that are in time go first:
+with many equal tenants, turns alone would serve all of them too late."""
 STEP_LEARNT = 0.05
 """Weight of a new grant in the mean size of grants."""
 FIRST_STEP = 100.0
 IDLE_LIMIT = 4_096
-"""Tenants remembered that neither wait nor hold anything."""
+"""Remembered tenants that neither wait nor hold leases."""
 IDLE_PROJECTS = 64
-"""Projects of a tenant remembered that do not wait."""
+"""Remembered projects of a tenant that do not wait."""
 YIELDING = "yielding:"
 YIELDING_LENGTH = -1
-"""Length class of what yields."""
+"""Length class of the asks that yield."""
 
 
 def account_of(ask: LeaseRequest) -> str:
-    """The name of its tenant's account."""
+    """The name of the ask's tenant account."""
     return YIELDING + ask.organization_id if yields(ask.priority) else ask.organization_id
 
 
 class Account(msgspec.Struct, eq=False):
-    """Tokens of a tenant, or of one of its projects."""
+    """Token counters of a tenant, or of one of its projects."""
 
     name: str
     counter: float = 0.0
@@ -74,18 +74,18 @@ class Account(msgspec.Struct, eq=False):
     share: float = 1.0
     waiting: int = 0
     growth_tokens: int = 0
-    """Expected answers of its live leases, which its counter was charged with."""
+    """Expected response tokens of its live leases, which its counter was charged with."""
 
     @property
     def settled(self) -> float:
-        """Its counter without expected answers, to which the counter of a returning tenant is raised. Raised to the
-        counter itself, the returning tenant would stand after one that holds all slots as soon as an answer ends
+        """The counter without expected responses, to which the counter of a returning tenant is raised. Raised to the
+        full counter, the returning tenant would stand after one that holds all slots as soon as a response ends
         early."""
         return self.counter - OUTPUT_WEIGHT * self.growth_tokens / self.share
 
     def comes_back(self, others: Iterable[Account], level: float) -> None:
         """Raise the counter of an account that waits again, so that it has neither credit nor debt. others: waiting
-        accounts of its kind. level: the start without others."""
+        accounts of its kind. level: the start value without others."""
         self.counter = max(self.counter, min((other.settled for other in others), default=level))
 
 
@@ -98,24 +98,24 @@ class Tenant(Account, eq=False):
 
     leases: int = 0
     waiting_tokens: int = 0
-    """Of the asks that wait, as a lease of each would hold them."""
+    """Tokens of the waiting asks, as a lease of each would hold them."""
     held_tokens: int = 0
-    """Of its live leases."""
+    """Tokens of the live leases."""
     last_asked: float = 0.0
     given_lately: DecayedSum = msgspec.field(default_factory=lambda: DecayedSum(GIVEN_LATELY_S))
-    """Tokens, as its counter counts them, whatever its share."""
+    """Recently granted tokens, weighted as in the counter, regardless of its share."""
     projects: dict[str, Project] = {}
-    """Those that wait, or were served lately."""
+    """Projects that wait, or were served lately."""
     project_level: float = 0.0
     """The largest `settled` of its projects when they were served."""
 
     @property
     def yields(self) -> bool:
-        """It is the account of what yields to all tenants."""
+        """This is the account of asks that yield to all tenants."""
         return self.name.startswith(YIELDING)
 
     def project(self, name: str) -> Project:
-        """Its account, opened when there is none."""
+        """A project's account, opened when there is none."""
         project = self.projects.get(name)
         if project is None:
             if len(self.projects) > IDLE_PROJECTS:
@@ -125,12 +125,12 @@ class Tenant(Account, eq=False):
 
     @property
     def demand_tokens(self) -> int:
-        """Of what runs and what waits."""
+        """Tokens of running and waiting asks."""
         return self.held_tokens + self.waiting_tokens
 
     @property
     def demand(self) -> int:
-        """Its leases and waiting asks."""
+        """Number of leases and waiting asks."""
         return self.leases + self.waiting
 
 
@@ -148,31 +148,31 @@ class _LengthClass(msgspec.Struct, eq=False):
     counter: float = 0.0
     waiting: int = 0
     asks: float = 1.0
-    """How many asks lately: its weight among the length classes."""
+    """Recent asks: the weight of this length class."""
 
 
 class FairQueue:
-    """One pool's. Bounded by whoever adds."""
+    """The queue of one pool. Its callers bound its length."""
 
     def __init__(self) -> None:
         self.tenants: dict[str, Tenant] = {}
-        """Those that wait, hold leases, or were here lately."""
+        """Tenants that wait, hold leases, or were active lately."""
         self._lines: dict[int, dict[tuple[str, str], Line]] = {}
         """Lines by class, then by tenant and project."""
         self._length_classes: dict[int, _LengthClass] = {}
         self._members: dict[tuple[str, str], QueuedRequest] = {}
-        # by gateway too: lease ids are unique within one, the router need not trust them to be beyond
+        # keyed by gateway too: lease ids are unique only within one gateway
         self._recent: OrderedDict[str, Tenant] = OrderedDict()
-        """Those that asked lately, the longest ago first."""
+        """Tenants that asked lately, the longest ago first."""
         self._recent_shares = 0.0
         self._busy: dict[str, Tenant] = {}
         """Tenants that hold leases or wait, except yielding ones."""
         self.held_tokens = 0
-        """Of all tenants' live leases, but for those that yield."""
+        """Tokens of all tenants' live leases, except yielding ones."""
         self.waiting_tokens = 0
-        """Of all that wait, likewise."""
+        """Tokens of all waiting asks, except yielding ones."""
         self._given_lately = DecayedSum(GIVEN_LATELY_S)
-        """To all tenants, but for those that yield."""
+        """Recently granted tokens of all tenants, except yielding ones."""
         self._level = 0.0
         """The largest `settled` of the tenants when they were served."""
         self._arrivals = 0
@@ -184,20 +184,20 @@ class FairQueue:
 
     @property
     def highest(self) -> int:
-        """Class of the highest that wait."""
+        """The highest class that waits."""
         return max(self._lines, default=LOWEST)
 
     @property
     def contended_by_several(self) -> bool:
-        """Whether more than one tenant waits."""
+        """More than one tenant waits."""
         return len(self._waiting_names()) > 1
 
     def __iter__(self) -> Iterator[QueuedRequest]:
-        """Everyone, in no particular order; safe against removals."""
+        """All waiting asks, in no particular order; safe against removals."""
         return iter(list(self._members.values()))
 
     def tenant(self, name: str) -> Tenant:
-        """Its account, opened when there is none."""
+        """A tenant's account, opened when there is none."""
         tenant = self.tenants.get(name)
         if tenant is None:
             tenant = self.tenants[name] = Tenant(name)
@@ -207,21 +207,21 @@ class FairQueue:
 
     @property
     def active(self) -> Mapping[str, Tenant]:
-        """Those that asked within `ACTIVE_S`, by name."""
+        """Tenants that asked within `ACTIVE_S`, by name."""
         return self._recent
 
     @property
     def active_shares(self) -> float:
-        """Of the active ones together."""
+        """Sum of the active tenants' shares."""
         return self._recent_shares
 
     def contested(self, now: float) -> bool:
-        """Somebody who does not yield was here lately."""
+        """A tenant that does not yield was active lately."""
         latest = next(reversed(self._recent.values()), None)
         return latest is not None and latest.last_asked >= now - ACTIVE_S
 
     def asked(self, name: str, share: float, now: float, length_class: int = 0) -> Tenant:
-        """A tenant asks, whether it will have to wait or not."""
+        """A tenant asks, whether or not it will have to wait."""
         for other in self._length_classes.values():
             other.asks *= ASKS_KEPT
         self._length_classes.setdefault(length_class, _LengthClass()).asks += 1.0
@@ -242,14 +242,14 @@ class FairQueue:
         return tenant
 
     def over_share(self, tenant: Tenant) -> bool:
-        """Others are active, and it holds far more than its part of what the pool has given out."""
+        """Other tenants are active, and this one holds far more than its part of the granted pool."""
         fair = tenant.share * self.held_tokens * OVER_SHARE
         if tenant.yields:
             return False
         return len(self._recent) > 1 and tenant.held_tokens * self._recent_shares > fair
 
     def over_share_names(self) -> set[str]:
-        """Of those that wait, who holds more than its share."""
+        """The waiting tenants that hold more than their share."""
         return {name for name in self._waiting_names() if self.over_share(self.tenants[name])}
 
     def entitled(self) -> dict[str, int]:
@@ -257,7 +257,7 @@ class FairQueue:
         without such asks are left out.
 
         A tenant may have one more lease as long as another then still has as many for its share. It may have all its
-        asks if everyone would have a slot without one other tenant.
+        asks if all asks would have a slot without one other tenant.
         """
         busy = list(self._busy.values())
         leases, demand = sum(one.leases for one in busy), sum(one.demand for one in busy)
@@ -276,8 +276,8 @@ class FairQueue:
         return found
 
     def parts(self, now: float) -> dict[str, float]:
-        """Of those that wait, but for those that yield: what each was given lately, in parts of what its share of all
-        that was given would have been. 1: its share, and before anything was given."""
+        """By waiting tenant, except yielding ones: its recent grants relative to its share of all recent grants. 1:
+        exactly its share, and before any grant."""
         waiting = [tenant for tenant in map(self.tenants.__getitem__, self._waiting_names()) if not tenant.yields]
         given, shares = self._given_lately.at(now), self._recent_shares
         shares += sum(tenant.share for tenant in waiting if tenant.name not in self._recent)
@@ -288,8 +288,8 @@ class FairQueue:
         }
 
     def holds(self, name: str, leases: int, tokens: int, growth_tokens: int = 0, project_id: str = "") -> None:
-        """Change a tenant's leases and their tokens; negative values reduce them. growth_tokens: expected answers that
-        it was charged with."""
+        """Change a tenant's leases and their tokens; negative values reduce them. growth_tokens: expected responses
+        charged to it."""
         tenant = self.tenant(name)
         project = tenant.project(project_id)
         tenant.leases += leases
@@ -301,7 +301,7 @@ class FairQueue:
         self._note_busy(tenant)
 
     def add(self, waiting: QueuedRequest) -> None:
-        """Stand in line."""
+        """Add an ask to its line."""
         ask = waiting.ask
         tenant = self.tenant(account_of(ask))
         if not tenant.waiting:
@@ -333,7 +333,7 @@ class FairQueue:
         self._members[waiting.session.gateway_id, ask.lease_id] = waiting
 
     def remove(self, waiting: QueuedRequest) -> None:
-        """Leave the line, wherever it stands."""
+        """Remove an ask from its line, at any position."""
         ask = waiting.ask
         del self._members[waiting.session.gateway_id, ask.lease_id]
         lines = self._lines[ask.priority]
@@ -398,7 +398,7 @@ class FairQueue:
         return line.asks[max(line.asks, key=self._length_turn)][-1][2]
 
     def ahead_of(self, waiting: QueuedRequest) -> int:
-        """How many turns pass before one more ask like this gets its own, when shares are fair."""
+        """Number of turns before one more ask like this gets its own, when shares are fair."""
         ahead, name = 0, account_of(waiting.ask)
         others, lengths = Counter[str](), Counter[int]()
         for priority, lines in self._lines.items():
@@ -422,7 +422,7 @@ class FairQueue:
         now: float,
         project_id: str = "",
     ) -> float:
-        """Charge tokens; negative ones are a refund. Returns the change of the tenant's counter."""
+        """Charge tokens; negative values are a refund. Returns the change of the tenant's counter."""
         tokens = prompt_tokens + OUTPUT_WEIGHT * output_tokens
         if not tenant.yields:
             tenant.given_lately.add(tokens, now)

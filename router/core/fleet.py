@@ -1,6 +1,7 @@
-"""The replicas the router knows, by id, pool and model: the desired state made flesh.
+"""The replicas the router knows, by id, pool and model: the desired state in force.
 
-A replica that leaves the desired state is drained: no new leases, remembered until the last one has ended.
+A replica that leaves the desired state is drained: it gets no new leases and is remembered until the last one has
+ended.
 """
 
 from __future__ import annotations
@@ -33,20 +34,20 @@ class Fleet:
 
     @property
     def version(self) -> int:
-        """The desired state's version; 0 before there is one."""
+        """The desired state's version; 0 before the first."""
         return 0 if self.state is None else self.state.version
 
     def model(self, name: str) -> Model | None:
-        """The model of this name or alias; None when there is none."""
+        """The model with this name or alias; None when there is none."""
         return self._models.get(name)
 
     def has_pool(self, name: str) -> bool:
-        """Whether an ask may name it; the empty name stands for the model's own."""
+        """An ask may name this pool; the empty name stands for the model's own."""
         return not name or name in self.pools
 
     def pool_for(self, waiting: QueuedRequest) -> PoolState:
-        """The pool that serves an ask: the one it names, which there is; else its session decides on which side of the
-        model's split that is."""
+        """The pool that serves an ask: the existing one that it names; else its session decides the side of the model's
+        split."""
         model, ask = waiting.model, waiting.ask
         canary = model.canary
         waiting.engine_model = model.engine_model or model.name
@@ -59,14 +60,14 @@ class Fleet:
         unit = ask.unit
         if not unit and not canary.release:
             unit = unit_of(ask.organization_id, ask.session_id or ask.organization_id or ask.request_id)
-        # a gateway that has not heard of a release's split measures nothing for it, and takes no part in it
+        # a gateway that does not know a release's split measures nothing for it, and takes no part in it
         side = side_of(model, unit) if unit else Side.BASELINE
         if side is Side.CANDIDATE:
             waiting.engine_model = canary.engine_model or waiting.engine_model
         return self.pools[pool_of(model, side)]
 
     def shared_by(self, prefill: PoolState) -> PoolState | None:
-        """The pool whose requests may be split over the pair that a prefill pool is part of; None: there is none."""
+        """The pool whose requests may be split over the pair of this prefill pool; None: there is none."""
         decode = self.pools.get(prefill.links.decode)
         return None if decode is None else self.pools.get(decode.links.whole)
 
@@ -85,7 +86,7 @@ class Fleet:
         return None
 
     def apply(self, state: DesiredState) -> None:
-        """Become `state`. Queues and everything learnt of pools and replicas that stay are kept."""
+        """Apply `state`. Queues of pools and knowledge of replicas that stay are kept."""
         self.state = state
         self._models = {name: model for model in state.models for name in (model.name, *model.aliases)}
         for replica in self.replicas.values():
@@ -97,7 +98,7 @@ class Fleet:
         for replica in self.replicas.values():
             for live in replica.live.values():
                 if live.pool not in self.pools:
-                    live.pool = ""  # one of that name that comes later is another
+                    live.pool = ""  # a later pool of that name is another one
         moved = {replica.id: pool.name for pool in state.pools for replica in pool.replicas}
         for old in before.values():
             for replica in list(old.replicas):
@@ -118,14 +119,15 @@ class Fleet:
             self.forget_if_over(replica)
 
     def held(self, replica_id: str) -> Replica:
-        """The replica a lease is on, known or not: after a restart gateways name replicas before any state arrives."""
+        """The replica that a lease is on, known or not: after a restart gateways name replicas before any state
+        arrives."""
         replica = self.replicas.get(replica_id)
         if replica is None:
             replica = self.replicas[replica_id] = Replica(replica_id)
         return replica
 
     def blocks_of(self, replica: Replica) -> int:
-        """Blocks of prefixes it is thought to hold."""
+        """Number of prefix blocks it is assumed to hold."""
         pool = self.pools.get(replica.pool)
         return pool.index.held.get(replica.slot, 0) if pool is not None else 0
 
@@ -142,7 +144,7 @@ class Fleet:
     def _replica(self, pool: Pool, wanted: WantedReplica) -> Replica:
         replica = self.held(wanted.id)
         if (replica.url, replica.driver) != (wanted.url, pool.driver):
-            # another engine under an old name: nothing known about the old one holds
+            # another engine under an old name: nothing known about the old one applies
             replica.url, replica.driver = wanted.url, pool.driver
             replica.health, replica.failures, replica.detail = Health.UNKNOWN, 0, "not polled yet"
             replica.breaker, replica.ratio, replica.fill = Breaker(), Slowness(wanted.speed), 1.0
@@ -168,12 +170,12 @@ class Fleet:
         return replica
 
     def _bound(self, replica: Replica, ceiling: int) -> None:
-        """How many leases it may have. ceiling: of its pool; 0: none."""
+        """Upper limit of its leases. ceiling: that of its pool; 0: none."""
         settings = self._concurrency
         if replica.limit is None and settings.learn:
             replica.limit = ConcurrencyLimit(settings, ceiling)
         elif replica.limit is not None and replica.ceiling != ceiling:
             replica.limit.bound(settings, ceiling)
         replica.ceiling = ceiling
-        # what reports its memory alone is limited by that
+        # a replica that reports only its memory is limited by that
         replica.unreported = settings.max_limit if settings.learn else settings.initial

@@ -1,5 +1,6 @@
-"""Which LoRA adapters a replica holds, as far as the router knows: what was loaded for its own leases, since its engine
-was last known to be dead."""
+"""The LoRA adapters that a replica holds, as far as the router knows: those loaded for its own leases since its engine
+was last known to be dead.
+"""
 
 from __future__ import annotations
 
@@ -12,42 +13,44 @@ class _Held(msgspec.Struct):
     organization_id: str
     used_at: float
     loaded: bool = False
-    """It is known to be."""
+    """The adapter is known to be loaded."""
     running: int = 0
-    """Leases with it."""
+    """Leases with the adapter."""
 
 
 class HeldAdapters:
-    """One replica's. An adapter takes a place from the grant that has it loaded. Times: monotonic seconds."""
+    """The adapters of one replica. An adapter takes a slot from the grant that has it loaded. Times: monotonic
+    seconds."""
 
     def __init__(self) -> None:
         self.most = 0
-        """Of its pool; 0: it takes none."""
+        """Adapter slots, set by its pool; 0: it takes no adapters."""
         self.recent_s = 0.0
-        """As `RouterConfig.adapter_recent_s`."""
+        """See `RouterConfig.adapter_recent_s`."""
         self.used = False
-        """A request has had one since the engine was last known to be dead: its cache may hold what one computed."""
+        """A request has used an adapter since the engine was last known to be dead: its cache may hold blocks computed
+        with one."""
         self._held: dict[str, _Held] = {}
-        """The one used last is the last."""
+        """Ordered by last use, the newest last."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Those that are known to be loaded."""
+        """Adapters known to be loaded."""
         return tuple(name for name, held in self._held.items() if held.loaded)
 
     def loaded(self, name: str) -> bool:
-        """It need not be loaded first."""
+        """The adapter need not be loaded first."""
         held = self._held.get(name)
         return held is not None and held.loaded
 
     def admits(self, name: str, organization_id: str, now: float) -> bool:
-        """It is there, or there is a place for it, or another one gives up its place."""
+        """The adapter is loaded, or has a free slot, or another one gives up its slot."""
         if name in self._held or len(self._held) < self.most:
             return True
         return self.most > 0 and self._evicted(organization_id, now) is not None
 
     def take(self, name: str, organization_id: str, now: float) -> Eviction | None:
-        """A lease begins. Returns what is to be unloaded for it; None: nothing. It must be admitted."""
+        """A lease begins. Returns the adapter to unload for it; None: none. The adapter must be admitted."""
         evicted = None
         if name not in self._held and len(self._held) >= self.most:
             evicted = self._evicted(organization_id, now)
@@ -60,12 +63,12 @@ class HeldAdapters:
         return evicted
 
     def began(self, name: str) -> None:
-        """The engine has begun to answer with it."""
+        """The engine has begun to answer with the adapter."""
         if name in self._held:
             self._held[name].loaded = True
 
     def give(self, name: str, now: float) -> None:
-        """A lease has ended. What was never seen to be loaded leaves its place with the last lease."""
+        """A lease has ended. An adapter that was never seen loaded gives up its slot with its last lease."""
         held = self._held[name]
         held.running -= 1
         held.used_at = now
@@ -73,12 +76,12 @@ class HeldAdapters:
             del self._held[name]
 
     def missing(self, name: str) -> None:
-        """The engine does not hold it after all."""
+        """The engine turned out not to hold the adapter."""
         if name in self._held:
             self._held[name].loaded = False
 
     def forget(self) -> None:
-        """The engine begins anew: what its leases need has to be loaded again."""
+        """The engine has restarted: adapters of its leases have to be loaded again."""
         self._held = {name: held for name, held in self._held.items() if held.running}
         for held in self._held.values():
             held.loaded = False

@@ -1,8 +1,8 @@
-"""Brings into a pool's index what an engine's KV events changed, at a cost that its messages set.
+"""Applies an engine's KV events to a pool's index, at a cost that its messages bound.
 
 An event of a hundred bytes may stand at the end of a path of two thousand nodes, each of which is moved: thousands of
-such events would keep the router from everything else for minutes. Engines that do their work never come near what is
-allowed; of one that does, nothing is believed from there on to the message's end.
+such events would block the router for minutes. Working engines never come near the limit; for one that does, the rest
+of the message is ignored.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from router.core.kv_mirror import Change
 from router.core.prefix_index import PrefixIndex
 
 FREE_STEPS = 1 << 16
-"""Steps of the index that any message may take: some 0.1 s. 200 requests at once with 300 nodes each."""
+"""Index steps that any message may take: some 0.1 s. 200 requests at once with 300 nodes each."""
 BYTES_PER_STEP = 16
-"""One more for each of these: what a step takes, reading as many bytes takes as well."""
+"""One more step for each of these bytes: reading them takes as long as a step."""
 
 
 def apply(changes: Sequence[Change], index: PrefixIndex, slot: int, said_bytes: int) -> None:
-    """One by one, in order. said_bytes: length of the messages that told of them."""
+    """Apply the changes one by one, in order. said_bytes: length of the messages that carried them."""
     last_step = index.steps + FREE_STEPS + said_bytes // BYTES_PER_STEP
     for change in changes:
         if index.steps > last_step:
-            index.forget(slot)  # among what is left there may be removals
+            index.forget(slot)  # the remaining changes may contain removals
             return
         if change.chain is None:
             index.forget(slot)

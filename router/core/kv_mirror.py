@@ -1,12 +1,12 @@
-"""Follows an engine's KV events (the format SGLang and vLLM share): which of our token blocks came and went.
+"""Follows an engine's KV events (the format SGLang and vLLM share): which of our token blocks were stored and removed.
 
-Events speak the engine's own pages and hashes. The mirror keeps, for each page, where in our chain it lies: after which
-whole blocks, and the tokens since. A page that completes one of our blocks gives us its hash. Only
-prompts that reached the router as token ids can be compared, and only under a root that is known: the model's, and the
-salt and the adapter that stand in the event. An engine whose events name no adapter would pass an adapter's blocks off
-as the model's: once requests have had adapters there, blocks without one are believed only if it has named one.
-Messages are numbered; a gap asks for a replay, and a restart begins anew. Whoever publishes is believed about its own
-cache and about nothing else: what cannot be read is left out, and a message costs what it says, not what it points at.
+Events speak the engine's own pages and hashes. The mirror keeps, for each page, its position in our chain: the whole
+blocks before it, and the tokens since. A page that completes one of our blocks gives us its hash. Only prompts that
+reached the router as token ids can be compared, and only under a known root: the model's, and the salt and the adapter
+that stand in the event. An engine whose events name no adapter would pass an adapter's blocks off as the model's: once
+requests have had adapters there, blocks without one are believed only if the engine has named one before. Messages are
+numbered; a gap asks for a replay, and a restart begins again. A publisher is believed only about its own cache:
+unreadable events are left out, and a message costs its own length, not that of the chains it refers to.
 """
 
 from __future__ import annotations
@@ -21,57 +21,58 @@ import xxhash
 from contracts.prefix import BLOCK_TOKENS, HASH_BYTES, MAX_BLOCKS, root
 
 PATIENCE_MESSAGES = 1_000
-"""So many messages are kept while a replay is awaited: then what was missed is given up."""
+"""Messages kept while a replay is awaited; beyond it the missed ones are given up."""
 PATIENCE_BYTES = 32 << 20
-"""So much of them too. A replay is answered within a few steps of the engine, and a step of the largest says 2 MB."""
+"""Bytes of messages kept likewise. A replay is answered within a few steps of the engine, and the largest step has 2 MB
+of events."""
 PAGES_LIMIT = 2_000_000
-"""Pages remembered per replica; an engine with more is no longer followed beyond it."""
+"""Pages remembered per replica; pages beyond it are not followed."""
 
 
 TOKEN_BYTES = 4
 BLOCK_BYTES = BLOCK_TOKENS * TOKEN_BYTES
 SEGMENT_BLOCKS = 32
-"""Blocks whose hashes are kept joined, so that the longest chain is put together from some 90 pieces, not 2,048."""
+"""Blocks whose hashes are kept joined, so that the longest chain is assembled from some 90 segments, not 2,048."""
 UNREADABLE = (msgspec.MsgspecError, ValueError, TypeError, LookupError, ArithmeticError, RecursionError)
-"""What is raised by reading something that is not of this format."""
+"""Exceptions raised by reading data that is not of this format."""
 
 
 class _Message(msgspec.Struct, frozen=True, array_like=True):
     at: float
-    """The engine's own time."""
+    """Time by the engine's own clock."""
     events: list[Any]
 
 
 class Chain(msgspec.Struct, frozen=True):
-    """Whole blocks from a root on. Chains share their beginnings: a linked list, newest first."""
+    """Whole blocks from a root on. Chains share their prefixes: a linked list, newest first."""
 
     count: int
-    """Of its blocks."""
+    """Number of its blocks."""
     piece: bytes
     """Hash of the last block; where `count` is whole segments, the hashes of the last segment."""
     before: Chain | None
-    """What is in front of `piece`."""
+    """The chain before `piece`."""
 
     @property
     def hashes(self) -> bytes:
-        """Of all its blocks, first to last, joined."""
+        """Hashes of all its blocks, first to last, joined."""
         return b"".join(reversed([chain.piece for chain in _back(self)]))
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Where a page ends."""
+    """The end position of a page."""
 
     digest: bytes
     """Hash of the last whole block, or the root."""
     chain: Chain | None
-    """Up to that block; None at the root."""
+    """The chain up to that block; None at the root."""
     rest: bytes
-    """Tokens after it, four bytes each."""
+    """Tokens after that block, four bytes each."""
 
 
 class Change(msgspec.Struct, frozen=True):
-    """Of the first `blocks` of a chain: the last of them is now held; or, when `gone`, it is not any more. No chain:
-    nothing is held any more."""
+    """A change to the first `blocks` of a chain: the last of them is now held, or, when `gone`, no longer held. No
+    chain: nothing is held any more."""
 
     chain: Chain | None
     blocks: int
@@ -79,7 +80,7 @@ class Change(msgspec.Struct, frozen=True):
 
     @property
     def hashes(self) -> bytes:
-        """Of these blocks. Put together when asked for: a message's changes have long chains in common."""
+        """Hashes of these blocks, assembled on demand: a message's changes have long chains in common."""
         return b"" if self.chain is None else self.chain.hashes[: self.blocks * HASH_BYTES]
 
 
@@ -87,40 +88,42 @@ EVERYTHING = Change(None, 0, True)
 
 
 class KvMirror:
-    """One replica's. model: the public name under which prompts are hashed. replays: it repeats what was missed."""
+    """The mirror of one replica. model: the public name under which prompts are hashed. replays: the engine repeats
+    missed messages."""
 
     def __init__(self, model: str, replays: bool = True) -> None:
         self._model = model
         self._replays = replays
         self._ahead: dict[int, bytes] = {}
-        """Messages that came while a replay is awaited, by number: it may have been answered before they were sent."""
+        """Messages that came while a replay is awaited, by number: the replay may have been answered before they were
+        sent."""
         self._ahead_bytes = 0
         self._places: dict[int | bytes, Place] = {}
         self.next_number = 0
-        """Of the message expected next."""
+        """Number of the next message expected."""
         self.taken_bytes = 0
-        """Of all messages taken in, in their turn."""
+        """Bytes of all messages applied in order."""
         self._asked_from = -1
         self._page_tokens = 1
         self._newest_at = 0.0
-        """The engine's own time of the last message taken in."""
+        """The engine's own time of the last applied message."""
         self._names_adapters = False
-        """It has named one in an event."""
+        """An event has named an adapter."""
 
     def __len__(self) -> int:
         return len(self._places)
 
     def forget(self) -> None:
-        """The engine has begun anew, or cleared its cache."""
+        """The engine has restarted, or cleared its cache."""
         self._places.clear()
 
     def take(
         self, number: int, payload: bytes, repeated: bool, adapters: bool = False
     ) -> tuple[list[Change], int | None]:
-        """Take in one message: what changed, and from which number a replay is needed (None: none).
+        """Process one message. Returns the changes, and the number from which a replay is needed (None: none).
 
         repeated: it comes from a replay. adapters: requests have had LoRA adapters there since it began. An event that
-        cannot be read is left out; raises UNREADABLE for what is no message of this format.
+        cannot be read is left out; raises UNREADABLE for a message that is not of this format.
         """
         message = msgspec.msgpack.decode(payload, type=_Message)
         changes: list[Change] = []
@@ -138,7 +141,7 @@ class KvMirror:
             self._asked_from = self.next_number
             return changes, self.next_number
         if number > self.next_number and self.next_number:
-            # what lies between is no longer kept: whatever was removed there would stay for ever
+            # messages in between are no longer kept: blocks removed there would stay forever
             self._drop_ahead(number)
             self.forget()
             changes.append(EVERYTHING)
@@ -149,7 +152,7 @@ class KvMirror:
         return changes, None
 
     def _keep_ahead(self, number: int, payload: bytes) -> bool:
-        """Whether there was room for it."""
+        """Returns whether there was room for the message."""
         total_bytes = self._ahead_bytes - len(self._ahead.get(number, b"")) + len(payload)
         if len(self._ahead) >= PATIENCE_MESSAGES or total_bytes > PATIENCE_BYTES:
             return False
@@ -157,7 +160,7 @@ class KvMirror:
         return True
 
     def _drop_ahead(self, number: int) -> None:
-        """All that is kept up to this one; -1: all."""
+        """Drop all kept messages up to this number; -1: all."""
         self._ahead = {} if number < 0 else {later: kept for later, kept in self._ahead.items() if later > number}
         self._ahead_bytes = sum(map(len, self._ahead.values()))
 
@@ -170,7 +173,7 @@ class KvMirror:
             try:
                 self._event(event, adapters, changes)
             except UNREADABLE:
-                continue  # of another format, or torn: the others are not to blame
+                continue  # another format, or torn: the other events are intact
         return changes
 
     def _event(self, event: Any, adapters: bool, changes: list[Change]) -> None:
@@ -185,14 +188,14 @@ class KvMirror:
         elif kind == "BlockStored":
             stored = _Stored.of(event)
             self._names_adapters |= bool(stored.adapter)
-            if not adapters or self._names_adapters:  # else whose it is cannot be told
+            if not adapters or self._names_adapters:  # otherwise the owner of the block is unknown
                 self._stored(stored, changes)
 
     def _stored(self, event: _Stored, changes: list[Change]) -> None:
         place = self._places.get(event.parent) if event.parent is not None else None
         if place is None:
             if event.parent is not None:
-                return  # stored before we listened, or lost
+                return  # stored before the router listened, or lost
             place = Place(root(self._model, event.adapter, salt=event.salt), None, b"")
         tokens = array("I", event.tokens).tobytes()
         self._page_tokens = event.page_tokens
@@ -207,19 +210,19 @@ class KvMirror:
         if place.chain is above:
             return
         if above is not None and changes and changes[-1].chain is above and not changes[-1].gone:
-            changes.pop()  # engines tell page by page: who holds the longer chain holds this one
+            changes.pop()  # engines report page by page: an owner of the longer chain holds this one
         changes.append(Change(place.chain, _blocks(place.chain), False))
 
     def _removed(self, page: int | bytes) -> Change | None:
-        """A page takes every block with it that it touches, whether or not the event says so."""
+        """A page removes every block that it touches, whether or not the event lists it."""
         place = self._places.pop(page, None)
         if place is None:
             return None
         whole = _blocks(place.chain)
-        # a page may be longer than our blocks: 128 tokens of vLLM's on a CPU
+        # a page may be longer than a router block: vLLM has 128 tokens on a CPU
         begins_at = whole * BLOCK_TOKENS + len(place.rest) // TOKEN_BYTES - self._page_tokens
         touched = max(begins_at, 0) // BLOCK_TOKENS
-        # else it lies wholly inside a block that is not complete yet
+        # otherwise the page lies wholly inside an incomplete block
         return Change(place.chain, touched + 1, True) if touched < whole else None
 
 
@@ -230,11 +233,11 @@ class _Stored(msgspec.Struct, frozen=True):
     page_tokens: int
     salt: str
     adapter: str
-    """The engine's name for it; empty: none."""
+    """The engine's name for the adapter; empty: none."""
 
     @classmethod
     def of(cls, event: Any) -> _Stored:
-        """From an array or a map: both are in use. SGLang's maps say the salt, other events have extra keys."""
+        """From an array or a map: both are in use. SGLang's maps carry the salt, other events have extra keys."""
         if isinstance(event, dict):
             hashes, parent = event["block_hashes"], event.get("parent_block_hash")
             tokens, size = event["token_ids"], event["block_size"]
@@ -251,13 +254,13 @@ class _Stored(msgspec.Struct, frozen=True):
             raise ValueError(size)
         keys = list(extra[0] or ()) if extra else []
         if adapter and keys[:1] == [adapter]:
-            del keys[0]  # vLLM has it there too, and the salt behind it
+            del keys[0]  # vLLM has the adapter there too, followed by the salt
         salt = keys[0] if keys and isinstance(keys[0], str) else ""
         return cls(hashes, parent, tokens, size, salt, adapter or "")
 
 
 def _after(place: Place, tokens: bytes) -> Place:
-    """Where a page of these tokens ends that begins at a place."""
+    """The end position of a page with these tokens that begins at a position."""
     digest, chain, rest = place.digest, place.chain, place.rest + tokens
     whole = min(len(rest) // BLOCK_BYTES, MAX_BLOCKS - _blocks(chain)) * BLOCK_BYTES
     for at in range(0, whole, BLOCK_BYTES):

@@ -1,12 +1,12 @@
-"""How fast a pool's engines are, learnt from their reports alone: a formula per pool, a ratio per replica.
+"""The speed of a pool's engines, learnt from their reports alone: a formula per pool, a ratio per replica.
 
     time to first token = ratio · (start + tokens · a + pairs · b + tokens · running · c)
     time per token      = step + running · step_per_stream          (between prompts)
 
-`tokens` are uncached prompt tokens, the request's own and those that were ahead of it; `pairs` what attention looks at
-for them: each new token with everything before it. What an answer stood still for while prompts were computed beside
-it is taken off its time first, and the more that was the less the answer counts: in a crowd every answer is slow, and
-a pool that took this for its engines' pace would be given ever more.
+`tokens` are uncached prompt tokens, the request's own and those that were ahead of it; `pairs` are their attention
+pairs: each new token with everything before it. Time for which a response stood still while prompts were computed is
+subtracted from its duration first, and the more that was, the less the response counts: under load every response is
+slow, and a pool that took this for its engines' pace would be given ever more.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ TRUSTED_AFTER = 16
 RATIO_STEP = 0.05
 RATIO_LIMITS = (1 / 32, 32.0)
 JUMP = math.log(4.0)
-"""At most so much of an outlier is believed: a request that hung says "slow", not "a thousand times slower"."""
+"""Largest factor believed of an outlier: a request that hung means "slow", not "a thousand times slower"."""
 SHORTEST_S = 0.002
 TELLING_TOKENS = 8
-"""Shorter answers come in one read, however slow the engine."""
+"""Shorter responses come in one read, however slow the engine."""
 MOST_RUNNING = 4_096
-"""An answer beside more teaches nothing: how many run is the engine's word, and one that is far too high would outweigh
-tens of thousands of later answers."""
+"""Responses next to more streams teach nothing: the engine itself reports how many run, and one far too high count
+would outweigh tens of thousands of later responses."""
 LEAST_SHARE = 0.1
-"""An answer that stood still for more of its time than the rest says nothing about the pace of its tokens."""
+"""A response that stood still for more of its time than the rest reveals nothing about the pace of its tokens."""
 
 
 class Ratio:
-    """How times compare to what their pool's formula says: a moving mean of logarithms, so that one outlier counts
-    little. A replica's is made of several, see `slowness`."""
+    """The ratio of times to their pool's formula: a moving mean of logarithms, so that one outlier counts little. A
+    replica's ratio is made of several, see `slowness`."""
 
     def __init__(self, speed: float = 1.0) -> None:
         self.value = 1.0 / speed
@@ -46,7 +46,7 @@ class Ratio:
         self.count = 0
 
     def learn(self, observed_s: float, expected_s: float, least_step: float = RATIO_STEP) -> None:
-        """expected_s: what the pool's formula says without any ratio. least_step: what one of many reports counts."""
+        """expected_s: by the pool's formula, without any ratio. least_step: least weight of one of many reports."""
         self.count += 1
         own = math.log(self.value)
         error = math.log(max(observed_s, SHORTEST_S) / max(expected_s, SHORTEST_S)) - own
@@ -56,7 +56,7 @@ class Ratio:
 
 
 class LatencyModel:
-    """What one pool's engines have shown of their speed."""
+    """The learnt speed of one pool's engines."""
 
     def __init__(self) -> None:
         self.first_token = Regression((START_S, KILO / TOKENS_PER_S, 0.0, 0.0), SHORTEST_S)
@@ -64,12 +64,12 @@ class LatencyModel:
 
     @property
     def trusted(self) -> bool:
-        """Enough has been seen to act on."""
+        """Enough reports have been seen to act on the model."""
         return self.first_token.count >= TRUSTED_AFTER
 
     @property
     def prefill_tokens_per_s(self) -> float:
-        """Of short prompts, on an engine that decodes nothing; 0 while nothing is known."""
+        """Prefill rate of short prompts, on an engine that decodes nothing; 0 while nothing is known."""
         per_kilo = self.first_token.weights[1]
         return KILO / per_kilo if self.first_token.count and per_kilo > 0 else 0.0
 
@@ -78,17 +78,17 @@ class LatencyModel:
         return self.first_token.weights[0] + self.work_s(tokens, pairs, running)
 
     def work_s(self, tokens: float, pairs: float, running: int) -> float:
-        """The part of it that is work: how long this much prefill keeps an engine busy."""
+        """The work in that time: how long this much prefill keeps an engine busy."""
         _, per_kilo, per_pairs, harm = self.first_token.weights
         return tokens / KILO * per_kilo + pairs / TEN_MILLION * per_pairs + tokens * running / HUNDRED_KILO * harm
 
     def token_s(self, running: int) -> float:
-        """Expected time per token with this many streams, no prompts coming between."""
+        """Expected time per token with this many streams, without prompts in between."""
         return self.token.weights[0] + self.token.weights[1] * running / HUNDRED
 
     @property
     def token_s_per_stream(self) -> float:
-        """What one more stream adds to everyone's time per token."""
+        """Increase of each stream's time per token by one more stream."""
         return self.token.weights[1] / HUNDRED
 
     def saw_first_token(self, observed_s: float, tokens: float, pairs: float, running: int) -> None:
@@ -100,9 +100,9 @@ class LatencyModel:
         self.first_token.learn(features, observed_s)
 
     def saw_tokens(self, seconds: float, tokens: int, running: int, paused_s: float) -> None:
-        """An answer's tokens after the first came in this time, beside `running` others on average.
+        """A response's tokens after the first came in this time, next to `running` others on average.
 
-        paused_s: of the time, what the engine spent on prompts.
+        paused_s: the part of the time that the engine spent on prompts.
         """
         if tokens < TELLING_TOKENS or seconds <= 0 or running > MOST_RUNNING:
             return

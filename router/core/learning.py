@@ -1,7 +1,8 @@
-"""What reports teach: the latency model, cache contents, lengths of answers. Decides nothing.
+"""Learns the latency model, cache contents and lengths of responses from reports. Decides nothing.
 
-An engine's `cached_tokens` is the truth, the index a prediction. Less than predicted: the engine has evicted what the
-index still held, and everything it had used less recently. More: the index had forgotten too early.
+An engine's `cached_tokens` is the truth, the index a prediction. A lower count than predicted shows that the engine
+has evicted blocks that the index still held, and everything used less recently. A higher count shows that the index
+had forgotten too early.
 """
 
 from __future__ import annotations
@@ -18,35 +19,36 @@ from router.core.state import LiveLease
 FILL_LIMITS = (0.02, 8.0)
 FILL_MOST = 0.97
 FILL_LEAST, GUESS_LEAST = 0.75, 0.25
-"""At most and at least so much of it is left after one prompt that was not held as expected: a cache that was cleared
-looks the same. Where the engine reports no capacity it was a guess, and falls faster."""
+"""Upper and lower bound of the assumed fill that remains after one prompt that was not cached as expected: a cleared
+cache looks the same. Where the engine reports no capacity the fill was an estimate, and falls faster."""
 FILL_UP = 1.15
-"""The engine held what was thought to be evicted. Seldom seen, for few are sent where nothing is expected."""
+"""Rise when the engine held blocks that were assumed evicted. Rarely seen, because few requests go where nothing is
+expected."""
 TOLERANCE = 0.1
-"""Part of the prompt by which prediction and report may differ: blocks, pages and templates do not line up."""
+"""Share of the prompt by which prediction and report may differ: blocks, pages and templates do not line up."""
 
 
 def first_token(
     pool: PoolState, replica: Replica, live: LiveLease, ttft_s: float, cached_tokens: int, now: float
 ) -> None:
-    """The engine began to answer, so long after the grant."""
+    """The engine began to answer, this long after the grant."""
     live.observed_s = live.ttft_s = ttft_s
     if replica.learnt is not None:
         replica.learnt.first_token(ttft_s, max(live.prompt_tokens - cached_tokens, 1), replica.leases)
     if cached_tokens > 0:
         pool.cache_reports.known = True
-    # without a count of cached tokens nobody knows yet how much work this was: the final usage will tell
+    # without a count of cached tokens the amount of work is unknown: the final usage has it
     if cached_tokens > 0 or not live.overlap_blocks:
         _learn_rate(pool, replica, live, live.prompt_tokens - cached_tokens, now)
 
 
 def ended(pool: PoolState, replica: Replica, live: LiveLease, end: LeaseEnd, now: float, limit_blocks: int) -> None:
-    """A lease is over, with what the engine counted."""
+    """A lease is over, with the engine's counts."""
     usage, ask = end.usage, live.ask
     if ask is None or usage.prompt_tokens <= 0:
         return
     if live.waits_for_first_token and usage.prompt_tokens < live.prompt_tokens:
-        return  # ended before its prompt was read: that says nothing of what is held, nor of how long answers are
+        return  # ended before its prompt was read: that reveals neither cache contents nor response lengths
     if usage.cached_tokens > 0:
         pool.cache_reports.known = True
     if live.observed_s:
@@ -72,7 +74,7 @@ def ended(pool: PoolState, replica: Replica, live: LiveLease, end: LeaseEnd, now
 
 
 def limit(replica: Replica, live: LiveLease, end: LeaseEnd, now: float) -> None:
-    """A lease is over, still counted: what it says of how many its engine can take."""
+    """A lease is over, still counted: learn the engine's concurrency from it."""
     learnt = replica.learnt
     if learnt is None:
         return
@@ -109,7 +111,7 @@ def _correct_index(
         if live.overlap_stamp >= live.computing_stamp:
             return  # it was still being computed when this prompt was sent after it: nothing was evicted
         pool.index.age(replica.slot, live.overlap_stamp)
-        # it holds no more than what it was given since it last used what it has lost
+        # the engine holds no more than the prompts given to it since it last used the lost blocks
         seen = replica.fill * pool.index.held.get(replica.slot, 0) / pool.capacity_blocks(replica, limit_blocks)
         least = FILL_LEAST if replica.load.capacity_tokens else GUESS_LEAST
         replica.fill = max(min(seen, replica.fill * FILL_MOST), replica.fill * least, FILL_LIMITS[0])

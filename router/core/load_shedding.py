@@ -1,12 +1,13 @@
-"""Whom to refuse when a queue cannot meet all deadlines: the most work, not the last to come.
+"""Chooses the asks to refuse when a queue cannot meet all deadlines: the largest work, not the latest arrival.
 
 Moore and Hodgson 1968 (An n job, one machine sequencing algorithm): go through the asks by deadline; whenever one
-cannot be in time, give up the largest of those before it, itself included. On one machine of constant rate this keeps
-the most promises. Here the machine is the pool's time for prompts, and three things come before the largest work: a
-tenant that has more than its part of the queue loses its own first; work weighs the more the more its tenant was given
-lately for its share; and a length of prompts of which hardly any were served lately is spared, or the longest would
-never be. The weight is a price that rises with what is overdrawn, as Lagrange multipliers of the shares would (Neely
-2010, Stochastic Network Optimization, chapter 4): in a lasting overload shares hold, and within them most promises.
+cannot be in time, give up the largest of those up to it, itself included. On one machine of constant rate this keeps
+the most promises. Here the machine is the pool's time for prompts, and three rules come before the largest work. A
+tenant that has more than its part of the queue loses its own asks first. Work weighs more, the more its tenant was
+given lately for its share. And a prompt length of which hardly any asks were served lately is spared, or the longest
+would never be served. The weight is a price that rises with overdraft, as Lagrange multipliers of the shares would
+(Neely 2010, Stochastic Network Optimization, chapter 4): in a lasting overload shares hold, and within them most
+promises.
 """
 
 from __future__ import annotations
@@ -19,26 +20,26 @@ from types import MappingProxyType
 from router.core.state import QueuedRequest
 
 EARLY = 0.3
-"""Part of the promise by which everyone should begin before it is too late: who must go to the next free engine cannot
-wait for the one that knows the prompt, and computing it again takes the time of others."""
+"""Share of the promise by which every ask should begin early: an ask that must go to the next free engine cannot wait
+for the one that has the prompt cached, and computing it again takes the time of others."""
 EFFICIENCY = 0.9
-"""Part of the pool's time for prompts that is counted on."""
+"""Share of the pool's time for prompts that is counted on."""
 OVER_PART = 1.5
-"""Times its fair part of the queued work, beyond which a tenant's own asks are given up first."""
+"""Factor on a tenant's fair part of the queued work, beyond which its own asks are given up first."""
 SPARED_BELOW = 0.2
-"""Prompts of a length are not given up while less than this part of them has been served lately."""
+"""Prompts of a length are not given up while less than this share of them has been served lately."""
 SERVED_STEP = 0.02
 SHARE_WEIGHT = 30.0
-"""How much faster than its part of what was given a tenant's work rises in price: who was given a tenth more than its
-share gives up its own before twenty times as much of one that was given just its share."""
+"""Rate at which the price of a tenant's work rises with its recent grants: a tenant that was given a tenth more than
+its share gives up its own before twenty times as much of one that was given exactly its share."""
 LEAST_WORK_S = 1e-9
 NOTHING_GIVEN: Mapping[str, float] = MappingProxyType({})
 PAUSE_S_PER_ASK = 0.0001
-"""The queue is not gone through again sooner than this times its length: bounds the cost at any size."""
+"""Least pause between two passes over the queue, times its length: bounds the cost at any size."""
 
 
 class Served:
-    """Which part of the asks of each length was granted lately. One per pool."""
+    """Served share of the asks of each length lately. One per pool."""
 
     def __init__(self) -> None:
         self._parts: dict[int, float] = {}
@@ -49,13 +50,14 @@ class Served:
         self._parts[length] = part + SERVED_STEP * (granted - part)
 
     def spares(self, length: int) -> bool:
-        """Too few of this length were served."""
-        # of the best served: where hardly anybody is, sparing all would be giving up nobody, and serving all too late
+        """Too few asks of this length were served."""
+        # relative to the best served length: where hardly any ask is served, sparing all would give up none, and serve
+        # all too late
         return self._parts.get(length, 1.0) < SPARED_BELOW * max(self._parts.values(), default=1.0)
 
 
 def begin_by(waiting: QueuedRequest) -> float:
-    """When it should have an engine: early enough that the engine can be chosen."""
+    """Latest time at which an engine should have it: early enough that the engine can be chosen."""
     return max(waiting.start_by - EARLY * waiting.ttft_slo_s, waiting.asked_at)
 
 
@@ -69,11 +71,11 @@ def given_up(
     parts: Mapping[str, float] = NOTHING_GIVEN,
     spared: Container[QueuedRequest] = (),
 ) -> list[QueuedRequest]:
-    """Those that must go so that the others can be in time.
+    """The asks that must go so that the others can be in time.
 
     backlog_s: prefill before any of them. rate: seconds of prefill the pool does per second. over_share: tenants that
-    hold more than their share already. parts: what tenants were given lately, as of `FairQueue.parts`; 1 where it says
-    nothing. spared: asks that stay in any case. Asks that are late already stay too, for their tenant's turn comes
+    hold more than their share already. parts: recent grants of the tenants, see `FairQueue.parts`; a tenant without an
+    entry has 1. spared: asks that stay in any case. Asks that are late already stay too, for their tenant's turn comes
     anyway; they count for their tenant's part of the queue.
     """
     waiting = list(asks)
@@ -102,7 +104,7 @@ def given_up(
 
 
 def _price(work_s: float, part: float) -> float:
-    """What it is worth to be rid of work of a tenant that was given this part, as a logarithm."""
+    """Value of giving up work of a tenant that was given this part, as a logarithm."""
     return math.log(max(work_s, LEAST_WORK_S)) + SHARE_WEIGHT * max(part - 1.0, 0.0)
 
 

@@ -1,11 +1,11 @@
-"""Which replica is so much slower than its pool that it is taken out for a while, as Envoy's outlier detection does.
+"""Takes out a replica that is much slower than its pool for a while, as Envoy's outlier detection does.
 
     reports: OUTLIER_RATIO times slower ──two organizations or more find it so──► out
                                       └──one alone does──► probes of our own ──SLOW_PROBES in a row as slow──► out
 
-What one organization sends may be what is slow, so its reports alone take nothing from the others; the probe's prompt
-is ours. It is timed while the engine computes no other prompt, or, where one organization has the pool to itself and
-nobody else can lose by it, at any time.
+One organization's prompts may be the cause, so its reports alone take nothing from the others; the probe's prompt is
+the router's own. A probe is timed while the engine computes no other prompt, or, where one organization has the pool
+to itself and no other can lose by it, at any time.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from router.core.pool import PoolState
 from router.core.replica import Replica
 
 OUTLIER_RATIO = 8.0
-"""So many times slower than its pool, learnt from `OUTLIER_REPORTS` answers or more, it is suspected."""
+"""A replica is suspected when it is this many times slower than its pool, by `OUTLIER_REPORTS` responses or more."""
 OUTLIER_REPORTS = 24
 OUTLIERS_AT_MOST = 1 / 3
-"""Part of a pool that may be out for slowness at once: beyond it the pool is slow, not the replica."""
+"""Share of a pool that may be out for slowness at once: beyond it the pool is slow, not the replica."""
 SLOW_PROBES = 3
-"""In a row: one may have met a hiccup, the engine's or this process's."""
+"""Slow probes in a row: one may have met a hiccup of the engine or of this process."""
 
 
 class Verdict(Enum):
-    """What to do with a replica that may be slower than its pool."""
+    """The action for a replica that may be slower than its pool."""
 
     KEEP = "keep"
     PROBE = "probe"
@@ -35,7 +35,7 @@ class Verdict(Enum):
 
 
 def judge(pool: PoolState, replica: Replica, now: float) -> Verdict:
-    """By all that was reported and probed until now."""
+    """The verdict from all reports and probes so far."""
     ratio = replica.ratio
     if ratio.value < OUTLIER_RATIO or ratio.count < OUTLIER_REPORTS or replica.breaker.open:
         return Verdict.KEEP
@@ -47,8 +47,8 @@ def judge(pool: PoolState, replica: Replica, now: float) -> Verdict:
 
 
 def probe_expected_s(pool: PoolState, replica: Replica, now: float) -> float:
-    """How long a probe asked now takes on an average engine; 0: what others have it compute would decide, or the pool's
-    pace is not known."""
+    """Expected duration of a probe sent now to an average engine; 0: other requests' prompts would decide it, or the
+    pool's pace is not known."""
     if not pool.latency_model.trusted:
         return 0.0
     if replica.prefilling and len({cell for one in pool.replicas for cell in one.ratio.voices(now)}) > 1:
@@ -58,7 +58,7 @@ def probe_expected_s(pool: PoolState, replica: Replica, now: float) -> float:
 
 
 def probe_ended(replica: Replica, probe: Probe, now: float) -> None:
-    """Count it, if it tells anything about the engine's pace."""
+    """Count a probe, if it reveals anything about the engine's pace."""
     if probe in (Probe.WELL, Probe.LATE) and replica.probe_expected_s:
         slow = now - replica.probe_asked_at >= OUTLIER_RATIO * replica.probe_expected_s
         replica.slow_probes = replica.slow_probes + 1 if slow else 0

@@ -1,4 +1,4 @@
-"""How long answers get, by tenant and model: the p90 that admission reserves room for."""
+"""The length of responses, by tenant and model: the p90 that admission reserves room for."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ BUCKETS = 40
 GROWTH = 1.35
 """Upper edge of a bucket relative to the one before it; the last one ends beyond 100,000 tokens."""
 FORGET_AT = 400
-"""Counts are halved at this many, so that the last few hundred answers decide."""
+"""Counts are halved at this many, so that the last few hundred responses decide."""
 ENOUGH = 20
 TENANTS_LIMIT = 4_096
 _LOG = math.log(GROWTH)
@@ -26,7 +26,7 @@ class Lengths:
         self._p90 = 0
 
     def add(self, tokens: int) -> None:
-        """Count the length of one answer, in tokens."""
+        """Count the length of one response, in tokens."""
         self._counts[min(int(math.log(tokens) / _LOG) if tokens > 1 else 0, BUCKETS - 1)] += 1
         self.total += 1
         if self.total >= FORGET_AT:
@@ -37,7 +37,7 @@ class Lengths:
 
     @property
     def p90(self) -> int:
-        """Nine answers of ten are at most this long; rounded up to a bucket's edge."""
+        """Nine responses of ten are at most this long; rounded up to a bucket's edge."""
         return self._p90
 
     def _quantile(self, share: float) -> int:
@@ -50,14 +50,15 @@ class Lengths:
 
 
 class Outputs:
-    """Lengths by (model, tenant), and by model for tenants seldom seen. Bounded: who was idle longest is forgotten."""
+    """Lengths by (model, tenant), and by model for tenants seldom seen. Bounded: the tenant idle for longest is
+    forgotten."""
 
     def __init__(self) -> None:
         self._models: dict[str, Lengths] = {}
         self._tenants: OrderedDict[tuple[str, str], Lengths] = OrderedDict()
 
     def saw(self, model: str, tenant: str, tokens: int) -> None:
-        """An answer ended by itself after this many tokens."""
+        """A response ended by itself after this many tokens."""
         self._models.setdefault(model, Lengths()).add(tokens)
         lengths = self._tenants.get((model, tenant))
         if lengths is None:

@@ -39,7 +39,7 @@ class PacingRules(msgspec.Struct, frozen=True):
     over_share_debt_s: float = 0.15
     """The same for a tenant that has more than its share: the rest is for the others."""
     contested_debt_s: float = 1.3
-    """The same for the others while such a tenant is held back for them."""
+    """The same for the others while such a tenant is held back in their favour."""
     contested_s: float = 2.0
     """Seconds that this lasts after such a tenant was last held back."""
 
@@ -56,7 +56,7 @@ class Pacing:
         self.debt_s = 0.0
         """Granted prefill that running streams have not yet made up for."""
         self.over_debt_s = 0.0
-        """The part of it that tenants with more than their share were granted; it holds back nobody else."""
+        """The part of it that tenants with more than their share were granted; it holds back no other tenant."""
         self._debt_at = 0.0
         self._contested_at = float("-inf")
         """Time at which a tenant with more than its share was last held back."""
@@ -111,7 +111,7 @@ class Pacing:
         return max(rules.spare_part * self._spare_part * spare, rules.least_rate) * usable
 
     def backlog_s(self, credit_s: float, usable: int) -> float:
-        """The debt beyond a credit for each replica, without the part that holds back nobody else."""
+        """The debt beyond a credit for each replica, without the part that holds back no other tenant."""
         return max(0.0, self.debt_s - self.over_debt_s - credit_s * usable)
 
     def saw_stream(self, kept: bool) -> None:

@@ -1,6 +1,6 @@
 """The two halves of a request that a prefill and a decode engine serve together, as placement sees them.
 
-Only the prompt's half looks for cached prefixes: decode engines are given keys and values, and chosen by load.
+Only the prompt's half looks for cached prefixes: decode engines receive keys and values, and are chosen by load.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def answer_of(waiting: QueuedRequest) -> QueuedRequest:
 
 
 def prefill_context(config: RouterConfig, pool: PoolState, waiting: QueuedRequest, now: float) -> PlacementContext:
-    """The prefill engine's half, to be placed in `pool`. One token is all that it generates."""
+    """The prefill engine's half, to be placed in `pool`. It generates a single token."""
     ask = msgspec.structs.replace(waiting.ask, lease_id=prefill_id(waiting.ask.lease_id), max_output_tokens=1)
     asked = _half(waiting, ask)
     tenant = pool.queue.tenant(account_of(ask))
@@ -30,5 +30,5 @@ def prefill_context(config: RouterConfig, pool: PoolState, waiting: QueuedReques
 
 def _half(waiting: QueuedRequest, ask: LeaseRequest) -> QueuedRequest:
     half = msgspec.structs.replace(waiting, ask=ask)
-    half.start_by = waiting.start_by  # set anew where one is made
+    half.start_by = waiting.start_by  # set again where one is made
     return half

@@ -1,7 +1,7 @@
-"""Places an ask, lets it wait, or refuses it; and serves those who wait when something has come free.
+"""Places an ask, queues it or refuses it; and serves waiting asks when a slot has come free.
 
-Invariant after every event: of those whose turn is next, nobody waits who could be placed. A newcomer is placed at once
-only when nobody waits who could have had its place.
+Invariant after every event: no ask that is next in turn waits if it could be placed. A new ask is placed at once only
+when no waiting ask could have had its slot.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ from router.policies.base import Policy
 NEVER = float("inf")
 SOON_S = 0.001
 SHORT = 0.25
-"""A prompt that takes less than this part of a promised time per token goes at once: no stream notices its pause."""
+"""A prompt that takes less than this share of a promised time per token goes at once: no stream notices its pause."""
 CREDIT_S = 1.0
-"""Prefill per replica that streams make up for without anybody having to go."""
+"""Prefill per replica that streams make up for without shedding any ask."""
 ON_CREDIT_S = 0.02
-OVER_SHARE = "Your organization asks for more than its share; without that there would have been room."
+OVER_SHARE = "Your organization requests more than its share; within its share there would have been room."
 TRIES = 24
-"""Asks tried in one go before it is taken that nothing fits anyone: bounds the work of one event."""
+"""Asks tried in one pass before the router assumes that none fits: bounds the work of one event."""
 TRIES_OF_ONE = 8
 """Limit for one tenant while others wait: one tenant's asks that fit nowhere must not hide another's that fit."""
 
 
 class Placer:
-    """Owns the way from an ask to its answer."""
+    """Owns the steps from an ask to its answer."""
 
     def __init__(self, config: RouterConfig, policy: Policy, fleet: Fleet, records: RecordBook) -> None:
         self.config = config
@@ -59,21 +59,21 @@ class Placer:
         """Numbers placements and queue entries."""
 
     def place_or_queue(self, waiting: QueuedRequest, now: float, out: list[Decision]) -> None:
-        """Answer an ask, or let it wait. It must not be in a queue."""
+        """Place an ask, or queue it. It must not be in a queue."""
         ask = waiting.ask
         pool = self._side(self.fleet.pool_for(waiting), waiting, now)
         if ask.idle_replica:
             self._place_idle(pool, waiting, now, out)
             return
         slo = slo_of(self.config.slos, ask.tier, ask.prompt_tokens)
-        if yields(ask.priority):  # nothing is promised to it; what others are promised holds it back
+        if yields(ask.priority):  # nothing is promised to it; the promises of others hold it back
             waiting.tpot_slo_s, waiting.length_class = slo.tpot_s if slo else 0.0, YIELDING_LENGTH
         elif slo is not None:
             waiting.ttft_slo_s, waiting.tpot_slo_s = slo.ttft_s, slo.tpot_s
             waiting.length = slo.prompt_tokens
             waiting.length_class = 0 if slo.tpot_s else slo.prompt_tokens
         pool.queue.asked(account_of(ask), ask.share, now, waiting.length_class)
-        # nothing has come free since those who wait were tried: they cannot use what is there, the newcomer perhaps can
+        # no slot has come free since the waiting asks were tried: they cannot use a free one, the new ask perhaps can
         if waiting.ttft_slo_s and waiting.tpot_slo_s and pool.retry_reservations.claim(ask, now):
             waiting.returned = True
         first = ask.priority >= pool.queue.highest and (
@@ -95,7 +95,7 @@ class Placer:
                 self.serve(pool, now, out)
 
     def _side(self, pool: PoolState, waiting: QueuedRequest, now: float) -> PoolState:
-        """The pool itself, or the decode pool of its pair: the cheaper side, or the one that can serve at all."""
+        """The pool itself, or the decode pool of its pair: the cheaper side, or the only one that can serve."""
         ask = waiting.ask
         if not pool.links.split or ask.adapter or ask.idle_replica:
             return pool
@@ -116,7 +116,7 @@ class Placer:
         return decode if choice.split else pool
 
     def _place_idle(self, pool: PoolState, waiting: QueuedRequest, now: float, out: list[Decision]) -> None:
-        """Work that nobody waits for: granted beside nobody, or refused without having been asked for."""
+        """Place background work that no client waits for: on an idle replica only, or refuse it."""
         if len(pool.queue) or not self._place(pool, waiting, now, out):
             connection, ask = waiting.session.connection, waiting.ask
             if connection is not None:
@@ -124,10 +124,10 @@ class Placer:
                 out.append(Refused(connection, ask.lease_id, Overloaded.code, reason, None, Reason.NOT_IDLE))
 
     def serve(self, pool: PoolState | None, now: float, out: list[Decision]) -> None:
-        """Places may have come free: grant them to those whose turn it is."""
+        """Slots may have come free: grant them to the asks whose turn it is."""
         if pool is None:
             return
-        if pool.links.decode:  # nobody waits for one half of a pair
+        if pool.links.decode:  # no ask waits for one half of a pair
             self.serve(self.fleet.pools.get(pool.links.decode), now, out)
             return
         pool.open_at = NEVER
@@ -156,19 +156,19 @@ class Placer:
         return False
 
     def _open(self, pool: PoolState, waiting: QueuedRequest, now: float) -> bool:
-        """The pool's streams can bear another prompt now, or an engine has none; else `pool.open_at` says when."""
+        """The pool's streams can bear another prompt now, or an engine has none; else `pool.open_at` has the time."""
         if not waiting.tpot_slo_s or pool.idle or waiting.returned or pool.unknown:
             return True
         tokens, running = waiting.ask.prompt_tokens, pool.leases // max(pool.usable, 1)
         if pool.latency_model.work_s(tokens, pairs_of(tokens, tokens), running) <= waiting.tpot_slo_s * SHORT:
             return True
         over_share = pool.queue.over_share(pool.queue.tenant(account_of(waiting.ask)))
-        behind = yields(waiting.ask.priority)
+        yielding = yields(waiting.ask.priority)
         opens_in_s = pool.pacing.opens_in_s(
-            waiting.tpot_slo_s, pool.usable, pool.leases, now, over_share=over_share, yields=behind
+            waiting.tpot_slo_s, pool.usable, pool.leases, now, over_share=over_share, yields=yielding
         )
         if opens_in_s > 0 and waiting.pool and waiting.ttft_slo_s and not over_share:
-            # who is left when the queue has shed its largest goes when it is time, also on credit
+            # asks that remain after the queue has shed its largest go when they are due, also on credit
             opens_in_s = min(opens_in_s, max(load_shedding.begin_by(waiting) - ON_CREDIT_S - now, 0.0))
         if opens_in_s > 0:
             pool.open_at = min(pool.open_at, now + opens_in_s + SOON_S)
@@ -199,8 +199,8 @@ class Placer:
         return replica
 
     def drop(self, session: Session, live: LiveLease, now: float, read_tokens: int = 0) -> str:
-        """Stop counting a lease; the name of the pool in which a place came free. read_tokens: of a prompt without a
-        first token, what the engine says it had read."""
+        """Stop counting a lease. Returns the name of the pool in which a slot came free. read_tokens: of a prompt
+        without a first token, the tokens that the engine reports as read."""
         del session.leases[live.lease_id]
         if (prefill := session.leases.get(prefill_id(live.lease_id))) is not None:
             self.drop(session, prefill, now)
@@ -226,14 +226,14 @@ class Placer:
     def _place(
         self, pool: PoolState, waiting: QueuedRequest, now: float, out: list[Decision], leave: bool = False
     ) -> bool:
-        """Grant it a replica if one takes it."""
+        """Grant the ask a replica if one takes it."""
         session = waiting.session
         if session.connection is None:
             return False
         asked = pairs.answer_of(waiting) if pool.links.prefill else waiting
         ask = asked.ask
         pool.govern(now)
-        tenant, behind = pool.queue.tenant(account_of(ask)), yields(ask.priority)
+        tenant, yielding = pool.queue.tenant(account_of(ask)), yields(ask.priority)
         context = PlacementContext(asked, pool, tenant, self.config.kv_reserve, now, self.config.adapter_load_s)
         replica = self.policy.choose(context)
         if replica is None:
@@ -262,7 +262,7 @@ class Placer:
         self.records.placed(context, replica, self.policy.name, prefill_name, load, evicted)
         live.lease, live.adapter = lease, ask.adapter
         live.pool, live.length_class = "" if ask.idle_replica else pool.name, waiting.length_class
-        live.tpot_slo_s = 0.0 if behind else waiting.tpot_slo_s
+        live.tpot_slo_s = 0.0 if yielding else waiting.tpot_slo_s
         worth = 0.0
         if not ask.idle_replica:
             given = live.uncached_tokens, context.growth_tokens, now, ask.project_id
@@ -272,17 +272,17 @@ class Placer:
             self._hold(session, prefill, self._chosen(prefill, prefill_replica, now), now)
         if not ask.idle_replica:
             pool.queue.served(tenant, ask.project_id, worth)
-            over_share = behind or pool.queue.over_share(tenant)
+            over_share = yielding or pool.queue.over_share(tenant)
             pool.pacing.owe(live.work_s, waiting.tpot_slo_s, pool.usable, pool.leases, now, over_share=over_share)
-            if not behind:
+            if not yielding:
                 self.sheds.granted(ask.tier.value)
                 pool.served.count(waiting.length, True)
         out.append(Granted(session.connection, lease))
         return True
 
     def _chosen(self, context: PlacementContext, replica: Replica, now: float) -> LiveLease:
-        """What is counted of a request on the replica that was chosen for it, or of a pair's half of it; its prompt is
-        entered among those that the engine holds."""
+        """Count a request, or a pair's half of it, on the chosen replica, and enter its prompt among those that the
+        engine holds."""
         self._decisions += 1
         replica.chosen = self._decisions
         ask, pool, candidate = context.ask, context.pool, context.candidate(replica)
@@ -322,8 +322,8 @@ class Placer:
         context.pool.avoidance.granted(context.ask.organization_id, live.replica_id, live.lease_id)
 
     def _start_by(self, pool: PoolState, waiting: QueuedRequest) -> float:
-        """When an engine must have it at the latest; when it was asked, where nothing is promised or known: these are
-        served in the order in which they came."""
+        """Latest time at which an engine must have it; the time of the ask, where nothing is promised or known: such
+        asks are served in order of arrival."""
         if not waiting.ttft_slo_s or not pool.latency_model.trusted or pool.unknown:
             return waiting.asked_at
         ask = waiting.ask
@@ -335,7 +335,8 @@ class Placer:
         return waiting.asked_at + max(waiting.ttft_slo_s - own_s, 0.0)
 
     def _queue(self, pool: PoolState, waiting: QueuedRequest, now: float, out: list[Decision]) -> None:
-        """Let it wait, unless that would be in vain; then somebody is refused, of the lowest class first."""
+        """Queue the ask unless it could not be served in time; if the queue is full, refuse one, of the lowest class
+        first."""
         waiting.start_by = self._start_by(pool, waiting)
         full = len(pool.queue) >= self.config.queue_length
         wait_s = self.wait_s(pool, waiting)
@@ -349,8 +350,8 @@ class Placer:
                 if full:
                     self.refuse_overloaded(pool, waiting, Reason.QUEUE_FULL, now, out)
                 else:
-                    told = f"its turn would come in {wait_s:.2g} s, after its deadline"
-                    self.refuse_overloaded(pool, waiting, Reason.TURN_TOO_LATE, now, out, told)
+                    detail = f"its turn would come in {wait_s:.2g} s, after its deadline"
+                    self.refuse_overloaded(pool, waiting, Reason.TURN_TOO_LATE, now, out, detail)
                 return
             self.unqueue(last)
             self.refuse_overloaded(pool, last, Reason.OUTRANKED, now, out)
@@ -363,7 +364,7 @@ class Placer:
         heapq.heappush(self.deadlines, (waiting.deadline_at, self._decisions, waiting))
 
     def _shed_load(self, pool: PoolState, tpot_slo_s: float, now: float, out: list[Decision]) -> None:
-        """Refuse those because of whom others could not be in time."""
+        """Refuse the asks because of which others could not be in time."""
         if not pool.latency_model.trusted or not pool.usable:
             return
         if now < pool.shed_at + len(pool.queue) * load_shedding.PAUSE_S_PER_ASK:
@@ -379,8 +380,8 @@ class Placer:
             self.refuse_overloaded(pool, one, Reason.GIVEN_UP, now, out)
 
     def _spared(self, pool: PoolState, in_order: Iterable[QueuedRequest]) -> set[QueuedRequest]:
-        """Asks that wait for a slot or memory, not for the computing of prompts, and would have it if slots were
-        divided fairly: giving them up would not help the others."""
+        """Asks that wait for a slot or memory, not for prefill, and would have it if slots were divided fairly: giving
+        them up would not help the others."""
         left, spared = pool.queue.entitled(), set[QueuedRequest]()
         for waiting in in_order:
             name = account_of(waiting.ask)
@@ -391,14 +392,14 @@ class Placer:
         return spared
 
     def _gives_way(self, pool: PoolState, last: QueuedRequest, newcomer: QueuedRequest, full: bool) -> bool:
-        """The last in line is refused in the newcomer's stead."""
+        """The last in line is refused in place of the new ask."""
         if last.ask.priority != newcomer.ask.priority:
             return last.ask.priority < newcomer.ask.priority
         theirs, own = (pool.queue.tenant(account_of(one.ask)) for one in (last, newcomer))
         return full and theirs.waiting / theirs.share > (own.waiting + 1) / own.share
 
     def wait_s(self, pool: PoolState, waiting: QueuedRequest) -> float:
-        """Until one more like this gets its turn: a true Retry-After."""
+        """Seconds until one more ask like this gets its turn: an honest Retry-After."""
         return pool.wait_estimator.wait_s(pool.queue.ahead_of(waiting), pool.places)
 
     def hopeful(self, pool: PoolState, ask: LeaseRequest) -> bool:
@@ -419,25 +420,25 @@ class Placer:
         self._refuse(pool, waiting, NoEngine.code, Reason.NO_ENGINE, reason, self.config.retry_after_s, now, out)
 
     def refuse_adapter(self, pool: PoolState, waiting: QueuedRequest, now: float, out: list[Decision]) -> None:
-        """Nobody in the pool takes adapters."""
+        """No engine of the pool takes adapters."""
         reason = f"The engines of {waiting.ask.model} that this request goes to take no adapters."
         self._refuse(pool, waiting, NoEngine.code, Reason.NO_ADAPTERS, reason, self.config.retry_after_s, now, out)
 
     def refuse_overloaded(
-        self, pool: PoolState, waiting: QueuedRequest, cause: Reason, now: float, out: list[Decision], told: str = ""
+        self, pool: PoolState, waiting: QueuedRequest, cause: Reason, now: float, out: list[Decision], detail: str = ""
     ) -> None:
-        """There is too much to do. told: what is said instead of the cause's sentence."""
-        reason = f"{waiting.ask.model} is overloaded: {told or cause.sentence}."
-        behind = yields(waiting.ask.priority)
-        if waiting.tpot_slo_s and not behind and pool.latency_model.trusted and pool.usable:
+        """The pool is overloaded. detail: text in place of the cause's sentence."""
+        reason = f"{waiting.ask.model} is overloaded: {detail or cause.sentence}."
+        yielding = yields(waiting.ask.priority)
+        if waiting.tpot_slo_s and not yielding and pool.latency_model.trusted and pool.usable:
             rate = pool.pacing.pay_off(waiting.tpot_slo_s, pool.usable, pool.leases, now)
             drained_in_s = pool.pacing.debt_s / rate
             retry_after_s, kept = pool.retry_reservations.book(waiting.ask, waiting.work_s, rate, drained_in_s, now)
             if kept:
-                reason += f" A place is kept for this request in {retry_after_s:.2g} s."
+                reason += f" A slot is reserved for this request in {retry_after_s:.2g} s."
         else:
             retry_after_s = pool.wait_estimator.return_in_s(pool.queue.ahead_of(waiting), pool.places, now)
-        over_share = pool.whole and not behind and in_excess(pool.queue, waiting.ask.organization_id)
+        over_share = pool.whole and not yielding and in_excess(pool.queue, waiting.ask.organization_id)
         if over_share:
             reason += f" {OVER_SHARE}"
         self._refuse(pool, waiting, Overloaded.code, cause, reason, retry_after_s, now, out, over_share)
@@ -446,13 +447,14 @@ class Placer:
         """Refuse a request whose deadline has come while it waited."""
         if any(replica.usable for replica in pool.replicas):
             kept_by = f" ({waiting.why.sentence})" if waiting.why else ""
-            told = f"no place came free within {waiting.ask.deadline_s:.3g} s{kept_by}"
-            self.refuse_overloaded(pool, waiting, waiting.why or Reason.PLACES_TAKEN, now, out, told)
+            detail = f"no slot came free within {waiting.ask.deadline_s:.3g} s{kept_by}"
+            self.refuse_overloaded(pool, waiting, waiting.why or Reason.PLACES_TAKEN, now, out, detail)
         else:
             self.refuse_no_engine(pool, waiting, now, out)
 
     def refuse_unknown(self, connection: int, ask: LeaseRequest, out: list[Decision]) -> None:
-        """Refuse a request for a model that does not exist, or for a pool that has gone since the gateway looked."""
+        """Refuse a request for a model that does not exist, or for a pool that was removed after the gateway read the
+        state."""
         reason = f"The model {ask.model} does not exist."
         if self.fleet.model(ask.model) is not None:
             reason = f"The pool {ask.pool} does not exist."

@@ -1,4 +1,4 @@
-"""One pool as the router sees it: its replicas, who waits for them, and everything learnt about them."""
+"""One pool as the router sees it: its replicas, its waiting asks, and everything learnt about them."""
 
 from __future__ import annotations
 
@@ -26,62 +26,62 @@ from router.core.wait_estimator import WaitEstimator
 
 
 class PoolLinks(msgspec.Struct, frozen=True):
-    """Names of the pools that one shares requests with; empty: none."""
+    """Names of the pools that share requests with a pool; empty: none."""
 
     prefill: str = ""
-    """Computes its prompts."""
+    """The pool that computes its prompts."""
     decode: str = ""
-    """Generates from the prompts that it computes."""
+    """The pool that generates from the prompts that it computes."""
     split: str = ""
     """The decode pool of the pair that its requests may be split over."""
     whole: str = ""
-    """Of a decode pool: the pool whose requests it shares."""
+    """For a decode pool: the pool whose requests it shares."""
 
 
 class PoolState:
-    """Mutable; owned by `Fleet`."""
+    """The state of one pool. Mutable; owned by `Fleet`."""
 
     def __init__(self, name: str, limit_blocks: int) -> None:
         self.name = name
         self.replicas: list[Replica] = []
         self.free: list[Replica] = []
-        """Those with a place left, in no particular order. Kept by `refresh`, so that nobody has to look at all."""
+        """Replicas with a free slot, in no particular order. Kept by `refresh`, so that no caller has to scan all."""
         self.usable = 0
-        """How many may be given leases, full ones included. Kept likewise."""
+        """Number of replicas that may get leases, full ones included. Kept by `refresh`."""
         self.idle = 0
-        """How many of the free ones serve nobody. Kept likewise."""
+        """Number of free replicas that serve no request. Kept by `refresh`."""
         self.max_adapters = 0
-        """Of each replica; 0: its engines take none."""
+        """Adapter slots of each replica; 0: its engines take none."""
         self.links = PoolLinks()
         self.split_rule = SplitRule()
         self.governor: SpeculationGovernor | None = None
-        """Of drafts; None: each engine drafts as it was started to, for which `ungoverned` has the reason."""
+        """Governs drafts; None: each engine drafts as it was started, for which `ungoverned` has the reason."""
         self.ungoverned = UNGOVERNED
         self.queue = FairQueue()
         self.served = Served()
         self.retry_reservations = RetryReservations()
         self.avoidance = Avoidance()
         self.shed_at = 0.0
-        """When the queue was last gone through for asks that cannot be served."""
+        """Time of the last pass over the queue for asks that cannot be served."""
         self.wait_estimator = WaitEstimator()
         self.latency_model = LatencyModel()
         self.first_token_teachers = Teachers()
         self.token_teachers = Teachers()
-        """Whose reports `latency_model` is learnt from."""
+        """The organizations whose reports `latency_model` is learnt from."""
         self.outputs = Outputs()
         self.index = PrefixIndex(limit_blocks)
         self.by_slot: dict[int, Replica] = {}
         self.cache_reports = CacheReports()
         self.pacing = Pacing(self.latency_model)
         self.leases = 0
-        """On all its replicas."""
+        """Leases on all its replicas."""
         self.foreign = 0
-        """Requests of others that its usable engines told of when they were asked last; kept where there is a
+        """Requests of other clients that its usable engines reported at their last poll; kept where there is a
         governor."""
         self.weight = 0.0
-        """Of all its replicas, as placement has it."""
+        """Sum of its replicas' weights in placement."""
         self.weighted = False
-        """These differ."""
+        """The weights differ."""
         self.open_at = float("inf")
         """Time at which a pool that was closed for its streams opens again; known once a request waits for it."""
         self._ring: Ring | None = None
@@ -90,25 +90,25 @@ class PoolState:
 
     @property
     def places(self) -> int:
-        """Leases its usable replicas can hold together."""
+        """Leases that its usable replicas can hold together."""
         return sum(replica.max_concurrency for replica in self.replicas if replica.usable)
 
     @property
     def whole(self) -> bool:
-        """Every replica that is meant to serve does: what it has no room for now, it was not made for."""
+        """Every replica that is meant to serve does: an ask that does not fit now never fits."""
         return all(replica.usable for replica in self.replicas if replica.weight > 0)
 
     def ready(self, ask: LeaseRequest) -> bool:
-        """A replica that is usable could serve the ask, free or not."""
+        """A usable replica could serve the ask, free or not."""
         return any(one.usable and one.suits(ask) for one in self.replicas)
 
     @property
     def unknown(self) -> bool:
-        """Nobody has said what any of its replicas can take: whoever waits for them is served as they came."""
+        """No capacity is known for any of its replicas: asks are served in order of arrival."""
         return all(replica.unknown for replica in self.replicas)
 
     def kept_away_from(self, ask: LeaseRequest) -> Collection[str]:
-        """Ids of the replicas that an ask goes to no more, because they failed its organization and others have not."""
+        """Ids of the replicas that an ask avoids, because they failed its organization and others have not."""
         away = self.avoidance.of(ask.organization_id)
         if not away:
             return ()
@@ -123,7 +123,7 @@ class PoolState:
         return self._ring
 
     def refresh(self, replica: Replica) -> None:
-        """Something about this replica has changed: is it among the free ones?"""
+        """Update the lists of free and usable replicas after a change of this replica."""
         usable = replica.usable and replica.slot >= 0
         if usable is not replica.counted:
             replica.counted = usable
@@ -145,7 +145,7 @@ class PoolState:
             replica.at_free = -1
 
     def become(self, replicas: list[Replica]) -> None:
-        """Have these replicas from now on."""
+        """Set the replicas of the pool."""
         for replica in self.replicas:
             if replica not in replicas:
                 self.leave(replica)
@@ -161,7 +161,8 @@ class PoolState:
             self.refresh(replica)
 
     def weigh(self) -> None:
-        """Sum up what its replicas weigh in placement: those of the variant that its governor does not want, less."""
+        """Sum up its replicas' weights in placement: replicas of the variant that its governor does not prefer weigh
+        less."""
         governor = self.governor
         for replica in self.replicas:
             other = governor is not None and governor.way is Way.VARIANTS and replica.speculation is not governor.on
@@ -170,8 +171,8 @@ class PoolState:
         self.weighted = len({replica.pull for replica in self.replicas if replica.weight > 0}) > 1
 
     def govern(self, now: float) -> None:
-        """Let its governor, if it has one, see how much there was to do until now. To be called before what runs or
-        waits changes."""
+        """Report the load until now to the governor, if there is one. Call it before a change to the running or waiting
+        requests."""
         if self.governor is None or not self.usable:
             return
         running = self.leases + self.foreign + len(self.queue)
@@ -180,16 +181,16 @@ class PoolState:
 
     @property
     def no_drafts(self) -> bool:
-        """What is granted now is to say that it wants no drafts."""
+        """New grants carry the flag that forbids drafts."""
         return self.governor is not None and self.governor.way is Way.REQUEST and not self.governor.on
 
     @property
     def speculation(self) -> str:
-        """Whether its engines draft, and why, in a few words."""
+        """The state of its engines' drafting, and its reason, in a few words."""
         return self.ungoverned if self.governor is None else self.governor.told
 
     def leave(self, replica: Replica) -> None:
-        """It is no longer part of the pool; nothing is known about its cache."""
+        """A replica leaves the pool; nothing is known about its cache any more."""
         self.avoidance.forget(replica.id)
         if self.by_slot.get(replica.slot) is replica:
             del self.by_slot[replica.slot]
@@ -205,7 +206,7 @@ class PoolState:
         replica.at_free = -1
 
     def capacity_blocks(self, replica: Replica, default: int) -> int:
-        """Blocks its cache is thought to keep."""
+        """Blocks that a replica's cache is assumed to keep."""
         if not replica.load.capacity_tokens:
             return max(1, int(default * replica.fill))
         return max(1, int(replica.load.capacity_tokens * replica.fill / self.cache_reports.tokens_per_block))

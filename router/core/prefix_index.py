@@ -1,10 +1,10 @@
-"""Which replica holds how long a prefix, by chained block hashes: a radix tree whose edges are runs of blocks.
+"""The prefixes that each replica holds, by chained block hashes: a radix tree whose edges are runs of blocks.
 
 A chained hash names its whole prefix, so one dictionary from first block to node replaces all child tables. Everything
 else is parallel arrays: about 160 bytes for a node of one block and one holder, 16 more for each further block.
 
 Each replica's holds are a list from least to most recently used. A use moves the whole path, deepest node first, so an
-ancestor is always newer than what hangs from it, and the oldest hold is always a leaf: dropping from the old end is the
+ancestor is always newer than its descendants, and the oldest hold is always a leaf: dropping from the old end is the
 engines' own eviction, least recently used leaf first.
 """
 
@@ -17,17 +17,17 @@ from router.core.row_pool import RowPool
 
 NONE = -1
 KEY_MASK = (1 << 60) - 1
-"""What still fits two digits of a Python integer: 32 bytes instead of 36."""
+"""Largest key that still fits two digits of a Python integer: 32 bytes instead of 36."""
 MANY_HOLDERS = 8
 """A node with more holders than this gets a dictionary of them."""
 COMPARED_PER_STEP = 128
-"""Blocks of a chain that are compared in the time in which a node is moved."""
+"""Blocks of a chain compared in the time of moving one node."""
 PASSED_PER_STEP = 8
-"""Holds that are passed by in this time."""
+"""Holds skipped in that time."""
 
 
 class Match:
-    """How far a chain is known, and by which nodes. Valid until the index changes; `PrefixIndex.hold` looks again."""
+    """The known part of a chain, and its nodes. Valid until the index changes; `PrefixIndex.hold` checks again."""
 
     __slots__ = ("blocks", "hashes", "path", "total", "version")
 
@@ -35,13 +35,13 @@ class Match:
         self.hashes = hashes
         self.path = path
         self.blocks = blocks
-        """Blocks some replica holds."""
+        """Blocks that some replica holds."""
         self.total = len(hashes) // HASH_BYTES
         self.version = version
 
 
 class PrefixIndex:
-    """One pool's. Replicas are small numbers, `slot`.
+    """The index of one pool. Replicas are small numbers, `slot`.
 
     limit_blocks: bounds the blocks remembered and the (node, replica) pairs; beyond it the replica with the most
     forgets its oldest.
@@ -55,25 +55,26 @@ class PrefixIndex:
         """Blocks by replica."""
         self.version = 0
         self.clock = 0
-        """Prompts given so far; what was used last has this as its stamp."""
+        """Prompts given so far: the stamp of the latest use."""
         self.steps = 0
-        """What `hold` and `cut` have cost so far, about a microsecond each, for who bounds what others make them do."""
+        """Cost of `hold` and `cut` so far, about a microsecond each, for callers that bound the cost of untrusted
+        input."""
         self._node_of: dict[int, int] = {}
         """First block of a node, as 60 bits, to the node."""
         self._nodes = RowPool()
         self._tails: dict[int, bytes] = {}
-        """Hashes of a node's blocks but the first, for nodes of several."""
+        """Hashes of a node's blocks except the first, for nodes of several."""
         self._key: list[int] = []
         self._parent, self._start, self._size, self._kids, self._first_hold = (self._nodes.column() for _ in range(5))
         self._by_slot: dict[int, dict[int, int]] = {}
-        """Hold by replica, of nodes with many holders."""
+        """The holds of nodes with many holders, by replica."""
         self._holds = RowPool()
         self._slot = self._holds.column("H")
         self._node, self._count, self._stamp, self._older, self._newer, self._next, self._previous = (
             self._holds.column() for _ in range(7)
         )
         self.full: set[int] = set()
-        """Replicas that had to forget something: what they are given next costs them something old."""
+        """Replicas that had to forget something: each new prompt costs them an old one."""
         self._oldest: dict[int, int] = {}
         self._newest: dict[int, int] = {}
 
@@ -107,26 +108,26 @@ class PrefixIndex:
         return Match(hashes, path, at, self.version)
 
     def overlap(self, match: Match, slot: int) -> int:
-        """Leading blocks of the chain that a replica is thought to hold."""
+        """Leading blocks of the chain that a replica is assumed to hold."""
         hold = self._deepest(match, slot)
         if hold == NONE:
             return 0
         return min(self._start[self._node[hold]] + self._count[hold], match.blocks)
 
     def stamp(self, match: Match, slot: int) -> int:
-        """When the replica last used the deepest part of the chain it holds; -1: it holds none. For `age`."""
+        """Stamp of the replica's last use of the deepest part of the chain it holds; -1: it holds none. For `age`."""
         hold = self._deepest(match, slot)
         return NONE if hold == NONE else self._stamp[hold]
 
     def turnover(self, slot: int) -> float:
-        """Prompts given to the pool since the replica used what it would evict next; infinite while it has room."""
+        """Prompts given to the pool since the replica's next block to evict was used; infinite while it has room."""
         oldest = self._oldest.get(slot, NONE)
         if oldest == NONE or slot not in self.full:
             return float("inf")
         return self.clock - self._stamp[oldest]
 
     def holders(self, match: Match, limit: int) -> Iterator[tuple[int, int]]:
-        """At most `limit` (replica, overlap), deepest node first; those of one node take turns."""
+        """At most `limit` (replica, overlap), deepest node first; holders of one node take turns."""
         seen: set[int] = set()
         for node in reversed(match.path):
             first = hold = self._first_hold[node]
@@ -134,7 +135,7 @@ class PrefixIndex:
                 slot = self._slot[hold]
                 if slot not in seen:
                     if len(seen) == limit:
-                        self._first_hold[node] = hold  # the next asker begins where this one stopped
+                        self._first_hold[node] = hold  # the next ask begins where this one stopped
                         return
                     seen.add(slot)
                     yield slot, min(self._start[node] + self._count[hold], match.blocks)
@@ -145,7 +146,7 @@ class PrefixIndex:
     # changing
 
     def hold(self, slot: int, match: Match) -> None:
-        """The replica has been given this prompt: from now on it is thought to hold all of it, most recently used."""
+        """The replica has been given this prompt: from now on it is assumed to hold all of it, most recently used."""
         if not match.total:
             return
         if match.version != self.version:
@@ -177,24 +178,25 @@ class PrefixIndex:
             self._shorten(self._oldest[slot], excess)
 
     def age(self, slot: int, stamp: int) -> None:
-        """Forget what the replica has not used since `stamp`: an engine that evicted that evicted all older."""
+        """Forget all blocks that the replica has not used since `stamp`: an engine that evicted one of that age evicted
+        all older."""
         while (hold := self._oldest.get(slot, NONE)) != NONE and self._stamp[hold] <= stamp:
             self._shorten(hold, self._count[hold])
 
     def cut(self, slot: int, match: Match, blocks: int) -> None:
-        """The replica holds at most the first `blocks` of this chain; what hangs below goes too."""
+        """The replica holds at most the first `blocks` of this chain; descendants go too."""
         if match.version != self.version:
             match = self.match(match.hashes)
         self.steps += 1 + len(match.path) + match.total // COMPARED_PER_STEP
         if match.blocks <= blocks:
-            return  # what the last node holds beyond that is of another chain
+            return  # blocks of the last node beyond that belong to another chain
         for node in reversed(match.path):
             hold = self._find(node, slot)
             keep = blocks - self._start[node]
             if hold == NONE or keep >= self._count[hold]:
                 continue
-            # whatever hangs from here is older: everything of this replica below `node` goes with it
-            # of a node that it holds in part it holds nothing below
+            # all descendants here are older: everything of this replica below `node` goes with it of a node that it
+            # holds in part it holds nothing below
             for below in self._below(hold) if self._kids[node] and self._count[hold] == self._size[node] else ():
                 self._shorten(below, self._count[below])
             self._shorten(hold, self._count[hold] - max(keep, 0))
@@ -208,8 +210,8 @@ class PrefixIndex:
     # nodes
 
     def _ended_inside(self, slot: int, match: Match) -> list[int]:
-        """The path of a chain that is known as a whole. Where it ends inside a node of which the replica holds more,
-        the rest becomes a node of its own: it was not used."""
+        """The path of a fully known chain. Where it ends inside a node of which the replica holds more, the rest
+        becomes a node of its own, because it was not used."""
         last = match.path[-1]
         inside = match.total - self._start[last]
         hold = self._find(last, slot)
@@ -219,7 +221,7 @@ class PrefixIndex:
         return match.path
 
     def _grown(self, match: Match) -> list[int]:
-        """The path of the whole chain, after adding what was not known."""
+        """The path of the whole chain, after adding its unknown part."""
         path, at = match.path, match.blocks
         rest = match.hashes[at * HASH_BYTES :]
         if path:
@@ -263,7 +265,7 @@ class PrefixIndex:
         return node
 
     def _split(self, node: int, blocks: int) -> int:
-        """Give a node's first blocks to a new parent of it, which is returned; children stay with the node."""
+        """Give a node's first blocks to a new parent, which is returned; children stay with the node."""
         tail, start, parent = self._tails[node], self._start[node], self._parent[node]
         key = self._key[node]
         cut = (blocks - 1) * HASH_BYTES
@@ -295,9 +297,9 @@ class PrefixIndex:
         return upper
 
     def _release(self, node: int) -> None:
-        """Nobody holds it any more, so nothing hangs from it."""
+        """No replica holds the node any more, so it has no descendants."""
         self.blocks -= self._size[node]
-        if self._node_of.get(self._key[node]) == node:  # else a collision of keys, once in a lifetime
+        if self._node_of.get(self._key[node]) == node:  # otherwise a collision of keys, once in a lifetime
             del self._node_of[self._key[node]]
         self._by_slot.pop(node, None)
         if self._parent[node] != NONE:
@@ -347,7 +349,7 @@ class PrefixIndex:
         while other != NONE:
             passed += 1
             node = self._node[other]
-            if self._parent[node] in below:  # what it hangs from is newer, so it was here before
+            if self._parent[node] in below:  # its ancestor is newer, so it was processed before
                 below.add(node)
                 found.append(other)
             other = self._older[other]
@@ -387,7 +389,7 @@ class PrefixIndex:
             del table[self._slot[hold]]
 
     def _shorten(self, hold: int, blocks: int) -> None:
-        """Take blocks off the end of a hold; a hold of none is dropped, and so is a node that nobody holds."""
+        """Take blocks off the end of a hold; an empty hold is dropped, and so is a node without holds."""
         node, slot = self._node[hold], self._slot[hold]
         blocks = min(blocks, self._count[hold])
         self.held[slot] -= blocks
@@ -421,7 +423,7 @@ class PrefixIndex:
         self._newest[slot] = hold
 
     def _link_after(self, hold: int, older: int) -> None:
-        """Make it the next newer after `older`."""
+        """Make a hold the next newer after `older`."""
         newer = self._newer[older]
         self._older[hold], self._newer[hold] = older, newer
         self._newer[older] = hold
@@ -442,14 +444,14 @@ class PrefixIndex:
             self._older[newer] = older
 
     def _make_room(self) -> None:
-        """Beyond the limit: the replica with the most forgets a sixteenth, so that this is seldom."""
+        """Beyond the limit: the replica with the most forgets a sixteenth, so that this is rare."""
         while self.blocks > self.limit_blocks or self._holds.live > self.limit_blocks:
             slot = max(self.held, key=self.held.__getitem__)
             self.trim(slot, self.held[slot] - max(1, self.held[slot] // 16))
 
 
 def common_blocks(left: bytes, right: bytes) -> int:
-    """Whole blocks at the start of both; by halving, each comparison at memory speed."""
+    """Whole blocks common to the start of both; by bisection, each comparison at memory speed."""
     low, high = 0, min(len(left), len(right)) // HASH_BYTES
     while low < high:
         middle = (low + high + 1) // 2

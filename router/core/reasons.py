@@ -1,4 +1,4 @@
-"""Why an ask waits or is refused: one word for the metric's label, one sentence for people."""
+"""The reasons for which an ask waits or is refused: one word for the metric's label, one sentence for people."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from enum import Enum
 
 
 class Reason(Enum):
-    """The value is the `reason` of `slipstream_router_sheds`: of an ask refused at its deadline, what kept it."""
+    """The value is the `reason` of `slipstream_router_sheds`: of an ask refused at its deadline, the reason it
+    waited."""
 
     sentence: str
-    """As it stands in records, explanations and refusals."""
+    """The text for records, explanations and refusals."""
 
     def __new__(cls, label: str, sentence: str) -> Reason:
         made = object.__new__(cls)
@@ -17,30 +18,30 @@ class Reason(Enum):
         made.sentence = sentence
         return made
 
-    # what kept an ask from a replica, or from all of a pool
-    PLACES_TAKEN = "places_taken", "every place is taken"
+    # reasons that kept an ask from a replica, or from all of a pool
+    PLACES_TAKEN = "places_taken", "every slot is taken"
     AVOIDED = "avoided", "engines that did not fail its tenant are busy"
     SUSPECTED = "suspected", "an engine that failed its tenant is being polled"
     HALF_OPEN = "half_open", "an engine that was taken out is tried by one request of each tenant"
     CONTEXT = "context", "no replica with a context that long is free"
-    ADAPTERS = "adapters", "every free replica holds as many adapters as it may, in use or within others' shares"
-    RESERVED = "reserved", "what is left is for tenants with less than their share"
+    ADAPTERS = "adapters", "every adapter slot of the free replicas is in use or within another organization's share"
+    RESERVED = "reserved", "the remaining slots are for tenants with less than their share"
     MEMORY = "memory", "no engine has memory left for it"
     PACE_UNKNOWN = "pace_unknown", "how fast the engines are is not known yet, and they have work"
     YIELDS = "yields", "its class yields, and others are being served"
     OVER_SHARE = "over_share", "its tenant has more than its share, and others are being served"
-    PREFILL_TAKEN = "prefill_taken", "no prefill engine has a place for it"
-    TTFT = "ttft", "no engine would begin to answer in time"
+    PREFILL_TAKEN = "prefill_taken", "no prefill engine has a free slot"
+    TTFT = "ttft", "no engine could begin to answer in time"
     TPOT = "tpot", "running streams would wait too long for their next token"
 
-    # of what nobody waits for: no shed request, and in no metric
-    NOT_IDLE = "not_idle", "the replica has other work, and nobody waits for this"
+    # of background work: no shed request, and in no metric
+    NOT_IDLE = "not_idle", "the replica has other work, and this is background work"
 
-    # what refused it before its deadline
-    QUEUE_FULL = "queue_full", "every place is taken and the queue is full"
+    # reasons of a refusal before the deadline
+    QUEUE_FULL = "queue_full", "every slot is taken and the queue is full"
     TURN_TOO_LATE = "turn_too_late", "its turn would come after its deadline"
-    OUTRANKED = "outranked", "requests with more right to the pool are waiting"
-    GIVEN_UP = "given_up", "not all who wait could begin in time, and it is much work"
+    OUTRANKED = "outranked", "requests with a higher claim to the pool are waiting"
+    GIVEN_UP = "given_up", "the queue cannot meet its deadlines and this is one of its largest requests"
     NO_ENGINE = "no_engine", "no healthy engine serves it"
     NO_ADAPTERS = "no_adapters", "its pool takes no adapters"
     UNKNOWN_MODEL = "unknown_model", "there is no such model"
@@ -48,4 +49,4 @@ class Reason(Enum):
 
 
 FOR_PROMPTS = frozenset({Reason.PACE_UNKNOWN, Reason.YIELDS, Reason.OVER_SHARE, Reason.TTFT, Reason.TPOT})
-"""Reasons that concern the computing of prompts, not a lack of slots or memory."""
+"""Reasons that concern prefill, not a lack of slots or memory."""

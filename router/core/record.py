@@ -1,4 +1,4 @@
-"""Why a request went where it went: one record per decision, completed when the engine has answered. Bounded."""
+"""The reasons for placements: one record per decision, completed when the engine has answered. Bounded."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from router.core.state import QueuedRequest
 
 
 class CandidateRecord(msgspec.Struct):
-    """One replica that was looked at."""
+    """One replica that was considered."""
 
     replica_id: str
     overlap_blocks: int
     uncached_tokens: int
     ahead_tokens: int
-    """Prompt tokens of others it still had to compute."""
+    """Prompt tokens of others that it still had to compute."""
     leases: int
     predicted_s: float
     cost: float
     """The policy's own measure; 0 where it has none."""
     max_concurrency: int = 0
-    """Leases it might have then."""
+    """Largest number of leases it might have then."""
     limited_by: str = ""
-    """Why so many."""
+    """The reason for this limit."""
 
 
 class Record(msgspec.Struct):
@@ -51,10 +51,10 @@ class Record(msgspec.Struct):
     ttft_slo_s: float
     queued_s: float
     waited_for: str = ""
-    """Why it waited, the last time it was tried."""
+    """The reason it waited, at the last try."""
     candidates: tuple[CandidateRecord, ...] = ()
     chosen: str = ""
-    """Replica; empty: refused."""
+    """Replica id; empty: refused."""
     prefill: str = ""
     """The replica that computes its prompt; empty: the chosen one does."""
     refused: str = ""
@@ -67,24 +67,24 @@ class Record(msgspec.Struct):
     actual_cached_tokens: int | None = None
     completion_tokens: int | None = None
     regret_s: float | None = None
-    """By how much the answer began later than the best other candidate had been predicted to; 0: it did not. What the
-    others would really have done nobody knows."""
+    """Time by which the response began later than predicted for the best other candidate; 0: no later. The others' real
+    times are unknown."""
     service_class: str = ""
-    """As `contracts.service_class.class_name` has it."""
+    """See `contracts.service_class.class_name`."""
     share: float = 1.0
     """Its tenant's weight; project_share: its project's within that."""
     project_share: float = 1.0
     adapter: str = ""
     """The LoRA adapter that it needs, by the engines' name; empty: none."""
     adapter_load: bool = False
-    """The chosen replica did not hold it."""
+    """The chosen replica did not hold the adapter."""
     adapter_evicted: str = ""
-    """The one that gave up its place for it; empty: none. evicted_why: why that one."""
+    """The adapter that gave up its slot for it; empty: none. evicted_why: the reason for that choice."""
     evicted_why: str = ""
     split: SplitChoice | None = None
-    """Whether it was served whole or by a pair, and what both would have cost; None: its pool has no choice."""
+    """The choice between the whole pool and a pair, and the cost of both; None: its pool has no choice."""
     speculation: str = ""
-    """Whether it may have drafts, and why; nothing that is predicted above depends on it."""
+    """The state of drafting, and its reason; no prediction above depends on it."""
 
 
 class RecordBook:
@@ -93,7 +93,7 @@ class RecordBook:
     def __init__(self, limit: int, share: float) -> None:
         self._limit = limit
         self.on_decision: Callable[[Record], None] | None = None
-        """Told of every decision that is remembered, as it is taken."""
+        """Called for every decision that is remembered, as it is taken."""
         self._below = int(share * 2**64) if limit else 0
         self._records: OrderedDict[tuple[str, str], Record] = OrderedDict()
         """By request and lease id."""
@@ -104,7 +104,7 @@ class RecordBook:
         return len(self._records)
 
     def wants(self, request_id: str) -> bool:
-        """This request is among those remembered."""
+        """This request is among the remembered ones."""
         return self._below >= 2**64 or xxhash.xxh3_64_intdigest(request_id.encode()) < self._below
 
     def placed(
@@ -116,8 +116,8 @@ class RecordBook:
         adapter_load: bool = False,
         evicted: Eviction | None = None,
     ) -> None:
-        """It was granted this replica. prefill: another's id, which computes the prompt. adapter_load: its adapter has
-        to be loaded there, evicted: in the place of which."""
+        """The ask was granted this replica. prefill: id of another replica that computes the prompt. adapter_load: its
+        adapter has to be loaded there, evicted: in the slot of this one."""
         if not self.wants(context.ask.request_id):
             return
         candidates = tuple(
@@ -148,12 +148,12 @@ class RecordBook:
     def refused(
         self, waiting: QueuedRequest, pool: str, policy: str, now: float, refused: str, retry_after_s: float
     ) -> None:
-        """It was refused: always remembered. refused: code and reason."""
+        """The ask was refused: always remembered. refused: code and reason."""
         if self._limit:
             self._add(waiting, pool, policy, now, refused=refused, retry_after_s=retry_after_s)
 
     def began(self, request_id: str, lease_id: str, actual_s: float) -> None:
-        """Note that the answer's first token came."""
+        """Note that the response's first token came."""
         record = self._records.get((request_id, lease_id))
         if record is not None:
             record.actual_s = actual_s

@@ -1,7 +1,7 @@
 """Least squares with forgetting, weights never negative: how all rates are learnt from reports.
 
-Residuals count relative to the value, so that short times are learnt as well as long ones, and one that is far above
-what was expected counts less still: a request that met a hiccup says little about the engine. Solved by coordinate
+Residuals count relative to the value, so that short times are learnt as well as long ones, and one far above the
+expectation counts less still: a request that met a hiccup reveals little about the engine. Solved by coordinate
 descent from the last solution (Franc et al. 2005), a few multiplications per observation.
 """
 
@@ -31,11 +31,11 @@ class Regression:
         self._targets = [strength * weight for weight in prior]
 
     def predict(self, features: tuple[float, ...]) -> float:
-        """The value expected, as far as learnt; never negative."""
+        """The expected value, as far as learnt; never negative."""
         return sum(weight * feature for weight, feature in zip(self.weights, features, strict=True))
 
     def learn(self, features: tuple[float, ...], value: float, worth: float = 1.0) -> None:
-        """Take in one observation. worth: what it counts beside others, 0 to 1."""
+        """Process one observation. worth: its weight relative to others, 0 to 1."""
         self.count += 1
         expected = self.predict(features)
         weight = worth / max(value, self._smallest) ** 2

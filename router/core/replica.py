@@ -1,4 +1,4 @@
-"""One engine as the router sees it: what it should be, how it fares, what it has been given."""
+"""One engine as the router sees it: its desired configuration, its health and its leases."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from router.core.state import LiveLease
 
 
 class Health(Enum):
-    """What is known of a replica."""
+    """The known health of a replica."""
 
     UNKNOWN = "unknown"
-    """Not polled yet. Asks wait for the answer, they are not refused."""
+    """Not polled yet. Asks wait for the result and are not refused."""
     HEALTHY = "healthy"
     SUSPECT = "suspect"
-    """A gateway met a fault on it and the poll that decides is under way. Whoever was failed waits for it, the others
-    do not: one tenant's fault withholds it from nobody else."""
+    """A gateway met a fault on it and the deciding poll is under way. Organizations that it failed wait for the poll,
+    others do not: one tenant's fault withholds the replica from no other tenant."""
     UNHEALTHY = "unhealthy"
 
 
@@ -32,21 +32,21 @@ _IN_SERVICE = (Health.HEALTHY, Health.SUSPECT)
 STALE_MISSES = 3
 """Polls without a load report after which the last one counts no more."""
 UNCHANGED_S = 60.0
-"""A report that does not change for this long while requests run is no longer written."""
+"""A report that does not change for this long while requests run counts as stale."""
 NO_LOAD_REPORT = "it reports no load; the router places by its own leases"
 UNCHANGED_REPORT = f"its load report has not changed for {UNCHANGED_S:.0f} s; the router places by its own leases"
-NO_KV_EVENTS = "it sends no KV events; the router learns from its answers what it holds"
+NO_KV_EVENTS = "it sends no KV events; the router learns its cache contents from its responses"
 MOST_ANSWERS_WITHOUT_KV = 16
-"""Answers to computed prompts without a KV event, after which the events count as lost."""
+"""Responses to computed prompts without a KV event, after which the events count as lost."""
 LEAST_COMPUTED_TOKENS = 256
 """Computed tokens of a prompt that counts for this: fewer may fill no page."""
 
 
 class Replica(msgspec.Struct, eq=False):
-    """Mutable; owned by `Fleet`. Load is counted when granted, not when the stream starts.
+    """The state of one replica. Mutable; owned by `Fleet`. Load is counted when granted, not when the stream starts.
 
-    Of the KV tokens it could still take, `headroom_tokens` says: free at the last poll − growth still to come of the
-    leases known at that poll − leases granted since.
+    `headroom_tokens`, the KV tokens it could still take: free at the last poll − growth still to come of the leases
+    known at that poll − leases granted since.
     """
 
     id: str
@@ -56,35 +56,35 @@ class Replica(msgspec.Struct, eq=False):
     counted: bool = False
     """Its pool counts it among the usable ones."""
     counted_idle: bool = False
-    """Its pool counts it among those that serve nobody."""
+    """Its pool counts it among the idle ones."""
     at_free: int = -1
-    """Its place in the pool's list of free replicas; -1: not there."""
+    """Its index in the pool's list of free replicas; -1: not there."""
     url: str = ""
     driver: str = ""
     weight: float = 0.0
     speculation: bool = False
     """It was started with speculative decoding."""
     preference: float = 1.0
-    """Part of its weight that it has in placement: less than 1 while its pool would rather have the other variant."""
+    """Factor on its weight in placement: less than 1 while its pool prefers the other variant."""
     context_tokens: int = 0
-    """Longest prompt and answer together; 0: whatever the model takes."""
+    """Longest prompt and response together; 0: the model's limit."""
     bootstrap_port: int = 0
-    """Of a prefill engine; 0: it is none."""
+    """Port of a prefill engine; 0: it is none."""
     hardware: str = ""
-    """What it runs on, for people; empty: nobody has said."""
+    """Its hardware, for people; empty: unknown."""
     ceiling: int = 0
     """Its pool's `max_concurrency`; 0: none."""
     unreported: int = 0
-    """Leases it may have where neither its pool nor itself says how many, and nothing is learnt."""
+    """Limit on its leases where neither its pool nor itself reports one, and nothing is learnt."""
     limit: ConcurrencyLimit | None = None
-    """What is learnt of it; None: nothing is to be."""
+    """Its learnt limit; None: none is learnt."""
     wanted: bool = False
     """It is part of the desired state. Otherwise it is only remembered until its leases have ended."""
     draining: bool = False
     """An operator has taken it out of use: no new leases."""
     health: Health = Health.UNKNOWN
     healthy_since: float = 0.0
-    """When it last became healthy after it was not."""
+    """Time at which it last became healthy after it was not."""
     detail: str = "not polled yet"
     failures: int = 0
     """Polls failed in a row."""
@@ -94,15 +94,16 @@ class Replica(msgspec.Struct, eq=False):
     trials: set[str] = set()
     """Organizations with a lease that was granted as a trial of the breaker: one each."""
     probing: bool = False
-    """It is generating something for the router itself."""
+    """It is generating a token for the router itself."""
     probe_asked_at: float = float("-inf")
-    """When it was last asked to."""
+    """Time of the last generation probe."""
     probe_expected_s: float = 0.0
-    """How long that takes on an average engine with what was ahead of it; 0: it tells nothing about its speed."""
+    """Expected duration of that probe on an average engine with the work ahead of it; 0: it reveals nothing about its
+    speed."""
     slow_probes: int = 0
     """Generations in a row that took far too long."""
     answered_at: float = 0.0
-    """When it last began to answer a request."""
+    """Time at which it last began to answer a request."""
     load: Load = Load()
     load_misses: int = 0
     """Polls in a row without a valid load report, for an engine that gave one before."""
@@ -111,7 +112,7 @@ class Replica(msgspec.Struct, eq=False):
     reported: tuple[int, int, int] | None = None
     """Running and waiting requests and tokens in use in its last report; None: it gave none."""
     reported_at: float = 0.0
-    """Time at which that last changed, or nothing ran."""
+    """Time of the last change of that report, or of a poll at which nothing ran."""
     unchanged: bool = False
     """The router ignores its load report because the report did not change."""
     follows_kv: bool = False
@@ -119,10 +120,11 @@ class Replica(msgspec.Struct, eq=False):
     answers_without_kv: int = 0
     """Answers to computed prompts since its last KV event."""
     foreign: int = 0
-    """Requests the engine reported beyond our own leases at the last poll: someone else's, or leases forgotten."""
+    """Requests that the engine reported beyond our own leases at the last poll: of other clients, or of forgotten
+    leases."""
     leases: int = 0
     unwaited: int = 0
-    """Of these, what nobody waits for: it takes no place from those who wait."""
+    """Background requests among these: they take no slot from others."""
     live: dict[tuple[str, str], LiveLease] = {}
     """By gateway and lease id."""
     prefilling: dict[tuple[str, str], LiveLease] = {}
@@ -132,26 +134,26 @@ class Replica(msgspec.Struct, eq=False):
     prefill_pairs: float = 0.0
     """The same in pairs of attention; see `latency_model.pairs_of`."""
     progress_at: float = 0.0
-    """When its last first token came, or its last lease without one ended."""
+    """Time of its last first token, or of the end of its last lease without one."""
     moved_at: float = 0.0
-    """When a poll last found that the tokens it holds had changed: it computes, however long a first token takes."""
+    """Time at which a poll last found its held tokens changed: it computes, however long a first token takes."""
     peak: int = 0
-    """Most leases held at once since the last poll: a report that was on its way while some ended is not taken for
-    foreign load."""
+    """Most leases held at once since the last poll: a report sent while some of them ended does not count as foreign
+    load."""
     tokens: int = 0
-    """Upper bound of what the live leases hold: prompts and outputs."""
+    """Upper bound of the tokens that the live leases hold: prompts and outputs."""
     ratio: Slowness = msgspec.field(default_factory=Slowness)
     fill: float = 1.0
-    """What its cache is thought to keep, in parts of the KV capacity it reports, or of the setting where it reports
-    none; learnt from `cached_tokens`. Above 1: it keeps prefixes elsewhere too, or reports too little."""
+    """Assumed contents of its cache, relative to the KV capacity it reports, or to the setting where it reports none;
+    learnt from `cached_tokens`. Above 1: it keeps prefixes elsewhere too, or reports too little."""
     adapters: HeldAdapters = msgspec.field(default_factory=HeldAdapters)
     retractions: int | None = None
-    """Requests the engine said it had thrown out of memory, in all; None: it has not been asked yet."""
+    """Requests that the engine reported as evicted from memory, in all; None: not polled yet."""
     _kv_free: int = 0
     _kv_growth: int = 0
     _kv_since: int = 0
     worked_s: float = 0.0
-    """Time of prefill granted in all."""
+    """Prefill time granted in total."""
     chosen: int = 0
     """Number of the last decision that chose it: breaks ties towards the one that has rested longest."""
 
@@ -162,12 +164,12 @@ class Replica(msgspec.Struct, eq=False):
 
     @property
     def usable(self) -> bool:
-        """It may be given leases now, as far as health, weight, draining and breaker go."""
+        """It may get leases now, by health, weight, draining and breaker."""
         return self._in_use and self.health in _IN_SERVICE and not self.breaker.open
 
     @property
     def in_words(self) -> str:
-        """Why it is not usable, in a word or two, or `healthy`; nothing of where it is."""
+        """The reason it is not usable, in a word or two, or `healthy`; never its address."""
         if self.draining:
             return "draining"
         if self.breaker.state.value != "closed":
@@ -176,24 +178,24 @@ class Replica(msgspec.Struct, eq=False):
 
     @property
     def learnt(self) -> ConcurrencyLimit | None:
-        """What limits its leases, where that is learnt: it reports no capacity."""
+        """Its learnt limit, where it reports no capacity."""
         return None if self.load.capacity_tokens or self.load.max_running else self.limit
 
     @property
     def unknown(self) -> bool:
-        """Nobody has said what it can take, neither itself nor its pool: it may be one engine or a hundred, and how it
-        computes prompts beside each other is its own affair."""
+        """Neither the replica nor its pool states a capacity: it may be one engine or a hundred, and its handling of
+        concurrent prompts is unknown."""
         return not self.ceiling and self.learnt is not None
 
     @property
     def max_concurrency(self) -> int:
-        """Leases it may have, without those that nobody waits for."""
+        """Leases it may have, background work excluded."""
         learnt = self.learnt
         return self.ceiling or self.load.max_running or self.unreported if learnt is None else learnt.places
 
     @property
     def limited_by(self) -> str:
-        """Why so many, in a few words."""
+        """The reason for this limit, in a few words."""
         return self.limit_and_why()[1]
 
     def limit_and_why(self) -> tuple[int, str]:
@@ -209,13 +211,13 @@ class Replica(msgspec.Struct, eq=False):
 
     @property
     def free(self) -> bool:
-        """It is usable and has a place left."""
+        """It is usable and has a free slot."""
         if len(self.trials) >= TRIALS_AT_ONCE and self.breaker.half_open:
             return False
         return self.leases - self.unwaited < self.max_concurrency and self.usable
 
     def bars(self, organization_id: str) -> Reason | None:
-        """Why this organization has to wait for it, though others need not; None: it does not."""
+        """The reason for which this organization has to wait for it, though others need not; None: it may use it."""
         if organization_id in self.accusers:
             return Reason.SUSPECTED
         if self.breaker.half_open and organization_id in self.trials:
@@ -229,7 +231,7 @@ class Replica(msgspec.Struct, eq=False):
 
     @property
     def hopeful(self) -> bool:
-        """Waiting for it makes sense: it is usable, or a poll is about to tell, or its breaker is."""
+        """An ask may wait for it: it is usable, or a poll or its breaker is about to decide."""
         return self._in_use and self.health is not Health.UNHEALTHY
 
     @property
@@ -237,18 +239,18 @@ class Replica(msgspec.Struct, eq=False):
         return self.wanted and self.weight > 0 and not self.draining
 
     def suits(self, ask: LeaseRequest) -> bool:
-        """It could serve the ask, if it were free: its context holds the prompt and the longest answer."""
+        """It could serve the ask, if it were free: its context holds the prompt and the longest response."""
         tokens = ask.prompt_tokens + ask.max_output_tokens
         return self.id not in ask.excluded_replicas and (not self.context_tokens or tokens <= self.context_tokens)
 
     @property
     def load_is_stale(self) -> bool:
-        """Whether its load reports are missing or do not change: the router then places by its own leases."""
+        """Its load reports are missing or do not change: the router then places by its own leases."""
         return self.load_misses >= STALE_MISSES
 
     @property
     def load_lost(self) -> str:
-        """A sentence on the loss of its load reports; empty: they come."""
+        """A sentence on the loss of its load reports; empty: they arrive."""
         if not self.load_is_stale:
             return ""
         return UNCHANGED_REPORT if self.unchanged else NO_LOAD_REPORT
@@ -260,16 +262,16 @@ class Replica(msgspec.Struct, eq=False):
 
     @property
     def kv_is_silent(self) -> bool:
-        """Whether it computes prompts without sending KV events: only cached tokens then correct the router's index."""
+        """It computes prompts without sending KV events: only cached tokens then correct the router's index."""
         return self.follows_kv and self.answers_without_kv >= MOST_ANSWERS_WITHOUT_KV
 
     @property
     def decoding(self) -> int:
-        """Leases past their first token, and requests of others."""
+        """Leases after their first token, and requests of others."""
         return self.leases - len(self.prefilling) + self.foreign
 
     def computed_s(self, now: float) -> float:
-        """Time of prefill it has spent so far, as far as can be told between two first tokens."""
+        """Prefill time it has spent so far, estimated between two first tokens."""
         if not self.prefilling:
             return self.worked_s
         head = next(iter(self.prefilling.values()))
@@ -283,19 +285,19 @@ class Replica(msgspec.Struct, eq=False):
         return self._kv_free - self._kv_growth - self._kv_since
 
     def answer_tokens(self, expected_tokens: int, max_output_tokens: int) -> int:
-        """Tokens counted for an answer: the expected ones, or those that the engine reserves if they are more. The
-        engine does not start a request for which it finds less."""
+        """Tokens counted for a response: the expected ones, or those that the engine reserves if they are more. The
+        engine does not start a request for which it has fewer free."""
         return max(expected_tokens, int(self.load.output_reserve * max_output_tokens))
 
     @property
     def kv_used_ratio(self) -> float | None:
-        """Part of its KV memory that running requests hold, by its last report; None where it reports no capacity, or
-        no longer reports."""
+        """Share of its KV memory that running requests hold, by its last report; None where it reports no capacity, or
+        its reports are lost."""
         load = self.load
         return load.used_tokens / load.capacity_tokens if load.capacity_tokens and not self.load_is_stale else None
 
     def engine(self, engine_model: str) -> Engine:
-        """What a gateway needs to send it a request."""
+        """The data that a gateway needs to send it a request."""
         return Engine(self.id, self.url, self.driver, engine_model, self.pool, self.bootstrap_port)
 
     def hold(self, key: tuple[str, str], live: LiveLease) -> None:
@@ -322,7 +324,7 @@ class Replica(msgspec.Struct, eq=False):
             self.progress_at = now
 
     def drop(self, key: tuple[str, str], now: float) -> None:
-        """Stop counting a lease: what it held, in the last poll or granted since, is free again."""
+        """Stop counting a lease: its tokens, polled or granted since, are free again."""
         self.began(key, now)
         live = self.live.pop(key)
         if live.adapter:
@@ -348,9 +350,10 @@ class Replica(msgspec.Struct, eq=False):
         now: float,
         token_s: float,
     ) -> None:
-        """Take in one poll. One success heals; a suspect falls at the first failure, the others at the threshold.
+        """Process one poll. One success heals; a suspect fails at the first failure, the others at the threshold.
 
-        load_failed: see `ReplicaPolled`. token_s: the pool's time per token, to tell how far the live answers have got.
+        load_failed: see `ReplicaPolled`. token_s: the pool's time per token, to estimate the progress of live
+        responses.
         """
         self.accusers.clear()
         if healthy:
@@ -380,18 +383,18 @@ class Replica(msgspec.Struct, eq=False):
 
     @property
     def _answering(self) -> bool:
-        """Whether one of our requests runs past its prompt."""
+        """One of our requests has finished its prompt."""
         return self.leases > len(self.prefilling)
 
     def _is_news(self, load: Load, now: float) -> bool:
-        """Whether a report is current: tokens in use change with every step."""
+        """A report is current: tokens in use change with every step."""
         figures = load.running, load.waiting, load.used_tokens
         if figures != self.reported or not (load.running or load.waiting or self._answering):
             self.reported, self.reported_at = figures, now
         return not load.capacity_tokens or now - self.reported_at < UNCHANGED_S
 
     def missed_report(self) -> None:
-        """Count a poll without a load report. After some of them the last report is out of date."""
+        """Count a poll without a load report. After some of them the last report counts as stale."""
         if self.load == Load():
             return  # it never reported any
         self.load_misses += 1
@@ -400,7 +403,8 @@ class Replica(msgspec.Struct, eq=False):
             self._forget_report()
 
     def _was_quiet(self) -> None:
-        """Count a poll with nothing new to report while none of our requests ran: after some, no request runs."""
+        """Count a poll with nothing new to report while none of our requests ran. After some of them, no request
+        runs."""
         self.load_misses = 0
         self.quiet_polls += 1
         if self.quiet_polls == STALE_MISSES and self.load != Load():
@@ -429,7 +433,7 @@ class Replica(msgspec.Struct, eq=False):
         self.reported, self.reported_at, self.unchanged, self.answers_without_kv = None, 0.0, False, 0
 
     def _polled_memory(self, load: Load, now: float, token_s: float) -> None:
-        """The leases past their first token are in the report; of the others nothing is taken for granted."""
+        """Leases after their first token are in the report; nothing is assumed about the others."""
         self._kv_free = max(load.capacity_tokens - load.used_tokens, 0)
         self._kv_growth = self._kv_since = 0
         for live in self.live.values():
@@ -444,14 +448,14 @@ class Replica(msgspec.Struct, eq=False):
         self._kv_free -= max(load.promised_tokens - self._kv_growth - self._kv_since, 0)
 
     def retracted(self, total: int) -> int:
-        """Requests it threw out of memory since the last poll. What it counted before it was first asked is old."""
+        """Requests it evicted from memory since the last poll. Its count before the first poll is ignored."""
         before, self.retractions = self.retractions, total
         if before is None:
             return 0
-        return total - before if total >= before else total  # it counts from 0 when it is started again
+        return total - before if total >= before else total  # the count restarts from 0 with the engine
 
     def suspected(self, organization_id: str, detail: str) -> bool:
-        """A gateway met a fault on it. True when this is news, and a poll is wanted."""
+        """A gateway met a fault on it. Returns True when a poll is needed."""
         if self.health in _IN_SERVICE:
             self.accusers.add(organization_id)
         if self.health is not Health.HEALTHY:

@@ -1,6 +1,7 @@
-"""A consistent-hash ring of replicas: one key keeps its place while others come and go.
+"""A consistent-hash ring of replicas: a key keeps its replica while others come and go.
 
-Bounded loads after Mirrokni, Thorup and Zadimoghaddam 2017: walk clockwise past those that are full for their weight.
+Bounded loads after Mirrokni, Thorup and Zadimoghaddam 2017: walk clockwise past replicas that are full for their
+weight.
 """
 
 from __future__ import annotations
@@ -14,14 +15,15 @@ from contracts.lease import LeaseRequest
 from router.core.replica import Replica
 
 POINTS = 64
-"""Per replica of average weight."""
+"""Points on the ring per replica of average weight."""
 KEY_BLOCKS = 4
-"""Blocks of the prompt that make the key where nothing is named: about what conversations of one kind share."""
+"""Blocks of the prompt that make the key where the ask names none: about the part that conversations of one kind
+share."""
 
 
 def affinity_key(ask: LeaseRequest) -> int:
-    """Where on the ring an ask belongs: by what it names itself, else by its session, else by how its prompt begins,
-    else by its own id."""
+    """The ring key of an ask: the affinity it names, else its session, else the beginning of its prompt, else its own
+    id."""
     if ask.affinity:
         return xxhash.xxh3_64_intdigest(ask.affinity)
     if ask.session_id:
@@ -34,7 +36,7 @@ def affinity_key(ask: LeaseRequest) -> int:
 
 
 class Ring:
-    """Immutable: made anew when the pool changes."""
+    """Immutable: a pool that changes makes a new one."""
 
     def __init__(self, replicas: Sequence[Replica]) -> None:
         mean = sum(replica.weight for replica in replicas) / len(replicas) if replicas else 1.0

@@ -1,4 +1,4 @@
-"""Records as rows of parallel integer arrays: a row is a number, a column an array, and a row given back is reused."""
+"""Records as rows of parallel integer arrays: a row is a number, a column an array, and a freed row is reused."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from array import array
 
 
 class RowPool:
-    """Hands out row numbers; every column it made is as long as the highest row."""
+    """Hands out row numbers; every column is as long as the highest row."""
 
     def __init__(self) -> None:
         self.live = 0
@@ -15,13 +15,13 @@ class RowPool:
         self._rows = 0
 
     def column(self, kind: str = "i") -> array[int]:
-        """A new column, of 32-bit integers unless `kind` (as in `array`) says else. Only before the first row."""
+        """A new column, of 32-bit integers unless `kind` (see `array`) is another type. Only before the first row."""
         made: array[int] = array(kind)
         self._columns.append(made)
         return made
 
     def take(self) -> int:
-        """A row; its values are those of whoever had it before, or 0."""
+        """Take a row; its values are those of its previous use, or 0."""
         self.live += 1
         if self._free:
             return self._free.pop()
@@ -31,6 +31,6 @@ class RowPool:
         return self._rows - 1
 
     def give(self, row: int) -> None:
-        """Take a row back."""
+        """Return a row for reuse."""
         self.live -= 1
         self._free.append(row)

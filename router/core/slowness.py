@@ -1,10 +1,10 @@
-"""How one replica's first tokens compare to its pool's, as several organizations find it: no single one decides.
+"""Compares one replica's first tokens with its pool's, by several organizations' reports: no single one decides.
 
     value = lower median, over the voices heard lately, of each one's own moving ratio
 
-What one organization sends can take long on the fastest engine. An organization is one voice, however many requests it
-has: beside another's voice it cannot make a replica slower than the other finds it, beside two it is outvoted. Voices
-are a fixed number of hash cells: two organizations in one cell are one voice, which only makes verdicts rarer.
+One organization's prompts can take long on the fastest engine. An organization is one voice, however many requests it
+has: with one other voice it cannot make a replica slower than the other finds it, with two it is outvoted. Voices are
+a fixed number of hash cells: two organizations in one cell are one voice, which only makes verdicts rarer.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from router.core.latency_model import RATIO_STEP, Ratio
 CELLS = 8
 """Voices kept for each replica."""
 FRESH_S = 60.0
-"""A voice not heard for so long says nothing about now, while others are heard."""
+"""A voice not heard for this long does not count while others are heard."""
 LARGEST_STEP = 0.3
 
 
 class Slowness:
-    """One replica's. `learn` alone changes it."""
+    """The slowness of one replica. Only `learn` changes it."""
 
     __slots__ = ("_heard_at", "_prior", "_voices", "count", "value")
 
@@ -32,15 +32,15 @@ class Slowness:
         self.value = 1.0 / speed
         """Above 1: slower."""
         self.count = 0
-        """Reports since it was last judged."""
+        """Reports since the last verdict."""
 
     def learn(self, organization_id: str, observed_s: float, expected_s: float, now: float) -> None:
-        """A first token came. expected_s: what the pool's formula says without any ratio."""
+        """A first token came. expected_s: by the pool's formula, without any ratio."""
         self.count += 1
         cell = cell_of(organization_id)
         self._heard_at[cell] = now
         heard = self.voices(now)
-        # each of several hears a part of the reports: it must follow them as much faster
+        # each of several voices has only a part of the reports: it must follow them correspondingly faster
         step = min(RATIO_STEP * len(heard), LARGEST_STEP)
         self._voices.setdefault(cell, Ratio(self._prior)).learn(observed_s, expected_s, step)
         ratios = sorted(self._voices[one].value for one in heard)
@@ -52,5 +52,5 @@ class Slowness:
 
 
 def cell_of(organization_id: str) -> int:
-    """The voice an organization is, or shares."""
+    """The voice of an organization, which others may share."""
     return xxhash.xxh3_64_intdigest(organization_id.encode()) % CELLS

@@ -1,11 +1,11 @@
-"""Whether a pool's engines should draft tokens ahead: at low load, and not at the peak. Pure: time is passed in.
+"""Decides whether a pool's engines draft tokens ahead: at low load, and not at the peak. Pure: time is an argument.
 
-Checking drafts is nearly free while a step is bound by reading weights, and takes from the other streams once it is
-bound by arithmetic, which is a matter of how many run. It changes the time per token and never the time to the first
-one: no prediction of that knows of it.
+Checking drafts is nearly free while a step is bound by reading weights. It takes time from the other streams once the
+step is bound by arithmetic, which depends on the number of streams. Drafts change the time per token and never the time
+to the first one, so no prediction of that includes them.
 
-What an engine measures of its own steps (the embedded engine's `speculative/governor.py`, SGLang's table) stays its own
-affair: this rule says where the fleet's load rules drafting out, and an engine may draft less than it allows.
+An engine's own measurement of its steps (the embedded engine's `speculative/governor.py`, SGLang's table) stays in the
+engine: this rule decides when the fleet's load rules drafting out, and an engine may draft less than it allows.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import math
 from contracts.speculation import WAYS, SpeculationRule, Way
 
 WINDOW_S = 5.0
-"""Over which the load is averaged: a burst of short prompts is no peak."""
+"""Averaging time of the load: a burst of short prompts is no peak."""
 OWN_TABLE = "by the engines' own table of drafts by batch; nothing is sent"
 UNGOVERNED = "as each engine was started"
 
@@ -23,18 +23,19 @@ UNGOVERNED = "as each engine was started"
 class Switch:
     """On or off by a load, with hysteresis.
 
-    Off above one threshold, on below another; in between, and for `dwell_s` after each change, it stays as it is.
+    Off above one threshold, on below another; in between, and for `dwell_s` after each change, it stays unchanged.
     """
 
     def __init__(self, off_above: float, on_below: float, dwell_s: float) -> None:
         self.on = False
         self.since: float | None = None
-        """When it became what it is; None: it has seen no load."""
+        """Time of its last change; None: it has seen no load."""
         self.switches = 0
         self._off_above, self._on_below, self._dwell_s = off_above, on_below, dwell_s
 
     def judge(self, load: float, now: float) -> bool:
-        """Take in the load at a moment; whether that switched it. Where the first one lies in between it is off."""
+        """Process the load at a moment. Returns whether that switched it. If the first load lies in between, it is
+        off."""
         if self.since is None:
             self.on, self.since = load < self._on_below, now
             return self.on
@@ -46,7 +47,8 @@ class Switch:
 
 
 class SpeculationGovernor:
-    """One pool's. Used where the way is `REQUEST` or `VARIANTS`: an engine with a table of its own needs none."""
+    """The governor of one pool. Used where the method is `REQUEST` or `VARIANTS`: an engine with a table of its own
+    needs none."""
 
     def __init__(self, rule: SpeculationRule, way: Way) -> None:
         self.rule = rule
@@ -58,19 +60,20 @@ class SpeculationGovernor:
 
     @property
     def on(self) -> bool:
-        """Whether engines may draft."""
+        """Engines may draft."""
         return self._switch.on
 
     @property
     def switches(self) -> int:
-        """How often it was switched since the router started."""
+        """Number of switches since the router started."""
         return self._switch.switches
 
     def saw(self, running: float, now: float) -> bool:
-        """So many requests per usable replica ran or waited since it saw the last ones; whether that switched it.
+        """Process the running and waiting requests per usable replica since the last call. Returns whether that
+        switched it.
 
-        To be told before each change: a client that sends one request after the other would else be seen between two of
-        them only.
+        Call it before each change: a client that sends one request after the other would otherwise be seen only between
+        two of them.
         """
         if self._seen_at is None:
             self.load = running
@@ -89,8 +92,8 @@ class SpeculationGovernor:
 
 
 def governor_of(rule: SpeculationRule, driver: str, before: SpeculationGovernor | None) -> SpeculationGovernor | None:
-    """The governor of a pool with this rule; None: nothing is to be done there. before: the one it had, which goes on
-    where nothing has changed."""
+    """The governor of a pool with this rule; None: none is needed. before: the previous governor, which is kept if
+    nothing has changed."""
     way = WAYS.get(driver)
     if not rule.governed or way is None or way is Way.TABLE:
         return None
@@ -100,7 +103,7 @@ def governor_of(rule: SpeculationRule, driver: str, before: SpeculationGovernor 
 
 
 def told_without(rule: SpeculationRule, driver: str) -> str:
-    """What is said of drafts in a pool that has no governor."""
+    """The text about drafts for a pool that has no governor."""
     if rule.governed and WAYS.get(driver) is Way.TABLE:
         return OWN_TABLE
     return UNGOVERNED if driver in WAYS else f"{UNGOVERNED}; requests to the driver {driver} cannot switch it"

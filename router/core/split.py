@@ -1,7 +1,8 @@
-"""Whether a request is served whole, or split over a prefill/decode pair: by what each would cost, and nothing else.
+"""Decides whether a request is served whole or split over a prefill/decode pair, only by the cost of both.
 
-Whole, it waits for its prompt and holds up the streams beside it; split, it waits for its prompt and for the transfer.
-With nobody in front of either, this is the rule "split when the transfer takes less than the interference it ends".
+Whole, it waits for its prompt and delays the streams on the same engine; split, it waits for its prompt and for the
+transfer. With no request in front of either, this is the rule "split when the transfer takes less than the interference
+it ends".
 """
 
 from __future__ import annotations
@@ -13,34 +14,34 @@ from router.core.regression import Regression
 
 SMALLEST_S = 0.005
 TELLING_TRANSFERS = 16
-"""Transfers seen before they are believed; until then pairs are tried wherever they could help."""
+"""Transfers seen before their rate is believed; until then pairs are tried wherever they could help."""
 MARGIN = 0.2
-"""Part of the transfer by which the other side must be better before prompts of a length change sides."""
+"""Share of the transfer by which the other side must be better before prompts of a length change sides."""
 MEASURED_EVERY = 256
-"""After so many requests in a row that stayed whole though streams ran beside them, one is split: a transfer that has
-become faster would not be noticed otherwise."""
+"""After this many whole requests in a row with streams running next to them, one is split: otherwise a faster transfer
+would go unnoticed."""
 
 
 class Costs(msgspec.Struct, frozen=True):
-    """Of one request on both sides, in seconds."""
+    """Costs of one request on both sides, in seconds."""
 
     whole_wait_s: float
-    """Until its prompt is computed where it is served whole; those in front of it included."""
+    """Time until its prompt is computed where it is served whole, including the prompts in front of it."""
     interference_s: float
-    """How long the streams there stand still for it."""
+    """Time for which the streams there stand still for it."""
     pair_wait_s: float
-    """Until its prompt is computed on a prefill engine."""
+    """Time until its prompt is computed on a prefill engine."""
     transfer_s: float
-    """Until the decode engine has its keys and values."""
+    """Time until the decode engine has its keys and values."""
 
     @property
     def advantage_s(self) -> float:
-        """Of the pair; below 0: it costs more."""
+        """Advantage of the pair; below 0: it costs more."""
         return self.whole_wait_s + self.interference_s - self.pair_wait_s - self.transfer_s
 
 
 class SplitChoice(msgspec.Struct, frozen=True):
-    """Which side was chosen, and why."""
+    """The chosen side, and the reason."""
 
     split: bool
     why: str
@@ -49,19 +50,19 @@ class SplitChoice(msgspec.Struct, frozen=True):
 
 
 def splits(costs: Costs, was_split: bool) -> bool:
-    """Whether to split, where the last prompt of this length was split or not."""
+    """The pair wins, given the choice for the last prompt of this length."""
     margin_s = MARGIN * costs.transfer_s
     return costs.advantage_s > (-margin_s if was_split else margin_s)
 
 
 class SplitRule:
-    """What is remembered of one pool whose requests may be split: transfers, and the last choice by prompt length."""
+    """The memory of one pool whose requests may be split: transfers, and the last choice by prompt length."""
 
     def __init__(self) -> None:
-        # nothing is known of transfers, and only those that are tried teach anything: at first they cost nothing
+        # nothing is known of transfers, and only tried ones teach: at first they cost nothing
         self._transfer = Regression((0.0, 0.0), SMALLEST_S)
         self._was_split: dict[int, bool] = {}
-        """By the length's order of magnitude in powers of two: around equality one length must not move another."""
+        """By order of magnitude of the length in powers of two: near equality, one length must not move another."""
         self._whole_in_a_row = 0
 
     def transfer_s(self, prompt_tokens: int) -> float:
@@ -69,7 +70,7 @@ class SplitRule:
         return self._transfer.predict((1.0, prompt_tokens / KILO))
 
     def saw_transfer(self, prompt_tokens: int, seconds: float) -> None:
-        """A pair's first token came so long after its prompt was computed."""
+        """A pair's first token came this long after its prompt was computed."""
         self._transfer.learn((1.0, prompt_tokens / KILO), max(seconds, 0.0))
 
     def choose(self, prompt_tokens: int, costs: Costs) -> SplitChoice:
@@ -82,5 +83,5 @@ class SplitRule:
         self._whole_in_a_row = 0 if split else self._whole_in_a_row + (costs.interference_s > 0)
         if self._whole_in_a_row >= MEASURED_EVERY:
             self._whole_in_a_row = 0
-            return SplitChoice(True, "transfers are measured anew", costs)
+            return SplitChoice(True, "transfers are measured again", costs)
         return SplitChoice(split, "the pair costs less" if split else "the pair costs no less", costs)

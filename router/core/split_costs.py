@@ -1,4 +1,4 @@
-"""What a request would cost whole and split, by the rates learnt and what the engines of both sides have in front."""
+"""Costs of a request whole and split, by the learnt rates and the work in front on the engines of both sides."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from router.core.state import LiveLease, QueuedRequest
 def costs_of(
     config: RouterConfig, whole: PoolState, decode: PoolState, prefill: PoolState, waiting: QueuedRequest, now: float
 ) -> Costs | None:
-    """None while the whole pool's rates are unknown: they are what both sides are compared by. Each pool has an engine
-    that is usable and suits the ask."""
+    """None while the whole pool's rates are unknown: both sides are compared by them. Each pool has an engine that is
+    usable and suits the ask."""
     model, ask = whole.latency_model, waiting.ask
     if not model.trusted:
         return None
@@ -27,14 +27,14 @@ def costs_of(
     return Costs(
         whole_wait_s=served.predicted_s + _queue_s(whole, waiting) + _closed_s(config, whole, waiting, now),
         interference_s=interference_s(whole, served),
-        # by the whole pool's rates: what a prefill pool takes to its first token has the transfer in it
+        # by the whole pool's rates: a prefill pool's time to first token includes the transfer
         pair_wait_s=model.first_token_s(tokens, computed.ahead_pairs + computed.pairs, 0) + _queue_s(decode, waiting),
         transfer_s=whole.split_rule.transfer_s(ask.prompt_tokens),
     )
 
 
 def interference_s(pool: PoolState, candidate: Candidate) -> float:
-    """How long each stream on an engine stands still for a prompt.
+    """Time for which each stream on an engine stands still for a prompt.
 
     Every chunk is a step, in which the streams get a token each as in any other: the time of a plain step is not lost.
     """
@@ -48,7 +48,7 @@ def interference_s(pool: PoolState, candidate: Candidate) -> float:
 
 
 def saw_pair(whole: PoolState, live: LiveLease, ttft_s: float, cached_tokens: int) -> None:
-    """A pair began to answer. live: its prefill engine's half. What its prompt did not take was the transfer."""
+    """A pair began to answer. live: its prefill engine's half. The time beyond its prompt's was the transfer."""
     if not whole.latency_model.trusted:
         return
     own = max(live.prompt_tokens - cached_tokens, 1) if cached_tokens else live.uncached_tokens
@@ -62,7 +62,7 @@ def _soonest(context: PlacementContext) -> Candidate:
 
 
 def _closed_s(config: RouterConfig, pool: PoolState, waiting: QueuedRequest, now: float) -> float:
-    """Until the streams there can bear another prompt."""
+    """Seconds until the streams there can bear another prompt."""
     slo = slo_of(config.slos, waiting.ask.tier, waiting.ask.prompt_tokens)
     if slo is None or not slo.tpot_s or pool.idle:
         return 0.0
@@ -70,7 +70,7 @@ def _closed_s(config: RouterConfig, pool: PoolState, waiting: QueuedRequest, now
 
 
 def _queue_s(pool: PoolState, waiting: QueuedRequest) -> float:
-    """Until it would have its turn, where others wait or no place is left."""
+    """Seconds until its turn, where others wait or no slot is free."""
     if pool.free and not len(pool.queue):
         return 0.0
     return pool.wait_estimator.wait_s(pool.queue.ahead_of(waiting), pool.places)

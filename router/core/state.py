@@ -1,5 +1,6 @@
-"""What a gateway has with the router: its stream, its leases, its waiting asks. Pools are named, not held, so that this
-file imports none of those that work on it."""
+"""A gateway's state at the router: its stream, its leases, its waiting asks. Pools are referred to by name, so that
+this file imports no module that works on it.
+"""
 
 from __future__ import annotations
 
@@ -13,72 +14,72 @@ from router.core.reasons import Reason
 from router.core.split import SplitChoice
 
 ENDED_LIMIT = 4_096
-"""Lease ids remembered as over. A stream keeps order, so this only guards against copies that arrive late."""
+"""Lease ids remembered as over. A stream keeps order, so this only guards against late copies."""
 
 
 class LiveLease(msgspec.Struct):
-    """A lease as the core holds it. One adopted from a hello knows only its tokens."""
+    """A lease as the core holds it. A lease adopted from a hello has only its tokens."""
 
     lease_id: str
     replica_id: str
     tokens: int
     since: float
     lease: Lease | None
-    """As granted, so that a second ask gets the same answer; None when adopted from a hello."""
+    """The granted lease, so that a second ask gets the same answer; None when adopted from a hello."""
     ask: LeaseRequest | None = None
     prompt_tokens: int = 0
     uncached_tokens: int = 0
-    """Of the prompt, what the engine is expected to compute."""
+    """Prompt tokens that the engine is expected to compute."""
     pairs: float = 0.0
-    """The same in pairs of attention."""
+    """Attention pairs of these tokens."""
     growth_tokens: int = 0
-    """How long the answer is expected to get: the p90 of its kind."""
+    """Expected length of the response: the p90 of its kind."""
     answer_tokens: int = 0
-    """Tokens counted for its answer; see `Replica.answer_tokens`."""
+    """Tokens counted for its response; see `Replica.answer_tokens`."""
     answer_left: int = 0
-    """Of it, what was still to come at the last poll."""
+    """The part of them still to come at the last poll."""
     polled: bool = False
     """Its tokens were in the last load report."""
     overlap_blocks: int = 0
     overlap_stamp: int = -1
-    """When the replica had last used what matched; see `PrefixIndex.age`."""
+    """The replica's last use of the matching blocks; see `PrefixIndex.age`."""
     computing_stamp: int = 1 << 62
     """Stamp of the oldest prompt that was being computed there when it was granted."""
     index_stamp: int = 0
-    """Its own prompt's."""
+    """Stamp of its own prompt."""
     read_blocks: int = 0
-    """Leading blocks of its prompt that its engine has read already, for this or another request. What it is thought to
-    hold beyond them is still being computed, and may never be."""
+    """Leading blocks of its prompt that its engine has read already, for this or another request. Blocks beyond them
+    that it is assumed to hold are still being computed, and may never be."""
     work_ahead_tokens: int = 0
-    """Prompt tokens that were to be computed before its own when it was granted."""
+    """Prompt tokens to compute before its own when it was granted."""
     work_ahead_pairs: float = 0.0
     running: int = 0
     """Streams that were decoding then."""
     trial: bool = False
-    """Granted while the replica's breaker was trying."""
+    """Granted as a trial of the replica's half-open breaker."""
     waits_for_first_token: bool = False
     first_token_at: float = 0.0
     work_s: float = 0.0
     """Time its prompt keeps the engine busy, as expected when it was granted."""
     worked_before_s: float = 0.0
-    """`Replica.worked_s` at its first token: what it grows by is what this stream waited for."""
+    """`Replica.worked_s` at its first token: its growth since is the time this stream waited for."""
     observed_s: float = 0.0
-    """Time to the first token, as the gateway saw it; 0: not yet told, or learnt from already."""
+    """Time to the first token, by the gateway; 0: not yet reported, or learnt from already."""
     ttft_s: float = 0.0
     """The same, kept until it ends."""
     in_flight: int = 0
     """Leases of its replica when it was granted, itself included."""
     adapter: str = ""
-    """That its engine needs for it; empty: none, or not known (of one adopted from a hello)."""
+    """The adapter that it needs; empty: none, or unknown (for one adopted from a hello)."""
     pool: str = ""
-    """Whose queue counts it for its tenant; empty: none, nobody waits for it, or one that is gone."""
+    """The pool whose queue counts it for its tenant; empty: none, background work, or a removed pool."""
     length_class: int = 0
     tpot_slo_s: float = 0.0
     """Promised time per token; 0: none."""
 
     @property
     def unwaited(self) -> bool:
-        """Nobody waits for it."""
+        """It is background work that no client waits for."""
         return self.ask is not None and bool(self.ask.idle_replica)
 
 
@@ -95,7 +96,7 @@ class Session(msgspec.Struct, eq=False):
     ended: OrderedDict[str, None] = msgspec.field(default_factory=OrderedDict)
 
     def remember_ended(self, lease_id: str) -> None:
-        """This id is over for good: a late copy of its acquire must not revive it."""
+        """This id is over permanently: a late copy of its acquire must not revive it."""
         self.ended[lease_id] = None
         if len(self.ended) > ENDED_LIMIT:
             self.ended.popitem(last=False)
@@ -111,36 +112,36 @@ class QueuedRequest(msgspec.Struct, eq=False):
     ttft_slo_s: float = 0.0
     """Time to first token promised to prompts of its tier and length; 0: none."""
     length: int = 0
-    """Longest prompt of those that are promised the same; 0: nothing is promised."""
+    """Longest prompt of the asks with the same promise; 0: no promise."""
     length_class: int = 0
-    """The same where length classes share the pool; 0: all are one, and who cannot be in time is shed."""
+    """The same where length classes share the pool; 0: all are one, and asks that cannot be in time are shed."""
     work_s: float = 0.0
-    """How long its prompt is expected to keep an average engine busy, known while it waits."""
+    """Expected time for which its prompt keeps an average engine busy, known while it waits."""
     returned: bool = False
-    """It was refused before, told to come now, and has: its place was kept."""
+    """It was refused before and has returned at the announced time: its slot was reserved."""
     tpot_slo_s: float = 0.0
-    """Time per token promised to those who run beside it; 0: none."""
+    """Promised time per token of the streams next to it; 0: none."""
     start_by: float = 0.0
-    """When an engine must have it for the promise to hold; without a promise, when it was asked."""
+    """Time at which an engine must have it to keep the promise; without a promise, the time of the ask."""
     number: int = 0
     """Order of arrival in the queue."""
     pool: str = ""
-    """In whose queue it stands; empty: in none (any more), though the deadline heap may still hold it."""
+    """The pool in whose queue it stands; empty: in none (any more), though the deadline heap may still hold it."""
     engine_model: str = ""
-    """What the engines of its pool call the model, once the pool is chosen."""
+    """The engines' name for the model, once the pool is chosen."""
     why: Reason | None = None
-    """What kept it from being placed when it was last tried."""
+    """The reason it was not placed at the last try."""
     split: SplitChoice | None = None
-    """Whether it is served whole or by a pair, where its pool has the choice."""
+    """The choice between the whole pool and a pair, where its pool has both."""
 
     def __post_init__(self) -> None:
         self.start_by = self.asked_at
 
     @property
     def deadline_at(self) -> float:
-        """Longest wait for a grant."""
+        """Latest time of a grant."""
         return self.asked_at + self.ask.deadline_s
 
     def again(self, model: Model) -> QueuedRequest:
-        """The same ask under a new desired state, as old as it was."""
+        """The same ask under a new desired state, with its original age."""
         return QueuedRequest(self.session, self.ask, model, self.asked_at)

@@ -1,7 +1,8 @@
-"""Who may teach what a whole pool believes: one organization not more than all others together.
+"""Chooses the reports that a whole pool's model learns from: one organization counts at most as much as all others
+together.
 
-Reports beyond that teach nothing. An organization that is all but alone teaches all there is to learn: as soon as the
-others have had a small part of the last reports, they count as much as it does.
+Reports beyond that teach nothing. An organization that is almost alone teaches everything: once the others have had a
+small part of the latest reports, they count as much as it does.
 """
 
 from __future__ import annotations
@@ -9,13 +10,13 @@ from __future__ import annotations
 from router.core.slowness import CELLS, cell_of
 
 KEPT = 0.998
-"""Per report: about the last five hundred count."""
+"""Weight per report: about the last five hundred count."""
 OTHERS_ENOUGH = 8.0
-"""Reports of others, of those, from which on they are enough to learn a pool from."""
+"""Share of others' reports among these, from which a pool can be learnt from them alone."""
 
 
 class Teachers:
-    """One pool's, for one kind of report. Organizations are the cells of `slowness`."""
+    """The teachers of one pool, for one kind of report. Organizations are the cells of `slowness`."""
 
     __slots__ = ("_taught",)
 
@@ -23,7 +24,7 @@ class Teachers:
         self._taught = [0.0] * CELLS
 
     def admits(self, organization_id: str) -> bool:
-        """A report of this organization has come: whether it is to be learnt from."""
+        """A report of this organization has come. Returns whether to learn from it."""
         self._taught = [taught * KEPT for taught in self._taught]
         cell = cell_of(organization_id)
         own = self._taught[cell]

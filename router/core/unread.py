@@ -1,11 +1,11 @@
-"""What becomes of a prompt that its engine is not going to read: its request was overtaken, withdrawn or lost before
+"""Corrects the books for a prompt that its engine will not read: its request was superseded, withdrawn or lost before
 its first token.
 
-A prompt is taken to be held from its grant on, so that those that begin alike follow it there, and they are counted
-with what is left of theirs. Where the one in front ends before it was read, both were wrong: nothing is held, and
-the next of those behind it has all of that to compute. Invariant: of every lease without a first token, `read_blocks`
-is what its replica had read of its prompt; the rest that the index holds of it is the lease's own doing, or that of
-another one without a first token.
+A prompt is assumed to be held from its grant on, so that prompts with the same beginning follow it there, and are
+counted with their remainder. When the first one ends before it was read, both assumptions were wrong: nothing is held,
+and the next one after it has to compute all of it. Invariant: of every lease without a first token, `read_blocks` are
+the blocks of its prompt that its replica had read; the rest that the index holds of it comes from the lease itself, or
+from another one without a first token.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from router.core.state import LiveLease
 
 
 def read_of(ask: LeaseRequest, overlap_blocks: int, replica: Replica) -> int:
-    """Of the blocks of this ask that a replica is thought to hold, the leading ones that it has read already."""
+    """Leading blocks that the replica has read already, of those in this ask that it is assumed to hold."""
     nearest, most = None, 0
     for other in replica.prefilling.values():
         common = _common(other, ask.prefix_hashes)
         if common > most:
             nearest, most = other, common
     if nearest is None or overlap_blocks > most:
-        return overlap_blocks  # nobody without a first token has as much of it
+        return overlap_blocks  # no lease without a first token has as many of them
     return min(overlap_blocks, nearest.read_blocks)
 
 
 def began(replica: Replica, live: LiveLease) -> None:
-    """A replica has read this lease's prompt, which is no longer among those without a first token."""
+    """A replica has read this lease's prompt, which no longer counts among those without a first token."""
     if live.ask is None:
         return
     for other in replica.prefilling.values():
@@ -42,8 +42,8 @@ def began(replica: Replica, live: LiveLease) -> None:
 
 
 def take_back(pool: PoolState, replica: Replica, live: LiveLease, read_tokens: int, now: float) -> None:
-    """A lease without a first token is over and no longer counted; read_tokens: what the engine had read of its
-    prompt."""
+    """A lease without a first token is over and no longer counted; read_tokens: tokens of its prompt that the engine
+    had read."""
     ask = live.ask
     if ask is None or read_tokens >= live.prompt_tokens:
         return
@@ -64,7 +64,7 @@ def take_back(pool: PoolState, replica: Replica, live: LiveLease, read_tokens: i
 
 
 def _inherit(pool: PoolState, replica: Replica, live: LiveLease, overlap_blocks: int, now: float) -> None:
-    """What another one was to compute for it is its own work now."""
+    """Work that another lease was to do for it is its own now."""
     assert live.ask is not None
     uncached = uncached_tokens(pool, live.ask, overlap_blocks, tokens_per_block(pool, live.ask))
     pairs = pairs_of(uncached, live.prompt_tokens)

@@ -1,12 +1,12 @@
-"""How fast a pool takes in those who wait: the ground of an honest Retry-After.
+"""The rate at which a pool admits waiting asks: the basis of an honest Retry-After.
 
-Measured while a queue exists; before any has been seen, guessed from how long leases last (Little's law).
+Measured while a queue exists; before the first one, estimated from the duration of leases (Little's law).
 """
 
 from __future__ import annotations
 
 SMOOTHING = 0.05
-"""Share of the newest lease in the moving mean: about the last twenty leases count."""
+"""Weight of the newest lease in the moving mean: about the last twenty leases count."""
 KNOWN_AFTER = 16
 SHORTEST_S = 0.1
 LONGEST_S = 60.0
@@ -23,11 +23,11 @@ class WaitEstimator:
         self._served = 0
         self._last_at = 0.0
         self._returns_at = 0.0
-        """When the client refused last was told to come back."""
+        """The return time given to the latest refused client."""
 
     @property
     def known(self) -> bool:
-        """Enough grants out of a queue have been seen to say when a turn comes."""
+        """Enough grants from a queue have been seen to predict a turn."""
         return self._served >= KNOWN_AFTER
 
     def ended(self, duration_s: float) -> None:
@@ -38,21 +38,21 @@ class WaitEstimator:
             self.mean_s += SMOOTHING * (duration_s - self.mean_s)
 
     def filled(self, now: float) -> None:
-        """Somebody waits where nobody did."""
+        """An ask waits in a queue that was empty."""
         self._last_at = now
 
     def served(self, now: float) -> None:
-        """One of those who waited was granted a place."""
+        """A waiting ask was granted a slot."""
         self._served += 1
         step = max(SMOOTHING, 1 / self._served)
         self._between_s += step * (now - self._last_at - self._between_s)
         self._last_at = now
 
     def return_in_s(self, ahead: int, places: int, now: float) -> float:
-        """What to tell somebody who is refused.
+        """The Retry-After of a refused client, in seconds.
 
-        Those refused in one moment are told different times, `RETURN_SPACING` turns apart: all of them at once would
-        find the same full queue, and newcomers need turns too.
+        Clients refused at one moment get different times, `RETURN_SPACING` turns apart: all of them at once would find
+        the same full queue, and new asks need turns too.
         """
         wait_s = self.wait_s(ahead, places)
         if not self.known:
@@ -61,7 +61,7 @@ class WaitEstimator:
         return min(self._returns_at - now, LONGEST_S)
 
     def wait_s(self, ahead: int, places: int) -> float:
-        """Until a newcomer behind `ahead` others gets one of `places`; 1 s while nothing is known."""
+        """Time until a new ask with `ahead` others in front gets one of `places`; 1 s while nothing is known."""
         if self.known:
             expected_s = (ahead + 1) * self._between_s
         elif self.mean_s is None or places <= 0:

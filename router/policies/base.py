@@ -1,4 +1,4 @@
-"""What a placement policy is. One policy, one file; `registry.py` names them."""
+"""The interface of a placement policy. One policy, one file; `registry.py` names them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from router.core.replica import Replica
 
 
 class Policy(Protocol):
-    """Chooses among replicas that could all take the request. Pure but for its own memory."""
+    """Chooses among replicas that could all take the request. Pure except for its own memory."""
 
     name: str
 
@@ -17,7 +17,7 @@ class Policy(Protocol):
         """A replica of `context.pool.free` for which `context.takes` it; None when there is none.
 
         Called once per attempt to place an ask, in the order of decisions; the core counts the lease on the choice
-        before it asks again. A policy may look at a few replicas only, but must not answer None while one it has not
-        looked at would take the ask: the ask would wait beside a free engine.
+        before the next call. A policy may consider only a few replicas, but must not return None while another one
+        would take the ask: the ask would wait despite a free engine.
         """
         ...

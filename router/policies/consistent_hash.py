@@ -1,6 +1,7 @@
-"""A session, or prompts that begin alike, go to one replica while its load allows: locality without knowing any cache.
+"""A session, or prompts with the same beginning, go to one replica while its load allows: locality without knowing any
+cache.
 
-Bounded loads: past replicas that hold more than `BOUND` times the mean for their weight the ring is walked on.
+Bounded loads: the walk on the ring skips replicas that hold more than `BOUND` times the mean for their weight.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ BOUND = 1.25
 
 
 class ConsistentHash:
-    """Takes the replica that owns the prompt's place on the hash ring, within the bound on loads."""
+    """Takes the replica that owns the prompt's key on the hash ring, within the bound on loads."""
 
     name = "consistent_hash"
 

@@ -1,4 +1,4 @@
-"""The replica with the least to do for its weight.
+"""The replica with the least load for its weight.
 
     load = (own leases + requests the engine reported beyond them + 1) / weight
 

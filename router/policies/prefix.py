@@ -1,4 +1,4 @@
-"""Ours: where the request would begin to answer first, counting what that costs the others.
+"""The default policy: the replica that would answer first, including the cost to other requests.
 
     cost = own · time to compute the uncached part               (at the replica's own speed: what it costs the pool)
          + wait · predicted time to first token                  (queue and own part: later but in time matters little)
@@ -7,10 +7,10 @@
          + harm · slowdown of the streams that run there         (their pauses while it is computed, one stream more)
          − affinity · time to compute the uncached part          (on the prompt's own place of the hash ring)
 
-The factors are `PrefixWeights`. A hot prefix stays where it is while the promise can be kept there; then a second
-replica computes it and both hold it. Without a promise, waiting counts in full. There is no threshold at which
-locality is thrown away. Only prefix holders, the prompt's places on the ring and a few replicas drawn in turn are
-looked at, so that a thousand replicas cost what twenty do.
+The factors are `PrefixWeights`. A hot prefix stays on its replica while the promise can be kept there; then a second
+replica computes it and both hold it. Without a promise, waiting counts in full. No threshold switches locality off.
+Only prefix holders, the prompt's replicas on the ring and a few replicas drawn in turn are considered, so that a
+thousand replicas cost as much as twenty.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from router.core.replica import Replica
 from router.core.ring import affinity_key
 
 EXHAUSTIVE = 16
-"""Up to so many free replicas all are looked at."""
+"""With up to this many free replicas all are considered."""
 HOLDERS = 8
 RING_PLACES = 2
 DRAWN = 6
@@ -34,10 +34,9 @@ STRIDE = 0x9E3779B1
 
 
 class PrefixWeights(msgspec.Struct, frozen=True):
-    """What a second of each kind costs beside a second of the pool's own work; docs/adr/0010 has the form of the cost,
-    0011 and 0012 what it is measured by. "Measured" names the sweep in docs/log.md, "chosen" means that none is
-    recorded there. Ranges are those that were measured, else those in which the term means what it says.
-    """
+    """Cost of a second of each kind relative to a second of the pool's own work; docs/adr/0010 has the form of the
+    cost, 0011 and 0012 its measures. "Measured" names the sweep in docs/log.md, "chosen" means that none is recorded
+    there. Ranges are those that were measured, else those in which the term keeps its meaning."""
 
     own: float = 1.0
     """Without unit; the scale of all others: seconds of prefill on the replica."""
@@ -46,32 +45,34 @@ class PrefixWeights(msgspec.Struct, frozen=True):
     safe: float = 0.5
     """Part of the time left, 0 to 1, that a prediction may use before lateness costs. Chosen."""
     late_s: float = 1.0
-    """Seconds, 0.5 to 2, for a prediction that uses `safe` + 1 of the time left. Measured (same entry): dearer was no
-    better beside `wait` of 0.15."""
+    """Seconds, 0.5 to 2, for a prediction that uses `safe` + 1 of the time left. Measured (same entry): a higher cost
+    was no better with a `wait` of 0.15."""
     unpromised_own: float = 0.5
-    """Without unit, 0 to 1: the pool's work where nothing is promised and waiting counts in full. Chosen."""
+    """Without unit, 0 to 1: the pool's work where there is no promise and waiting counts in full. Chosen."""
     eviction: float = 1.0
-    """Without unit, 0.5 to 2: what is evicted is worth what it would cost again. Measured (same entry): 1.5 and 2."""
+    """Without unit, 0.5 to 2: an evicted block is worth the cost of computing it again. Measured (same entry): 1.5 and
+    2."""
     reuse_prompts: float = 250.0
-    """Prompts per replica, 100 to 600: a prefix not used while so many were given out is e times less likely to be
-    used again. Measured (same entry): 400 and 600."""
+    """Prompts per replica, 100 to 600: a prefix unused for this many prompts is e times less likely to be used again.
+    Measured (same entry): 400 and 600."""
     harm: float = 0.05
     """Without unit, 0.02 to 0.2: a second's pause of one running stream. Measured (docs/log.md, "why the hit rate fell
     under load"): goodput 2.41, 2.44, 2.46, 2.44 at 0.02, 0.05, 0.1, 0.2."""
     affinity: float = 0.1
-    """Part of the own work, 0 to less than 1: what its place on the ring is worth to a prompt. Chosen."""
+    """Share of the own work, 0 to less than 1: the value of a prompt's own replica on the ring. Chosen."""
     cold: float = 1.0
     """Times the own work, 0 to 3, at the instant a replica has become healthy: its cache is cold, its first requests
-    are not typical, and everyone who is new would go there at once. Chosen."""
+    are not typical, and every new request would go there at once. Chosen."""
     slow_start_s: float = 30.0
     """Seconds, 5 to 120, over which `cold` fades to nothing. Chosen."""
     evenness_s: float = 0.002
-    """Seconds per request that is there, 0.0005 to 0.01: where prompts are so short that all replicas look alike, noise
-    in the rates must not send everyone to one. Chosen: a tenth of the first token's start before any is learnt."""
+    """Seconds per request on the replica, 0.0005 to 0.01: where prompts are so short that all replicas look alike,
+    noise in the rates must not send every request to one. Chosen: a tenth of the first token's start before any is
+    learnt."""
 
 
 class Prefix:
-    """Takes the candidate of the lowest cost, of those worth looking at."""
+    """Takes the candidate of the lowest cost among those considered."""
 
     name = "prefix"
 
@@ -121,7 +122,7 @@ class Prefix:
 
 
 def _cost(weights: PrefixWeights, context: PlacementContext, candidate: Candidate, home: bool, left_s: float) -> float:
-    """left_s: of the promise; 0: nothing is promised."""
+    """left_s: of the promise; 0: no promise."""
     replica, latency_model = candidate.replica, context.pool.latency_model
     running = candidate.running
     if replica.prefilling:
@@ -148,9 +149,9 @@ def _cost(weights: PrefixWeights, context: PlacementContext, candidate: Candidat
     age_s = context.now - replica.healthy_since
     if age_s < weights.slow_start_s:
         cost += weights.cold * (1 - age_s / weights.slow_start_s) * own_s
-    # where prompts are so short that all replicas look alike, noise in the rates must not send everyone to one
+    # where prompts are so short that all replicas look alike, noise in the rates must not send every request to one
     cost += weights.evenness_s * (replica.leases + replica.foreign)
     if pool.weighted:
-        # beyond its share of the pool's leases a replica is as much dearer as it is beyond
+        # beyond its share of the pool's leases, a replica's cost rises with the excess
         cost *= max(1.0, (replica.leases + 1) * pool.weight / ((pool.leases + 1) * replica.pull))
     return cost

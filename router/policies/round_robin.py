@@ -1,4 +1,4 @@
-"""Each replica in turn, blind to load and weight: the naive twin the others are measured against."""
+"""Each replica in turn, blind to load and weight: the baseline of the other policies."""
 
 from __future__ import annotations
 

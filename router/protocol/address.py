@@ -1,4 +1,4 @@
-"""Where a router listens: `host:port`, or `unix:` and the path of a socket."""
+"""The address of a router: `host:port`, or `unix:` and the path of a socket."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _UNIX = "unix:"
 
 
 class Address(msgspec.Struct, frozen=True):
-    """path: of a Unix socket; empty: host and port count."""
+    """path: of a Unix socket; empty: host and port apply."""
 
     path: str = ""
     host: str = ""
@@ -27,7 +27,7 @@ class Address(msgspec.Struct, frozen=True):
         host, _, port = text.rpartition(":")
         if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65_536:
             raise ConfigError(
-                f"{param}: {text!r} is no address of a router; use host:port, [address]:port or unix:/path", param=param
+                f"{param}: {text!r} is not a router address; use host:port, [address]:port or unix:/path", param=param
             )
         return cls(host=host.removeprefix("[").removesuffix("]"), port=int(port))
 

@@ -19,7 +19,7 @@ def hello_event(connection: int, message: pb.Hello) -> GatewayConnected:
 
 
 def event(connection: int, message: pb.GatewayMessage) -> Event:
-    """The event of any later message. Raises ValueError when it is none, or cannot be read."""
+    """The event of any later message. Raises ValueError when it has none, or cannot be read."""
     body = message.WhichOneof("body")
     if body == "acquire":
         return Acquire(connection, messages.ask_of(message.acquire))
@@ -32,11 +32,11 @@ def event(connection: int, message: pb.GatewayMessage) -> Event:
         return Cancel(connection, message.cancel.lease_id)
     if body == "desired_state":
         return StatePublished(messages.desired_state_of(message.desired_state))
-    raise ValueError(f"a {body or 'empty'} message has no place after the hello")
+    raise ValueError(f"a {body or 'empty'} message is not allowed after the hello")
 
 
 def answer(decision: Granted | Refused) -> pb.RouterMessage:
-    """The message that tells a gateway."""
+    """The message for a gateway."""
     if isinstance(decision, Granted):
         return messages.grant(decision.lease)
     return messages.shed(decision.lease_id, decision.code, decision.reason, decision.retry_after_s, decision.over_share)

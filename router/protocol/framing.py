@@ -1,4 +1,4 @@
-"""Frames on the line between a gateway and the router: four bytes of length, big-endian, then one message."""
+"""Frames on the connection between a gateway and the router: four bytes of length, big-endian, then one message."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ _HEAD_BYTES = 4
 
 
 class FrameTooLongError(ValueError):
-    """The other end announced more than it may send; it is not one of ours, or of another version."""
+    """The other end announced more than it may send; it is another program, or another version."""
 
 
 def framed(message: Message) -> bytes:
-    """The message as it goes on the line."""
+    """The message as a frame."""
     payload = message.SerializeToString()
     return len(payload).to_bytes(_HEAD_BYTES, "big") + payload
 
 
 class FrameReader:
-    """Cuts what arrives, in whatever pieces, into payloads. limit_bytes: the longest payload accepted from now on."""
+    """Cuts arriving bytes, in any chunks, into payloads. limit_bytes: the longest payload accepted from now on."""
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         self._kept = bytearray()
         self._wanted = _HEAD_BYTES
-        """Bytes without which nothing more can be cut: looking earlier would make a long frame cost its square."""
+        """Bytes needed before the next cut: looking earlier would make a long frame's cost quadratic."""
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         """The payloads that `data` completes, in order; exhaust it before feeding more.
 
-        Cut one by one, so that whoever takes the first may change the limit for the second. Raises FrameTooLongError;
-        the line is of no use afterwards.
+        Payloads are cut one by one, so that the reader of the first may change the limit for the second. Raises
+        FrameTooLongError; the connection is unusable afterwards.
         """
         if self._kept:
             self._kept += data

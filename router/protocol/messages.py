@@ -1,4 +1,4 @@
-"""Translates between the contracts and the router's proto, for both ends of the line.
+"""Translates between the contracts and the router's proto, for both ends of the connection.
 
 Durations cross as whole milliseconds, rounded up where rounding down would turn "soon" into "never".
 """
@@ -20,7 +20,7 @@ from contracts.replica_state import ReplicaState
 from contracts.usage import Finish, Usage
 
 VERSION = 1
-"""Of the protocol; another one is refused, so that a half-upgraded deployment says what is wrong with it."""
+"""Version of the protocol; any other is refused, so that a half-upgraded deployment reports its fault."""
 MAX_OPENING_BYTES = 4 * 1024
 MAX_UINT32 = 2**32 - 1
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
@@ -33,7 +33,7 @@ def opening(token: str) -> pb.Opening:
 
 
 def acquire(ask: LeaseRequest, remaining_s: float) -> pb.GatewayMessage:
-    """Ask for a place. remaining_s: what is left of the ask's deadline."""
+    """Ask for a slot. remaining_s: time left until the ask's deadline."""
     return pb.GatewayMessage(
         acquire=pb.Acquire(
             lease_id=ask.lease_id,
@@ -97,17 +97,17 @@ def ask_of(message: pb.Acquire) -> LeaseRequest:
 
 def pong(replicas: Iterable[ReplicaState]) -> pb.RouterMessage:
     """The router's answer to a ping."""
-    told = [pb.ReplicaState(id=one.id, pool=one.pool, state=one.state, usable=one.usable) for one in replicas]
-    return pb.RouterMessage(pong=pb.Pong(replicas=told))
+    states = [pb.ReplicaState(id=one.id, pool=one.pool, state=one.state, usable=one.usable) for one in replicas]
+    return pb.RouterMessage(pong=pb.Pong(replicas=states))
 
 
 def replicas_of(message: pb.Pong) -> tuple[ReplicaState, ...]:
-    """What the router told of its replicas."""
+    """The replicas that the router reported."""
     return tuple(ReplicaState(one.id, one.pool, one.state, one.usable) for one in message.replicas)
 
 
 def cancel(lease_id: str) -> pb.GatewayMessage:
-    """Withdraw an acquire, or give back a grant nobody waits for."""
+    """Withdraw an acquire, or give back a grant that no ask waits for."""
     return pb.GatewayMessage(cancel=pb.Cancel(lease_id=lease_id))
 
 
@@ -119,7 +119,7 @@ def first_token(lease_id: str, ttft_s: float, cached_tokens: int) -> pb.GatewayM
 
 
 def release(end: LeaseEnd) -> pb.GatewayMessage:
-    """A lease is over, with what it used."""
+    """A lease is over, with its usage."""
     return pb.GatewayMessage(
         release=pb.Release(
             lease_id=end.lease_id,
@@ -136,7 +136,7 @@ def release(end: LeaseEnd) -> pb.GatewayMessage:
 
 
 def _count(tokens: int) -> int:
-    """An engine's word: one that the message cannot hold would cost the others in the same write."""
+    """An engine's count, limited: one that the message cannot hold would fail the others in the same write."""
     return min(tokens, MAX_UINT32)
 
 
@@ -165,7 +165,7 @@ def desired_state(state: DesiredState) -> pb.GatewayMessage:
 
 
 def desired_state_of(message: pb.DesiredStateVersion) -> DesiredState:
-    """The checked state inside a version. Raises ValueError when it cannot be read or contradicts itself."""
+    """The checked state inside a version. Raises ValueError when it cannot be read or is inconsistent."""
     try:
         state = msgspec.json.decode(message.document, type=DesiredState)
         state.check()
@@ -199,9 +199,9 @@ def lease_of(message: pb.Grant) -> Lease:
     engine = Engine(message.replica_id, message.url, message.driver, message.engine_model, message.pool)
     prefill: Engine | None = None
     if message.HasField("prefill"):
-        told = message.prefill
+        half = message.prefill
         prefill = Engine(
-            told.replica_id, told.url, told.driver, told.engine_model, told.pool, bootstrap_port=told.bootstrap_port
+            half.replica_id, half.url, half.driver, half.engine_model, half.pool, bootstrap_port=half.bootstrap_port
         )
     queued_s = message.queued_us / 1e6
     return Lease(
@@ -229,7 +229,7 @@ def _prefill_engine(engine: Engine) -> pb.PrefillEngine:
 def shed(
     lease_id: str, code: str, reason: str, retry_after_s: float | None, over_share: bool = False
 ) -> pb.RouterMessage:
-    """The answer that refuses an ask. retry_after_s None: asking again will not help."""
+    """The answer that refuses an ask. retry_after_s None: a retry will not help."""
     wait = 0 if retry_after_s is None else max(1, milliseconds(retry_after_s))
     return pb.RouterMessage(
         shed=pb.Shed(lease_id=lease_id, code=code, reason=reason, retry_after_ms=wait, over_share=over_share)

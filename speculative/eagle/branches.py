@@ -1,7 +1,7 @@
-"""Grows a tree of guesses with an EAGLE head (Li et al. 2024, EAGLE-2, arXiv 2406.16858).
+"""Grows a tree of drafts with an EAGLE head (Li et al. 2024, EAGLE-2, arXiv 2406.16858).
 
-Level by level the likeliest nodes are followed, `width` ways each; of all that was found the likeliest are kept, by the
-probability the head gives to the whole branch. Nothing is drawn, so the tree is a function of the text.
+Level by level the likeliest nodes are expanded, `width` ways each; the likeliest nodes of the result are kept, by the
+probability the head gives to the whole branch. Nothing is sampled, so the tree is a function of the text.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ def grow(
     depth: int,
     width: int,
 ) -> DraftTree:
-    """At most `count` nodes. output: the last index's, (hidden,); position: that index's; embedding: the target's
-    table. `past` is not changed."""
+    """The tree, of at most `count` nodes. output: the last index's, (hidden,); position: that index's; embedding: the
+    target's table. `past` is not changed."""
     ids: list[int] = []
     parents: list[int] = []
     chances: list[float] = []
-    """Logarithms, of whole branches."""
+    """Logarithms of whole branches' probabilities."""
 
     def add(outputs: Tensor, nodes: list[int]) -> None:
-        """The likeliest guesses after each of `nodes`."""
+        """Add the likeliest drafts after each of `nodes`."""
         likely = torch.log_softmax(head.logits(outputs), -1).topk(width)
-        guesses = head.target_ids(likely.indices).tolist()
-        for node, own, values in zip(nodes, guesses, likely.values.tolist(), strict=True):
+        targets = head.target_ids(likely.indices).tolist()
+        for node, own, values in zip(nodes, targets, likely.values.tolist(), strict=True):
             ids.extend(own)
             parents.extend([node] * width)
             chances.extend([value + (chances[node] if node >= 0 else 0.0) for value in values])
@@ -46,7 +46,7 @@ def grow(
     own = torch.zeros(width, 0, dtype=torch.bool, device=embedding.device)
     for level in range(1, depth):
         tokens = torch.tensor([ids[node] for node in followed], device=embedding.device)
-        # each sees the nodes above it, and itself
+        # each attends to its ancestors and itself
         own = torch.cat((own, torch.eye(width, dtype=torch.bool, device=embedding.device)), 1)
         at = torch.full((width,), position + level, device=embedding.device)
         outputs, past = head.extend(embedding[tokens], states, at, past, torch.cat((seen, own), 1))
@@ -60,7 +60,8 @@ def grow(
 
 
 def _likeliest(ids: list[int], parents: list[int], chances: list[float], count: int) -> DraftTree:
-    """Of equals the earlier: no child is likelier than its parent, so that what is left is a tree."""
+    """The likeliest nodes, earlier ones first among equals: no child is likelier than its parent, so the result is a
+    tree."""
     kept = sorted(sorted(range(len(ids)), key=lambda node: -chances[node])[:count])
     place = {node: at for at, node in enumerate(kept)}
     return DraftTree([ids[node] for node in kept], [place.get(parents[node], -1) for node in kept])

@@ -14,7 +14,7 @@ from speculative.eagle.head import EagleHead
 
 
 def save(head: EagleHead, folder: Path, dtype: torch.dtype = torch.bfloat16) -> None:
-    """Write config.json and model.safetensors. d2t and t2d keep their own types; a head that can guess every token of
+    """Write config.json and model.safetensors. d2t and t2d keep their own types; a head that can draft every token of
     the target has neither."""
     folder.mkdir(parents=True, exist_ok=True)
     shape = msgspec.to_builtins(head.config)
@@ -29,29 +29,29 @@ def save(head: EagleHead, folder: Path, dtype: torch.dtype = torch.bfloat16) -> 
         "attention_bias": False,
         "mlp_bias": False,
         "torch_dtype": str(dtype).removeprefix("torch."),
-        # SGLang reads this one: k is what layer k gives out
+        # SGLang reads this one: k is the output of layer k
         "eagle_config": {"eagle_aux_hidden_state_layer_ids": layers},
-        # vLLM looks here first, and counts inputs: k is what layer k takes in
+        # vLLM looks here first, and counts inputs: k is the input of layer k
         "eagle_aux_hidden_state_layer_ids": [layer + 1 for layer in layers],
     }
     (folder / "config.json").write_bytes(msgspec.json.format(msgspec.json.encode(config), indent=1))
     tensors = {
         name: (tensor.to(dtype) if tensor.is_floating_point() else tensor).contiguous().cpu()
         for name, tensor in head.state_dict().items()
-        # vLLM has a map for a smaller vocabulary only, and refuses one that it has no place for
+        # vLLM has a map for a smaller vocabulary only, and refuses one that it does not expect
         if name not in VOCABULARY_MAPS or not head.config.guesses_all
     }
     save_file(tensors, str(folder / "model.safetensors"))
 
 
 def token_bytes(folder: Path, dtype: torch.dtype) -> int:
-    """What a head keeps per token of a sequence: its keys and values. Raises ConfigError as `load` does."""
+    """Bytes that a head keeps per token of a sequence: its keys and values. Raises ConfigError like `load`."""
     config = _read_config(folder)
     return 2 * config.num_key_value_heads * config.head_dim * dtype.itemsize
 
 
 def load(folder: Path, dtype: torch.dtype = torch.float32) -> EagleHead:
-    """Read a head. Raises ConfigError naming the file and what is missing, unknown or of the wrong shape."""
+    """Read a head. Raises ConfigError with the file and the missing, unknown or misshapen tensor."""
     config = _read_config(folder)
     head = EagleHead(config)
     tensors = load_file(str(folder / "model.safetensors"))
@@ -60,7 +60,7 @@ def load(folder: Path, dtype: torch.dtype = torch.float32) -> EagleHead:
         tensors = {name: state[name] for name in VOCABULARY_MAPS} | tensors
     expected = {name: tuple(tensor.shape) for name, tensor in state.items()}
     for name, shape in expected.items():
-        # SGLang would leave a missing one at random and skip an unknown one in silence
+        # SGLang would leave a missing one random and skip an unknown one silently
         if name not in tensors:
             raise ConfigError(f"{folder / 'model.safetensors'}: {name} is missing")
         if tuple(tensors[name].shape) != shape:

@@ -1,4 +1,4 @@
-"""The shape of an EAGLE-3 head, in the names its exported config.json has."""
+"""The shape of an EAGLE-3 head, with the names of its exported config.json."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import msgspec
 
 ARCHITECTURE = "LlamaForCausalLMEagle3"
 VOCABULARY_MAPS = ("d2t", "t2d")
-"""Tensors of a head that lead from its vocabulary to the target's and back."""
+"""Tensors of a head that map its vocabulary to the target's and back."""
 
 
 class HeadConfig(msgspec.Struct, frozen=True, kw_only=True):
     """One decoder layer over three of the target's hidden states and the embedding of the token after them."""
 
     vocab_size: int
-    """The target's."""
+    """The target's vocabulary size."""
     draft_vocab_size: int
-    """Tokens the head can guess: the most frequent ones of the text it was trained on."""
+    """Number of tokens the head can draft: the most frequent ones of its training text."""
     hidden_size: int
-    """The target's and the head's."""
+    """Hidden size of both target and head."""
     intermediate_size: int
     num_attention_heads: int
     num_key_value_heads: int
@@ -31,14 +31,14 @@ class HeadConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def guesses_all(self) -> bool:
-        """Its vocabulary is the target's, so that nothing maps one to the other."""
+        """Its vocabulary is the target's, so that no map is needed."""
         return self.draft_vocab_size == self.vocab_size
 
 
 def default_layers(layers: int) -> tuple[int, int, int]:
     """Early, middle and late layer of a target with that many. Raises ValueError below 4 layers.
 
-    From 8 layers on it is the choice SGLang, TensorRT-LLM and vLLM make by themselves; a smaller target's must be said.
+    From 8 layers on it is the choice SGLang, TensorRT-LLM and vLLM make by themselves; a smaller target's must be set.
     Never the last one: SGLang takes a layer's output as the next layer's input, and there is none after the last.
     """
     if layers < 4:

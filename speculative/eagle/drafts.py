@@ -1,4 +1,4 @@
-"""One sequence's guesses by an EAGLE head: it follows the target's hidden states and reads on from the last one."""
+"""One sequence's drafts by an EAGLE head: it follows the target's hidden states and continues from the last one."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from speculative.tree import DraftTree
 
 
 class EagleDrafts:
-    """Keys, values and last output of the head over the indices it was told of.
+    """Keys, values and last output of the head over the indices it has seen.
 
-    Hidden states are kept as they come and worked off when a guess is wanted, together, so that a sequence for which no
-    guess is wanted costs nothing. Indices before the first one told (a prefix found in the cache) stay unknown to the
-    head: it guesses worse, nothing else.
+    Hidden states are kept as they arrive and processed together when a draft is requested, so that a sequence without
+    drafts costs nothing. Indices before the first one (a cached prefix) stay unknown to the head: its drafts are worse,
+    with no other effect.
     """
 
     def __init__(self, head: EagleHead, embedding: Tensor) -> None:
@@ -26,17 +26,17 @@ class EagleDrafts:
         self._head = head
         self._embedding = embedding
         self._first = 0
-        """Index of the first of `_states`, which are not worked off."""
+        """Index of the first of `_states`, which are not yet processed."""
         self._states: list[Tensor] = []
         self._past: KeysValues | None = None
         self._output: Tensor | None = None
         self._next = 0
-        """The index after the last one told."""
+        """The next index after the last processed or kept state."""
 
     def learn(self, start: int, states: Tensor) -> None:
         """The target computed tokens start, start + 1, … (all of them right). states: (n, 3 * hidden)."""
         if start != self._next:
-            # it was preempted and begins again somewhere else
+            # the sequence was preempted and restarts elsewhere
             self._past = self._output = None
             self._states = []
         if not self._states:
@@ -46,13 +46,13 @@ class EagleDrafts:
 
     @torch.inference_mode()
     def propose(self, tokens: Sequence[int], count: int) -> list[int]:
-        """`count` guesses at what follows `tokens`, the likeliest each; [] unless all tokens but the last were told."""
+        """The likeliest `count` drafts after `tokens`; [] unless all tokens but the last are known."""
         found = self._follow(tokens)
         return [] if found is None else self._head.draft(*found, self._next - 1, count, self._embedding)
 
     @torch.inference_mode()
     def sample(self, tokens: Sequence[int], count: int, temperature: float) -> Draws | None:
-        """The same drawn at a temperature, for a text that is sampled itself; None where `propose` gives []."""
+        """The same sampled at a temperature, for a text that is sampled itself; None where `propose` returns []."""
         found = self._follow(tokens)
         if found is None:
             return None
@@ -60,14 +60,14 @@ class EagleDrafts:
 
     @torch.inference_mode()
     def tree(self, tokens: Sequence[int], count: int, depth: int, width: int) -> DraftTree | None:
-        """The `count` likeliest guesses, branches included; None where `propose` gives []."""
+        """The `count` likeliest drafts, branches included; None where `propose` returns []."""
         found = self._follow(tokens)
         if found is None:
             return None
         return grow(self._head, *found, self._next - 1, self._embedding, count, depth, width)
 
     def _follow(self, tokens: Sequence[int]) -> tuple[Tensor, KeysValues] | None:
-        """Work off the states; the last output, and keys and values."""
+        """Process the states; returns the last output, and keys and values."""
         if len(tokens) != self._next + 1:
             return None
         if self._states:
@@ -83,7 +83,7 @@ class EagleDrafts:
         return None if self._output is None or self._past is None else (self._output, self._past)
 
     def fork(self) -> EagleDrafts:
-        """The same state for a sequence that goes on differently; nothing in it is ever changed in place."""
+        """The same state for a sequence that continues differently; no tensor in it is ever changed in place."""
         twin = EagleDrafts(self._head, self._embedding)
         twin._first, twin._next = self._first, self._next
         twin._states, twin._past, twin._output = list(self._states), self._past, self._output

@@ -1,7 +1,7 @@
 """The EAGLE-3 draft head: one class that is trained, exported and served (Li et al. 2025, arXiv 2503.01840).
 
-At index t it takes the target's hidden states after token t and the embedding of token t+1, and predicts token t+2. To
-guess further it is fed its own output in the place of the hidden states. Embeddings are the target's, no part of it.
+At index t it takes the target's hidden states after token t and the embedding of token t+1, and predicts token t+2. For
+further drafts its own output replaces the hidden states. Embeddings are the target's and not part of it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from speculative.eagle.config import HeadConfig
 
 
 class KeysValues(NamedTuple):
-    """Of consecutive indices, each (indices, kv_heads, head_dim); keys are rotated."""
+    """Keys and values of consecutive indices, each (indices, kv_heads, head_dim); keys are rotated."""
 
     keys: Tensor
     values: Tensor
@@ -35,15 +35,15 @@ class EagleHead(nn.Module):
         self.midlayer = _Layer(config)
         self.norm = nn.RMSNorm(hidden, eps=config.rms_norm_eps)
         self.lm_head = nn.Linear(hidden, config.draft_vocab_size, bias=False)
-        # target id = draft id + d2t[draft id]; t2d: which target ids can be guessed
+        # target id = draft id + d2t[draft id]; t2d: the target ids that can be drafted
         self.register_buffer("d2t", torch.zeros(config.draft_vocab_size, dtype=torch.int64))
         t2d = torch.zeros(config.vocab_size, dtype=torch.bool)
         t2d[: config.draft_vocab_size] = True
         self.register_buffer("t2d", t2d)
 
     def use_vocabulary(self, ids: Tensor) -> None:
-        """Let the head guess these target ids. ids: (draft_vocab_size,) int64, each once, in any order, on
-        the head's device."""
+        """Let the head draft these target ids. ids: (draft_vocab_size,) int64, each once, in any order, on the head's
+        device."""
         ids = ids.sort().values
         self.d2t = ids - torch.arange(len(ids), device=ids.device)
         self.t2d = torch.zeros(self.config.vocab_size, dtype=torch.bool, device=ids.device).index_fill_(0, ids, True)
@@ -69,8 +69,8 @@ class EagleHead(nn.Module):
         """Serve consecutive indices of one sequence after those of `past`.
 
         embeddings: (n, hidden) of the tokens one further on; features: (n, hidden), from `features` or the head's own
-        outputs; positions: (n,); visible: (n, all) bool, what each may look at where not simply all before it. Returns
-        outputs, (n, hidden), to feed back or to give to `logits`, and all keys and values.
+        outputs; positions: (n,); visible: (n, all) bool, the attention mask where it is not causal. Returns outputs,
+        (n, hidden), to feed back or to give to `logits`, and all keys and values.
         """
         q, own = self.midlayer.project(embeddings, features, positions)
         if past is not None:
@@ -94,8 +94,8 @@ class EagleHead(nn.Module):
 
     @torch.inference_mode()
     def draft(self, output: Tensor, past: KeysValues, position: int, count: int, embedding: Tensor) -> list[int]:
-        """Guess `count` tokens greedily from the last index's output, (hidden,). position: that index's; embedding:
-        the target's table. `past` is not changed: what the guesses add to it is void when they have been checked."""
+        """Draft `count` tokens greedily from the last index's output, (hidden,). position: that index's; embedding: the
+        target's table. `past` is not changed: the drafts' entries are void once they have been checked."""
         return self._unrolled(
             output, past, position, count, embedding, lambda scores: int(self.target_ids(scores.argmax(-1)))
         )
@@ -104,8 +104,8 @@ class EagleHead(nn.Module):
     def sample(
         self, output: Tensor, past: KeysValues, position: int, count: int, embedding: Tensor, temperature: float
     ) -> Draws:
-        """The same, drawn from the head's distribution at `temperature` (above 0). What the head cannot guess has
-        probability 0 there."""
+        """The same, sampled from the head's distribution at `temperature` (above 0). Tokens that the head cannot draft
+        have probability 0."""
         law = torch.zeros(count, self.config.vocab_size, device=output.device)
         ids = self.target_ids(torch.arange(self.config.draft_vocab_size, device=output.device))
         rows = iter(law)
@@ -126,7 +126,7 @@ class EagleHead(nn.Module):
         embedding: Tensor,
         choose: Callable[[Tensor], int],
     ) -> list[int]:
-        """choose: the target id for scores over the draft vocabulary, (1, draft_vocab_size)."""
+        """choose: returns the target id for scores over the draft vocabulary, (1, draft_vocab_size)."""
         ids: list[int] = []
         outputs = output[None]
         while True:
@@ -139,7 +139,7 @@ class EagleHead(nn.Module):
 
 
 class _Layer(nn.Module):
-    """A Llama layer whose attention reads embedding and feature side by side."""
+    """A Llama layer whose attention reads embedding and feature concatenated."""
 
     def __init__(self, config: HeadConfig) -> None:
         super().__init__()

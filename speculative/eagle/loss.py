@@ -1,4 +1,6 @@
-"""How the head learns: it is unrolled over its own guesses, as it will be served (EAGLE-3's training-time test)."""
+"""The head's training loss: the head is unrolled over its own drafts, as it will be served (EAGLE-3's training-time
+test).
+"""
 
 from __future__ import annotations
 
@@ -11,15 +13,16 @@ from torch.nn import functional
 from speculative.eagle.head import EagleHead
 
 DECAY = 0.8
-"""Weight of a step against the one before it."""
+"""Weight of a step relative to the one before it."""
 
 
 class Unrolled(NamedTuple):
-    """The loss, and what each step got right."""
+    """The loss, and each step's accuracy."""
 
     loss: Tensor
     accuracy: list[float]
-    """Share of positions whose likeliest guess is the target's, by step; what the head cannot guess counts as wrong."""
+    """Share of positions whose likeliest draft is the target's token, by step; tokens that the head cannot draft count
+    as wrong."""
 
 
 def unroll(
@@ -34,13 +37,13 @@ def unroll(
     """Loss of one sequence.
 
     ids: (n,); states: (n, 3 * hidden), the target's features after each token; scores: (n, vocab), the target's logits
-    after each token; embedding: the target's table; steps: guesses in a row, less than n - 1; counted: (n,) bool, the
-    tokens of which a guess matters, all if left out; all on the head's device. Raises ValueError for a
-    sequence too short, or if none counts.
+    after each token; embedding: the target's table; steps: drafts in a row, less than n - 1; counted: (n,) bool, the
+    tokens whose drafts count, all if left out; all on the head's device. Raises ValueError for a sequence too short, or
+    if none counts.
     """
     count = len(ids) - 1 - steps
     if count < 1:
-        raise ValueError(f"{len(ids)} tokens are too few to guess {steps} in a row")
+        raise ValueError(f"{len(ids)} tokens are too few to draft {steps} in a row")
     if counted is None:
         counted = torch.ones(len(ids), dtype=torch.bool, device=ids.device)
     if not counted[2 : 2 + count].any():
@@ -48,20 +51,20 @@ def unroll(
     loss = torch.zeros((), device=ids.device)
     accuracy: list[float] = []
     for step, outputs in enumerate(outputs_by_step(head, ids, states, embedding, steps)):
-        # after tokens 0 .. t+1+step, of which the last `step` are the ones guessed before
+        # after tokens 0 .. t+1+step, of which the last `step` are the ones drafted before
         target = scores[1 + step : 1 + step + count]
         matters = counted[2 + step : 2 + step + count]
         mask = head.t2d[target.argmax(-1)] & matters
         wanted = functional.softmax(target[:, head.t2d].float(), -1)
-        guessed = functional.log_softmax(head.logits(outputs), -1)
-        loss = loss - DECAY**step * ((wanted * guessed).sum(-1) * mask).sum() / matters.sum().clamp(min=1)
-        right = (head.target_ids(guessed.argmax(-1)) == target.argmax(-1)) & matters
+        scored = functional.log_softmax(head.logits(outputs), -1)
+        loss = loss - DECAY**step * ((wanted * scored).sum(-1) * mask).sum() / matters.sum().clamp(min=1)
+        right = (head.target_ids(scored.argmax(-1)) == target.argmax(-1)) & matters
         accuracy.append(float(right.sum() / matters.sum().clamp(min=1)))
     return Unrolled(loss, accuracy)
 
 
 def outputs_by_step(head: EagleHead, ids: Tensor, states: Tensor, embedding: Tensor, steps: int) -> list[Tensor]:
-    """The head's outputs at every index when it guesses from there, `steps` times (count, hidden), all in parallel.
+    """The head's outputs at every index when it drafts from there, `steps` times (count, hidden), all in parallel.
 
     At step i, index t attends to the true keys of 0 .. t, and to those of its own earlier steps:
 

@@ -90,7 +90,7 @@ async def test_a_failure_is_logged_and_the_work_goes_on(caplog: pytest.LogCaptur
     assert work.begun == 4
     failures = [record for record in caplog.records if record.exc_info]
     assert len(failures) == 3
-    assert all(record.getMessage().startswith("some work failed; begun again in ") for record in failures)
+    assert all(record.getMessage().startswith("some work failed; restarting in ") for record in failures)
 
 
 @in_virtual_time
@@ -169,7 +169,7 @@ async def test_a_step_that_fails_is_not_the_last(caplog: pytest.LogCaptureFixtur
     async with BackgroundTask.every(60, step, "steps"):
         await again.wait()
     assert [(record.getMessage(), record.exc_info is not None) for record in caplog.records] == [
-        ("steps failed; done again in 60 s", True)
+        ("steps failed; retrying in 60 s", True)
     ]
 
 

@@ -23,9 +23,9 @@ def state(*models: Model) -> DesiredState:
 @pytest.mark.parametrize(
     ("models", "said"),
     [
-        ((replace(LARGE, cascade=Cascade("none")), SMALL), "'none' is no other model's name; models: small"),
-        ((replace(LARGE, cascade=Cascade("tiny")), SMALL), "'tiny' is no other model's name; models: small"),
-        ((replace(LARGE, cascade=Cascade("large")), SMALL), "'large' is no other model's name; models: small"),
+        ((replace(LARGE, cascade=Cascade("none")), SMALL), "'none' is not the name of another model; models: small"),
+        ((replace(LARGE, cascade=Cascade("tiny")), SMALL), "'tiny' is not the name of another model; models: small"),
+        ((replace(LARGE, cascade=Cascade("large")), SMALL), "'large' is not the name of another model; models: small"),
         ((replace(LARGE, cascade=Cascade("fills")), FILLS), "are of the tier 'chat'"),
         ((replace(FILLS, cascade=Cascade("small")), SMALL), "are of the tier 'chat'"),
         ((LARGE, replace(SMALL, cascade=Cascade("large"))), "'small' has a cascade itself"),

@@ -11,12 +11,12 @@ from contracts.errors import ContextTooLong
     ("output", "untokenized", "told"),
     [
         (500, None, "The prompt has 2000 tokens and 500 are asked for as output, 2500 in all."),
-        (1, None, "The prompt has 2000 tokens, which leaves none for the answer."),
-        (0, None, "The prompt has 2000 tokens, which leaves none for the answer."),
+        (1, None, "The prompt has 2000 tokens, which leaves none for the response."),
+        (0, None, "The prompt has 2000 tokens, which leaves none for the response."),
         (
             1,
             "90000 bytes",
-            "The prompt has 90000 bytes, which are at least 2000 tokens, which leaves none for the answer.",
+            "The prompt has 90000 bytes, which are at least 2000 tokens, which leaves none for the response.",
         ),
     ],
 )

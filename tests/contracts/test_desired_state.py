@@ -21,7 +21,10 @@ def state(*replicas: Replica) -> DesiredState:
 
 def test_two_engines_cannot_tell_their_kv_events_in_one_place() -> None:
     one, other = (Replica(f"r{at}", f"http://10.1.0.{at}:30000", kv_events=EVENTS) for at in range(2))
-    told = r"pools\.p1\.replicas\.r1\.kv_events: tcp://10\.1\.0\.10:5557 is where the engine http://10\.1\.0\.0:30000"
+    told = (
+        r"pools\.p1\.replicas\.r1\.kv_events: tcp://10\.1\.0\.10:5557 is already the endpoint of the KV events of "
+        r"engine http://10\.1\.0\.0:30000"
+    )
     with pytest.raises(ConfigError, match=told):
         state(one, other).check()
 

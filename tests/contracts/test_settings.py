@@ -68,8 +68,8 @@ def test_file_then_environment_then_command_line(tmp_path: Path) -> None:
         ("[[items]]\nname = 'a'\nsecret = 'x'\n", "items[0].secret: unknown setting ("),
         ("[[items]]\nname = 'a'\nsecret = 'x'\n", "; it stands in a file of its own"),
         ("[gateway]\nparts = 1\n", "known: port, ratio"),
-        ("[[items]]\nname = 'a'\ncolour = 'Red'\n", "items[0].colour: 'Red' is none of: red, blue"),
-        ("[[items]]\nname = 'a'\nedge = 'Sharp'\n", "items[0].edge: 'Sharp' is none of: sharp, round"),
+        ("[[items]]\nname = 'a'\ncolour = 'Red'\n", "items[0].colour: 'Red' is not one of: red, blue"),
+        ("[[items]]\nname = 'a'\nedge = 'Sharp'\n", "items[0].edge: 'Sharp' is not one of: sharp, round"),
         ("[gateway\n", "not valid TOML"),
     ],
 )
@@ -94,7 +94,7 @@ def test_a_wrong_value_is_named_with_where_it_came_from(tmp_path: Path) -> None:
         load(Whole, write(tmp_path, "[gateway]\nport = 1\n"), {"SLIPSTREAM_GATEWAY__PORT": "70000"})
     with pytest.raises(ConfigError, match=said.format("port", "70000", "command line")):
         load(Whole, None, {"SLIPSTREAM_GATEWAY__PORT": "1"}, {"gateway.port": 70_000})
-    with pytest.raises(ConfigError, match=r"'Sharp' is none of: sharp, round \(SLIPSTREAM_ITEMS\)$"):
+    with pytest.raises(ConfigError, match=r"'Sharp' is not one of: sharp, round \(SLIPSTREAM_ITEMS\)$"):
         load(Whole, path, {"SLIPSTREAM_ITEMS": '[{"name":"a","edge":"Sharp"}]', "SLIPSTREAM_GATEWAY__RATIO": "0"})
 
 
@@ -208,4 +208,4 @@ def test_a_value_that_holds_a_path_is_refused_by_its_own_name(text: str) -> None
     with pytest.raises(ConfigError) as caught:
         load(Whole, None, {"SLIPSTREAM_ITEMS": msgspec.json.encode([{"edge": text}]).decode()}, {})
     assert caught.value.param == "items[0].edge"
-    assert caught.value.message.endswith("is none of: sharp, round (SLIPSTREAM_ITEMS)")
+    assert caught.value.message.endswith("is not one of: sharp, round (SLIPSTREAM_ITEMS)")

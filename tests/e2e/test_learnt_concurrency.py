@@ -71,6 +71,6 @@ async def test_nobody_waits_before_an_upstream_that_has_nothing_to_do(
         leases, places, why = row.groups()
         assert int(leases) == STREAMS
         assert int(places) >= STREAMS
-        assert why == "first tokens came as early as usual"
+        assert why == "first tokens came no later than usual"
         for stream in streams:
             await stream.close()

@@ -132,7 +132,7 @@ async def test_a_fresh_connection_that_dies_is_not_tried_again(server: Server, e
         await server.request(reader)
 
     server.handle = die
-    with pytest.raises(EngineFailed, match="closed the connection before its answer was complete"):
+    with pytest.raises(EngineFailed, match="closed the connection before its response was complete"):
         await engines.open(server.url, POST)
     assert server.connections == 1
 

@@ -117,7 +117,7 @@ async def test_an_engine_that_is_faster_than_its_reader_is_paused() -> None:
 async def test_what_is_not_http_fails() -> None:
     connection, transport, stream = exchange()
     connection.data_received(b"SSH-2.0-OpenSSH\r\n")
-    with pytest.raises(EngineFailed, match="The engine failed: its answer is not valid HTTP"):
+    with pytest.raises(EngineFailed, match="The engine failed: its response is not valid HTTP"):
         await stream.read()
     assert transport.closed
 

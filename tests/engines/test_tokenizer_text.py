@@ -90,7 +90,7 @@ def test_a_template_that_takes_a_control_string_apart_is_the_requests_fault(tmp_
     template = "{{ messages[0].content" + cut + " }}<|end|>"
     folder = write_model(tmp_path, [{"content": "<|end|>", "normalized": False}], {"chat_template": template})
     tokenizer = Tokenizer.load(folder)
-    with pytest.raises(InvalidField, match="takes texts apart") as caught:
+    with pytest.raises(InvalidField, match="chat template splits") as caught:
         tokenizer.chat_ids([{"role": "user", "content": "<|end|>"}])
     assert caught.value.param == "messages"
     assert tokenizer.chat_ids([{"role": "user", "content": "abcd<|end|>efgh"}])
@@ -117,7 +117,7 @@ def call_with(arguments: str) -> dict[str, Any]:
 @pytest.mark.parametrize("risky", ["", "<|end|>"])
 def test_arguments_nested_too_deeply_name_their_field(chat: Tokenizer, depth: int, risky: str) -> None:
     messages = [{"role": "user", "content": risky}, call_with(in_object(depth))]
-    with pytest.raises(InvalidField, match=f"nested more than {MAX_DEPTH} deep") as caught:
+    with pytest.raises(InvalidField, match=f"nested more than {MAX_DEPTH} levels deep") as caught:
         chat.chat_ids(messages)
     assert caught.value.param == "messages[1].tool_calls[0].function.arguments"
     assert chat.chat_ids([call_with(in_object(MAX_DEPTH))])

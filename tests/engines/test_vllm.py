@@ -106,14 +106,14 @@ def test_it_stops_by_id_only_where_the_pool_says_so() -> None:
             "which exceeds this limit even without any output tokens. Please reduce the length of the input prompt. "
             "(parameter=input_tokens, value=3000)", "input_tokens",
             ContextTooLong, "This model's context is 2048 tokens. The prompt has 3000 tokens, which leaves none for "
-            "the answer. Shorten the prompt.", "prompt",
+            "the response. Shorten the prompt.", "prompt",
         ),
         (
             "This model's maximum context length is 2048 tokens. However, your prompt contains 27034 characters (more "
             "than 26624 characters, which is the upper bound for 2048 input tokens). Please reduce the length of the "
             "input prompt. (parameter=input_text, value=27034)", "input_text",
             ContextTooLong, "This model's context is 2048 tokens. The prompt has 27034 characters, which are at least "
-            "2049 tokens, which leaves none for the answer. Shorten the prompt.", "prompt",
+            "2049 tokens, which leaves none for the response. Shorten the prompt.", "prompt",
         ),
         (
             '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set', None,

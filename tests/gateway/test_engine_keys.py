@@ -179,6 +179,6 @@ async def test_a_desired_state_that_fails_to_load_holds_nobody_up_and_is_tried_a
     failing.clear()
     await eventually(lambda: catalog.version == 1)
     await follower.settled()
-    assert "desired state failed; begun again in" in caplog.text
+    assert "desired state failed; restarting in" in caplog.text
     await follower.stop()
     catalog.close()

@@ -177,8 +177,8 @@ def test_a_newcomer_gets_the_place_of_who_holds_the_most_and_the_record_says_why
     assert lease(core, "new", "e", "newcomer").evict_adapter == "b"
     (record,) = core.core.records.of(ask("new").request_id)
     assert (record.adapter, record.adapter_load, record.adapter_evicted) == ("e", True, "b")
-    assert "3 of 4 places; an even share is 1.33" in record.evicted_why
-    assert "adapter e: loaded first, in the place of b" in told([record])
+    assert "3 of 4 slots; an even share is 1.33" in record.evicted_why
+    assert "adapter e: loaded first, into the slot of b" in told([record])
 
 
 def naive(organization_id: str, held: list[PlacedAdapter], places: int, now: float, recent_s: float) -> str | None:

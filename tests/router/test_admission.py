@@ -337,4 +337,4 @@ def test_refusals_are_counted_by_what_kept_the_ask() -> None:
         ("overloaded", "places_taken"),
     ):
         assert f'slipstream_router_sheds_total{{code="{code}",reason="{reason}"}} 1.0' in told
-    assert "no place came free within 1 s" in refused(found)[-1].reason
+    assert "no slot came free within 1 s" in refused(found)[-1].reason

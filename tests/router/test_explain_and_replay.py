@@ -57,11 +57,11 @@ async def test_a_decision_is_explained_and_completed_by_what_came_of_it(
     assert record.actual_s is not None
     text = explain.told([record])
     assert f"> {record.chosen}" in text
-    assert "the engine says 100" in text
+    assert "reported 100" in text
     assert f"objective: first token within {1_000 * record.ttft_slo_s:,.0f} ms" in text
     assert "share 100, of its project 100" in text
     nobody = msgspec.structs.replace(record, ttft_slo_s=0.0, share=3.0, project_share=0.5)
-    assert "objective: none, since nobody waits for it" in explain.told([nobody])
+    assert "objective: none: background work" in explain.told([nobody])
     assert "share 300, of its project 50" in explain.told([nobody])
     assert f"policy 'prefix' chose {record.chosen}" in text
 
@@ -84,7 +84,7 @@ async def test_what_the_commands_print_is_explained_where_it_is_printed(
     explanation = await asyncio.to_thread(run, router_commands.router, ["explain", "req_l1"])
     assert f"> {lease.engine.replica_id}" in explanation.stdout
     assert "regret" in explanation.stdout
-    for word in ("regret: by how much", "blocks: parts of the prompt", "objective: time to first token"):
+    for word in ("regret: by how much", "blocks: units by which prompt prefixes", "objective: time to first token"):
         assert word in explanation.stderr
     plain = await asyncio.to_thread(run, fleet_commands.fleet, [])
     assert "headroom" in plain.stdout
@@ -111,7 +111,7 @@ async def test_a_refusal_is_explained(start_router: StartRouter, connect: Connec
     (record,) = await asyncio.to_thread(explained, router, "req_l2")
     assert record.refused.startswith("overloaded: ")
     assert record.retry_after_s
-    assert "come back in" in explain.told([record])
+    assert "retry in" in explain.told([record])
     assert await asyncio.to_thread(explained, router, "req_l1") == []
 
 

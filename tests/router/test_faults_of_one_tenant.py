@@ -105,7 +105,7 @@ def test_with_one_tenant_the_engine_is_asked_itself_and_is_out_when_that_fails()
     ]  # fmt: skip
     assert {core.placed(organization_id="only") for _ in range(4)} == {"r2"}, "meanwhile it goes elsewhere"
     assert not core.breaker("r1").open
-    core.do(GenerationProbed("r1", Probe.FAILED, "a generation was answered with 500"))
+    core.do(GenerationProbed("r1", Probe.FAILED, "generation probe answered with 500"))
     assert core.breaker("r1").open
     assert core.placed(organization_id="another") == "r2"
 

@@ -150,7 +150,7 @@ async def test_a_message_that_raises_does_not_make_the_router_deaf(caplog: pytes
         await eventually(lambda: heard[-1].number == publisher.sent - 1)
         publisher.send()
         await eventually(lambda: heard[-1].number == publisher.sent - 1)
-    assert len([line for line in caplog.messages if "could not be taken in" in line]) == 20
+    assert len([line for line in caplog.messages if "could not be applied" in line]) == 20
 
 
 async def test_a_burst_that_breaks_off_is_gone_on_with(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,7 +43,7 @@ def test_whoever_waits_is_given_the_places_that_first_tokens_open() -> None:
         one.now += 0.05
         one.began(f"l{number}", 0.01)
     assert queued(one.core) == 0
-    assert limit(one) == (13, "learnt: first tokens came as early as usual")
+    assert limit(one) == (13, "learnt: first tokens came no later than usual")
 
 
 def test_long_prompts_do_not_wait_for_each_other_before_an_upstream_of_which_nothing_is_said() -> None:

@@ -137,7 +137,10 @@ def test_the_books_are_zero_after_random_pairs_and_kills(seed: int) -> None:
     [
         ((Pool("d", "sglang", role="decode"),), "name the pool that computes its prompts"),
         ((Pool("d", "sglang", role="decode", prefill_pool="p"),), "no pool named 'p'"),
-        ((Pool("d", "sglang", role="decode", prefill_pool="u"), Pool("u", "sglang")), "has not the role 'prefill'"),
+        (
+            (Pool("d", "sglang", role="decode", prefill_pool="u"), Pool("u", "sglang")),
+            "does not have the role 'prefill'",
+        ),
         ((Pool("d", "sglang"), Pool("p", "vllm", role="prefill")), "needs driver sglang, not 'vllm'"),
         ((Pool("d", "sglang", prefill_pool="p"),), "only a decode pool has one"),
         ((Pool("d", "sglang", role="decode", prefill_pool="p", max_adapters=2),), "pairs take no adapters"),

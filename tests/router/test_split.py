@@ -224,7 +224,7 @@ PAIR = (Pool("p", "sglang", role="prefill"), Pool("d", "sglang", role="decode", 
     ("pools", "said"),
     [
         ((Pool("u", "sglang", split_pool="x"), *PAIR), "no pool named 'x'"),
-        ((Pool("u", "sglang", split_pool="p"), *PAIR), "has not the role 'decode'"),
+        ((Pool("u", "sglang", split_pool="p"), *PAIR), "does not have the role 'decode'"),
         ((Pool("u", "vllm", split_pool="d"), *PAIR), "one dialect"),
         ((Pool("u", "sglang", split_pool="d"), Pool("v", "sglang", split_pool="d"), *PAIR), "of 'u' already"),
         ((Pool("q", "sglang", role="prefill", split_pool="d"), *PAIR), "only a unified pool has one"),

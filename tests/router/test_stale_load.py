@@ -212,7 +212,7 @@ def test_what_is_lost_is_logged_once_and_when_it_is_back(caplog: pytest.LogCaptu
         missed(core)  # the poller says why
         lost.look(engine, failed=True)
     said = [record.message for record in caplog.records]
-    assert said == [f"replica r1: {UNCHANGED_REPORT}", f"replica r1: no longer true: {UNCHANGED_REPORT}"]
+    assert said == [f"replica r1: {UNCHANGED_REPORT}", f"replica r1: resolved: {UNCHANGED_REPORT}"]
 
 
 @examples(nightly=200)

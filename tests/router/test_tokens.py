@@ -95,7 +95,7 @@ async def test_a_reader_is_sent_from_the_lease_port_to_the_control_service(start
     router = await start_router()
     for sent in ((), (HELLO,)):
         [answer] = await said_to(router, READER_TOKEN, *sent)
-        assert "the control service (router.control_port); leases take the gateways' (router.token)" in (
+        assert "the control service (router.control_port); leases require the gateways' token (router.token)" in (
             answer.closing.reason
         )
 
@@ -117,7 +117,7 @@ async def test_a_version_too_far_ahead_is_refused_and_the_next_true_one_taken(
     await eventually(lambda: router.dispatcher.fleet.version == 7)
     for version in (108, FAR):
         broken.publish(hijacked(version))
-        await eventually(lambda version=version: f"desired state {version} of gateway broken is refused" in caplog.text)  # type: ignore[misc, arg-type]
+        await eventually(lambda version=version: f"desired state {version} of gateway broken refused" in caplog.text)  # type: ignore[misc, arg-type]
     assert "restart the router" in caplog.text
     assert (await honest.acquire(ask("l1"))).engine.replica_id == "r1"
     honest.publish(fleet(107, replicas=("r2",)))

@@ -178,7 +178,7 @@ IMPOSSIBLE: dict[str, tuple[Settings, str]] = {
         r"slipstream-chat, and one request may need 4,608; give at least \d+, or a context of [\d,]+ at most",
     ),
     "a GPU there is not": (
-        _settings(_pool(device="cuda")), r"pools\.own\.engine\.device: cuda was asked for, and torch finds no CUDA"
+        _settings(_pool(device="cuda")), r"pools\.own\.engine\.device: cuda is set, but torch finds no CUDA"
     ),
     "8-bit weights in 32-bit arithmetic": (
         _settings(_pool(quantization="int8", dtype="float32")),

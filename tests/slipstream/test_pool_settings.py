@@ -50,7 +50,7 @@ def test_a_pool_without_one_starts_none(tmp_path: Path) -> None:
         ),
         ("{ kv = { bytes = 1 } }", r"pools\[0\]\.engine\.kv\.bytes: unknown setting"),
         ("{ threads = 999 }", r"pools\[0\]\.engine\.threads: .*<= 256.*got 999"),
-        ('{ device = "tpu" }', r"pools\[0\]\.engine\.device: 'tpu' is none of: cpu, cuda, auto"),
+        ('{ device = "tpu" }', r"pools\[0\]\.engine\.device: 'tpu' is not one of: cpu, cuda, auto"),
     ],
 )
 def test_what_an_engine_cannot_be_is_refused_by_name(engine: str, sentence: str, tmp_path: Path) -> None:

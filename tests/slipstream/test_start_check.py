@@ -136,7 +136,7 @@ BROKEN: dict[str, tuple[Callable[[Path], str], str]] = {
         lambda at: WITHOUT_ENGINES.replace(
             "context_tokens", "fim = { min_confidence_by_client = { notepad = 0.3 } }\ncontext_tokens"
         ),
-        "models[0].fim.min_confidence_by_client: 'notepad' is none of: slipstream-lsp, tabby-agent, zed, ",
+        "models[0].fim.min_confidence_by_client: 'notepad' is not one of: slipstream-lsp, tabby-agent, zed, ",
     ),
     "a context of nothing": (
         lambda at: WITHOUT_ENGINES.replace("context_tokens = 1000", "context_tokens = 0"),
@@ -224,7 +224,7 @@ BROKEN: dict[str, tuple[Callable[[Path], str], str]] = {
     ),
     "no address of a router": (
         lambda at: '[gateway.router]\naddress = "nowhere"\n',
-        "gateway.router.address: 'nowhere' is no address of a router; use host:port",
+        "gateway.router.address: 'nowhere' is not a router address; use host:port",
     ),
     "trust that never holds": (
         lambda at: "[gateway.auth]\nheartbeat_s = 5\ntrust_s = 2\n",

@@ -126,7 +126,7 @@ def test_an_unknown_format_stops_the_start(tmp_path: Path) -> None:
     router = started(tmp_path, LOGGING__FORMAT="xml")
     _, errors = router.communicate(timeout=30)
     assert router.returncode == 2
-    assert errors.startswith("slipstream: logging.format: 'xml' is none of: ")
+    assert errors.startswith("slipstream: logging.format: 'xml' is not one of: ")
 
 
 @pytest.mark.parametrize("line", ["{not json", '{"time": 1}', "plain"])

@@ -1,4 +1,4 @@
-"""One request of a workload, before anything has happened to it."""
+"""One request of a workload, before its simulation."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import xxhash
 
 
 class Arrival(msgspec.Struct, frozen=True):
-    """What a client will send, and what only the engine will find out.
+    """The client's request, and the result that only the engine will know.
 
     blocks: the prompt's whole blocks, chained, 16 bytes each: equal bytes are equal prefixes.
     """
@@ -15,15 +15,15 @@ class Arrival(msgspec.Struct, frozen=True):
     at_s: float
     prompt_tokens: int
     output_tokens: int
-    """The answer's length; nobody but the engine may look at it."""
+    """The response's length; only the engine may read it."""
     blocks: tuple[bytes, ...] = ()
     answer_blocks: tuple[bytes, ...] = ()
-    """Those of prompt and answer together, where the answer comes back in a later prompt."""
+    """Blocks of prompt and response together, where the response comes back in a later prompt."""
     organization_id: str = "organization"
     session_id: str = ""
     priority: int = 0
     share: float = 1.0
-    """Of its organization, among organizations."""
+    """Its organization's share, among organizations."""
 
 
 def block_id(number: int, space: int = 0) -> bytes:

@@ -1,7 +1,7 @@
 """The best hit rate any router could reach: one cache as large as all replicas' together, managed with foresight.
 
 Every placement spreads the blocks over caches that together hold no more, and may hold some twice; so it cannot beat
-one pooled cache under the optimal rule, evicting what is needed again last (Belady 1966). A block's parent is needed no
+one pooled cache under the optimal rule: evict the block needed latest (Belady 1966). A block's parent is needed no
 later than the block, so the rule, with ties to the deeper block, evicts leaves first and keeps prefixes whole.
 """
 
@@ -18,9 +18,9 @@ NEVER = 1 << 62
 def clairvoyant_hit_rate(
     arrivals: Sequence[Arrival], capacity_tokens: int, block_tokens: int, warm_up: float = 0.0
 ) -> float:
-    """Cached share of prompt tokens, when nothing is shed and every prefix is there the moment it was first seen.
+    """Cached share of prompt tokens, when nothing is shed and every prefix is cached from the moment it was first seen.
 
-    arrivals: by time. capacity_tokens: of all replicas together; 0: boundless. warm_up: first part not counted.
+    arrivals: by time. capacity_tokens: of all replicas together; 0: unlimited. warm_up: first part not counted.
     """
     capacity = capacity_tokens // block_tokens if capacity_tokens else NEVER
     uses: dict[bytes, list[int]] = {}

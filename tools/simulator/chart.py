@@ -26,7 +26,7 @@ PER_REPLICA = "requests/s per replica"
 PANELS = (
     ("Goodput: both promises kept", PER_REPLICA, "goodput", 1.0, False),
     ("Hit rate", "% of prompt tokens", "hit_rate", 100.0, False),
-    ("TTFT p99 of what was served", "ms", "ttft_p99_ms", 1.0, True),
+    ("TTFT p99 of served requests", "ms", "ttft_p99_ms", 1.0, True),
     ("Refused", "% of requests", "shed", 100.0, False),
 )
 
@@ -50,7 +50,8 @@ def chart(title: str, rows: Sequence[Row]) -> str:
 
 
 def day_chart(title: str, rows: Sequence[Row], begin_hour: float) -> str:
-    """The same over time, for runs at one load that begin at an hour of the day. Of several seeds the first."""
+    """The same over time, for runs at one load that begin at an hour of the day. With several seeds the first is
+    drawn."""
     panels = []
     for heading, label, field, factor, logarithmic in PANELS:
         curves = {row.policy: _over_time(row, field, factor, begin_hour) for row in rows}
@@ -96,7 +97,7 @@ def svg(title: str, panels: Sequence[Panel], columns: int = 2) -> str:
             axes = figure.add_subplot(rows, columns, index + 1, title=panel.title)
             axes.set(xlabel=panel.x_label, ylabel=panel.y_label, yscale="log" if panel.logarithmic else "linear")
             axes.grid(alpha=0.3)
-            # the first one on top: where curves lie on each other, that is the one to be seen
+            # the first one on top: where curves coincide, it stays visible
             for order, (name, curve) in enumerate(panel.curves.items()):
                 points = [(x, y) for x, y in sorted(curve) if y > 0 or not panel.logarithmic]
                 drawn = axes.plot(*zip(*points, strict=True), ".-", color=colours[name]) if points else []

@@ -1,4 +1,6 @@
-"""The routers that can be simulated, by name: our core with one of its policies, and restatements of others' rules."""
+"""The routers that can be simulated, by name: our core with one of its policies, and reimplementations of others'
+rules.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ INSIDE = "core:"
 
 
 def rules() -> dict[str, Callable[[], Rule]]:
-    """Those without a queue, by name."""
+    """Routers without a queue, by name."""
     return {
         "round_robin": PlainRoundRobin,
         "least_load": PlainLeastLoad,
@@ -36,7 +38,7 @@ def rules() -> dict[str, Callable[[], Rule]]:
 
 
 def competitor(name: str, config: SimulatorConfig) -> RouterUnderTest:
-    """A fresh router: `ours`, one of `rules`, `smg:N` and `dynamo:N` for these with their documented limits on, or
+    """A new router: `ours`, one of `rules`, `smg:N` and `dynamo:N` for these with their documented limits on, or
     `core:POLICY` for our core with another policy, one of its own or of baselines/inside.py.
 
     Raises ConfigError for an unknown name.

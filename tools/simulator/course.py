@@ -1,4 +1,4 @@
-"""How a run went over time: the same figures as its summary, for stretches of equal length."""
+"""A run over time: the same figures as its summary, for stretches of equal length."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ SPANS = 24
 
 
 class Span(msgspec.Struct, frozen=True):
-    """The requests that arrived in one stretch; its figures mean what a summary's do."""
+    """The requests that arrived in one stretch; its figures mean the same as a summary's."""
 
     middle_s: float
-    """Of the stretch, from the first arrival."""
+    """Middle of the stretch, from the first arrival."""
     offered: float
     goodput: float
     shed: float
@@ -26,7 +26,7 @@ class Span(msgspec.Struct, frozen=True):
 
 
 def figures(some: Sequence[Outcome], window: float) -> dict[str, float]:
-    """Those that a stretch and a whole run share. window: replica seconds in which they arrived."""
+    """Figures that a stretch and a whole run share. window: replica seconds in which the requests arrived."""
     served = [outcome for outcome in some if outcome.ended_at is not None]
     prompts = sum(outcome.arrival.prompt_tokens for outcome in served)
     return {
@@ -39,12 +39,13 @@ def figures(some: Sequence[Outcome], window: float) -> dict[str, float]:
 
 
 def ttft_ms(served: Sequence[Outcome]) -> list[float]:
-    """Their times to the first token, rising."""
+    """Times to the first token, rising."""
     return sorted(outcome.ttft_s * 1e3 for outcome in served if outcome.ttft_s is not None)
 
 
 def percentile(ordered: Sequence[float], percent: int) -> float:
-    """By nearest rank, of values that rise; 0 of nothing, so that a run without answers has a row of numbers too."""
+    """By nearest rank, of rising values; 0 of an empty list, so that a run without responses has a row of numbers
+    too."""
     return nearest_rank(ordered, percent) or 0.0
 
 

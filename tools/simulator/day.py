@@ -23,7 +23,7 @@ MEAN_OF_CURVE = 1.8032
 
 
 def product() -> SessionsConfig:
-    """Five turns a session; system prompt and history make the mean prompt about 3,000 tokens, answers 400."""
+    """Five turns a session; system prompt and history make the mean prompt about 3,000 tokens, responses 400."""
     return SessionsConfig(
         tenants=32, system_tokens=(800, 1_600), turns=(3, 7), user_tokens=180, answer_tokens=330, pause_s=60.0
     )

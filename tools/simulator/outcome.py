@@ -1,4 +1,4 @@
-"""What became of one request."""
+"""The outcome of one request."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ PROMISES = tuple(slo for slo in SLOS if slo.tier is Tier.CHAT)
 
 
 class Outcome(msgspec.Struct):
-    """Filled in as the simulation goes. It ends exactly once: `ended_at` or `refused_at`. Times: simulated seconds."""
+    """Filled in as the simulation runs. It ends exactly once: `ended_at` or `refused_at`. Times: simulated seconds."""
 
     arrival: Arrival
     promise: SloClass | None = None
     """None: that of `PROMISES`."""
     asked_at: float = 0.0
-    """When the router was asked last: later than the arrival for a client who came back."""
+    """Time of the latest ask: later than the arrival for a client that retried."""
     asked: int = 0
     replica: int = -1
     granted_at: float | None = None
@@ -34,7 +34,7 @@ class Outcome(msgspec.Struct):
     reason: str = ""
     retry_after_s: float | None = None
     told_first_s: float | None = None
-    """When to come back, as the first refusal said."""
+    """The Retry-After of the first refusal."""
 
     @property
     def over(self) -> bool:
@@ -48,7 +48,7 @@ class Outcome(msgspec.Struct):
 
     @property
     def tpot_s(self) -> float:
-        """Mean time per token after the first; 0 for an answer of one."""
+        """Mean time per token after the first; 0 for a response of one."""
         if self.ended_at is None or self.first_token_at is None or self.arrival.output_tokens < 2:
             return 0.0
         return (self.ended_at - self.first_token_at) / (self.arrival.output_tokens - 1)

@@ -13,11 +13,11 @@ from engines.performance.roofline import Roofline
 from tools.simulator.config import SimulatorConfig
 
 SMALLEST_FACTOR = 0.5
-"""Noise is cut here: a step cannot take a negative time."""
+"""Lower bound of the noise: a step cannot take a negative time."""
 
 
 class ModelledReplica:
-    """name: what the router calls it. speed: its true rate, of which nothing outside this file tells the router."""
+    """name: the router's name for it. speed: its true rate, which no code outside this file reports to the router."""
 
     def __init__(
         self, index: int, config: SimulatorConfig, listener: Callable[[str, bool, bytes], None] | None = None
@@ -42,7 +42,7 @@ class ModelledReplica:
         )
 
     def load(self) -> Load:
-        """Its report, in SGLang's terms: evictable cache does not count as used."""
+        """The engine's report, in SGLang's terms: evictable cache does not count as used."""
         engine, part = self.engine, self._reported
         used, capacity = int(engine.used_tokens * part), int(engine.capacity_tokens * part)
         return Load(engine.running, len(engine.waiting), used, capacity)

@@ -1,6 +1,7 @@
-"""Made-up conversations: every prompt repeats all that was said, behind a system prompt its tenant's sessions share.
+"""Synthetic conversations: every prompt repeats the conversation so far, after a system prompt that its tenant's
+sessions share.
 
-An answer comes back in the next prompt, so an engine can have cached it.
+A response comes back in the next prompt, so an engine can have cached it.
 """
 
 from __future__ import annotations
@@ -23,32 +24,32 @@ TENANT_SPACE = 1 << 41
 
 
 class SessionsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Lengths in tokens. Answers and user turns are log-normal about their medians."""
+    """Lengths in tokens. Responses and user turns are log-normal about their medians."""
 
     tenants: Annotated[int, msgspec.Meta(ge=1)] = 16
-    """With a system prompt each; the first has the most sessions, by Zipf's law."""
+    """Tenants with a system prompt each; the first has the most sessions, by Zipf's law."""
     system_tokens: tuple[int, int] = (2_048, 6_144)
     """Shortest and longest system prompt."""
     turns: tuple[int, int] = (3, 8)
     """Fewest and most turns of a session."""
     user_tokens: Annotated[int, msgspec.Meta(ge=1)] = 250
-    """Median length of what a user adds in a turn."""
+    """Median length of a user's turn."""
     answer_tokens: Annotated[int, msgspec.Meta(ge=1)] = 300
-    """Median length of an answer."""
+    """Median length of a response."""
     deviation: Annotated[float, msgspec.Meta(ge=0)] = 0.7
-    """Of the logarithm of both."""
+    """Standard deviation of the logarithm of both."""
     longest_answer: Annotated[int, msgspec.Meta(ge=1)] = 2_048
-    """Answers are cut here."""
+    """Responses are cut here."""
     pause_s: Annotated[float, msgspec.Meta(ge=0)] = 30.0
-    """Mean time a user reads and types after an answer."""
+    """Mean time a user reads and types after a response."""
     token_s: Annotated[float, msgspec.Meta(ge=0)] = 0.02
-    """Time per answer token assumed between a prompt and the answer's end: arrivals do not wait for the engines."""
+    """Time per response token assumed between a prompt and the response's end: arrivals do not wait for the engines."""
     block_tokens: Annotated[int, msgspec.Meta(ge=1)] = 256
     """Granularity of prefixes; the engines' must be the same."""
 
 
 class Conversation:
-    """One session: what has been said so far, as blocks."""
+    """One session: the conversation so far, as blocks."""
 
     def __init__(self, number: int, tenant: int, config: SessionsConfig, source: random.Random) -> None:
         low, high = config.system_tokens
@@ -60,7 +61,7 @@ class Conversation:
         self._blocks: list[bytes] = []
 
     def turn(self, at_s: float) -> Arrival:
-        """The next prompt and the answer it will get."""
+        """The next prompt and its response."""
         config = self._config
         self.turns_left -= 1
         self.said_tokens += self._length(config.user_tokens)
@@ -91,7 +92,7 @@ class Conversation:
 
 
 def sessions(per_s: float, duration_s: float, seed: int, config: SessionsConfig = SessionsConfig()) -> list[Arrival]:  # noqa: B008
-    """Requests of `duration_s` seconds at about `per_s` a second, by time, as if it had been so for ever.
+    """Requests of `duration_s` seconds at about `per_s` a second, by time, as if the load had always been there.
 
     Sessions that began before time 0 are there with their later turns.
     """

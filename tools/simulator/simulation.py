@@ -1,4 +1,4 @@
-"""The discrete-event loop: arrivals, engine steps, reports that take their time, polls, and the router under test.
+"""The discrete-event loop: arrivals, engine steps, delayed reports, polls, and the router under test.
 
 The router gets the events the service would give it and no others. Same config, arrivals and seed, same result.
 """
@@ -41,7 +41,7 @@ MODEL = "modelled"
 POOL = "modelled"
 CONNECTION = 1
 STUCK_S = 7_200.0
-"""Simulated time after the last arrival after which a request that has not ended is a defect, not a slow answer."""
+"""Simulated time after the last arrival after which a request that has not ended is a defect, not a slow response."""
 
 
 class _Kind(IntEnum):
@@ -71,7 +71,7 @@ class Simulation:
         self._by_name = {replica.name: replica for replica in self.replicas}
         self._jobs: dict[str, tuple[Outcome, Job]] = {}
         self._probes: dict[str, str] = {}
-        """Job id and replica of the router's own generations."""
+        """Job id and replica of the router's own generation probes."""
         self._random = random.Random(f"{config.seed} polls")
         self._heap: list[tuple[float, int, _Kind, Any]] = []
         self._pushed = 0
@@ -117,7 +117,7 @@ class Simulation:
         self.now = at
         self.events += 1
         if kind is _Kind.STEP:
-            # a stretch that was cut short left its old end behind
+            # a shortened stretch left its old end in the heap
             if what.engine.step_ends_at == at:
                 self._engine_step(what)
         elif kind is _Kind.SUBMIT:

@@ -1,4 +1,4 @@
-"""One run in a line: what a policy achieved on a workload."""
+"""One run in a line: a policy's results on a workload."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tools.simulator.replica import ModelledReplica
 
 
 class LengthClass(msgspec.Struct, frozen=True):
-    """The requests with a prompt of at most so many tokens, and more than the class before: those that are promised the
-    same."""
+    """The requests with a prompt of at most this many tokens, and more than the class before: all have the same
+    promise."""
 
     prompt_tokens: int
     requests: int
     kept: int
-    """Of them those that kept both promises."""
+    """Requests of the class that kept both promises."""
 
 
 class Summary(msgspec.Struct, frozen=True):
@@ -31,15 +31,15 @@ class Summary(msgspec.Struct, frozen=True):
     goodput: float
     """Requests that kept both promises."""
     kept_prompt_tokens: float
-    """Their part of all prompt tokens that were asked: one long prompt weighs as much as many short ones."""
+    """Their share of all prompt tokens: one long prompt weighs as much as many short ones."""
     kept_output_tokens: float
-    """Their part of all tokens that were to be generated."""
+    """Their share of all tokens to generate."""
     length_classes: tuple[LengthClass, ...]
-    """Empty ones included."""
+    """By length, empty classes included."""
     shed: float
     """Share of the requests that were refused."""
     late: float
-    """Share that was served, but broke a promise."""
+    """Share that was served but broke a promise."""
     hit_rate: float
     """Cached share of the prompt tokens of the requests that were served."""
     ttft_p50_ms: float

@@ -16,19 +16,19 @@ from tools.simulator.summary import Summary, summarize
 
 
 class Row(msgspec.Struct, frozen=True):
-    """What one policy did at one load, once per seed."""
+    """The results of one policy at one load, once per seed."""
 
     policy: str
     load: float
     runs: tuple[Summary, ...]
 
     def mean(self, field: str) -> float:
-        """Of a field of `Summary` over the seeds."""
+        """Mean of a field of `Summary` over the seeds."""
         return sum(float(getattr(run, field)) for run in self.runs) / len(self.runs)
 
     @property
     def kept(self) -> float:
-        """Part of the requests that kept both promises."""
+        """Share of the requests that kept both promises."""
         return self.mean("goodput") / self.mean("offered")
 
     @property
@@ -64,14 +64,14 @@ def sweep(
     workload: Callable[[float, int], Sequence[Arrival]],
     say: Callable[[str], None] | None = None,
 ) -> list[Row]:
-    """Every policy at every load. workload: the arrivals of a load and a seed. say: told what is about to run."""
+    """Every policy at every load. workload: the arrivals of a load and a seed. say: receives a line before each run."""
     found: dict[tuple[str, float], list[Summary]] = {}
     number, runs = 0, len(loads) * seeds * len(policies)
     for load in loads:
         for seed in range(seeds):
             arrivals = workload(load, seed)
             if not arrivals:
-                raise ConfigError("no request came in so short a time; simulate more of it, or more users")
+                raise ConfigError("no request arrived in so short a time; simulate a longer time, or more users")
             seeded = msgspec.structs.replace(config, seed=seed)
             for policy in policies:
                 number += 1

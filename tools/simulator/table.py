@@ -8,12 +8,12 @@ from tools.simulator.sweep import Row
 
 LEGEND = (
     "load, goodput: requests/s per replica, not of the fleet; goodput: requests with both promises kept\n"
-    "kept: their part of all requests; hit rate: cached part of the prompt tokens served\n"
+    "kept: their share of all requests; hit rate: cached share of the prompt tokens served\n"
     "TTFT: time to the first token, TPOT: per further token, in ms"
 )
 WIDE_LEGEND = (
     "±: goodput's 95 % interval over the seeds; shed: refused; late: served with a promise broken\n"
-    "imbalance: the busiest replica's computing time over the mean; input, output: the kept requests' part of all\n"
+    "imbalance: the busiest replica's computing time over the mean; input, output: the kept requests' share of all\n"
     "prompt tokens and of all output tokens; last columns: kept by length of the prompt, for a refused long prompt is\n"
     "one request and many tokens"
 )
@@ -38,16 +38,16 @@ def conclusion(rows: Sequence[Row]) -> str:
         for row in ranked
     )
     order = ", the best first: " if len(ranked) > 1 else " "
-    told = f"At {load or ranked[0].mean('offered'):.4g} requests/s a replica{order}{'; '.join(each)}."
+    sentence = f"At {load or ranked[0].mean('offered'):.4g} requests/s a replica{order}{'; '.join(each)}."
     if len(ranked) > 1 and all(row.kept >= most * (1 - ALIKE) for row in ranked):
-        told += " All keep their promises alike here: a higher --load separates them."
-    return told
+        sentence += " All keep their promises alike here: a higher --load separates them."
+    return sentence
 
 
 def table(rows: Sequence[Row], wide: bool = False) -> str:
     """One line per load and policy. Times in ms; goodput in requests per second and replica, in a wide table with its
-    95 % interval where there are several seeds. A load of 0, as a day has no given one, is shown as what was offered on
-    average."""
+    95 % interval where there are several seeds. A load of 0 (a day has no given one) is shown as the average offered
+    load."""
     lines = [_head(rows, wide)]
     last: float | None = None
     for row in sorted(rows, key=lambda row: row.load):
@@ -87,7 +87,7 @@ def _wide(row: Row) -> str:
 
 
 def length_names(row: Row) -> list[str]:
-    """Of the length classes, by the longest prompt of each; the last has none."""
+    """Names of the length classes, by the longest prompt of each; the last has none."""
     limits = [each.prompt_tokens for each in row.runs[0].length_classes]
     thousands = [(limit + 1) // 1024 for limit in limits[:-1]]  # a class may end just before a round number
     return [f"<={each}k" for each in thousands] + [f">{thousands[-1]}k" if thousands else "all"]

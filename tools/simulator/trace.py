@@ -1,6 +1,6 @@
-"""Reads request traces: Mooncake's JSON lines and Azure's CSV, told apart by their first line; plain, .gz or .xz.
+"""Reads request traces: Mooncake's JSON lines and Azure's CSV, recognised by their first line; plain, .gz or .xz.
 
-A malformed line stops the reading with the file, the line's number and what is wrong with it.
+A malformed line stops the reading with an error that names the file, the line's number and the fault.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from contracts.errors import ConfigError
 from tools.simulator.arrival import Arrival, block_id
 
 TRACE_BLOCK_TOKENS = 512
-"""Of Mooncake's hash ids, and the engines' cache granularity when a trace is replayed."""
+"""Block size of Mooncake's hash ids, and the engines' cache granularity when a trace is replayed."""
 AZURE_COLUMNS = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 AZURE_SPACE = 1
 
@@ -35,7 +35,7 @@ class MooncakeLine(msgspec.Struct, frozen=True):
 
 
 def read_trace(path: Path) -> list[Arrival]:
-    """Arrivals by time, the first at 0. Raises ConfigError for what is no trace."""
+    """Arrivals by time, the first at 0. Raises ConfigError for a file that is no trace."""
     try:
         with _opened(path) as lines:
             numbered = ((number, line.strip()) for number, line in enumerate(lines, 1) if line.strip())
@@ -100,7 +100,7 @@ def _azure(path: str, header: str, lines: Iterator[tuple[int, str]]) -> Iterator
             raise _bad(path, number, str(error)) from error
         if prompt_tokens < 1 or output_tokens < 0:
             raise _bad(path, number, "token counts must be positive")
-        # the trace says nothing of prefixes: every prompt is new to every cache
+        # the trace has no prefixes: every prompt is new to every cache
         whole = prompt_tokens // TRACE_BLOCK_TOKENS
         blocks = tuple(block_id(fresh + each, AZURE_SPACE) for each in range(whole))
         fresh += whole

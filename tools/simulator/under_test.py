@@ -1,4 +1,4 @@
-"""What the simulator needs from a router: the interface of `router.core.dispatcher.Dispatcher`, and nothing more."""
+"""The interface that the simulator needs of a router: that of `router.core.dispatcher.Dispatcher`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class RouterUnderTest(Protocol):
     """Events in, decisions out."""
 
     def handle(self, event: Event, now: float) -> list[Decision]:
-        """Take in one event; what is to be done about it, in order."""
+        """Process one event. Returns the decisions, in order."""
         ...
 
     def next_wakeup(self) -> float | None:
@@ -22,7 +22,7 @@ class RouterUnderTest(Protocol):
 
 @runtime_checkable
 class KvListener(Protocol):
-    """A router that follows the engines' KV events besides."""
+    """A router that also follows the engines' KV events."""
 
     def kv_event(self, replica_id: str, stored: bool, block: bytes) -> None:
         """A block was stored in, or removed from, a replica's cache."""

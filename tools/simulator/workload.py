@@ -1,4 +1,4 @@
-"""Turns a recorded trace into a load: more of it side by side, faster or slower, a little different for every seed."""
+"""Turns a recorded trace into a load: several copies at once, faster or slower, slightly different for every seed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COPY_SHIFT_S = 60.0
 
 
 def replayed(arrivals: Sequence[Arrival], speed: float, copies: int, seed: int) -> list[Arrival]:
-    """`copies` of the trace as different tenants, with no prefix in common, its time running `speed` times as fast.
+    """`copies` of the trace as different tenants, with no prefix in common, `speed` times as fast.
 
     The order within a session can change only where its turns are less than twice the jitter apart.
     """
@@ -35,7 +35,7 @@ def replayed(arrivals: Sequence[Arrival], speed: float, copies: int, seed: int) 
 
 
 def as_tenant(arrivals: Sequence[Arrival], number: int) -> list[Arrival]:
-    """The same requests asked by a tenant of this number, who shares no prefix with another."""
+    """The same requests from a tenant of this number, which shares no prefix with another."""
     return [
         msgspec.structs.replace(
             _apart(arrival, number + 1),
@@ -56,6 +56,6 @@ def _apart(arrival: Arrival, number: int) -> Arrival:
 
 
 def at_rate(arrivals: Sequence[Arrival], per_replica: float, replicas: int, copies: int, seed: int) -> list[Arrival]:
-    """The trace at so many requests per second and replica on average."""
+    """The trace at this many requests per second and replica on average."""
     natural = (len(arrivals) - 1) / max(arrivals[-1].at_s - arrivals[0].at_s, 1e-9)
     return replayed(arrivals, per_replica * replicas / (natural * copies), copies, seed)

@@ -2659,7 +2659,8 @@ export interface components {
         };
         /**
          * Cascade
-         * @description Of a chat model: which model answers its requests first, which of them, and what is good enough.
+         * @description Cascade of a chat model: the model that answers its requests first, for which requests, and the bar for its
+         *         responses.
          */
         Cascade: {
             /** @default null */
@@ -3038,7 +3039,7 @@ export interface components {
         };
         /**
          * FillInTheMiddle
-         * @description What becomes of requests for the text at a cursor.
+         * @description Handling of requests for the text at a cursor.
          */
         FillInTheMiddle: {
             /** @default true */
@@ -3313,7 +3314,7 @@ export interface components {
         };
         /**
          * KvObjective
-         * @description How long what an engine has computed of a file shall be there for the file's next request.
+         * @description The longest time for which a file's cached prompt should stay for the file's next request.
          */
         KvObjective: {
             /** @default 0.95 */
@@ -3373,7 +3374,7 @@ export interface components {
         Level: "key" | "organization" | "project";
         /**
          * LimitDetail
-         * @description Which limit refused; the error body carries it as `limit`.
+         * @description The limit that refused; the error body carries it as `limit`.
          */
         LimitDetail: {
             counter: string;
@@ -5271,7 +5272,7 @@ export interface components {
         };
         /**
          * Side
-         * @description Of a split.
+         * @description A side of a split.
          * @enum {unknown}
          */
         Side: "baseline" | "candidate" | "control";
@@ -5353,7 +5354,7 @@ export interface components {
         /**
          * SpeculationRule
          * @description When the engines of a pool draft: at low load, where checking drafts is nearly free, and not at the peak, where
-         *         it takes from other streams what it gives to one.
+         *         it takes time from other streams.
          */
         SpeculationRule: {
             /** @default 30 */

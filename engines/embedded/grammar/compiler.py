@@ -1,7 +1,7 @@
 """Compiles grammars off the event loop, organizations in turn, and keeps the newest of each.
 
-Plain schemas are compiled at once. Anything else is first tried in a process that is killed at a deadline, and compiled
-here only when it has passed: what cannot be interrupted is known to be short before it begins.
+Plain schemas are compiled at once. All others are first tried in a process that is killed at a deadline, and compiled
+here only after that: an uninterruptible compilation is known to be short before it begins.
 """
 
 from __future__ import annotations
@@ -54,16 +54,17 @@ class GrammarCompiler:
             self._tried_threads.submit(_warm, trial)
 
     async def compile(self, spec: GrammarSpec, tenant: str = "") -> Guide:
-        """tenant: whose grammar it is; guides are not shared between two. Cancelled, what is under way is ended.
+        """The guide of a grammar. tenant: its owner; guides are not shared between tenants. Cancelling ends the
+        compilation.
 
-        Raises InvalidField naming what the grammar has that is wrong, not supported or too complex; what `Turns.turn`
-        raises; and Overloaded when no process can be started.
+        Raises InvalidField that names the wrong, unsupported or too complex part of the grammar; the errors of
+        `Turns.turn`; and Overloaded when no process can be started.
         """
         guide = self.kept(spec, tenant)
         if guide is not None:
             return guide
         async with (self._plain_turns if spec.plain else self._tried_turns).turn(tenant):
-            # somebody else of this tenant may have had it compiled meanwhile
+            # another request of this tenant may have compiled it meanwhile
             guide = self.kept(spec, tenant)
             if guide is None:
                 guide = await (self._plainly(spec) if spec.plain else self._tried(spec))
@@ -71,18 +72,18 @@ class GrammarCompiler:
         return guide
 
     def kept(self, spec: GrammarSpec, tenant: str = "") -> Guide | None:
-        """What `compile` would return at once."""
+        """The guide that `compile` would return at once."""
         return self._guides.get(tenant, spec.text)
 
     def close(self) -> None:
-        """End the processes. Nobody waits for what is compiled in a thread; it is short."""
+        """End the processes. Compilations in a thread are not awaited; they are short."""
         for threads in (self._plain_thread, self._tried_threads):
             threads.shutdown(wait=False, cancel_futures=True)
         for trial in self._trials:
             trial.close()
 
     def vocabulary(self) -> Vocabulary:
-        """Read by whoever asks first; for threads."""
+        """Read by the first caller; for threads."""
         with self._reading:
             if self._vocabulary is None:
                 self._vocabulary = Vocabulary(self._folder, self._width, self._end_ids)
@@ -92,7 +93,7 @@ class GrammarCompiler:
         return await asyncio.get_running_loop().run_in_executor(self._plain_thread, self._compile, spec)
 
     async def _tried(self, spec: GrammarSpec) -> Guide:
-        """There are as many threads and processes as places, so each finds one of either."""
+        """There are as many threads and processes as slots, so each finds one of either."""
         trial, left = self._idle.pop(), threading.Event()
         work = asyncio.get_running_loop().run_in_executor(self._tried_threads, self._compile_tried, spec, trial, left)
         try:
@@ -100,7 +101,7 @@ class GrammarCompiler:
         except asyncio.CancelledError:
             left.set()
             trial.kill()
-            # the place is taken until the thread is free; the process's death frees it at once
+            # the slot is taken until the thread is free; the process's death frees it at once
             await asyncio.wait([work])
             if not work.cancelled():
                 work.exception()
@@ -116,25 +117,25 @@ class GrammarCompiler:
         try:
             trial.warm()
         except (EOFError, OSError):
-            logger.exception("a process to try grammars in cannot be started")
+            logger.exception("grammar trial process cannot be started")
             raise Overloaded("This grammar cannot be compiled at the moment.", retry_after_s=1.0) from None
         try:
             fault = trial.run(spec.text, left).fault
         except TimeoutError:
             fault = (
-                f"too complex: compiling it takes longer than {self._config.compile_timeout_s:g} s, the most this "
-                "engine gives it. Use fewer and simpler patterns, formats and numeric rules."
+                f"too complex: compiling it takes longer than {self._config.compile_timeout_s:g} s, the limit of this "
+                "engine. Use fewer and simpler patterns, formats and numeric rules."
             )
             self._renew(trial)
         except EOFError:
-            # out of memory, out of stack, a panic; or killed, and then nobody reads this
-            fault = "too complex: the compiler broke down over it. Use fewer and simpler rules."
+            # out of memory, out of stack, a panic; or killed, and then no caller reads this
+            fault = "too complex: the compiler failed on it. Use fewer and simpler rules."
             self._renew(trial)
         if fault is not None:
             raise _refusal(spec, fault)
 
     def _renew(self, trial: TrialProcess) -> None:
-        """Start it again before the next grammar comes."""
+        """Restart it before the next grammar arrives."""
         # closed meanwhile
         with contextlib.suppress(RuntimeError):
             self._tried_threads.submit(_warm, trial)
@@ -150,9 +151,9 @@ def _warm(trial: TrialProcess) -> None:
     try:
         trial.warm()
     except (EOFError, OSError):
-        # the next grammar tries again, and says so to its client
+        # the next grammar tries again, and its client gets the error
         if not trial.closed:
-            logger.warning("a process to try grammars in did not start")
+            logger.warning("grammar trial process did not start")
 
 
 def _refusal(spec: GrammarSpec, fault: str) -> InvalidField:

@@ -1,4 +1,4 @@
-"""A compiled grammar, and how far one sequence has come in it."""
+"""A compiled grammar, and the position of one sequence in it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from engines.embedded.grammar.rehearsal import error_of
 class Guide:
     """A compiled grammar, shared by the sequences that follow it.
 
-    They share its lexer too, whose states have a limit: what one of them adds, all of them have less room for.
+    They also share its lexer, whose states have a limit: states that one sequence adds reduce the room of all.
     """
 
     def __init__(self, matcher: LLMatcher) -> None:
@@ -21,46 +21,46 @@ class Guide:
         self._matcher = matcher
 
     def start(self) -> GuideState:
-        """A new sequence's place in the grammar."""
+        """A new sequence's state in the grammar."""
         return GuideState(self._matcher.deep_copy())
 
     @property
     def exhausted(self) -> bool:
-        """Its lexer is full: no sequence can begin any more."""
+        """Its lexer is full: no further sequence can begin."""
         probe = self._matcher.deep_copy()
         probe.compute_bitmask()
         return probe.is_error()
 
 
 class GuideState:
-    """Belongs to a sequence's tokens, not to their keys and values: a preempted sequence keeps it as it is."""
+    """Belongs to a sequence's tokens, not to their keys and values: a preempted sequence keeps it unchanged."""
 
     def __init__(self, matcher: LLMatcher) -> None:
         self._matcher = matcher
 
     @property
     def finished(self) -> bool:
-        """Nothing may follow."""
+        """No further token may follow."""
         return self._matcher.is_stopped()
 
     @property
     def error(self) -> str | None:
-        """Why the grammar cannot be followed any further (a resource limit, a token it forbids), or None."""
+        """The reason the grammar cannot be followed any further (a resource limit, a token it forbids), or None."""
         return error_of(self._matcher)
 
     def advance(self, id_: int) -> None:
-        """Take in a sampled token. One that the mask forbids is an error."""
+        """Process a sampled token. A token that the mask forbids is an error."""
         self._matcher.consume_token(id_)
 
     def count_valid(self, ids: list[int]) -> int:
-        """How many of `ids`, from the first, the grammar would take one after the other. Changes nothing."""
+        """Number of leading `ids` that the grammar accepts one after the other. Changes nothing."""
         return self._matcher.validate_tokens(ids)
 
     def fill(self, rows: Tensor, drafts: Sequence[int] = ()) -> None:
         """Write masks, one bit per token: rows[0] for the next token, rows[i] for the one after the first i drafts.
 
         rows: (1 + drafts, ceil(vocabulary / 32)) int32 zeros, on the CPU, contiguous. drafts: as many as `count_valid`
-        takes. What follows the end of the grammar stays 0. When `error` is set afterwards, the masks mean nothing.
+        takes. Rows after the end of the grammar stay 0. When `error` is set afterwards, the masks are meaningless.
         """
         self._fill(rows[0])
         taken = 0

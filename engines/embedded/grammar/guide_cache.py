@@ -1,4 +1,4 @@
-"""The guides kept for requests that ask for the same again: each organization's own, and no one's crowd out others'."""
+"""The guides kept for repeated requests: each organization's own, none of which crowd out another's."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from engines.embedded.grammar.guide import Guide
 
 
 class GuideCache:
-    """Keeps `kept` guides in all; beyond, the organization that has most loses the one it used longest ago."""
+    """Keeps `kept` guides in all; beyond, the organization with the most loses its least recently used one."""
 
     def __init__(self, kept: int) -> None:
         self._kept = kept
@@ -16,7 +16,7 @@ class GuideCache:
         self._tenants: OrderedDict[str, OrderedDict[str, Guide]] = OrderedDict()
 
     def get(self, tenant: str, text: str) -> Guide | None:
-        """The tenant's guide for a grammar, or None. One that no sequence can begin with any more is forgotten."""
+        """The tenant's guide for a grammar, or None. A guide whose lexer is full is dropped."""
         guide = self._tenants.get(tenant, OrderedDict()).get(text)
         if guide is None:
             return None
@@ -28,14 +28,14 @@ class GuideCache:
         return guide
 
     def put(self, tenant: str, text: str, guide: Guide) -> None:
-        """Keep a tenant's guide for a grammar; the tenant that keeps most loses its oldest."""
+        """Keep a tenant's guide for a grammar; the tenant that keeps the most loses its oldest."""
         own = self._tenants.setdefault(tenant, OrderedDict())
         self._count += text not in own
         own[text] = guide
         own.move_to_end(text)
         self._tenants.move_to_end(tenant)
         while self._count > self._kept:
-            # of equals the one that came longest ago
+            # of equals the one that came first
             richest = max(self._tenants, key=lambda name: len(self._tenants[name]))
             self._drop(richest, next(iter(self._tenants[richest])))
 

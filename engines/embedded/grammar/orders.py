@@ -1,4 +1,4 @@
-"""What the engine asks a process that tries grammars, and what that answers: a message of JSON each, over a pipe."""
+"""Messages between the engine and a process that tries grammars: JSON over a pipe."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ class Order(msgspec.Struct, frozen=True):
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What the trial process found."""
+    """The result of the trial process."""
 
     fault: str | None = None
-    """Why the grammar cannot be enforced; None: it can."""
+    """The reason the grammar cannot be enforced; None: it can."""
 
 
 def send(pipe: Connection, message: Order | Verdict) -> None:
-    """Write a whole message. Raises OSError when nobody reads it any more."""
+    """Write a whole message. Raises OSError when the reader is gone."""
     pipe.send_bytes(msgspec.json.encode(message))
 
 
@@ -33,5 +33,5 @@ def receive(pipe: Connection, timeout_s: float | None = None) -> bytes:
         raise TimeoutError
     try:
         return pipe.recv_bytes()
-    except OSError:  # gone in the middle of one
+    except OSError:  # gone in the middle of a message
         raise EOFError from None

@@ -1,6 +1,6 @@
-"""Which JSON schemas are known to compile within milliseconds: small ones of plain keywords.
+"""Recognises JSON schemas that compile within milliseconds: small ones of plain keywords.
 
-What is expensive is never plain: patterns, formats, numeric bounds and multiples, repetition counts, references,
+Expensive features are never plain: patterns, formats, numeric bounds and multiples, repetition counts, references,
 intersections. A keyword that is not named here makes a schema not plain, so a new one is tried before it is trusted.
 """
 
@@ -25,7 +25,7 @@ def _plain(schema: Any) -> bool:
         return False
     names = schema.keys() - _NOTES
     if names == {"anyOf"}:
-        # alone: beside others it would be an intersection
+        # alone: with others it would be an intersection
         return isinstance(schema["anyOf"], list) and all(map(_plain, schema["anyOf"]))
     properties, values = schema.get("properties", {}), schema.get("enum", [])
     return (

@@ -1,4 +1,4 @@
-"""Follows a compiled grammar for a while, before any sequence does."""
+"""Follows a compiled grammar for some tokens, before any sequence does."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _LISTING = re.compile(r"^\s*(\d+ \||\^+\s*$)")
 _PLACE = re.compile(r"^at \d+\(\d+\): (failed to compile JSON schema: )?")
 _REMOTE = re.compile(r"Resource '([^']*)' is not present in a registry")
 _ENDLESS = "NoExtensionBias"
-"""The compiler's word for a grammar that allows no token and is not complete."""
+"""The compiler's term for a grammar that allows no token and is not complete."""
 
 
 def rehearse(matcher: LLMatcher) -> str | None:
-    """Follow the grammar from its beginning for some tokens chosen by chance, always the same. Returns the limit it
-    runs into, or None. Finds what grows without bound from the start; what explodes later ends its sequence when it
-    does."""
+    """Follow the grammar from its beginning for some random tokens, the same in every run. Returns the limit that it
+    exceeds, or None. This finds grammars that grow without bound from the start; one that explodes later ends its
+    sequence then."""
     state, random = matcher.deep_copy(), np.random.default_rng(0)
     for _ in range(REHEARSED_TOKENS):
         bits = np.frombuffer(state.compute_bitmask(), dtype=np.uint8)
@@ -32,17 +32,17 @@ def rehearse(matcher: LLMatcher) -> str | None:
 
 
 def error_of(matcher: LLMatcher) -> str | None:
-    """Why it cannot go on, in one line, or None."""
+    """The reason it cannot continue, in one line, or None."""
     return sentence_of(matcher.get_error()) or None if matcher.is_error() else None
 
 
 def sentence_of(error: str) -> str:
-    """The compiler's error in one line for the client who sent the schema: without its place in a grammar that we
-    wrote around it, and short enough to be passed on."""
+    """The compiler's error in one line for the client who sent the schema: without its position in the grammar
+    generated around it, and short enough to be passed on."""
     lines = [line.strip() for line in error.splitlines() if not _LISTING.match(line)]
     said = _PLACE.sub("", " ".join(" ".join(lines).split()))
     if (remote := _REMOTE.search(said)) is not None:
-        return f"'$ref' leads to {remote.group(1)[:MOST_QUOTED]!r}; references are followed within the schema only"
+        return f"'$ref' points to {remote.group(1)[:MOST_QUOTED]!r}; references are followed within the schema only"
     if _ENDLESS in said:
         return "it refers to itself without end; a schema that does needs a part that can stop"
     return said[:MOST_SAID]

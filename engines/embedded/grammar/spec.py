@@ -1,4 +1,4 @@
-"""What a request may demand of its output's form, checked for size and turned into a grammar that llguidance reads."""
+"""The output format that a request demands, checked for size and turned into a grammar that llguidance reads."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from engines.embedded.grammar.plain import is_plain
 
 JsonObject = dict[str, Any]
 WHITESPACE = r"( |\n {0,16}|\n\t{0,8})?"
-"""Between JSON's tokens: nothing, a space, or a new line with its indentation. Without a bound a small model may write
-spaces until its tokens run out."""
+"""Whitespace between JSON's tokens: none, a space, or a new line with its indentation. Without a bound a small model
+may write spaces until its tokens run out."""
 JSON_OPTIONS: Any = {"whitespace_pattern": WHITESPACE}
 
 
@@ -23,9 +23,9 @@ class GrammarSpec(msgspec.Struct, frozen=True):
     """One grammar. Equal ones are compiled once."""
 
     text: str
-    """In llguidance's own form."""
+    """Grammar in llguidance's own form."""
     field: str
-    """The field that asked for it, named in errors."""
+    """The request's field, named in errors."""
     plain: bool = False
     """Known to compile within milliseconds."""
 
@@ -57,14 +57,14 @@ def ebnf_spec(ebnf: str, field: str, config: GrammarConfig) -> GrammarSpec:
     _require_size(ebnf.encode(), config.max_grammar_bytes, field)
     try:
         lark = any_to_lark(ebnf)
-    # the converter has no common error of its own
+    # the converter has no common error type
     except Exception as error:
         raise InvalidField(f"{field}: not a grammar: {error}", param=field) from None
     return lark_spec(lark, field)
 
 
 def lark_spec(lark: str, field: str) -> GrammarSpec:
-    """A grammar of our own making."""
+    """A grammar of this engine's own."""
     return GrammarSpec(LLMatcher.grammar_from_lark(lark), field)
 
 
@@ -75,7 +75,7 @@ def require_depth(value: Any, deepest: int, field: str) -> None:
         level = [inner for outer in level if isinstance(outer, dict | list) for inner in _children(outer)]
         if not level:
             return
-    raise InvalidField(f"{field}: nested deeper than {deepest} levels, the most this engine takes.", param=field)
+    raise InvalidField(f"{field}: nested deeper than {deepest} levels, the limit of this engine.", param=field)
 
 
 def _children(value: JsonObject | list[Any]) -> list[Any]:

@@ -1,7 +1,7 @@
 """A process that tries grammars: `python -m engines.embedded.grammar.trial FOLDER WIDTH END_IDS MEMORY_BYTES`.
 
-Nothing can stop llguidance while it compiles but the end of its process. So a process of its own tries what a client
-sends; the engine compiles only what was tried there.
+Only the end of its process can stop llguidance while it compiles. So a separate process tries clients' grammars; the
+engine compiles only those that passed.
 """
 
 from __future__ import annotations
@@ -19,21 +19,22 @@ from engines.embedded.grammar.orders import Order, Verdict, receive, send
 from engines.embedded.grammar.vocabulary import Vocabulary
 
 GRACE_S = 1.0
-"""The engine kills us at the deadline; only where it is gone or stuck does the kernel do it, so much later."""
+"""The engine kills this process at the deadline; only if the engine is gone or stuck does the kernel do it, this much
+later."""
 
 
 def main(folder: str, width: str, end_ids: str, memory_bytes: str) -> None:
-    """Answer orders from the standard input on the standard output until it is closed."""
+    """Answer orders from standard input on standard output until it is closed."""
     vocabulary = Vocabulary(Path(folder), int(width), msgspec.json.decode(end_ids, type=list[int]))
     _bound_memory(int(memory_bytes))
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     orders, verdicts = Connection(0, writable=False), Connection(1, readable=False)
-    # said once, before the first order: the vocabulary is read
+    # sent once, before the first order: the vocabulary is read
     send(verdicts, Verdict())
     with contextlib.suppress(EOFError, BrokenPipeError):
         while True:
             order = msgspec.json.decode(receive(orders), type=Order)
-            # no handler: the signal's own effect ends the process in the middle of whatever it does
+            # no handler: the signal's default ends the process in the middle of any work
             signal.setitimer(signal.ITIMER_REAL, order.timeout_s + GRACE_S)
             _, fault = vocabulary.compile(order.text)
             signal.setitimer(signal.ITIMER_REAL, 0)
@@ -41,7 +42,7 @@ def main(folder: str, width: str, end_ids: str, memory_bytes: str) -> None:
 
 
 def _bound_memory(most_bytes: int) -> None:
-    """Let this process take so much more than it has."""
+    """Limit the memory of this process to so much more than it has."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     statm = Path("/proc/self/statm")
     if statm.exists():

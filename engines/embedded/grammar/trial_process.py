@@ -1,4 +1,4 @@
-"""The engine's end of a process that tries grammars: started when needed, killed at the deadline."""
+"""The engine's side of a process that tries grammars: started when needed, killed at the deadline."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from engines.embedded.config import GrammarConfig
 from engines.embedded.grammar.orders import Order, Verdict, receive, send
 
 START_TIMEOUT_S = 60.0
-"""For importing and reading the vocabulary, on a machine that is busy."""
+"""Time to import and read the vocabulary, on a busy machine."""
 MODULE = "engines.embedded.grammar.trial"
 
 
@@ -34,7 +34,7 @@ class TrialProcess:
         """For orders and for verdicts, while there is a child."""
         self._lock = threading.Lock()
         self.closed = False
-        """Ended for good: nothing is started any more."""
+        """Closed: nothing is started any more."""
 
     def warm(self) -> None:
         """Start it unless it runs. Raises EOFError or TimeoutError when it does not start."""
@@ -42,10 +42,10 @@ class TrialProcess:
             self._running()
 
     def run(self, text: str, left: threading.Event) -> Verdict:
-        """Try a grammar. left: set, before `kill`, when nobody waits for the verdict any more.
+        """Try a grammar. left: set, before `kill`, when the caller no longer waits for the verdict.
 
         Raises TimeoutError at the deadline and EOFError when the process ended, by `kill` or by its limit of memory;
-        it is then started anew by the next call.
+        the next call then restarts it.
         """
         with self._lock:
             child = self._running()
@@ -57,13 +57,13 @@ class TrialProcess:
             return verdict
 
     def kill(self) -> None:
-        """End it, whatever it does."""
+        """Kill it, at any point of its work."""
         child = self._child
         if child is not None:
             child.kill()
 
     def close(self) -> None:
-        """End it for good."""
+        """Kill it and never restart."""
         self.closed = True
         self.kill()
         with self._lock:
@@ -86,7 +86,7 @@ class TrialProcess:
                 stdin=orders_in.fileno(),
                 stdout=verdicts_out.fileno(),
                 env=_environment(),
-                # Ctrl-C in the terminal is the engine's to answer
+                # Ctrl-C in the terminal is for the engine to handle
                 start_new_session=True,
             )
         try:
@@ -115,7 +115,7 @@ class TrialProcess:
 
 
 def _environment() -> dict[str, str]:
-    """What Python needs to find our modules: none of the deployment's settings, and no secret among them."""
+    """The variables that Python needs to find our modules: no settings of the deployment, and no secrets."""
     kept = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH", "LANG") if name in os.environ}
     # the libraries would start a thread for every core
     return {

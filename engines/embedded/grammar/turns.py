@@ -1,4 +1,4 @@
-"""Whose grammar is compiled next: organizations in turn, one grammar of each at a time."""
+"""Decides which grammar is compiled next: organizations in turn, one grammar of each at a time."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ RETRY_AFTER_S = 1.0
 
 
 class Turns:
-    """So many places, each given to one organization until it gives it back. Lives on the event loop."""
+    """A number of slots, each given to one organization until it returns it. Lives on the event loop."""
 
     def __init__(self, places: int, tenant_waiting: int, timeout_s: float) -> None:
-        """tenant_waiting: the most grammars of one organization that may wait. timeout_s: and for how long."""
+        """tenant_waiting: the most grammars of one organization that may wait. timeout_s: the longest wait."""
         self._free = places
         self._tenant_waiting = tenant_waiting
         self._timeout_s = timeout_s
@@ -26,8 +26,8 @@ class Turns:
 
     @contextlib.asynccontextmanager
     async def turn(self, tenant: str) -> AsyncIterator[None]:
-        """Wait for a place, and hold it. Raises RateLimited when too many of this organization wait already, and
-        Overloaded when no place comes free in time."""
+        """Wait for a slot, and hold it. Raises RateLimited when too many of this organization wait already, and
+        Overloaded when no slot comes free in time."""
         await self._wait(tenant)
         try:
             yield
@@ -38,7 +38,7 @@ class Turns:
         own = self._waiting.get(tenant, deque())
         if len(own) >= self._tenant_waiting:
             raise RateLimited(
-                f"{len(own)} grammars of your organization wait to be compiled on this engine, the most that may. "
+                f"{len(own)} grammars of your organization wait to be compiled on this engine, which is the limit. "
                 "Send fewer new ones at a time.",
                 retry_after_s=RETRY_AFTER_S,
             )
@@ -50,7 +50,7 @@ class Turns:
             async with asyncio.timeout(self._timeout_s):
                 await place
         except BaseException as error:
-            # granted in the very moment of leaving
+            # granted at the very moment of leaving
             if place.done() and not place.cancelled():
                 self._give_back(tenant)
             else:
@@ -65,7 +65,7 @@ class Turns:
         self._free += 1
         self._served.discard(tenant)
         if (own := self._waiting.pop(tenant, None)) is not None:
-            # behind everyone who waits
+            # after all who wait
             self._waiting[tenant] = own
         self._hand_out()
 

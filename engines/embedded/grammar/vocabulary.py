@@ -1,5 +1,6 @@
-"""The vocabulary that grammars are compiled against, and the compiling itself; free of PyTorch, for the processes that
-try grammars need none of it."""
+"""The vocabulary that grammars are compiled against, and the compilation itself; free of PyTorch, which the trial
+processes do not need.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from engines.tokenizer.folder import TokenizerFolder
 
 
 class Vocabulary:
-    """One model's tokens. Reading them takes a second with a large vocabulary; what it compiles shares them."""
+    """One model's tokens. Reading a large vocabulary takes a second; compiled grammars share it."""
 
     def __init__(self, folder: Path, width: int, end_ids: Collection[int]) -> None:
         """width: of the model's logits. end_ids: ids that may follow a complete text. Raises ConfigError."""
@@ -25,12 +26,12 @@ class Vocabulary:
         self.tokens = LLTokenizer(marked, n_vocab=width, eos_token=sorted(end_ids) or None)
 
     def compile(self, text: str) -> tuple[LLMatcher, str | None]:
-        """A grammar in llguidance's own form, at its beginning, and what is wrong with it. Takes as long as it takes,
-        minutes for some; without the interpreter lock."""
+        """Compile a grammar in llguidance's own form. Returns it at its beginning, and its fault, if any. May take
+        minutes; without the interpreter lock."""
         matcher = LLMatcher(self.tokens, text, log_level=0, limits=_limits())
         if (error := error_of(matcher)) is not None:
             return matcher, f"this cannot be enforced: {error}"
-        # it also fills the lexer that sequences share, which would hold up their first step
+        # it also fills the lexer that sequences share, which would delay their first step
         limit = rehearse(matcher)
         return matcher, None if limit is None else f"too complex to be enforced: {limit}"
 

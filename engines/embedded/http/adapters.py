@@ -1,4 +1,4 @@
-"""Loading and unloading LoRA adapters, in SGLang's words."""
+"""Loading and unloading LoRA adapters, in SGLang's API."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class AdapterHandlers:
         self._service = service
 
     async def load(self, exchange: Exchange) -> None:
-        """200 once requests may name it; 400 naming what is wrong with it, or that it is loaded; 503 when there are as
-        many as there may be and all are in use."""
+        """200 once requests may name it; 400 with the fault of the adapter, or when it is loaded already; 503 when the
+        maximum is loaded and all are in use."""
         body = decode_body(await exchange.body(self._service.config.max_body_bytes), LoadAdapterBody)
         adapter = await self._service.load_adapter(body.lora_name, body.lora_path)
         await exchange.answer_json({**self._told(), "rank": adapter.rank, "bytes": adapter.size_bytes})

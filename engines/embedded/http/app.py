@@ -1,4 +1,4 @@
-"""The engine's ASGI application: a route table, the token check, and errors as SGLang writes them."""
+"""The engine's ASGI application: a route table, the token check, and errors in SGLang's form."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ Handler = Callable[[Exchange], Awaitable[None]]
 OPEN_PATHS = frozenset({"/health"})
 """Answered without the token."""
 METRICS_PATHS = frozenset({"/v1/loads", "/metrics"})
-"""Answered with the metrics token as well: totals only, nothing about any request."""
+"""Paths answered with the metrics token as well: totals only, nothing about any request."""
 PROBE_PATHS = frozenset({"/v1/chat/completions", "/v1/completions"})
-"""Likewise, for what `ProbeGate` lets through."""
+"""Paths where `ProbeGate` lets probes through with the metrics token."""
 
 
 class App:
@@ -40,7 +40,7 @@ class App:
     def __init__(
         self, service: Service, token: str | None, metrics_token: str | None = None, spans: EngineSpans | None = None
     ) -> None:
-        """token: demanded as a bearer token everywhere but on /health; None: nothing is demanded. metrics_token: opens
+        """token: required as a bearer token everywhere except on /health; None: none is required. metrics_token: opens
         load, metrics and the router's probes only. spans: None: nothing is traced."""
         generate, control = GenerateHandlers(service, spans), ControlHandlers(service)
         adapters = AdapterHandlers(service)
@@ -81,7 +81,7 @@ class App:
             if exchange.started:
                 raise
             logger.exception("%s %s failed", exchange.method, exchange.path)
-            await self._refuse(exchange, InternalError("The engine made a mistake; its log says which."))
+            await self._refuse(exchange, InternalError("The engine failed internally; its log has the details."))
 
     def _handler(self, exchange: Exchange) -> Handler:
         methods = self._routes.get(exchange.path)

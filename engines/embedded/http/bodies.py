@@ -1,4 +1,4 @@
-"""The request bodies the engine understands. A field that is not here is refused by name."""
+"""The request bodies that the engine accepts. A field that is not here is refused by name."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ OPENAI_ONLY = frozenset(
     {"audio", "function_call", "functions", "modalities", "moderation", "prediction", "store"}
     | {"prompt_cache_options", "prompt_cache_retention", "service_tier", "verbosity", "web_search_options"}
 )
-"""Fields of OpenAI's API that would change the answer there and cannot here."""
+"""Fields of OpenAI's API that would change the response there and cannot here."""
 
 
 class StreamOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a stream carries beside text."""
+    """Options of a stream."""
 
     include_usage: bool | None = None
     continuous_usage_stats: bool | None = None
 
 
 class JsonSchema(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"schema_": "schema"}):
-    """A named schema; it is always kept to, `strict` or not."""
+    """A named schema; it is always enforced, `strict` or not."""
 
     name: str
     schema_: dict[str, Any] | None = None
@@ -47,7 +47,7 @@ class ResponseFormat(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SamplingFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What chat and completions share; the lower half is SGLang's."""
+    """Fields that chat and completions share; the lower half is SGLang's."""
 
     model: str
     max_tokens: Count | None = None
@@ -55,7 +55,7 @@ class SamplingFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
     n: Count | None = None
     stop: Stop | Annotated[list[Stop], Meta(max_length=32)] | None = None
-    """What a client may give, and what the gateway adds for a model's family."""
+    """The client's stops, and those that the gateway adds for a model's family."""
     seed: int | None = None
     frequency_penalty: Penalty | None = None
     presence_penalty: Penalty | None = None
@@ -64,7 +64,7 @@ class SamplingFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     stream_options: StreamOptions | None = None
     response_format: ResponseFormat | None = None
     user: str | None = None
-    """Like the next two recorded by nobody here; they change nothing with OpenAI either."""
+    """Like the next two accepted and ignored; they do not change responses of OpenAI either."""
     metadata: dict[str, str] | None = None
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
@@ -81,13 +81,13 @@ class SamplingFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     min_tokens: Annotated[int, Meta(ge=0)] | None = None
     """No id ends the text before this many tokens. Stop texts do, and so does a format that allows nothing more."""
     start_within_s: Annotated[float, Meta(gt=0)] | None = None
-    """A field of ours: a request that waits longer than this for a slot or memory is refused with 503."""
+    """Ours: a request that waits longer than this for a slot or memory is refused with 503."""
     speculation: bool | None = None
-    """Ours: false checks no guesses for this request; the text is the same either way."""
+    """Ours: false checks no drafts for this request; the text is the same either way."""
     return_spec_tokens_details: bool | None = None
-    """Tell, beside the usage, how many tokens were guessed ahead, and how many rightly; and where the time went."""
+    """Add to the usage the numbers of drafted and accepted tokens, and the timing."""
     lora_path: Annotated[str, Meta(min_length=1, max_length=256)] | None = None
-    """The name of a loaded adapter, as SGLang calls this; None: the model alone."""
+    """The name of a loaded adapter, under SGLang's field name; None: the model alone."""
     json_schema: str | dict[str, Any] | None = None
     regex: str | None = None
     ebnf: str | None = None
@@ -113,12 +113,12 @@ class CompletionBody(SamplingFields, frozen=True, kw_only=True):
     """POST /v1/completions"""
 
     prompt: str | list[Any]
-    """Text, texts, token ids or lists of them; which one is checked where it is encoded."""
+    """Text, texts, token ids or lists of them; its type is checked where it is encoded."""
     max_tokens: Annotated[int, Meta(ge=0)] | None = None
-    """0 only with `echo`: how likely is the prompt?"""
+    """0 only with `echo`: for the likelihood of the prompt."""
     suffix: str | None = None
     begins_with: Annotated[str, Meta(min_length=1, max_length=1024)] | None = None
-    """Ours: the output begins with this text, whatever tokens spell it; they count, and the text is not answered."""
+    """Ours: the output begins with this text, in any tokens; they count, but the text is not part of the response."""
     echo: bool | None = None
     best_of: Count | None = None
     logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
@@ -138,7 +138,7 @@ class LoadAdapterBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     lora_path: Annotated[str, Meta(min_length=1, max_length=4096)]
     """A folder in PEFT's format, as this engine reaches it."""
     pinned: bool = False
-    """SGLang's, and without effect here: one that is in use is never given up, and any other may be."""
+    """SGLang's, and without effect here: an adapter in use is never evicted, and any other may be."""
 
 
 class UnloadAdapterBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -166,7 +166,7 @@ def _field_error(message: str) -> RequestError:
         named = _inside(path, unknown)
         if named in OPENAI_ONLY:
             return UnsupportedField(f"{named} is not supported by this engine.", param=named)
-        return UnknownField(f"Unknown field: {named}. This engine does not have it.", param=named)
+        return UnknownField(f"Unknown field: {named}. This engine does not support it.", param=named)
     if (missing := missing_field(sentence)) is not None:
         named = _inside(path, missing)
         return MissingField(f"Missing field: {named}.", param=named)

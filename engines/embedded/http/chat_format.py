@@ -15,10 +15,10 @@ from engines.tokenizer.tokenizer import Tokenizer
 
 
 class ChatFormat(Format):
-    """One chat request's answers."""
+    """The responses to one chat request."""
 
     def __init__(self, request: Request, model: str, tokenizer: Tokenizer, use: ToolUse | None) -> None:
-        """use: the tools whose calls the output may hold."""
+        """use: the tools that the output may call."""
         super().__init__(request, model, "chat.completion", "chat.completion.chunk")
         self._tokenizer = tokenizer
         self._reports = request.sampling.logprobs is not None
@@ -79,7 +79,7 @@ class ChatFormat(Format):
 
 
 def _piece(event: Event) -> bytes:
-    """The inside of a delta."""
+    """The content of a delta."""
     match event:
         case Text(text):
             return b'"content":%b' % encode(text)

@@ -1,4 +1,4 @@
-"""text_completion, streamed or whole: a chunk has the same shape, and the end comes with the last text."""
+"""text_completion, streamed or whole: a chunk has the same shape, and the finish comes with the last text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from engines.tokenizer.tokenizer import Tokenizer
 
 
 class CompletionFormat(Format):
-    """One completion request's answers."""
+    """The responses to one completion request."""
 
     def __init__(self, request: Request, body: CompletionBody, model: str, tokenizer: Tokenizer) -> None:
         super().__init__(request, model, "text_completion", "text_completion")
@@ -38,7 +38,7 @@ class CompletionFormat(Format):
         )
 
     def choices(self, choices: Sequence[Sequence[Delta]]) -> list[dict[str, Any]]:
-        """One text per choice; of more than were asked for, the likeliest of each prompt."""
+        """One text per choice; with `best`, only the likeliest of each prompt."""
         best = enumerate(self._best(choices))
         return [self._choice(place, number, choices[number]) for place, number in best]
 
@@ -51,7 +51,7 @@ class CompletionFormat(Format):
         }
 
     def _best(self, choices: Sequence[Sequence[Delta]]) -> list[int]:
-        """Numbers of the choices to answer with, prompt by prompt."""
+        """Numbers of the choices to return, prompt by prompt."""
         tried = self._request.choices_per_prompt
         if tried == self._chosen:
             return list(range(len(choices)))
@@ -70,7 +70,7 @@ class CompletionFormat(Format):
         return text
 
     def _entries(self, number: int, deltas: Sequence[Delta], *, whole: bool = False) -> dict[str, Any] | None:
-        """whole: the deltas are the complete answer, which may have no token."""
+        """whole: the deltas are the complete response, which may have no token."""
         if not self._report:
             return None
         first_id, self._echo_ids[number] = self._echo_ids[number], None

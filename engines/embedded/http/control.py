@@ -1,4 +1,4 @@
-"""Everything but generation: health, description, load, abort, past usage, metrics."""
+"""All endpoints except generation: health, description, load, abort, past usage, metrics."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ USAGE_WAIT_S = 5.0
 
 
 class ControlHandlers:
-    """What operators, routers and gateways ask an engine."""
+    """Endpoints for operators, routers and gateways."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -28,11 +28,11 @@ class ControlHandlers:
         self._registry.register(EngineCollector(service))
 
     async def health(self, exchange: Exchange) -> None:
-        """200 when a request would be taken, else 503. Needs no token."""
+        """200 when a request would be accepted, else 503. Needs no token."""
         await exchange.answer(200 if self._service.ready else 503, b"")
 
     async def model_info(self, exchange: Exchange) -> None:
-        """What is served."""
+        """Description of the served model."""
         await exchange.answer_json(
             {
                 "model_path": self._service.config.model,
@@ -45,7 +45,7 @@ class ControlHandlers:
         )
 
     async def models(self, exchange: Exchange) -> None:
-        """OpenAI's list of models: one, and the adapters that are loaded."""
+        """OpenAI's list of models: the model, and the loaded adapters."""
         card = {
             "id": self._service.name,
             "object": "model",
@@ -98,22 +98,22 @@ class ControlHandlers:
         await exchange.answer_json({"dp_rank_count": 1, "loads": [{"dp_rank": 0, **self._load()}]})
 
     async def abort(self, exchange: Exchange) -> None:
-        """Stop requests whose id starts with `rid`, or all. Unknown ids are no error: a request of just
-        that id that comes right behind is stopped too."""
+        """Stop requests whose id starts with `rid`, or all. Unknown ids are no error: a request of exactly that id that
+        arrives shortly afterwards is stopped too."""
         body = decode_body(await exchange.body(self._service.config.max_body_bytes), AbortBody)
         if body.abort_all or body.rid:
             self._service.abort("" if body.abort_all else body.rid, prefix=True)
         await exchange.answer(200, b"")
 
     async def flush_cache(self, exchange: Exchange) -> None:
-        """Forget all cached prefixes: 200, or 400 while requests run or wait, as SGLang answers."""
+        """Forget all cached prefixes: 200, or 400 while requests run or wait, like SGLang."""
         flushed = await self._service.flush_cache()
         text = b"Cache flushed.\n" if flushed else b"Cache not flushed: requests are running or waiting.\n"
         await exchange.answer(200 if flushed else 400, text, (b"content-type", b"text/plain; charset=utf-8"))
 
     async def usage(self, exchange: Exchange) -> None:
-        """What a request used in the end. One that still runs is waited for: its gateway has just died, and the engine
-        is about to notice. 404 when it is not known, no longer, or goes on for `USAGE_WAIT_S`."""
+        """The final usage of a request. A running one is awaited, because its gateway has just died and the engine is
+        about to notice. 404 when it is unknown, no longer kept, or runs for `USAGE_WAIT_S`."""
         rid = exchange.query("rid")
         live = self._service.live.get(rid)
         if live is not None:
@@ -124,8 +124,8 @@ class ControlHandlers:
         if usage is None or rid in self._service.live:
             raise NotFound(f"No finished request with the id {rid!r} is known.", param="rid")
         extension = usage.extension()
-        told = {"sglext": extension} if extension is not None else {}
-        await exchange.answer_json({"rid": rid, "usage": usage.wire(), **told})
+        extra = {"sglext": extension} if extension is not None else {}
+        await exchange.answer_json({"rid": rid, "usage": usage.wire(), **extra})
 
     async def metrics(self, exchange: Exchange) -> None:
         """Prometheus text."""

@@ -1,4 +1,4 @@
-"""Turns a decoded body into an engine request: templates, token ids, limits and defaults."""
+"""Converts a decoded body to an engine request: templates, token ids, limits and defaults."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MAX_ID_DIGITS = 10
 
 
 class _Asked(msgspec.Struct, frozen=True):
-    """What the two endpoints spell differently."""
+    """Fields that the two endpoints spell differently."""
 
     max_tokens: int | None
     logprobs: int | None
@@ -40,7 +40,7 @@ class _Asked(msgspec.Struct, frozen=True):
 
 
 class Decoder:
-    """Knows one model: its tokenizer, its context, its name, its way of calling tools."""
+    """Knows one model: its tokenizer, its context, its name, its tool call style."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -49,8 +49,7 @@ class Decoder:
         self._style = style_of(service.tokenizer.tool_template_source)
 
     async def chat(self, body: ChatBody) -> tuple[Request, ToolUse | None]:
-        """The request, and the tools whose calls its output may hold. Raises RequestError of a kind that names the
-        field."""
+        """The request, and the tools that its output may call. Raises a RequestError that names the field."""
         self._require_model(body.model)
         _require_stream(body)
         if body.max_tokens is not None and body.max_completion_tokens is not None:
@@ -83,11 +82,11 @@ class Decoder:
         return self._request(body, (tuple(ids),), sampling, "messages"), use
 
     async def completion(self, body: CompletionBody) -> Request:
-        """Raises RequestError of a kind that names the field."""
+        """Raises a RequestError that names the field."""
         self._require_model(body.model)
         _require_stream(body)
         if body.max_tokens == 0 and not body.echo:
-            raise InvalidField("max_tokens: 0 needs echo; nothing else would be answered.", param="max_tokens")
+            raise InvalidField("max_tokens: 0 needs echo; the response would be empty otherwise.", param="max_tokens")
         if body.echo and body.suffix is not None:
             raise UnsupportedField("echo and suffix cannot be combined.", param="echo")
         chosen, logprobs = body.n or 1, body.logprobs
@@ -97,12 +96,12 @@ class Decoder:
         if tried > chosen:
             if body.stream:
                 raise InvalidField("best_of above n cannot be streamed: all choices are compared.", param="best_of")
-            # what they are compared by
+            # the choices are compared by these
             logprobs = logprobs or 0
         form = form_of(body, self._grammar_config)
         if body.begins_with is not None and form is not None:
             raise UnsupportedField(
-                f"begins_with and {form.field} cannot be combined: a form says how an output begins.",
+                f"begins_with and {form.field} cannot be combined: a format decides how an output begins.",
                 param="begins_with",
             )
         guide, grammar_s = await self._guide(form, body)
@@ -118,7 +117,7 @@ class Decoder:
         return self._request(body, await self._prompts(body), asked, "prompt")
 
     async def _guide(self, form: GrammarSpec | None, body: SamplingFields) -> tuple[Guide | None, float]:
-        """And how many seconds it took, the wait for a compiler among them; 0 for one that was kept."""
+        """The guide, and the seconds it took, including the wait for a compiler; 0 for a cached one."""
         if form is None:
             return None, 0.0
         grammars, tenant = self._service.grammars, body.cache_salt or ""
@@ -183,7 +182,7 @@ class Decoder:
             priority=body.priority or 0,
             start_within_s=body.start_within_s,
             cache_salt=body.cache_salt or "",
-            # guesses are made for the model alone
+            # drafts are made for the model alone
             speculate=body.speculation is not False and adapter is None,
             adapter=adapter,
             guide=asked.guide,
@@ -223,11 +222,11 @@ class Decoder:
         return tuple(pairs)
 
     def _require_shown(self, messages: list[dict[str, Any]]) -> None:
-        """What a template leaves out in silence, the model never sees."""
+        """Refuse messages that the template would drop silently: the model would never see them."""
         for at, message in enumerate(messages):
             if message["role"] == "tool" and not self._service.tokenizer.shows_tool_results:
                 raise UnsupportedField(
-                    f"messages[{at}] is what a tool answered, and this model's chat template has no place for it.",
+                    f"messages[{at}] is a tool result, which this model's chat template does not support.",
                     param=f"messages[{at}].role",
                 )
 
@@ -256,7 +255,7 @@ def _variables(body: ChatBody) -> dict[str, TemplateValue]:
 def _min_tokens(body: SamplingFields, asked: _Asked, room: int) -> int:
     least, most = body.min_tokens or 0, room if asked.max_tokens is None else asked.max_tokens
     if least > most:
-        raise InvalidField(f"min_tokens is {least}; at most {most} may be generated.", param="min_tokens")
+        raise InvalidField(f"min_tokens is {least}; at most {most} tokens may be generated.", param="min_tokens")
     return least
 
 

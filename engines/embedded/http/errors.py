@@ -1,4 +1,4 @@
-"""Our errors as SGLang's flat error bodies; the only place in the engine that knows HTTP statuses."""
+"""Errors in SGLang's flat form; the only place in the engine that knows HTTP statuses."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ STATUSES: tuple[tuple[type[SlipstreamError], HTTPStatus], ...] = (
     (ModelNotFound, HTTPStatus.NOT_FOUND),
     (MethodNotAllowed, HTTPStatus.METHOD_NOT_ALLOWED),
     (RequestError, HTTPStatus.BAD_REQUEST),
-    # ServiceErrors too, and none that a moment's patience would mend: 503 says that there is no room
+    # ServiceErrors too, but none that a retry would fix: 503 means a lack of room
     (InternalError, HTTPStatus.INTERNAL_SERVER_ERROR),
     (EngineFailed, HTTPStatus.INTERNAL_SERVER_ERROR),
     (LimitError, HTTPStatus.TOO_MANY_REQUESTS),
     (ServiceError, HTTPStatus.SERVICE_UNAVAILABLE),
 )
 TYPES = {
-    # all others are told apart as the client's fault or ours
+    # all others are classified as the client's fault or ours
     HTTPStatus.UNAUTHORIZED: "AuthenticationError",
     HTTPStatus.FORBIDDEN: "PermissionDeniedError",
     HTTPStatus.NOT_FOUND: "NotFoundError",

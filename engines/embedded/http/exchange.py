@@ -1,4 +1,4 @@
-"""One HTTP request and its answer, over plain ASGI."""
+"""One HTTP request and its response, over plain ASGI."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EVENT_STREAM = ((b"content-type", b"text/event-stream; charset=utf-8"), (b"cache
 
 
 class Exchange:
-    """Reads the body once, answers once."""
+    """Reads the body once, responds once."""
 
     def __init__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         self.method: str = scope["method"]
@@ -28,9 +28,9 @@ class Exchange:
         self.started = False
         """The status line has been sent."""
         self.arrived_ns = time.time_ns()
-        """Since 1970."""
+        """Arrival in nanoseconds since 1970."""
         self.observer = False
-        """It came with the metrics token."""
+        """The request came with the metrics token."""
         self._scope = scope
         self._receive = receive
         self._send = send
@@ -60,7 +60,7 @@ class Exchange:
                 return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def on_disconnect(self, callback: Callable[[], object]) -> asyncio.Task[None]:
-        """Call back when the client leaves. Only after the body was read; cancel the task when answered."""
+        """Call back when the client leaves. Only after the body was read; cancel the task after the response."""
 
         async def watch() -> None:
             while (await self._receive())["type"] != "http.disconnect":
@@ -70,14 +70,14 @@ class Exchange:
         return asyncio.create_task(watch())
 
     async def answer(self, status: int, body: bytes, *headers: Header) -> None:
-        """Send a whole answer."""
+        """Send a whole response."""
         self.started = True
         length = (b"content-length", str(len(body)).encode())
         await self._send({"type": "http.response.start", "status": status, "headers": [*headers, length]})
         await self._send({"type": "http.response.body", "body": body})
 
     async def answer_json(self, value: object, status: int = 200) -> None:
-        """Send a JSON answer."""
+        """Send a JSON response."""
         await self.answer(status, msgspec.json.encode(value), JSON)
 
     async def start_events(self) -> None:
@@ -88,7 +88,7 @@ class Exchange:
     def try_write(self, data: bytes) -> bool:
         """Send a part of an event stream now. False: the client is slow and nothing was sent; `write` waits for it.
 
-        uvicorn's `send` waits before it writes, never after: a coroutine that does not end at its first step has
+        uvicorn's `send` waits before it writes, never afterwards: a coroutine that does not end at its first step has
         written nothing.
         """
         attempt = self._send({"type": "http.response.body", "body": data, "more_body": True})

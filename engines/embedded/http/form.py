@@ -1,4 +1,4 @@
-"""The one form that a body asks its output to have: OpenAI's `response_format`, or SGLang's own fields."""
+"""The one format that a body demands of its output: OpenAI's `response_format`, or SGLang's own fields."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SCHEMA_FIELD = "response_format.json_schema"
 
 
 def form_of(body: SamplingFields, config: GrammarConfig) -> GrammarSpec | None:
-    """The grammar, or None when any text will do. Raises InvalidField or UnsupportedField naming the field."""
+    """The grammar, or None when any text is allowed. Raises InvalidField or UnsupportedField that names the field."""
     forms = _response_format(body.response_format, config)
     if body.json_schema is not None:
         forms.append(schema_spec(_parsed(body.json_schema), "json_schema", config))
@@ -25,7 +25,7 @@ def form_of(body: SamplingFields, config: GrammarConfig) -> GrammarSpec | None:
         forms.append(ebnf_spec(body.ebnf, "ebnf", config))
     if len(forms) > 1:
         fields = " and ".join(form.field for form in forms)
-        raise InvalidField(f"An output has one form, and {fields} ask for one each.", param=forms[1].field)
+        raise InvalidField(f"An output has one format, and {fields} each demand one.", param=forms[1].field)
     return forms[0] if forms else None
 
 
@@ -46,7 +46,7 @@ def _response_format(wanted: ResponseFormat | None, config: GrammarConfig) -> li
 
 
 def _parsed(text: str | dict[str, Any]) -> dict[str, Any]:
-    """SGLang takes a schema as JSON text."""
+    """SGLang accepts a schema as JSON text."""
     if isinstance(text, dict):
         return text
     try:

@@ -1,4 +1,4 @@
-"""Serves one generation: submit, then relay the engine's news as events or as one body."""
+"""Serves one generation: submit, then relay the engine's deltas as events or as one body."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class GenerateHandlers:
         self._probes = ProbeGate()
 
     async def chat(self, exchange: Exchange) -> None:
-        """A conversation's next message."""
+        """The next message of a conversation."""
         raw = await self._body(exchange)
         with self._passage(exchange, raw, ChatProbe):
             body = decode_body(raw, ChatBody)
@@ -63,7 +63,7 @@ class GenerateHandlers:
     async def _prepared(
         self, exchange: Exchange, body: SamplingFields, work: Coroutine[Any, Any, PreparedT]
     ) -> PreparedT:
-        # nobody can abort by an id, or ask for the usage of one, that we are about to make up
+        # no client knows an id that is generated here, so none can abort by it or read its usage
         rid = body.rid or uuid.uuid4().hex
         names = CurrentRequest(rid)
         if self._spans is not None and (parent := parse(exchange.header(b"traceparent"))) is not None:

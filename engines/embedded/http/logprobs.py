@@ -40,7 +40,7 @@ class CompletionLogprobs:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         self._offset = 0
-        # a character may take several tokens: it counts when its last one has come
+        # a character may take several tokens: it counts once its last one has arrived
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def skip(self, characters: int) -> None:
@@ -66,7 +66,7 @@ class CompletionLogprobs:
         return at
 
     def _top(self, entry: TokenLogprob) -> dict[str, float]:
-        """The likeliest tokens and the chosen one: at most one more than the request asked for."""
+        """The likeliest tokens and the chosen one: at most one more than requested."""
         top: dict[str, float] = {}
         for id_, value in (*entry.top, (entry.id, entry.logprob)):
             # two ids may have the same text: the likelier one stays

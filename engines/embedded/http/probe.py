@@ -1,8 +1,8 @@
-"""What the metrics token may have generated: one token after a few characters, for the router's question whether this
-engine still generates at all.
+"""Bounds the generations that the metrics token may request: one token after a few characters, for the router's probe
+of whether this engine still generates.
 
-Whoever holds that token can learn nothing of others and take next to nothing from them: a prompt shorter than a page of
-the cache, no salt and so no tenant's cache, no extras, and one such generation at a time.
+The holder of that token can learn nothing about other requests and take almost nothing from them: a prompt shorter than
+a page of the cache, no salt and so no tenant's cache, no extras, and one such generation at a time.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from contracts.errors import Overloaded, PermissionDenied
 from engines.embedded.http.bodies import StreamOptions
 
 PROBE_BYTES = 1_024
-"""Of the whole body. The router's own has about 300."""
+"""Limit of the whole body. The router's own has about 300."""
 Few = Annotated[str, Meta(max_length=8)]
 
 
 class ProbeFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What the drivers write out for any generation; every other field is forbidden."""
+    """Fields that drivers write for any generation; every other field is forbidden."""
 
     model: str
     max_tokens: Literal[1]
     n: Literal[1] = 1
     rid: Annotated[str, Meta(pattern="^probe_[0-9a-f]{1,64}$")]
-    """No request of a client has such an id, so that none can be taken away from one."""
+    """No client's request has such an id, so a probe can take none from a client."""
     stream: bool = False
     stream_options: StreamOptions | None = None
     return_spec_tokens_details: bool = False
@@ -67,7 +67,7 @@ class ProbeGate:
 
     @contextmanager
     def passage(self, body: bytes, kind: type[ProbeFields]) -> Iterator[None]:
-        """Raises PermissionDenied when the body is more than a probe, Overloaded while another is being answered."""
+        """Raises PermissionDenied when the body exceeds a probe, Overloaded while another is being answered."""
         try:
             msgspec.json.decode(body, type=kind)
         except (msgspec.DecodeError, RecursionError) as error:

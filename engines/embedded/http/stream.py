@@ -1,7 +1,7 @@
-"""Relays the engine's news of one request as events.
+"""Relays the engine's deltas of one request as events.
 
-While the client keeps up, events are written in the very call that brings the news, without waking a task: that call
-happens once per step for every stream, and waking would cost more than writing.
+While the client keeps up, events are written in the very call that delivers the deltas, without waking a task: that
+call happens once per step for every stream, and waking would cost more than writing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from engines.embedded.output import Delta
 
 
 class EventStream:
-    """One streamed answer."""
+    """One streamed response."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class EventStream:
         extended: bool = False,
     ) -> None:
         """continuous_usage_stats: usage in every event. include_usage: in an event of its own at the end. extended:
-        what SGLang adds in another one before it, where there is something to tell."""
+        SGLang's additions in another event before it, if there are any."""
         self._extended = extended
         self._exchange = exchange
         self._form = form
@@ -39,20 +39,20 @@ class EventStream:
         self._continuous_usage_stats = continuous_usage_stats
         self._include_usage = include_usage
         self._unsent = b""
-        """Events that the client was too slow for."""
+        """Events that a slow client has not received yet."""
 
     async def run(self) -> None:
         """Send everything. Raises EngineFailed, and the error of a sequence that fails before the first event."""
         live = self._live
         news = await live.news()
         require_no_error(news)
-        # the status waits for the first news: until then a failure can still be told by it
+        # the status waits for the first delta: until then a failure can still set it
         await self._exchange.start_events()
         while not live.finished and error_in(news) is None:
             await self._exchange.write(self._unsent + self._events(news))
             self._unsent = b""
             live.relay = self._relay
-            # news that came while the client was slow are still there
+            # deltas that arrived while the client was slow are still there
             if self._relay():
                 await live.wait()
             live.relay = None
@@ -66,7 +66,7 @@ class EventStream:
         await self._exchange.write(self._unsent + self._events(good) + error_event(error), last=True)
 
     def _relay(self) -> bool:
-        """Write what is new. False: the task must go on with what is left."""
+        """Write new deltas. False: the task must write the rest."""
         live = self._live
         if live.finished or live.failed:
             return False
@@ -83,15 +83,15 @@ class EventStream:
         return True
 
     def _events(self, news: Sequence[Delta]) -> bytes:
-        """All of one step, or of several when the client is slow."""
+        """The events of one step, or of several when the client is slow."""
         chunk = self._form.chunk
         return b"".join([chunk(delta, _usage(delta) if self._continuous_usage_stats else b"null") for delta in news])
 
     def _end(self) -> bytes:
         usage = self._live.usage()
         extension = usage.extension() if self._extended else None
-        told = self._form.extension_chunk(encode(extension)) if extension is not None else b""
-        return told + (self._form.usage_chunk(encode(usage.wire())) if self._include_usage else b"") + DONE
+        ending = self._form.extension_chunk(encode(extension)) if extension is not None else b""
+        return ending + (self._form.usage_chunk(encode(usage.wire())) if self._include_usage else b"") + DONE
 
 
 def error_in(news: Sequence[Delta]) -> SlipstreamError | None:
@@ -103,13 +103,13 @@ def error_in(news: Sequence[Delta]) -> SlipstreamError | None:
 
 
 def require_no_error(news: Sequence[Delta]) -> None:
-    """Raises what `error_in` finds."""
+    """Raises the error of `error_in`."""
     error = error_in(news)
     if error is not None:
         raise error
 
 
 def _usage(delta: Delta) -> bytes:
-    """The running usage of one choice, as SGLang reports it."""
+    """The running usage of one choice, in SGLang's form."""
     prompt, completion = delta.prompt_tokens, delta.completion_tokens
     return encode(RequestUsage(prompt, prompt + completion, completion, delta.cached_tokens).wire())

@@ -1,4 +1,4 @@
-"""What answers in SGLang's form of the OpenAI format have in common, chat and completions, chunks and whole bodies.
+"""The common part of responses in SGLang's variant of the OpenAI format: chat and completions, chunks and whole bodies.
 
 A chunk is put together from parts encoded once per stream: encoding a whole object per token costs four times as much.
 """
@@ -21,7 +21,7 @@ encode = msgspec.json.encode
 
 
 class Format(ABC):
-    """One endpoint's answers to one request. object_: OpenAI's name of a whole answer; chunk: of a piece of one."""
+    """One endpoint's responses to one request. object_: OpenAI's name of a whole response; chunk: of a chunk."""
 
     def __init__(self, request: Request, model: str, object_: str, chunk: str) -> None:
         self._object = object_
@@ -32,22 +32,22 @@ class Format(ABC):
 
     @abstractmethod
     def chunk(self, delta: Delta, usage: bytes) -> bytes:
-        """The events of one delta. usage: encoded JSON, `null` unless every event shall carry it."""
+        """The events of one delta. usage: encoded JSON, `null` unless every event carries it."""
 
     @abstractmethod
     def choices(self, choices: Sequence[Sequence[Delta]]) -> list[dict[str, Any]]:
-        """The choices of an answer that is not streamed, from the deltas of each."""
+        """The choices of an unstreamed response, from the deltas of each."""
 
     def usage_chunk(self, usage: bytes) -> bytes:
-        """The event after all choices ended: none of them, only usage."""
+        """The event after all choices ended: no choice, only usage."""
         return b'%b],"usage":%b}\n\n' % (self._head, usage)
 
     def extension_chunk(self, extension: bytes) -> bytes:
-        """The event before it, with what SGLang tells beyond OpenAI's fields."""
+        """The event before it, with SGLang's additions to OpenAI's fields."""
         return b'%b],"sglext":%b}\n\n' % (self._head, extension)
 
     def whole(self, choices: Sequence[Sequence[Delta]], usage: RequestUsage, *, extended: bool = False) -> bytes:
-        """The body of an answer that is not streamed. extended: with what `extension_chunk` tells."""
+        """The body of an unstreamed response. extended: with the fields of `extension_chunk`."""
         body = {
             "id": self._rid,
             "object": self._object,
@@ -66,16 +66,16 @@ def text_of(deltas: Sequence[Delta]) -> str:
 
 
 def logprobs_of(deltas: Sequence[Delta]) -> list[TokenLogprob]:
-    """All its log probabilities."""
+    """All log probabilities of a choice."""
     return [entry for delta in deltas for entry in delta.logprobs]
 
 
 def finish_fields(finish: Finish | None) -> dict[str, Any]:
-    """Both are null while it goes on."""
+    """Both are null until it ends."""
     return {"finish_reason": finish.reason if finish else None, "matched_stop": finish.matched if finish else None}
 
 
 def ending(finish: Finish | None, usage: bytes) -> bytes:
-    """A chunk from its choice's finish on. usage: encoded JSON."""
+    """The end of a chunk, from its choice's finish on. usage: encoded JSON."""
     reason, matched = map(encode, finish_fields(finish).values())
     return b'"finish_reason":%b,"matched_stop":%b}],"usage":%b}\n\n' % (reason, matched, usage)

@@ -1,4 +1,4 @@
-"""What the prefix cache tells about its pages, for those who publish it."""
+"""The interface of the prefix cache to publishers of its changes."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from engines.embedded.kv.namespace import Namespace
 
 
 class BlockEvents:
-    """Hears of every change of the cached pages, in order, in the engine's thread. This one tells nobody."""
+    """Receives every change of the cached pages, in order, in the engine's thread. This class ignores them."""
 
     def stored(
         self, pages: Sequence[int], tokens: Sequence[tuple[int, ...]], above: tuple[int | None, Namespace]
     ) -> None:
-        """A run of pages, each below the one before it, is cached now. above: the page that stands over the first one
-        (None: it begins a prompt) and whose they are."""
+        """A run of pages, each below the one before it, is cached now. above: the page above the first one (None: it
+        begins a prompt), and the namespace."""
 
     def removed(self, page: int) -> None:
-        """A page is cached no longer."""
+        """A page is no longer cached."""
 
     def cleared(self) -> None:
-        """Nothing is cached any more; every page was reported as removed before."""
+        """The cache is empty; every page was reported as removed before."""
 
     def flush(self) -> None:
         """A step is over."""
@@ -29,5 +29,5 @@ class BlockEvents:
         """The engine ends."""
 
     def description(self) -> dict[str, object] | None:
-        """Where to listen, for /server_info; None: nothing is published."""
+        """Endpoints for /server_info; None: nothing is published."""
         return None

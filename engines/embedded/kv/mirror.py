@@ -1,7 +1,7 @@
-"""The keys and values of the sequences that generate, once more, side by side: on a CPU that saves most of attention.
+"""A contiguous copy of the keys and values of generating sequences: on a CPU that saves most of attention.
 
-Reading a context out of pages copies it in every step. Here a context is copied once, when its sequence begins to
-generate, and every step adds what it computed. Pages stay the truth: what is here can be thrown away at any time.
+Gathering a context from pages copies it in every step. Here a context is copied once, when its sequence begins to
+generate, and every step adds its own tokens. Pages stay authoritative: the copy can be dropped at any time.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from engines.embedded.sequence import Sequence
 from engines.layers import narrow_kv
 
 POSITIONS_STEP = 128
-"""Room grows by this many positions, so that it seldom grows."""
+"""Capacity grows by this many positions, so that it seldom grows."""
 MOST_WASTE = 2.5
-"""Positions of the largest context times sequences, over the positions in use: with more it is cheaper to gather."""
+"""Positions of the largest context times sequences, over the positions in use: above this it is cheaper to gather."""
 
 
 SMALL = 2048
-"""Positions that are never worth gathering."""
+"""Below this many positions gathering never pays."""
 
 
 class Span(NamedTuple):
@@ -38,28 +38,28 @@ class ContextMirror:
     """One tensor, (layers, 2, places, kv_heads, positions, head_dim). The sequences of a step have the first places."""
 
     def __init__(self, store: KVStore, dtype: torch.dtype, most_bytes: int) -> None:
-        """dtype: of the copies. most_bytes: what they may take."""
+        """dtype: of the copies. most_bytes: limit of their size."""
         self._store = store
         self._dtype = dtype
         self._most_bytes = most_bytes
         self._order: list[Sequence] = []
-        """By place."""
+        """Sequences by their index in the copy."""
         self._spans: dict[Sequence, Span] = {}
-        """What the last step computed of each; everything before it is here."""
+        """The span of each sequence in the last step; all positions before it are copied."""
         self._room: Tensor = torch.empty(0)
         self._places = self._positions = 0
         self.layers: tuple[Tensor, ...] = ()
         self.stride = 0
-        """Rows from one place to the next, of a layer seen as (…, head_dim): the first head's key of a position goes to
-        place * stride + position."""
+        """Rows from one place to the next, of a layer viewed as (…, head_dim): the first head's key of a position goes
+        to place * stride + position."""
         self.offsets: Tensor = torch.empty(0)
-        """(2 * kv_heads,) how many rows further its other heads' keys, and its values, go."""
+        """(2 * kv_heads,) row offsets of its other heads' keys, and of its values."""
 
     def arrange(self, spans: Rows[Span]) -> list[Span] | None:
-        """Make room for these and bring their contexts here; returns them by place, or None when there are none or it
+        """Make room for these and copy their contexts here; returns them by place, or None when there are none or it
         does not pay.
 
-        Call it once in every step that computes generated tokens: what is computed elsewhere would be missed.
+        Call it once in every step that computes generated tokens: tokens computed elsewhere would be missed.
         """
         longest = max((span.stop for span in spans), default=0)
         if not self._pays(spans, longest):
@@ -90,7 +90,7 @@ class ContextMirror:
         return padded <= MOST_WASTE * used + SMALL and padded * token_bytes <= self._most_bytes
 
     def _leave(self, wanted: dict[Sequence, Span]) -> None:
-        """Close the gaps of those who are gone by moving the last ones into them."""
+        """Close the gaps of departed sequences by moving the last ones into them."""
         for place in range(len(self._order) - 1, -1, -1):
             gone = self._order[place]
             if gone in wanted:

@@ -1,4 +1,4 @@
-"""Which prompts may share keys and values: those of one salt, computed with the same adapter or with none."""
+"""The prompts that may share keys and values: those of one salt, computed with the same adapter or with none."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Which pages of key and value memory are free, which the prefix cache keeps, and how many owners each has.
+"""The pages of key and value memory: free ones, those that the prefix cache keeps, and the number of owners of each.
 
-A page is in one of three states. *Pinned*: at least one sequence owns it. *Idle*: nobody owns it, but the cache keeps
-it for later, so it can be had by evicting it. *Free*: neither.
+A page is in one of three states. *Pinned*: at least one sequence owns it. *Idle*: no sequence owns it, but the cache
+keeps it, so it can be evicted. *Free*: neither.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 
 class PagePool:
-    """Hands out page numbers with reference counts. A page without owners that is not kept is free at once."""
+    """Hands out page numbers with reference counts. A page without owners that is not cached is free at once."""
 
     def __init__(self, total: int) -> None:
         self.total = total
@@ -35,7 +35,7 @@ class PagePool:
         return self.total - len(self._free) - self._idle
 
     def take(self, count: int) -> list[int] | None:
-        """`count` fresh pages, each with one owner, or None when there are not that many."""
+        """`count` new pages, each with one owner, or None when there are not that many."""
         if count > len(self._free):
             return None
         taken = [self._free.pop() for _ in range(count)]
@@ -65,13 +65,14 @@ class PagePool:
                     self._free.append(page)
 
     def keep(self, page: int) -> None:
-        """The cache holds this page from now on. Raises ValueError unless a sequence owns it and it is not kept yet."""
+        """The cache holds this page from now on. Raises ValueError unless a sequence owns it and it is not cached
+        yet."""
         if self._kept[page] or not self._owners[page]:
             raise ValueError(f"page {page} cannot be kept: it is {'kept already' if self._kept[page] else 'free'}")
         self._kept[page] = True
 
     def drop(self, page: int) -> None:
-        """The cache lets go of an idle page, which is free then. Raises ValueError for a page in any other state."""
+        """The cache drops an idle page, which is then free. Raises ValueError for a page in any other state."""
         if not self.is_idle(page):
             raise ValueError(f"page {page} is not idle and cannot be dropped")
         self._kept[page] = False
@@ -79,13 +80,13 @@ class PagePool:
         self._free.append(page)
 
     def is_idle(self, page: int) -> bool:
-        """Whether only the cache holds it."""
+        """Only the cache holds the page."""
         return self._kept[page] and not self._owners[page]
 
     def is_only(self, page: int) -> bool:
-        """Whether exactly one sequence owns the page and the cache does not hold it."""
+        """Exactly one sequence owns the page and the cache does not hold it."""
         return self._owners[page] == 1 and not self._kept[page]
 
     def owners(self, page: int) -> int:
-        """How many sequences own a page; 0: idle or free."""
+        """Number of sequences that own a page; 0: idle or free."""
         return self._owners[page]

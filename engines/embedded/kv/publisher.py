@@ -1,9 +1,9 @@
-"""Tells the world which prefixes this engine holds: SGLang's KV events over ZeroMQ.
+"""Publishes the prefixes that this engine holds: SGLang's KV events over ZeroMQ.
 
 A PUB socket sends [topic, sequence number (8 bytes, big endian), msgpack]; one message per engine step that changed the
 cache: `[time, events, rank]`, each event a map with its kind in `type`, as version 0.5.23 writes them (older versions:
-arrays). PUB drops what a slow subscriber does not take, so the newest messages are kept, and a ROUTER socket answers
-`["", first number wanted]` with them and then the number -1. A thread of its own owns both sockets.
+arrays). PUB drops messages that a slow subscriber does not take, so the newest are kept, and a ROUTER socket answers
+`["", first number wanted]` with them and then the number -1. A separate thread owns both sockets.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from engines.embedded.kv.namespace import AdaptedSalt, Namespace
 
 END_OF_REPLAY = b"\xff" * 8
 MEDIUM = "GPU"
-"""What SGLang calls the fast memory; there is no other tier here."""
+"""SGLang's name for the fast memory; there is no other tier here."""
 
 
 class EventPublisher(BlockEvents):
@@ -72,7 +72,7 @@ class EventPublisher(BlockEvents):
             "lora_id": None,
             "medium": MEDIUM,
         }
-        # what is not there is left out, as SGLang leaves it out
+        # absent fields are left out, as in SGLang
         if salt:
             event["cache_salt"] = salt
         if adapted is not None:
@@ -87,18 +87,18 @@ class EventPublisher(BlockEvents):
             self._events.append({"type": "BlockRemoved", "block_hashes": [hash_], "medium": MEDIUM})
 
     def cleared(self) -> None:
-        """One event in the place of those that told of each page."""
+        """One event in place of one for each page."""
         self._hashes.clear()
         self._events = [{"type": "AllBlocksCleared"}]
 
     def flush(self) -> None:
-        """Publish what happened since the last call, if anything did."""
+        """Publish the changes since the last call, if there are any."""
         if self._events:
             self._inlet.send(msgspec.msgpack.encode([time.time(), self._events, 0]))
             self._events = []
 
     def close(self) -> None:
-        """Publish what is left and close the sockets."""
+        """Publish the rest and close the sockets."""
         self.flush()
         self._inlet.send(b"")
         self._thread.join()
@@ -151,7 +151,7 @@ class EventPublisher(BlockEvents):
 
 
 def _answer(replay: zmq.Socket[bytes], kept: deque[tuple[bytes, bytes]]) -> None:
-    """One replay request. A message of another shape is ignored: anyone may connect."""
+    """Answer one replay request. A message of another shape is ignored: any client may connect."""
     frames = replay.recv_multipart()
     if len(frames) != 3 or len(frames[2]) != 8:
         return
@@ -163,6 +163,6 @@ def _answer(replay: zmq.Socket[bytes], kept: deque[tuple[bytes, bytes]]) -> None
 
 
 def _hash(previous: int, data: bytes) -> int:
-    """A block's hash: of the one before it and its own content, signed 64 bits as SGLang's are."""
+    """A block's hash: of the preceding hash and its own content, signed 64 bits like SGLang's."""
     digest = xxhash.xxh3_64_digest(previous.to_bytes(8, "big", signed=True) + data)
     return int.from_bytes(digest, "big", signed=True)

@@ -2,12 +2,12 @@
 
 A path from a root spells a prefix, and each node is the page that holds the keys and values of its last tokens. Every
 namespace (a salt, and an adapter where there is one) has a root of its own. Pages that no sequence owns are evicted
-from the leaves, the least recently used first; as a sequence owns its whole path, a page that is owned never stands
-below one that is not.
+from the leaves, the least recently used first; because a sequence owns its whole path, an owned page is never below an
+unowned one.
 
-Pages are shared whole. Where a prompt leaves the tree within a page, the page's beginning is copied, so that what is
-computed again is what is new, down to the token. For that the last page of what has ended is cached although its tokens
-do not fill it: a leaf for ever.
+Pages are shared whole. Where a prompt leaves the tree within a page, the page's beginning is copied, so that only new
+tokens are computed. For that the last page of an ended sequence is cached although its tokens do not fill it: such a
+page stays a leaf.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ class Node:
     namespace: Namespace
     children: dict[Digit, Node] = field(default_factory=dict)
     order: list[Digit] = field(default_factory=list)
-    """The children's digits, sorted: those that have most in common with one stand beside its place."""
+    """The children's digits, sorted: the most similar ones are adjacent to its position."""
     used: int = 0
-    """When it was last matched, inserted or given back, in ticks of the cache."""
+    """Tick of the cache at which it was last matched, inserted or given back."""
 
     def add(self, digit: Digit, page: int) -> Node:
-        """A new child."""
+        """Add a child."""
         child = self.children[digit] = Node(self, digit, page, self.namespace)
         bisect.insort(self.order, digit)
         return child
@@ -51,30 +51,30 @@ class Node:
         del self.order[bisect.bisect_left(self.order, child.digit)]
 
     def most_alike(self, digit: Digit) -> tuple[int, Node | None]:
-        """The child that begins with most of `digit`, and how many tokens of it; (0, None): none begins with any. Of
-        several the first in order that `digit` does not stand behind, or else the last one.
+        """The number of leading tokens of `digit` that a child shares at most, and that child; (0, None): none shares
+        any. Of several, the first child in order that does not sort before `digit`, or else the last one.
 
-        Two looks, however many children there are: all prompts of an organization may stand below one node.
+        Two comparisons, however many children there are: all prompts of an organization may be below one node.
         """
         place = bisect.bisect_left(self.order, digit)
-        beside = [*self.order[place : place + 1], *self.order[max(place - 1, 0) : place]]
-        best = max(beside, key=lambda other: _alike(other, digit), default=())
+        neighbours = [*self.order[place : place + 1], *self.order[max(place - 1, 0) : place]]
+        best = max(neighbours, key=lambda other: _alike(other, digit), default=())
         alike = _alike(best, digit)
         return alike, self.children[best] if alike else None
 
     def covers(self, digit: Digit) -> bool:
-        """Whether a child begins with all of `digit`."""
+        """A child begins with all of `digit`."""
         return self.most_alike(digit)[0] == len(digit)
 
 
 class Begun(NamedTuple):
-    """A page of the caller's own that is to begin as a cached one does."""
+    """A page of the caller's own that is to begin like a cached one."""
 
     source: int
     """The cached page. It may be evicted at any time: copy it before anything is computed."""
     page: int
     tokens: int
-    """How many of them are the same: at least one, and fewer than a page has, or than `limit` allows."""
+    """Number of equal tokens: at least one, and fewer than a page has, or than `limit` allows."""
 
 
 class RadixCache:
@@ -83,7 +83,7 @@ class RadixCache:
     def __init__(
         self, pages: PagePool, page_tokens: int, events: BlockEvents | None = None, most_idle: int | None = None
     ) -> None:
-        """events: told of every page stored and removed, not of the ends of steps. most_idle: pages that are kept
+        """events: receives every page stored and removed, but not the ends of steps. most_idle: pages that are kept
         while no sequence owns them; None: all."""
         self.evicted_pages = 0
         self._most_idle = pages.total if most_idle is None else most_idle
@@ -93,11 +93,11 @@ class RadixCache:
         self._roots: dict[Namespace, Node] = {}
         self._nodes: list[Node | None] = [None] * pages.total  # by page
         self._leaves: list[tuple[int, int]] = []
-        """Heap of (tick, page). Entries outlive what they say; `_evict_one` checks them."""
+        """Heap of (tick, page). Entries may be outdated; `_evict_one` checks them."""
         self._tick = 0
 
     def match(self, namespace: Namespace, tokens: Sequence[int], limit: int) -> list[int]:
-        """The pages of the longest cached prefix of tokens[:limit], which the caller owns then as well."""
+        """The pages of the longest cached prefix of tokens[:limit]; the caller becomes an owner of them."""
         node = self._roots.get(namespace)
         found: list[int] = []
         if node is None:
@@ -117,7 +117,7 @@ class RadixCache:
         """Cache pages[i] for the i-th whole page of tokens. The caller owns all of them and keeps owning them.
 
         Where that prefix is cached in another page already, that page replaces the caller's in `pages` and the
-        caller's is given back: the same keys and values are never kept twice. A page that choices share is not
+        caller's is given back: the same keys and values are never stored twice. A page that choices share is not
         replaced, and nothing after it is cached; the last of them will do both.
         """
         count = min(len(tokens) // self._page_tokens, len(pages))
@@ -136,7 +136,7 @@ class RadixCache:
                 stored.append(child)
             elif child.page != pages[index]:
                 if self._pages.owners(pages[index]) > 1:
-                    # choices that share it would go on owning pages that stand below one they do not own
+                    # choices that share it would still own pages below one they do not own
                     break
                 self._pages.share((child.page,))
                 self._pages.give_back((pages[index],))
@@ -147,9 +147,8 @@ class RadixCache:
             self._events.stored([node.page for node in stored], [node.digit for node in stored], self._above(stored[0]))
 
     def begin_page(self, namespace: Namespace, tokens: Sequence[int], pages: Sequence[int], limit: int) -> Begun | None:
-        """A fresh page, owned by the caller, for the tokens that follow `pages`, which `match` found for
-        tokens[:limit]. None: no cached page begins with any of them, or there is no room.
-        """
+        """A new page, owned by the caller, for the tokens after `pages`, which `match` found for tokens[:limit]. None:
+        no cached page begins with any of them, or there is no room."""
         node = self._nodes[pages[-1]] if pages else self._roots.get(namespace)
         if node is None:
             return None
@@ -158,15 +157,14 @@ class RadixCache:
         alike, source = node.most_alike(wanted)
         if source is None:
             return None
-        self._pages.share((source.page,))  # or making room might evict it
+        self._pages.share((source.page,))  # otherwise making room might evict it
         taken = self.take(1)
         self.release((source.page,))
         return None if taken is None else Begun(source.page, taken[0], alike)
 
     def insert_rest(self, namespace: Namespace, tokens: Sequence[int], pages: Sequence[int]) -> None:
-        """After `insert`, when nobody will write into these pages any more: cache the last one too, which the tokens
-        do not fill. Left out where choices share it, and where a cached page begins with the same tokens.
-        """
+        """Call it after `insert`, once no sequence will write into these pages any more: cache the last one too, which
+        the tokens do not fill. Skipped where choices share it, and where a cached page begins with the same tokens."""
         whole, rest = divmod(len(tokens), self._page_tokens)
         if not rest:
             return
@@ -194,7 +192,7 @@ class RadixCache:
             self._evict_one()
 
     def take(self, count: int) -> list[int] | None:
-        """`count` fresh pages owned by the caller, evicting what is needed, or None when that is not enough."""
+        """`count` new pages owned by the caller, evicting as needed, or None when that is not enough."""
         if count > self._pages.free + self._pages.idle:
             return None
         while self._pages.free < count:
@@ -233,7 +231,7 @@ class RadixCache:
         self._nodes[node.page] = None
         self._pages.drop(node.page)
         self.evicted_pages += 1
-        if len(node.digit) == self._page_tokens:  # of others nobody was told
+        if len(node.digit) == self._page_tokens:  # the other pages were never reported
             self._events.removed(node.page)
         node.parent.drop(node)
         if node.parent.page >= 0:
@@ -243,7 +241,7 @@ class RadixCache:
 
 
 def _alike(one: Digit, other: Digit) -> int:
-    """How many tokens both begin with."""
+    """Number of common leading tokens."""
     count = 0
     for mine, theirs in zip(one, other, strict=False):
         if mine != theirs:

@@ -15,8 +15,8 @@ from engines.layers import narrow_kv
 
 
 class KVStore:
-    """One tensor, (layers, pages, page_tokens, 2, kv_heads, head_dim); in 8 bits the last is `narrow_kv.row_width`. The
-    budget decides the number of pages."""
+    """One tensor, (layers, pages, page_tokens, 2, kv_heads, head_dim); in 8 bits the last dimension is
+    `narrow_kv.row_width`. The budget decides the number of pages."""
 
     def __init__(
         self,
@@ -27,14 +27,15 @@ class KVStore:
         device: torch.device | None = None,
         beside_bytes: int = 0,
     ) -> None:
-        """dtype: the model's number format. beside_bytes: what is kept per token elsewhere and counts against the
-        budget, as a head's keys and values.
+        """dtype: the model's number format. beside_bytes: memory per token elsewhere that counts against the budget,
+        such as a head's keys and values.
 
-        Raises ConfigError when the budget does not hold even one sequence of `context_tokens`."""
+        Raises ConfigError when the budget does not hold even one sequence of `context_tokens`.
+        """
         self.page_tokens = config.page_tokens
         self.head_dim = model.head_dim
         self.elements_per_token = model.kv_elements_per_token
-        """Numbers kept per token, whatever they are kept in."""
+        """Numbers stored per token, in any format."""
         self.token_bytes = config.token_bytes(
             model.kv_elements_per_token // model.head_dim, model.head_dim, dtype.itemsize
         )
@@ -69,12 +70,12 @@ class KVStore:
 
     @property
     def spare_page(self) -> int:
-        """A page that nobody is ever given, for rows that pad a batch."""
+        """A page that no sequence ever gets, for rows that pad a batch."""
         return self.total_pages
 
     @property
     def is_narrow(self) -> bool:
-        """Whether keys and values are kept in 8 bits."""
+        """Keys and values are stored in 8 bits."""
         return narrow_kv.is_narrow(self.pages.dtype)
 
     def copy(self, source: int, target: int) -> None:
@@ -94,7 +95,7 @@ class KVStore:
 
     @property
     def total_tokens(self) -> int:
-        """How many tokens all pages hold."""
+        """Number of tokens that all pages hold."""
         return self.total_pages * self.page_tokens
 
 

@@ -1,4 +1,4 @@
-"""Which rows of a batch are computed with which adapter: one batch may hold several, and rows with none."""
+"""The rows of a batch that are computed with each adapter: one batch may hold several, and rows with none."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from engines.embedded.lora.adapter import Adapter
 
 
 class AdaptedRows:
-    """Adds to the output of a linear layer what the adapters of its rows add. The rows of one adapter are multiplied
+    """Adds the adapters' contribution to the output of a linear layer. The rows of one adapter are multiplied
     together."""
 
     def __init__(self, rows: dict[Adapter, list[int]], device: torch.device | None = None) -> None:
@@ -19,7 +19,7 @@ class AdaptedRows:
         self._parts = [(adapter, torch.tensor(own, device=device)) for adapter, own in rows.items()]
 
     def add_(self, output: Tensor, x: Tensor, layer: int, group: str) -> Tensor:
-        """output: (tokens, out), changed and returned; x: (tokens, in), what the linear layer was given."""
+        """output: (tokens, out), changed and returned; x: (tokens, in), the input of the linear layer."""
         for adapter, rows in self._parts:
             update = adapter.update(layer, group)
             if update is not None:

@@ -1,4 +1,4 @@
-"""The weights of one adapter, as they are added to a model's fused linear layers."""
+"""The weights of one adapter, in the form that is added to a model's fused linear layers."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from engines.layers.linear import Linear
 
 
 class LowRank(NamedTuple):
-    """What is added to one linear layer's output: up(down(x))."""
+    """An adapter's contribution to one linear layer's output: up(down(x))."""
 
     down: Linear
-    """(parts * rank, in): the A of every projection that the layer fuses, one below the other."""
+    """(parts * rank, in): the A matrices of every projection that the layer fuses, stacked."""
     up: Linear
-    """(out, parts * rank): their B, each in the rows and columns of its projection, times the adapter's scale."""
+    """(out, parts * rank): their B matrices, each in the rows and columns of its projection, times the adapter's
+    scale."""
 
     def __call__(self, x: Tensor) -> Tensor:
         """x: (tokens, in). Returns (tokens, out)."""
@@ -29,8 +30,8 @@ class Adapter:
     def __init__(
         self, name: str, path: str, rank: int, load_number: int, updates: Mapping[tuple[int, str], LowRank], size: int
     ) -> None:
-        """load_number: of this load, among all of the process. updates: by layer and group (see `models.linears`).
-        size: bytes of its weights."""
+        """load_number: of this load, unique in the process. updates: by layer and group (see `models.linears`). size:
+        bytes of its weights."""
         self.name = name
         self.path = path
         self.rank = rank
@@ -39,5 +40,5 @@ class Adapter:
         self._updates = updates
 
     def update(self, layer: int, group: str) -> LowRank | None:
-        """What it adds to one linear layer; None: nothing."""
+        """Its update of one linear layer; None: none."""
         return self._updates.get((layer, group))

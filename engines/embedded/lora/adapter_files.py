@@ -1,5 +1,6 @@
-"""Reads an adapter's files, which a tenant may have made: nothing but plain files of a bounded size, that lie where
-adapters may lie. What was looked at is what is read, whatever the folder holds by then."""
+"""Reads an adapter's files, which a tenant may have made: only plain files of a bounded size, within the allowed
+folder. The checked file is the one that is read, even if the folder changes meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +14,11 @@ CHUNK_BYTES = 1 << 24
 
 
 class AdapterFiles:
-    """folder: the adapter's. root: where all of its files must lie, links followed; empty: in the folder itself."""
+    """folder: the adapter's. root: folder that must contain all of its files, links resolved; empty: the adapter's own
+    folder."""
 
     def __init__(self, folder: Path, root: str = "") -> None:
-        """Raises InvalidField where the folder lies elsewhere."""
+        """Raises InvalidField for a folder elsewhere."""
         self._folder = folder
         try:
             self._within, lies = (Path(path).resolve() for path in (root or folder, folder))
@@ -26,11 +28,11 @@ class AdapterFiles:
             raise InvalidField(f"{folder}: adapters must lie under {root} (engine.lora.root)", param="lora_path")
 
     def read(self, name: str, most_bytes: int) -> bytes:
-        """A file of the folder. Raises InvalidField naming it: it cannot be read, is no plain file, is too large, or is
-        a link that leads elsewhere."""
+        """A file of the folder. Raises InvalidField that names it when it cannot be read, is no plain file, is too
+        large, or is a link that leads elsewhere."""
         path = self._folder / name
         try:
-            # a pipe without a writer would be waited for for ever
+            # opening a pipe without a writer would block forever
             file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError as error:
             raise InvalidField(f"{path}: cannot be read: {error.strerror}; give a PEFT folder", param=name) from None
@@ -55,7 +57,7 @@ class AdapterFiles:
     def _require_ours(self, path: Path, name: str, file: int) -> None:
         if not Path(f"/proc/self/fd/{file}").readlink().is_relative_to(self._within):
             raise InvalidField(
-                f"{path}: must lie under {self._within}, and is a link that leads elsewhere (engine.lora.root says "
+                f"{path}: must lie under {self._within}, and is a link that leads elsewhere (engine.lora.root sets "
                 "where the files of adapters may lie)",
                 param=name,
             )

@@ -23,26 +23,26 @@ class Adapters:
         root = Path(config.root)
         if config.root and not (root.is_absolute() and root.is_dir()):
             raise ConfigError(
-                f"engine.lora.root: must be the absolute path of a folder that is there; got {config.root!r}. Leave it "
+                f"engine.lora.root: must be the absolute path of an existing folder; got {config.root!r}. Leave it "
                 "empty to take adapters from anywhere",
                 param="engine.lora.root",
             )
         self._config = config
         self._in_use = in_use
         self._loaded: dict[str, Adapter] = {}
-        """The one that was asked for last is the last."""
+        """In order of use, the latest last."""
         self._leaving = 0
-        """Taken out of `loaded`, and still used by requests."""
+        """Adapters that are no longer offered but still used by requests."""
         self._numbers = itertools.count(1)
         self._changes = asyncio.Lock()
 
     @property
     def loaded(self) -> tuple[Adapter, ...]:
-        """What a request may name."""
+        """Adapters that a request may name."""
         return tuple(self._loaded.values())
 
     def get(self, name: str) -> Adapter:
-        """Raises ModelNotFound for one that is not loaded."""
+        """Raises ModelNotFound for an adapter that is not loaded."""
         adapter = self._loaded.pop(name, None)
         if adapter is None:
             raise ModelNotFound(f"The following requested LoRA adapters are not loaded: {name}", param="lora_path")
@@ -50,8 +50,8 @@ class Adapters:
         return adapter
 
     async def load(self, model: Llama, name: str, path: str) -> Adapter:
-        """Read one and offer it. Loads come one after the other. Where there are as many as there may be, the one that
-        nobody uses and was asked for longest ago is given up for it, as SGLang does.
+        """Read an adapter and offer it. Loads are sequential. When the maximum is loaded, the least recently requested
+        adapter without users is evicted for it, like in SGLang.
 
         Raises InvalidField for a name that is loaded and for an adapter that cannot be served, Overloaded when all are
         in use.
@@ -78,7 +78,7 @@ class Adapters:
         del self._loaded[unused]
 
     async def unload(self, name: str, unused: Callable[[Adapter], Awaitable[None]]) -> Adapter:
-        """Offer it no more, and return when no request uses it any more. unused: done then.
+        """Stop offering an adapter, and return when no request uses it any more. unused: called then.
 
         Raises InvalidField for one that is not loaded.
         """

@@ -21,9 +21,9 @@ from engines.layers.rotary import side_by_side
 
 WEIGHTS = "adapter_model.safetensors"
 MOST_HEADER_BYTES = 4 << 20
-"""Names and shapes of the tensors of the largest models are a tenth of that."""
+"""Names and shapes of the tensors of the largest models take a tenth of that."""
 WIDEST_BYTES = 8
-"""Of a number: float64."""
+"""Bytes of the widest number: float64."""
 PREFIX = "base_model.model.model.layers"
 
 
@@ -36,10 +36,10 @@ class _Group(NamedTuple):
 
 
 def load_adapter(model: Llama, name: str, folder: Path, most_rank: int, load_number: int, root: str = "") -> Adapter:
-    """Read an adapter of this model. load_number: see `Adapter`. root: as of `LoraConfig`.
+    """Read an adapter of this model. load_number: see `Adapter`. root: see `LoraConfig`.
 
-    Raises InvalidField naming the file and the field or tensor: one that is missing, one too many, or of a shape that
-    is not the model's.
+    Raises InvalidField that names the file and the field or tensor: missing, unknown, or of a shape that does not fit
+    the model.
     """
     files = AdapterFiles(folder, root)
     config = PeftConfig.read(folder, files, most_rank)
@@ -60,7 +60,7 @@ def load_adapter(model: Llama, name: str, folder: Path, most_rank: int, load_num
 
 
 def _most_bytes(config: ModelConfig, rank: int) -> int:
-    """Of an adapter of every projection."""
+    """Bytes of an adapter of every projection."""
     numbers = sum(rank * (group.inputs + width) for group in _groups(config) for _, width in group.parts)
     return MOST_HEADER_BYTES + numbers * config.num_hidden_layers * WIDEST_BYTES
 
@@ -93,7 +93,7 @@ def _low_rank(
         pair = tensors.pair(f"{PREFIX}.{layer}.{part}", group.inputs, width)
         if pair is not None:
             down, up = pair
-            # the model has the rows of q and k in this order
+            # the model orders the rows of q and k like this
             rotated = part.startswith(("self_attn.q_", "self_attn.k_"))
             downs.append(down)
             ups.append((first, side_by_side(up, head_dim) if rotated else up))
@@ -107,7 +107,7 @@ def _low_rank(
 
 
 class _Tensors:
-    """The adapter's file. Every tensor in it must be asked for."""
+    """The tensors in the adapter's file. Every one must be taken."""
 
     def __init__(self, path: Path, content: bytes, rank: int) -> None:
         """path: named in errors."""
@@ -116,11 +116,11 @@ class _Tensors:
         header_bytes = int.from_bytes(content[:8], "little")
         if header_bytes > MOST_HEADER_BYTES:
             raise InvalidField(
-                f"{path}: its header must have at most {MOST_HEADER_BYTES:,} bytes; it says {header_bytes:,}",
+                f"{path}: its header must have at most {MOST_HEADER_BYTES:,} bytes; it has {header_bytes:,}",
                 param=WEIGHTS,
             )
         try:
-            # not by the file's name: what is mapped into memory ends the process where somebody cuts the file short
+            # not by the file's name: a file mapped into memory ends the process if another program truncates it
             self._left = load(content)
         except (SafetensorError, LookupError, ValueError, TypeError, AttributeError) as error:
             raise InvalidField(f"{path}: cannot be read: {error}", param=WEIGHTS) from None
@@ -132,7 +132,7 @@ class _Tensors:
         if not present:
             return None
         if len(present) < len(names):
-            raise InvalidField(f"{self._path}: of {module} only {present[0]} is there", param=module)
+            raise InvalidField(f"{self._path}: of {module} only {present[0]} is present", param=module)
         down, up = (self._left.pop(name) for name in names)
         for name, tensor, shape in zip(names, (down, up), ((self._rank, inputs), (outputs, self._rank)), strict=True):
             if tuple(tensor.shape) != shape or not tensor.is_floating_point():
@@ -149,7 +149,7 @@ class _Tensors:
         if self._left:
             name = min(self._left)
             raise InvalidField(
-                f"{self._path}: the model has no place for {name} ({len(self._left)} such); adapted may be q, k, v, o, "
-                "gate, up and down projections",
+                f"{self._path}: the model has no projection for {name} ({len(self._left)} such); adapters may change "
+                "the q, k, v, o, gate, up and down projections",
                 param=name,
             )

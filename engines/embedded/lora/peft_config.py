@@ -1,5 +1,6 @@
-"""What an adapter's `adapter_config.json` says, in PEFT's names. What would change the model in a way that is not
-computed here is refused by name."""
+"""Reads an adapter's `adapter_config.json`, in PEFT's names. Settings that would change the model in an unsupported way
+are refused by name.
+"""
 
 from __future__ import annotations
 
@@ -19,22 +20,22 @@ ABSENT = (
     "trainable_token_indices", "target_parameters", "use_dora", "use_qalora", "use_bdlora", "fan_in_fan_out",
     "alora_invocation_tokens",
 )  # fmt: skip
-"""Features that are not served; each must be absent, false or empty."""
+"""Unsupported features; each must be absent, false or empty."""
 PLAIN_STARTS = (True, False, None, "gaussian", "orthogonal", "eva")
-"""How training began, where the base model was left as it is: PiSSA, OLoRA, CorDA and LoftQ change it."""
+"""Initialisations that leave the base model unchanged: PiSSA, OLoRA, CorDA and LoftQ change it."""
 
 MOST_ALPHA = 1_000_000
 
 
 class PeftConfig(msgspec.Struct, frozen=True):
-    """rank: columns of every A. scale: what B A x is multiplied by."""
+    """rank: columns of every A. scale: factor on B A x."""
 
     rank: int
     scale: float
 
     @classmethod
     def read(cls, folder: Path, files: AdapterFiles, most_rank: int) -> PeftConfig:
-        """folder: named in errors. Raises InvalidField naming the field, its value and what is allowed."""
+        """folder: named in errors. Raises InvalidField that names the field, its value and the allowed values."""
         path = folder / NAME
         try:
             raw = msgspec.json.decode(files.read(NAME, MOST_BYTES))

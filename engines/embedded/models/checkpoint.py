@@ -17,26 +17,26 @@ INDEX = "model.safetensors.index.json"
 
 
 class Weights(Protocol):
-    """Where a model's tensors come from."""
+    """The source of a model's tensors."""
 
     def take(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        """One tensor of this name and shape, in this number format. Raises ConfigError naming it."""
+        """One tensor of this name and shape, in this number format. Raises ConfigError that names it."""
         ...
 
     def read(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        """The same in the number format that it is stored in, or float32. Raises ConfigError naming it."""
+        """The same in its stored number format, or float32. Raises ConfigError that names it."""
         ...
 
     def require_all_taken(self) -> None:
-        """Raise ConfigError naming tensors that were not taken."""
+        """Raise ConfigError that names tensors that were not taken."""
         ...
 
 
 class Checkpoint:
-    """The tensors of one folder. Every tensor asked for must be there with the shape the model's config implies."""
+    """The tensors of one folder. Every tensor taken must exist, with the shape that the model's config implies."""
 
     def __init__(self, folder: Path) -> None:
-        """Raises ConfigError naming the file that is missing or broken."""
+        """Raises ConfigError that names the missing or broken file."""
         self._folder = folder
         self._taken: set[str] = set()
         # the library's reader has no types
@@ -47,10 +47,11 @@ class Checkpoint:
         elif index.exists():
             self._where = _read_index(index)
         else:
-            raise ConfigError(f"{folder}: neither {SINGLE} nor {INDEX} is there; only safetensors weights are read")
+            raise ConfigError(f"{folder}: neither {SINGLE} nor {INDEX} exists; only safetensors weights are read")
 
     def take(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        """One tensor, converted to `dtype`. Raises ConfigError naming it when it is missing or has another shape."""
+        """One tensor, converted to `dtype`. Raises ConfigError that names it when it is missing or has another
+        shape."""
         return self.read(name, shape).to(dtype)
 
     def read(self, name: str, shape: tuple[int, ...]) -> Tensor:
@@ -65,7 +66,7 @@ class Checkpoint:
         return tensor
 
     def stored(self, name: str) -> Tensor:
-        """The same of whatever shape and type it is. Raises ConfigError when it is missing or cannot be read."""
+        """The same with any shape and type. Raises ConfigError when it is missing or cannot be read."""
         path = self._where.get(name)
         if path is None:
             raise ConfigError(f"{self._folder}: the tensor {name} is missing; the checkpoint does not fit config.json")
@@ -83,8 +84,8 @@ class Checkpoint:
         return found
 
     def require_all_taken(self) -> None:
-        """Raises ConfigError naming tensors that nobody asked for: a model without a part of it is another model."""
-        # older folders keep a table that config.json gives, and tied ones may repeat the embedding
+        """Raises ConfigError that names tensors that were not taken: a model without a part of it is another model."""
+        # older folders keep a table that config.json determines, and tied ones may repeat the embedding
         spare = ("lm_head.weight", "rotary_emb.inv_freq")
         left = sorted(name for name in self._where.keys() - self._taken if not name.endswith(spare))
         if left:

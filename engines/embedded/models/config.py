@@ -91,7 +91,7 @@ class _Reader:
         scaling = self._rope_scaling()
         context = self._count("max_position_embeddings")
         if isinstance(scaling, YarnScaling):
-            # some folders keep the context from before the stretching, some give the one after it
+            # some folders give the context before the stretching, some the one after it
             context = max(context, int(scaling.factor * scaling.original_max_position_embeddings))
         self._refuse_window(family, context)
         return ModelConfig(
@@ -129,7 +129,7 @@ class _Reader:
         return self._flag(field) if fixed is None else fixed
 
     def _refuse_window(self, family: Family, context: int) -> None:
-        """Every layer must see the whole context."""
+        """Require that every layer attends to the whole context."""
         window = self._raw.get("sliding_window")
         used = self._raw.get("use_sliding_window", family.window_by_default)
         if used and isinstance(window, int) and window < context:

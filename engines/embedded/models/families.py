@@ -1,4 +1,4 @@
-"""Which decoders of the Llama family are served, and how each differs from Llama."""
+"""The supported decoders of the Llama family, and their differences from Llama."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ class Family(msgspec.Struct, frozen=True):
     """One `architectures` entry of config.json. None means that config.json decides."""
 
     qkv_bias: bool | None = None
-    """Query, key and value projections have a bias; None: `attention_bias` says."""
+    """Query, key and value projections have a bias; None: by `attention_bias`."""
     output_bias: bool | None = None
-    """The projection after attention has one; None: `attention_bias` says."""
+    """The projection after attention has a bias; None: by `attention_bias`."""
     mlp_bias: bool | None = None
-    """None: `mlp_bias` says."""
+    """The MLP projections have a bias; None: by `mlp_bias`."""
     qk_norm: bool = False
     """Queries and keys are normalised per head before they are rotated."""
     head_dim: int | None = None
-    """What an absent `head_dim` means; None: hidden size / heads."""
+    """Head size when `head_dim` is absent; None: hidden size / heads."""
     window_by_default: bool = True
-    """Whether `sliding_window` counts when `use_sliding_window` is absent."""
+    """`sliding_window` counts when `use_sliding_window` is absent."""
 
 
 FAMILIES: Mapping[str, Family] = MappingProxyType(

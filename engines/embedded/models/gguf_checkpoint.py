@@ -1,4 +1,4 @@
-"""Reads tensors from a GGUF file by the names they have in a Hugging Face folder, one at a time."""
+"""Reads tensors from a GGUF file by their names in a Hugging Face folder, one at a time."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ _INNER = {
 }
 _LAYER = re.compile(r"model\.layers\.(\d+)\.(.+)\.(weight|bias)")
 INTERLEAVED = "llama"
-"""The architecture whose rows of queries and keys llama.cpp stores as its rotation wants them: the two of a pair side
-by side. Those of the others lie as in Hugging Face's folders."""
+"""The architecture whose query and key rows llama.cpp stores in the order of its rotation: the two numbers of a pair
+adjacent. Other architectures are stored as in Hugging Face's folders."""
 
 
 class GgufCheckpoint(Weights):
-    """As `Checkpoint`: every tensor asked for must be there with the shape the model's config implies."""
+    """Like `Checkpoint`: every tensor taken must exist, with the shape that the model's config implies."""
 
     def __init__(self, path: Path, config: ModelConfig) -> None:
-        """Raises ConfigError for a file that is not whole, and where the package `gguf` is missing."""
+        """Raises ConfigError for an incomplete file, and where the package `gguf` is missing."""
         self._path = path
         self._file = GgufFile.read(path)
         self._library = _library(path)
@@ -57,7 +57,7 @@ class GgufCheckpoint(Weights):
         stored = _stored_name(name)
         place = self._file.tensors.get(stored)
         if place is None:
-            raise ConfigError(f"{self._path}: the tensor {stored} is missing; this is no whole model")
+            raise ConfigError(f"{self._path}: the tensor {stored} is missing; the model is incomplete")
         if place.shape != shape:
             raise ConfigError(f"{self._path}: {stored} has shape {place.shape}; the head of the file implies {shape}")
         self._taken.add(stored)
@@ -71,8 +71,8 @@ class GgufCheckpoint(Weights):
         left = sorted(self._file.tensors.keys() - self._taken)
         if left:
             raise ConfigError(
-                f"{self._path}: the tensor {left[0]} ({len(left)} such) is no part of a model of this architecture as "
-                "it is served here"
+                f"{self._path}: the tensor {left[0]} ({len(left)} such) is not part of a supported model of this "
+                "architecture"
             )
 
     def _numbers(self, place: TensorPlace) -> np.ndarray:
@@ -100,14 +100,14 @@ def _stored_name(name: str) -> str:
 
 
 def _halves(rows: np.ndarray, heads: int) -> np.ndarray:
-    """Rows of heads with the first numbers of all pairs in one half and the second ones in the other."""
+    """Rows of heads, with the first numbers of all pairs in one half and the second ones in the other."""
     pairs = rows.reshape(heads, len(rows) // heads // 2, 2, *rows.shape[1:])
     return pairs.swapaxes(1, 2).reshape(rows.shape)
 
 
 def _library(path: Path) -> ModuleType:
     try:
-        # a fifth of a second, for models of other kinds too
+        # importing it takes a fifth of a second, also for other kinds of models
         import gguf
     except ModuleNotFoundError as error:
         raise ConfigError(f"{path}: a GGUF file needs the package {error.name}; install slipstream[engine]") from None

@@ -1,7 +1,7 @@
-"""What makes a model's linear layers, so that they can be plain, rounded or watched.
+"""Makes a model's linear layers, so that they can be plain, rounded or observed.
 
-Names: `layers.<number>.<group>` with the groups qkv, output, gate_up and down, and `head`. What engines fuse is one
-group here, and has one scale where scales are per tensor.
+Names: `layers.<number>.<group>` with the groups qkv, output, gate_up and down, and `head`. Projections that engines
+fuse are one group here, and have one scale where scales are per tensor.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Linears(Protocol):
     """Makes the linear layers of one model."""
 
     wide: bool
-    """Whether they take float32 inputs too, and better than by rounding them."""
+    """The layers take float32 inputs too, with better results than rounded ones."""
 
     def make(self, name: str, weight: Tensor, bias: Tensor | None) -> Projection:
         """weight: (out, in), and bias: (out,), in the checkpoint's own precision or float32."""
@@ -34,7 +34,7 @@ class PlainLinears:
     def __init__(
         self, dtype: torch.dtype, device: torch.device = CPU, *, native: bool = True, threads: int = 1
     ) -> None:
-        """native: make panels for our own kernels where they are available. threads: of the kernels."""
+        """native: make panels for the native kernels where they are available. threads: of the kernels."""
         self._dtype = dtype
         self._device = device
         narrow = dtype is torch.bfloat16

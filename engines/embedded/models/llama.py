@@ -90,11 +90,11 @@ class LlamaLayer:
         self._down = linear("down", {"mlp.down_proj": hidden}, self._ff, mlp_bias)
 
     def keep_rounded(self, rounding: Rounding | None) -> None:
-        """Round this layer's keys and values as they are stored; None: keep them as they are."""
+        """Round this layer's keys and values when they are stored; None: store them unchanged."""
         self._attention.rounding = rounding
 
     def native(self) -> LayerWeights | None:
-        """What our own kernels need of it; None where a part has no panels."""
+        """The weights that the native kernels need of it; None where a part has no panels."""
         parts = (self._qkv, self._output, self._gate_up, self._down)
         plain = [part.panels for part in parts if isinstance(part, Linear | Int8Linear) and not part.has_bias]
         panels = [one for one in plain if one is not None]
@@ -134,7 +134,7 @@ class LlamaLayer:
 
 
 class Llama:
-    """A whole decoder: token ids in, logits out. It keeps no state between steps; keys and values are the caller's."""
+    """A whole decoder: token ids in, logits out. It keeps no state between steps; the caller owns keys and values."""
 
     def __init__(
         self,
@@ -146,14 +146,14 @@ class Llama:
     ) -> None:
         """linears: makes the linear layers, rounded or not, on the same device.
 
-        Raises ConfigError naming a tensor that is missing or has the wrong shape.
+        Raises ConfigError that names a tensor that is missing or has the wrong shape.
         """
         self.config = config
         self.dtype = dtype
-        """Of weights, of keys and values, and in which prompts are computed."""
+        """Number format of weights, keys and values, and of prompt computation."""
         self.device = device
         self.generation_dtype = torch.float32 if linears.wide else dtype
-        """In which generated tokens are computed; float32 where that is no slower: see `Linear`."""
+        """Number format of generation; float32 where that is no slower: see `Linear`."""
         table = (config.vocab_size, config.hidden_size)
         embedding = checkpoint.read("model.embed_tokens.weight", table)
         head = embedding if config.tie_word_embeddings else checkpoint.read("lm_head.weight", table)
@@ -172,7 +172,7 @@ class Llama:
         )
         self._rotary.to(device)
         self.native = self._native()
-        """What computes generated tokens where our own kernels can."""
+        """Computes generated tokens where the native kernels can."""
 
     @property
     def embedding(self) -> Tensor:
@@ -192,9 +192,9 @@ class Llama:
         return self._shared.rows(ids).to(self.dtype)
 
     def keep_rounded(self, rounding: Rounding | None, layer: int | None = None) -> None:
-        """Round keys and values from now on before they are kept, in one layer or in all; None: not any more.
+        """Round keys and values from now on when they are stored, in one layer or in all; None: no longer.
 
-        Raises ValueError for a model that our own kernels compute, which keep them as they are.
+        Raises ValueError for a model that the native kernels compute, which store them unchanged.
         """
         if self.native is not None:
             raise ValueError("keys and values are rounded by PyTorch's operations only: load with kernels = torch")
@@ -229,7 +229,7 @@ class Llama:
         )
 
     def hidden(self, ids: Tensor, positions: Tensor, pages: Tensor, plan: AttentionPlan) -> Tensor:
-        """The normalised final states of a flat batch alone: see `hidden_and_outputs`."""
+        """Only the normalised final states of a flat batch: see `hidden_and_outputs`."""
         return self.hidden_and_outputs(ids, positions, pages, plan, ())[0]
 
     def hidden_and_outputs(
@@ -246,10 +246,10 @@ class Llama:
     ) -> tuple[Tensor, list[Tensor]]:
         """Run a flat batch.
 
-        ids, positions: (tokens,); pages: (layers, pages, page_tokens, 2, kv_heads, head_dim), written to; dtype: in
-        which to compute, `dtype` unless said otherwise; mirror: by layer, where the plan has one; adapted: rows
-        that are computed with adapters. Returns the normalised final states, (tokens, hidden), and what `layers` (from
-        0, ascending) gave out, as wide each.
+        ids, positions: (tokens,); pages: (layers, pages, page_tokens, 2, kv_heads, head_dim), written to; dtype: of the
+        computation, `dtype` by default; mirror: by layer, where the plan has one; adapted: rows that are computed with
+        adapters. Returns the normalised final states, (tokens, hidden), and the outputs of `layers` (from 0,
+        ascending), of the same width.
         """
         x = self._rows(ids)
         if dtype is not None:

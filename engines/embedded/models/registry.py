@@ -20,8 +20,7 @@ def load_model(
     """Load a model folder or a GGUF file. dtype: `auto`, `float32` or `bfloat16`. linears: returns the layers to use
     for a number format; None: plain layers.
 
-    Raises ConfigError naming an unknown architecture, a missing tensor, one too many, a shape that does not fit or a
-    broken file.
+    Raises ConfigError that names an unknown architecture, a missing or unknown tensor, a wrong shape or a broken file.
     """
     config = ModelConfig.read(folder)
     checkpoint = _weights(folder, config)

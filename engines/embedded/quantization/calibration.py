@@ -1,5 +1,4 @@
-"""Finds the largest input of every linear layer over a text, and the largest keys and values, for scales that are fixed
-beforehand."""
+"""Finds the largest input of every linear layer over a text, and the largest keys and values, for static scales."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ from engines.layers.linear import Projection
 
 
 class Calibration(msgspec.Struct, frozen=True):
-    """What a calibration file holds."""
+    """The content of a calibration file."""
 
     model: str
     tokens: int
@@ -27,7 +26,7 @@ class Calibration(msgspec.Struct, frozen=True):
     amax: dict[str, float]
     """Largest magnitude of each layer's input."""
     keys: tuple[float, ...] = ()
-    """The same of each layer's keys, as they are kept: with their positions. Empty in files of before."""
+    """The same of each layer's keys, in their stored form: with their positions. Empty in older files."""
     values: tuple[float, ...] = ()
 
 
@@ -42,7 +41,7 @@ class _Observed:
 
 
 class _ObservedMemory:
-    """Stands where keys and values are rounded, and changes none."""
+    """Observes keys and values where they would be rounded, and changes none."""
 
     def __init__(self) -> None:
         self.keys = self.values = 0.0
@@ -66,7 +65,7 @@ class _ObservedLinears:
 
 
 def calibrate(folder: Path, passages: Iterable[Passage]) -> Calibration:
-    """Run the model over `passages` in float32. Raises ConfigError when the folder holds no model we serve."""
+    """Run the model over `passages` in float32. Raises ConfigError for a folder without a supported model."""
     made = _ObservedLinears(torch.float32)
     model = load_model(folder, "float32", lambda _: made)
     memory = [_ObservedMemory() for _ in range(model.config.num_hidden_layers)]
@@ -86,7 +85,7 @@ def calibrate(folder: Path, passages: Iterable[Passage]) -> Calibration:
 
 
 def read_calibration(path: str) -> Calibration:
-    """Raises ConfigError naming the file when it is none."""
+    """Raises ConfigError that names the file when it is invalid."""
     try:
         return msgspec.json.decode(Path(path).read_bytes(), type=Calibration)
     except (OSError, msgspec.DecodeError) as error:

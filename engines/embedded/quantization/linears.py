@@ -1,4 +1,4 @@
-"""Linear layers with rounded weights, as the settings ask for them."""
+"""Linear layers with rounded weights, by the settings."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from engines.layers.int8 import Int8Linear
 from engines.layers.linear import Projection, native_is_possible, team_of
 
 MOST_THREADS = 2
-"""Limit for our own kernels: they have not been compared with PyTorch's at more threads."""
+"""Most threads of the native kernels: they have not been compared with PyTorch's at more threads."""
 
 
 class Int8Linears:
     """8-bit weights everywhere, the head included: it is the largest matrix of a small model."""
 
     def __init__(self, *, native: bool = False, threads: int = 1) -> None:
-        """native: use our own kernels where they are available. threads: number of threads of the kernels."""
+        """native: use the native kernels where they are available. threads: number of threads of the kernels."""
         self.wide = native and native_is_possible(CPU)
         self._team = team_of(threads) if self.wide else None
 
@@ -33,12 +33,12 @@ class Int8Linears:
 
 
 class Fp8Linears:
-    """Simulated FP8 in all layers but the head and those to be kept."""
+    """Simulated FP8 in all layers but the head and the exceptions."""
 
     wide = False
 
     def __init__(self, config: Fp8Config, dtype: torch.dtype) -> None:
-        """Raises ConfigError when the calibration that static activation scales need cannot be read."""
+        """Raises ConfigError when the calibration for static activation scales cannot be read."""
         self._config = config
         self._plain = PlainLinears(dtype)
         self._amax: dict[str, float] = {}
@@ -52,7 +52,7 @@ class Fp8Linears:
             self._amax = read_calibration(config.calibration).amax
 
     def make(self, name: str, weight: Tensor, bias: Tensor | None) -> Projection:
-        """See `Linears`. Raises ConfigError when the calibration does not have the layer."""
+        """See `Linears`. Raises ConfigError when the calibration lacks the layer."""
         if name == HEAD or any(fnmatchcase(name, pattern) for pattern in self._config.keep):
             return self._plain.make(name, weight, bias)
         amax = self._amax.get(name)
@@ -65,8 +65,8 @@ class Fp8Linears:
 
 
 def linears_of(config: EngineConfig, dtype: torch.dtype, device: torch.device = CPU) -> Linears:
-    """What the settings ask for."""
-    # branches are checked by PyTorch's operations; our kernels keep pages in an order of their own, and read no codes
+    """The linear layers that the settings select."""
+    # branches are checked by PyTorch's operations; the native kernels store pages in another order, and read no codes
     plain = config.speculation.shape == "chain" and config.kv.dtype == "auto"
     native = config.threads <= MOST_THREADS and config.kernels == "auto" and plain
     if config.quantization == "int8":
@@ -77,6 +77,6 @@ def linears_of(config: EngineConfig, dtype: torch.dtype, device: torch.device = 
 
 
 def dtype_of(config: EngineConfig) -> str:
-    """The number format of everything else. Raises ConfigError for one in which 8-bit weights cannot be used."""
+    """The number format of everything else. Raises ConfigError for a format that 8-bit weights do not support."""
     require_possible(config, on_gpu=False)
     return "bfloat16" if config.quantization == "int8" else config.dtype

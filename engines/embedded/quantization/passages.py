@@ -1,4 +1,4 @@
-"""Reads the texts that calibration and sensitivity are measured over."""
+"""Reads the texts for calibration and sensitivity."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from contracts.errors import ConfigError, RequestError
 from engines.tokenizer.tokenizer import Tokenizer
 
 Message = Mapping[str, Any]
-"""As OpenAI's chat API takes it."""
+"""A message of OpenAI's chat API."""
 
 
 class Passage(msgspec.Struct, frozen=True):
@@ -21,9 +21,9 @@ class Passage(msgspec.Struct, frozen=True):
 
     ids: list[int]
     start: int = 0
-    """The first position whose next token counts; the earlier ones only precede it."""
+    """The first position whose next token counts; the earlier ones are only context."""
     text: int = 0
-    """Number of the text it was cut from: passages of one are not independent."""
+    """Number of its source text: passages of one text are not independent."""
 
 
 class _Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -35,15 +35,15 @@ def read_passages(path: Path, tokenizer: Tokenizer, window_tokens: int, most_tok
     """Passages of at most `window_tokens` each and about `most_tokens` in all.
 
     A `.jsonl` file has `{"text": …}` or `{"messages": […]}` per line, each a text of its own; any other file is one
-    text; of a folder, each of its Python files is one, in the order of their paths. Of a conversation, written by the
-    model's template, what counts is the last answer: what users write is nothing that a chat model was trained to say.
-    Where there is one text alone its passages are numbered as if each were one, since nothing else tells how texts
-    vary. Raises ConfigError naming the file and the line.
+    text; of a folder, each of its Python files is one, in the order of their paths. Of a conversation, rendered by the
+    model's template, only the last response counts: a chat model was not trained to write users' messages. A single
+    text's passages are numbered as separate texts, because nothing else shows the variance among texts. Raises
+    ConfigError that names the file and the line.
     """
     texts = list(_texts(path, tokenizer))
     passages: list[Passage] = []
     total = 0
-    # the first passage of every text, then the second of every: many texts say more than much of one
+    # the first passage of every text, then the second of every: many texts reveal more than much of one
     for at in range(0, max((len(text.ids) for text in texts), default=0), window_tokens):
         if total >= most_tokens:
             break
@@ -54,7 +54,7 @@ def read_passages(path: Path, tokenizer: Tokenizer, window_tokens: int, most_tok
                 total += len(ids)
     if not passages:
         raise ConfigError(
-            f"{path}: it holds nothing to measure: a text must have two tokens or more, as must a conversation's answer"
+            f"{path}: it holds nothing to measure: a text, and a conversation's last response, needs two tokens or more"
         )
     return _numbered(passages)
 
@@ -66,13 +66,13 @@ def _numbered(passages: list[Passage]) -> list[Passage]:
 
 
 def passage_of(messages: Sequence[Message], tokenizer: Tokenizer, text: int = 0) -> Passage:
-    """A conversation that ends with an answer, of which the answer counts. Raises ValueError for any other."""
+    """A conversation that ends with a response, of which the response counts. Raises ValueError for any other."""
     said = [dict(message) for message in messages]
     ids = tokenizer.chat_ids(said)
     if len(said) < 2 or said[-1].get("role") != "assistant":
         raise ValueError("messages must end with an assistant's answer")
     asked = tokenizer.chat_ids(said[:-1])
-    # both open a further turn of the assistant at their end; the whole text's is no part of the answer
+    # both renderings open another turn of the assistant at their end; the whole text's is not part of the response
     opened = 0
     while opened < len(asked) and ids[-1 - opened] == asked[-1 - opened]:
         opened += 1

@@ -1,4 +1,4 @@
-"""A model's logits for whole texts at once, without an engine around it."""
+"""A model's logits for whole texts at once, without an engine."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def states_of(model: Llama, texts: Sequence[list[int]], layers: tuple[int, ...])
     config, device = model.config, model.device
     ends = list(itertools.accumulate(map(len, texts)))
     chunks = [
-        # nothing precedes a chunk, so attention reads no pages; keys and values still need a place
+        # nothing precedes a chunk, so attention reads no pages; keys and values still need a slot
         Chunk(end - len(text), end, torch.zeros(1, dtype=torch.int64, device=device), None)
         for text, end in zip(texts, ends, strict=True)
     ]
@@ -43,7 +43,7 @@ def states_of(model: Llama, texts: Sequence[list[int]], layers: tuple[int, ...])
 
 
 def batches(texts: Iterable[Sequence[int]], most_tokens: int) -> Iterator[list[int]]:
-    """The places of the texts, in order, in runs of at most `most_tokens`; a longer text is alone."""
+    """Index ranges of the texts, in order, in runs of at most `most_tokens`; a longer text is alone."""
     run: list[int] = []
     total = 0
     for place, text in enumerate(texts):

@@ -1,4 +1,4 @@
-"""Tool calls in a model's output, as they are found while the text arrives."""
+"""Tool calls in a model's output, found while the text arrives."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class CallStart(msgspec.Struct, frozen=True):
 
 
 class CallArguments(msgspec.Struct, frozen=True):
-    """More of a call's arguments, which all together are JSON text."""
+    """More of a call's arguments, which together are JSON text."""
 
     index: int
     text: str
@@ -34,17 +34,17 @@ Event = Text | CallStart | CallArguments
 
 
 class CallParser(Protocol):
-    """Reads one choice. What the events say does not depend on how the text is cut into pieces."""
+    """Reads one choice. The events' content does not depend on how the text is chunked."""
 
     def push(self, text: str) -> list[Event]:
         """More output."""
         ...
 
     def flush(self) -> list[Event]:
-        """The output is over; what looked like a call and was none is given back as text."""
+        """The output is over; text that looked like a call and was none is returned as text."""
         ...
 
 
 def new_call_id() -> str:
-    """An id as OpenAI's look."""
+    """An id in OpenAI's form."""
     return f"call_{uuid.uuid4().hex[:24]}"

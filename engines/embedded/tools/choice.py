@@ -1,4 +1,4 @@
-"""What a chat request's `tools`, `tool_choice` and `parallel_tool_calls` come to."""
+"""The tool settings of a chat request: `tools`, `tool_choice` and `parallel_tool_calls`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAX_TOOLS = 128
 
 
 class Function(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A function as OpenAI describes it."""
+    """A function in OpenAI's form."""
 
     name: Annotated[str, Meta(pattern="^[a-zA-Z0-9_-]{1,64}$")]
     description: str | None = None
@@ -38,21 +38,21 @@ class _Name(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class NamedChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """This tool and no other."""
+    """Exactly this tool."""
 
     type: Literal["function"]
     function: _Name
 
 
 class ToolUse(msgspec.Struct, frozen=True):
-    """Tools that an answer may call."""
+    """Tools that a response may call."""
 
     style: CallStyle
     tools: tuple[JsonObject, ...]
-    """As the chat template gets them."""
+    """The tools in the chat template's form."""
     names: frozenset[str]
     grammar: GrammarSpec | None
-    """What the answer is held to; None: nothing."""
+    """Constrains the response; None: it is free."""
 
     def parser(self) -> CallParser:
         """A parser for one choice."""
@@ -66,9 +66,9 @@ def read_tools(
     style: CallStyle | None,
     config: GrammarConfig,
 ) -> ToolUse | None:
-    """None when no tool is to be called. style: the model's way of calling, or None when it has none.
+    """The tools of a request; None when none may be called. style: the model's call style, or None when it has none.
 
-    Raises InvalidField or UnsupportedField naming the field.
+    Raises InvalidField or UnsupportedField that names the field.
     """
     if not tools:
         if choice not in (None, "none", "auto"):
@@ -76,8 +76,8 @@ def read_tools(
         return None
     if style is None:
         raise UnsupportedField(
-            "tools: this model's chat template has no form for tool calls that this engine knows. Leave `tools` out, "
-            "or ask a model that was made for them.",
+            "tools: this model's chat template has no tool call format that this engine supports. Omit `tools`, "
+            "or use a model that was made for them.",
             param="tools",
         )
     functions = _functions(tools, config)
@@ -116,5 +116,5 @@ def _functions(tools: list[Tool], config: GrammarConfig) -> list[JsonObject]:
 
 
 def _shown(function: JsonObject) -> JsonObject:
-    """`strict` is for us; templates were not trained with it."""
+    """`strict` is for the engine; templates were not trained with it."""
     return {name: value for name, value in function.items() if name != "strict"}

@@ -51,6 +51,6 @@ class HermesParser(MarkedParser):
             return True
         if CLOSE.startswith(text):
             return False
-        # the tag is missing: go on as if it had been there
+        # the tag is missing: continue as if it were there
         self._closing, self._after_call = False, True
         return True

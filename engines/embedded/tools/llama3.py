@@ -1,4 +1,4 @@
-"""An answer that is a JSON object is a call: Llama 3.1 to 3.3. Several are separated by semicolons."""
+"""A response that is a JSON object is a call: Llama 3.1 to 3.3. Several are separated by semicolons."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ BETWEEN = SPACE + ";"
 
 
 class Llama3Parser:
-    """Calls first; what follows something else is text."""
+    """Calls come first; anything after other text is text."""
 
     def __init__(self, known: frozenset[str]) -> None:
         """known: names of the tools."""
@@ -43,7 +43,7 @@ class Llama3Parser:
         return events
 
     def _begin(self, events: list[Event]) -> bool:
-        """Start to read an object, if one begins here."""
+        """Begin to read an object, if one starts here."""
         start = self._held.lstrip(BETWEEN if self._calls else SPACE)
         if start.startswith("{"):
             self._held, self._reader = start, CallReader(self._calls, self._known)

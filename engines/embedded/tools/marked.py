@@ -1,4 +1,4 @@
-"""What parsers have in common whose calls stand behind a marker."""
+"""The common part of parsers whose calls follow a marker."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class MarkedParser(ABC):
     """Text and calls in any order; spaces around calls are no text."""
 
     def __init__(self, known: frozenset[str], marker: str) -> None:
-        """known: names of the tools. marker: what calls stand behind."""
+        """known: names of the tools. marker: precedes the calls."""
         self._known = known
         self._marker = marker
         self._held = ""
@@ -34,7 +34,7 @@ class MarkedParser(ABC):
 
     @abstractmethod
     def _advance(self, events: list[Event]) -> bool:
-        """One step through what is held. False: more must arrive first."""
+        """One step through the held text. False: more must arrive first."""
 
     @abstractmethod
     def _call_ended(self) -> None:
@@ -42,10 +42,10 @@ class MarkedParser(ABC):
 
     @abstractmethod
     def _give_back(self, text: str, events: list[Event]) -> None:
-        """What looked like a call and is none is text, from the marker on."""
+        """Text that looked like a call and is none is text, from the marker on."""
 
     def _take_marker(self, events: list[Event]) -> bool:
-        """Tell the text before the marker and take both off. False: there is no whole marker yet."""
+        """Emit the text before the marker and remove both. False: there is no whole marker yet."""
         at = self._held.find(self._marker)
         if at >= 0:
             self._tell(self._held[:at].rstrip(), events)

@@ -19,20 +19,20 @@ _ALPHABET = string.ascii_letters + string.digits
 
 
 def new_call_id() -> str:
-    """Nine letters and digits: the templates of this family refuse a conversation whose ids are anything else."""
+    """Nine letters and digits: the templates of this family refuse a conversation with any other ids."""
     return "".join(secrets.choice(_ALPHABET) for _ in range(9))
 
 
 class MistralParser(MarkedParser):
-    """See `MarkedParser`; behind one marker there may be several calls."""
+    """See `MarkedParser`; several calls may follow one marker."""
 
     def __init__(self, known: frozenset[str]) -> None:
         """known: names of the tools."""
         super().__init__(known, MARKER)
         self._opening = False
-        """The marker was read, but not yet what it opens."""
+        """The marker was read, but not yet the kind of its content."""
         self._prefix = ""
-        """The marker and what followed it, as it came; text if no call begins."""
+        """The marker and the text after it, unchanged; text if no call begins."""
         self._arguments: ObjectScanner | None = None
         self._in_list = False
 
@@ -61,7 +61,7 @@ class MistralParser(MarkedParser):
         return True
 
     def _open(self, events: list[Event]) -> bool:
-        """What follows the marker: a list, one object, or a name."""
+        """The content after the marker: a list, one object, or a name."""
         text = self._held.lstrip()
         space = self._held[: len(self._held) - len(text)]
         if text.startswith("["):
@@ -118,7 +118,7 @@ class MistralParser(MarkedParser):
 
 
 def _may_become_head(text: str) -> bool:
-    """Whether more text could make this a name and its marks."""
+    """More text could make this a name and its marks."""
     if len(text) > LONGEST_HEAD:
         return False
     name = re.match(r"[a-zA-Z0-9_-]{0,64}", text)

@@ -21,7 +21,7 @@ class ObjectScanner:
         self._escaped = False
 
     def end(self, text: str) -> int:
-        """Index after the brace that closes the object, or -1 when it is not in this piece. The first piece begins at
+        """Index after the brace that closes the object, or -1 when it is not in this chunk. The first chunk begins at
         the opening brace, or before it with anything but braces and quotes."""
         for at, character in enumerate(text):
             if self._in_string:
@@ -55,11 +55,11 @@ class CallReader:
         self._arguments: ObjectScanner | None = None
         self._arguments_ended = False
         self.started = False
-        """Its name was told."""
+        """Its name was emitted."""
         self.text = ""
-        """Everything read so far."""
+        """All text read so far."""
         self.rest: str | None = None
-        """What follows the object, once it has ended."""
+        """The text after the object, once it has ended."""
         self.valid = True
         """False: it ended and is no call."""
 
@@ -97,7 +97,7 @@ class CallReader:
         return [CallArguments(self._index, text if end < 0 else text[:end])]
 
     def _out_of_order(self) -> list[Event]:
-        """The object is complete and does not begin as usual: its keys may stand in another order."""
+        """The object is complete and does not begin as usual: its keys may be in another order."""
         try:
             value: dict[str, Any] = json.loads(self.text)
             arguments = value.get("arguments", value.get("parameters", {}))

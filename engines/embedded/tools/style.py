@@ -1,4 +1,4 @@
-"""How a model family writes tool calls: told by its chat template, read by a parser, forced by a grammar."""
+"""A model family's format of tool calls: recognised by its chat template, read by a parser, enforced by a grammar."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LITERALS = frozenset({"const", "default", "enum", "examples"})
 
 
 class CallStyle(msgspec.Struct, frozen=True):
-    """One family's way of calling tools."""
+    """One family's format of tool calls."""
 
     arguments_key: str
     parser: Callable[[frozenset[str]], CallParser]
@@ -29,13 +29,13 @@ class CallStyle(msgspec.Struct, frozen=True):
     call: str
     """One call in Lark; `object` is its JSON."""
     between: str
-    """What separates two calls, in Lark."""
+    """Separator of two calls, in Lark."""
     free: str
-    """In Lark: any answer whose calls are `call`s, separated by `between`. `{more}` stands for further calls."""
+    """In Lark: any response whose calls are `call`s, separated by `between`. `{more}` stands for further calls."""
     forced: str = "start: call{more}\n"
-    """The same for an answer that is nothing but calls."""
+    """The same for a response of calls only."""
     after_name: str | None = None
-    """In Lark: what stands between a call's name and its arguments, where the name is no part of the JSON."""
+    """In Lark: the text between a call's name and its arguments, where the name is not part of the JSON."""
 
 
 HERMES = CallStyle(
@@ -43,7 +43,7 @@ HERMES = CallStyle(
     parser=HermesParser,
     call=r'"<tool_call>\n" object "\n</tool_call>"',
     between=r'"\n"',
-    # the first tag ends the text that precedes it; a lexer that went on reading would not see the call
+    # the first tag ends the text that precedes it; a lexer that read on would not see the call
     free=r"""start: TEXT | first{more}
 first: before "\n" object "\n</tool_call>"
 before[lazy]: /(.|\n)*<tool_call>/
@@ -59,7 +59,7 @@ LLAMA3 = CallStyle(
 TEXT: /[^{ \n\r\t](.|\n)*/
 """,
 )
-# the blank after the marker is there in some templates and not in others
+# some templates have the blank after the marker and others do not
 MISTRAL = CallStyle(
     arguments_key="arguments",
     parser=MistralParser,
@@ -86,7 +86,7 @@ MISTRAL_NUMBERED = msgspec.structs.replace(MISTRAL_NAMED, after_name='"[CALL_ID]
 
 
 def style_of(template: str | None) -> CallStyle | None:
-    """The style that a chat template shows, or None when it takes no tools or none that is known here."""
+    """The style that a chat template shows, or None when it takes no tools or has an unknown style."""
     if template is None or not re.search(r"\btools\b", template):
         return None
     if "<tool_call>" in template:
@@ -99,14 +99,15 @@ def style_of(template: str | None) -> CallStyle | None:
 
 
 def call_grammar(style: CallStyle, functions: list[JsonObject], *, may_talk: bool, several: bool) -> str:
-    """Lark for an answer that calls these functions. may_talk: text alone will do too. several: more than one call."""
+    """Lark for a response that calls these functions. may_talk: text alone is allowed too. several: more than one
+    call."""
     more = f" ({style.between} call)*" if several else ""
     start = (style.free if may_talk else style.forced).replace("{more}", more)
     return f"%llguidance {{}}\n{start}call: {style.call}\n{_objects(style, functions, may_talk=may_talk)}"
 
 
 def _objects(style: CallStyle, functions: list[JsonObject], *, may_talk: bool) -> str:
-    """What `object` is: the JSON of one call."""
+    """The definition of `object`: the JSON of one call."""
     if style.after_name is None:
         alone = len(functions) == 1
         schemas = [
@@ -127,12 +128,12 @@ def _json(schema: JsonObject) -> str:
 
 
 def _parameters(function: JsonObject, *, may_talk: bool) -> JsonObject:
-    # a model that chose to call freely is held to the schema only where the client was strict about it
+    # a model that chose to call freely follows the schema only where the client was strict about it
     bound = not may_talk or function.get("strict")
     if not bound:
         return {"type": "object"}
     parameters: JsonObject | None = function.get("parameters")
-    # OpenAI: to leave them out is to define a function with an empty parameter list
+    # OpenAI: omitted parameters define a function with an empty parameter list
     return parameters if parameters else {"type": "object", "properties": {}, "additionalProperties": False}
 
 
@@ -151,8 +152,8 @@ def _call_schema(style: CallStyle, function: JsonObject, at: str, *, may_talk: b
 
 
 def _rerooted(schema: Any, root: str) -> Any:
-    """The schema with its references to itself led to where it stands in a larger one. Values that a schema compares
-    with, such as those of `enum`, are no schemas and stay."""
+    """The schema with references to itself moved to its position in a larger one. Values that a schema compares with,
+    such as those of `enum`, are no schemas and stay."""
     if isinstance(schema, list):
         return [_rerooted(item, root) for item in schema]
     if not isinstance(schema, dict):

@@ -1,12 +1,12 @@
-"""Attention of single rows over a context that lies in pages: nothing is gathered, padded or masked.
+"""Attention of single rows over a context in pages: nothing is gathered, padded or masked.
 
-Every row is a token at its own position and sees what lies before it, so one kernel serves running streams, guessed
-tokens and pieces of prompts alike; a row's sums are made in the order of the positions, so it does not matter what
-else is in the batch.
+Every row is a token at its own position and attends to the positions before it, so one kernel serves running streams,
+drafts and chunks of prompts alike; a row's sums are made in the order of the positions, so they do not depend on the
+rest of the batch.
 
-In a page the keys of a head lie by pairs of dimensions, (head_dim / 2, page_tokens, 2), and its values by pairs of
-tokens, (page_tokens / 2, head_dim, 2): sixteen scores, and sixteen numbers of the result, are then made at once, and
-nothing is summed across a vector.
+In a page the keys of a head are stored by pairs of dimensions, (head_dim / 2, page_tokens, 2), and its values by pairs
+of tokens, (page_tokens / 2, head_dim, 2): sixteen scores, and sixteen numbers of the result, are then computed at
+once, and nothing is summed across a vector.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from engines.layers.native.vectors import (
 
 Array = Any
 Count = tuple[int, ...]
-"""A number that the compiler must know: the length of a tuple of whatever."""
+"""A number that the compiler must know: the length of a tuple of any elements."""
 MOST_VECTORS = 16
-"""Of a group of query heads: more than that do not stay in registers."""
+"""Vectors of a group of query heads: more do not stay in registers."""
 
 
 @intrinsic
@@ -205,7 +205,7 @@ def attend(
             for at in range(numbers):
                 sums[at] = np.float32(0.0)
             for head in range(together):
-                # the scores are not needed any more
+                # the scores are no longer needed
                 scores[head, 0] = _softmax(scores[head], length, scale, weights[head])
             for start in range(0, length, page_tokens):
                 page = memory[pages[first + start // page_tokens] :].ctypes.data + 2 * (values + own)

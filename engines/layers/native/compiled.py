@@ -16,13 +16,13 @@ import numba
 Kernel = Callable[..., Any]
 logger = logging.getLogger(__name__)
 FAST_MATH = {"contract", "reassoc", "nsz", "nnan"}
-"""Sums may be reordered, once and for all when the code is made: never by what a call is given. Nothing is infinite or
-not a number where a kernel compares."""
+"""Sums may be reordered, but once when the code is made: never depending on a call's arguments. No value is infinite or
+NaN where a kernel compares."""
 
 
 def compiled(function: Kernel) -> Kernel:
     """Decorates a kernel: no interpreter lock, no bounds checks. It sees arrays and numbers only."""
-    # numpy: a division by zero does not raise; a check would keep loops from becoming vectors
+    # numpy: a division by zero does not raise; a check would prevent vectorization
     options = {"nogil": True, "boundscheck": False, "error_model": "numpy", "fastmath": FAST_MATH}
     made: Kernel = numba.njit(**options)(function)
     return made
@@ -30,8 +30,8 @@ def compiled(function: Kernel) -> Kernel:
 
 @functools.cache
 def kept(kernel: Any) -> Kernel:
-    """`kernel`, its code kept for the next process together with that of the kernels it calls; for the few that Python
-    calls, before the first call."""
+    """Keep a kernel's code for the next process, together with that of the kernels it calls; for the few kernels that
+    Python calls, before the first call."""
     if _cache_folder() is not None:
         kernel.enable_caching()
     made: Kernel = kernel
@@ -40,9 +40,9 @@ def kept(kernel: Any) -> Kernel:
 
 @functools.cache
 def _cache_folder() -> Path | None:
-    """A folder for these very sources and this numba, which itself tells processors apart, and notices a change of the
-    kernel's own file only, not of those whose functions it calls. None: no folder is ours alone and can be written, so
-    every process compiles."""
+    """A folder for exactly these sources and this numba, which itself distinguishes processors, and notices only a
+    change of the kernel's own file, not of the files of functions it calls. None: no folder is ours alone and writable,
+    so every process compiles."""
     digest = hashlib.sha256(numba.__version__.encode())
     for path in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(path.read_bytes())
@@ -55,16 +55,16 @@ def _cache_folder() -> Path | None:
             folder.mkdir(mode=0o700, exist_ok=True)
             _require_ours(folder)
     except (OSError, RuntimeError) as error:  # RuntimeError: an account without a home
-        logger.warning("kernels are compiled at every start, for they cannot be kept: %s", error)
+        logger.warning("kernels cannot be cached, so every start compiles them: %s", error)
         return None
     numba.config.CACHE_DIR = str(folder)
     return folder
 
 
 def _require_ours(folder: Path) -> None:
-    """Raise PermissionError where somebody else could write: what lies there is executed."""
+    """Raise PermissionError where another user could write: files in it are executed."""
     status = folder.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
         raise PermissionError(
-            f"{folder} must be a folder of uid {os.geteuid()} that nobody else may write; chmod go-w it, or remove it"
+            f"{folder} must be a folder of uid {os.geteuid()} that no other user may write; chmod go-w it, or remove it"
         )

@@ -1,4 +1,4 @@
-"""The weights of a decoder as the kernels want them, and the scratch they work in."""
+"""The weights of a decoder in the kernels' layout, and the kernels' scratch memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from engines.layers.row_batch import RowBatch
 
 Array = Any
 MOST_PAGE_TOKENS = 256
-"""As the settings allow."""
+"""Limit of the settings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +38,9 @@ class LayerWeights:
 
 
 class NativeDecoder:
-    """All layers and the final norm, for rows at any positions. One thread at a time: its scratch memory is one.
+    """All layers and the final norm, for rows at any positions. One thread at a time: they share the scratch memory.
 
-    Keys and values lie in a page as `attention` says; nothing else may read or write the pages it is given.
+    Keys and values are stored in a page as described in `attention`; no other code may read or write these pages.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class NativeDecoder:
         self._kept_shape = (2, kv_heads, head_dim)
         first, queries = layers[0], heads * head_dim
         self._team = first.qkv.team
-        # the last page may be the largest there is, and rows of bfloat16 are read in pairs
+        # the last page may be the largest possible, and rows of bfloat16 are read in pairs
         longest = -(-turns.shape[0] // MOST_PAGE_TOKENS) * MOST_PAGE_TOKENS + MOST_PAGE_TOKENS
         qkv = np.zeros((BLOCK, first.qkv.width), np.float32)
         self._shared = (
@@ -113,13 +113,13 @@ class NativeDecoder:
         goes_on: Callable[[int, int], bool] | None = None,
     ) -> tuple[Tensor, list[Tensor]]:
         """pages: (layers, pages, page_tokens, 2, kv_heads, head_dim) bfloat16, written to. Returns the normalised final
-        states, (rows, hidden) float32, and what the layers `wanted`, ascending, gave out.
+        states, (rows, hidden) float32, and the outputs of the layers `wanted`, ascending.
 
-        goes_on: asked with (start, stop) before each further piece of the rows start..stop-1; where it says no, they
-        are left as they are, and what is returned for them says nothing. None: all are computed.
+        goes_on: called with (start, stop) before each further block of the rows start..stop-1; where it returns False,
+        they are left unchanged, and their results are meaningless. None: all are computed.
         """
         if pages.shape[3:] != self._kept_shape or pages.dtype is not torch.bfloat16:
-            # a kernel would write over whatever lies behind them
+            # a kernel would overwrite the memory after them
             raise ValueError(f"pages of {tuple(pages.shape)} {pages.dtype} are not this model's")
         rows = batch.ids.shape[0]
         asked = np.zeros(len(self._layers), np.int64)
@@ -159,7 +159,7 @@ def _embedding(embedding: Tensor | Int8Panels, hidden: int) -> tuple[Array, Arra
 
 
 def fits(hidden: int, intermediate: int, heads: int, kv_heads: int, head_dim: int) -> bool:
-    """Whether the kernels can do such a model."""
+    """The kernels support such a model."""
     even = hidden % 2 == 0 and intermediate % 2 == 0
     return even and heads % kv_heads == 0 and head_dim % LANES == 0 and head_dim // LANES <= MOST_VECTORS
 

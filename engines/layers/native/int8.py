@@ -1,11 +1,11 @@
-"""Rows times a matrix of 8-bit integers: sums of integers, so exact, and the same in any company.
+"""Rows times a matrix of 8-bit integers: sums of integers, so exact, and the same in any batch.
 
-A row is written in 16-bit steps of a size of its own, finer than the bfloat16 it comes in but for numbers of less than
-a hundredth of its largest, as a high and a low byte; the processor multiplies unsigned bytes with signed ones, four at
-a time. Weights take half of bfloat16's memory, and a row as many instructions.
+A row is written in 16-bit steps of a size of its own, finer than its bfloat16 except for numbers of less than a
+hundredth of its largest, as a high and a low byte; the processor multiplies unsigned bytes with signed ones, four at a
+time. Weights take half of bfloat16's memory, and a row as many instructions.
 
-The matrix lies in panels of 64 output columns, where the weights of four neighbouring inputs stand together; behind the
-panels stand the columns' scales, and what the steps' zero, 32768, adds to a sum of high bytes.
+The matrix is stored in panels of 64 output columns, where the weights of four neighbouring inputs are adjacent; after
+the panels follow the columns' scales, and the contribution of the steps' zero, 32768, to a sum of high bytes.
 """
 
 from __future__ import annotations
@@ -43,22 +43,22 @@ from engines.layers.native.vectors import (
 Array = Any
 QUAD = 4
 MOST_ROWS = 3
-"""With four vectors and two sums each that makes 24 of 32 registers."""
+"""With four vectors and two sums each that takes 24 of 32 registers."""
 STEPS, ZERO = np.float32(32767.0), np.float32(32768.0)
 HALF, NOTHING = np.float32(0.5), np.float32(0.0)
 IN_THIS_ORDER = ("nsz",)
-"""numba gives `FAST_MATH` to every operation that has no flags of its own, and LLVM would then take scale times step
-first in a kernel for three rows and last in that for one, where a row's bits would depend on its company."""
+"""numba gives `FAST_MATH` to every operation without flags of its own, and LLVM would then multiply scale times step
+first in a kernel for three rows and last in the one for one row, so that a row's bits would depend on the batch."""
 LEAST = np.float32(1e-30)
-"""A row of smaller numbers is all zeros: their steps could not be told from zero."""
+"""A row of smaller numbers is all zeros: their steps would be indistinguishable from zero."""
 
 
 class Int8Panels:
     """A weight matrix laid out for `multiply_codes`."""
 
     def __init__(self, weight: Tensor, scales: Tensor, team: Team | None = None) -> None:
-        """weight: (out, in) int8; scales: (out,) float32, what a step is worth. No more than
-        65,536 inputs: a sum might overflow. team: threads that multiply; None: the caller's alone."""
+        """weight: (out, in) int8; scales: (out,) float32, the value of a step. At most 65,536 inputs: a sum might
+        overflow. team: threads that multiply; None: the caller's alone."""
         self.team = team or Team(1)
         self.outputs, self._inputs = weight.shape
         self.quads = -(-self._inputs // QUAD)
@@ -98,7 +98,7 @@ class Int8Panels:
 
 
 def code_scratch(rows: int, inputs: int) -> tuple[Array, Array]:
-    """What `through_codes` works in: bytes and steps of so many rows."""
+    """Scratch memory of `through_codes`: bytes and steps of so many rows."""
     return np.zeros(rows * 2 * -(-inputs // QUAD) * QUAD, np.uint8), np.zeros(rows, np.float32)
 
 
@@ -168,8 +168,8 @@ def embed_codes(ids: Array, codes: Array, scales: Array, x: Array) -> None:
 
 @compiled
 def encode(x: Array, rows: int, padded: int, codes: Array, steps: Array) -> None:
-    """Write each row of bfloat16 bits as `padded` high bytes and as many low ones behind them, and what its step is
-    worth."""
+    """Write each row of bfloat16 bits as `padded` high bytes followed by as many low ones, and the value of its
+    step."""
     for row in range(rows):
         largest = np.uint16(0)
         for at in range(x.shape[1]):

@@ -1,9 +1,8 @@
 """Rows times a weight matrix: bfloat16 in, float32 sums.
 
-The weights lie in panels of 64 output columns; in a panel, the weights of two neighbouring inputs form a pair, and the
-64 pairs that are needed next are the next in memory. A kernel takes up to six rows through one panel and keeps their
-6 x 64 sums in registers. Every sum is made in the order of the inputs, whatever else is computed: a row has the same
-bits alone and among others.
+The weights are stored in panels of 64 output columns; in a panel, the weights of two neighbouring inputs form a pair,
+and the 64 pairs that are needed next are the next in memory. A kernel takes up to six rows through one panel and keeps
+their 6 x 64 sums in registers. Every sum is made in the order of the inputs: a row has the same bits in any batch.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ VECTORS = 4
 PANEL = VECTORS * LANES
 """Columns in a panel."""
 MOST_ROWS = 6
-"""With four vectors each that makes 24 of 32 registers, which hides how long a product takes."""
+"""With four vectors each that takes 24 of 32 registers, which hides the latency of a product."""
 
 
 class Panels:
@@ -48,7 +47,7 @@ class Panels:
         self.team = team or Team(1)
         self.outputs, inputs = weight.shape
         self.pairs = -(-inputs // 2)
-        """Of inputs; an odd one is paired with nothing."""
+        """Pairs of inputs; an odd one is paired with zeros."""
         self.width = -(-self.outputs // PANEL) * PANEL
         """Columns that `multiply` writes: whole panels, the surplus zeros."""
         padded = functional.pad(weight, (0, 2 * self.pairs - inputs, 0, self.width - self.outputs))

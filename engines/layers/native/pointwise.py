@@ -1,4 +1,4 @@
-"""What happens between the matrices, row by row: norms, rotation, the gate, and bfloat16 as bits."""
+"""The operations between the matrices, row by row: norms, rotation, the gate, and bfloat16 as bits."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ ONE = np.float32(1.0)
 LOG2_E = np.float32(math.log2(math.e))
 LEAST, MOST = np.float32(-126.0), np.float32(126.0)
 HALF = np.float32(0.5)
-# 2^f for f in -0.5 .. 0.5: Taylor's series, wrong by 3e-6 at most; what it is for is rounded to bfloat16
+# 2^f for f in -0.5 .. 0.5: Taylor's series, with an error of 3e-6 at most; its result is rounded to bfloat16
 POWERS = tuple(np.float32(math.log(2.0) ** n / math.factorial(n)) for n in range(6))
 WHOLE = np.float32(3 << 22)
-"""Added to a whole number, leaves it in the lowest bits."""
+"""Added to a whole number, it moves the number to the lowest bits."""
 
 
 @compiled
@@ -37,7 +37,7 @@ def widened(half: int) -> Any:
 
 @compiled
 def exponential(x: float) -> Any:
-    """e^x in float32, written so that loops over it become vectors."""
+    """e^x in float32, written so that loops over it vectorize."""
     power = min(max(x * LOG2_E, LEAST), MOST)
     whole = np.floor(power + HALF)
     f = power - whole
@@ -86,7 +86,7 @@ def add(x: Array, delta: Array, rows: int) -> None:
 
 @compiled
 def copy(x: Array, rows: int, out: Array) -> None:
-    """out = x. An assignment of slices would compile numpy's error messages too, which takes seconds."""
+    """out = x. A slice assignment would compile numpy's error messages too, which takes seconds."""
     for row in range(rows):
         for at in range(x.shape[1]):
             out[row, at] = x[row, at]
@@ -96,7 +96,7 @@ def copy(x: Array, rows: int, out: Array) -> None:
 def gate(gate_up: Array, width: int, rows: int, out: Array) -> None:
     """out = silu(gate) * up, for rows of (gate | up), as bfloat16 bits."""
     for row in range(rows):
-        # views: an index that is a sum might be negative, for all the compiler knows, and makes no vectors
+        # views: an index that is a sum might be negative, as far as the compiler knows, and does not vectorize
         gates, ups, own = gate_up[row, :width], gate_up[row, width:], out[row]
         for at in range(width):
             own[at] = rounded(gates[at] / (ONE + exponential(-gates[at])) * ups[at])
@@ -126,7 +126,7 @@ def rotate(qkv: Array, heads: int, head_dim: int, turns: Array, positions: Array
 
 @compiled
 def normalise_heads(qkv: Array, weight: Array, epsilon: float, rows: int) -> None:
-    """The norm over each head by itself, in place. weight: (heads, head_dim), or nothing to do when it is empty."""
+    """The norm over each head, in place. weight: (heads, head_dim), or empty for no norm."""
     heads, head_dim = weight.shape
     for row in range(rows):
         for head in range(heads):

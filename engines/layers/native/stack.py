@@ -1,8 +1,8 @@
 """Layers of a Llama over a flat batch of single rows, in one call that holds no interpreter lock.
 
-In a small model a step's arithmetic takes less time than starting each of its operations; and every operation gives the
-lock away, to an event loop that has other things to do. Here a step of few rows is one call, and one of many is a call
-for each piece that takes some milliseconds.
+In a small model a step's arithmetic takes less time than starting each of its operations; and every operation releases
+the lock to an event loop with other work. Here a step of few rows is one call, and a step of many is a call for each
+block of some milliseconds.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from engines.layers.native.vectors import LANES
 Array = Any
 QKV, OUTPUT, GATE_UP, DOWN = range(4)
 BLOCK = 16 * MOST_ROWS
-"""The most rows of a call. They go through all layers together: what they are in between stays in the second cache."""
+"""Most rows of a call. They go through all layers together, so that intermediate values stay in the second-level
+cache."""
 
 
 @compiled
@@ -38,7 +39,7 @@ def project(
     """Compute one part of out = x W^T; returns when all parts are done. codes, steps: scratch for a matrix of 8-bit
     integers; None: the matrix is bfloat16."""
     first, stop = columns_of(part, parts, out.shape[1], PANEL)
-    # which is known when this is compiled: only one of the two is
+    # known at compile time: only one of the two is compiled
     if codes is None:
         through(x, panels, rows, out, first, stop)
     else:
@@ -93,7 +94,7 @@ def run_stack(
     outputs: Array,
     out: Array,
 ) -> None:
-    """Take the rows start..stop-1 of the batch, at most `BLOCK`, through the layers first..until-1. Behind the last
+    """Take the rows start..stop-1 of the batch, at most `BLOCK`, through the layers first..until-1. After the last
     layer: out = their normalised final states. Between two calls for the same rows they are in `x`.
 
     The first arrays are `RowBatch`'s, and what `attend` wants is as there. A row may see those before it in the batch.
@@ -112,16 +113,16 @@ def run_stack(
     width = query_heads * head_dim
     last, hidden = panels.shape[0], x.shape[1]
     rows = stop - start
-    # what a row sees of its own batch is in the pages when its block comes
+    # the positions of its own batch that a row attends to are in the pages when its block comes
     places, contexts, targets = positions[start:stop], firsts[start:stop], slots[start:stop]
     if first == 0:
         if embedding.shape[0]:
             embed(ids[start:stop], embedding, x)
         else:
             embed_codes(ids[start:stop], embedding_codes, embedding_scales, x)
-    told = 0
+    taken = 0
     for layer in range(first):
-        told += wanted[layer]
+        taken += wanted[layer]
     for layer in range(first, until):
         own = memory[layer]
         normalise(x, norms[layer, 0], epsilon, rows, spare)
@@ -146,7 +147,7 @@ def run_stack(
         add(x, delta, rows)
         if wanted[layer]:
             if part == 0:
-                copy(x, rows, outputs[told, start:stop])
-            told += 1
+                copy(x, rows, outputs[taken, start:stop])
+            taken += 1
     if until == last and part == 0:
         normalise(x, norms[last, 0], epsilon, rows, out[start:stop])

@@ -25,7 +25,7 @@ NATIVE, NATIVE_BYTES = "avx512bf16", "avx512vnni"
 
 
 class _BFloat16(ir.Type):  # type: ignore[misc]
-    """LLVM has it, llvmlite does not."""
+    """LLVM's bfloat16 type, which llvmlite lacks."""
 
     def _to_string(self) -> str:
         return "bfloat"
@@ -61,7 +61,7 @@ def store(builder: Any, values: Any, base: Any, offset: Any) -> None:
 
 
 def load_everywhere(builder: Any, base: Any, offset: Any) -> Any:
-    """The number or pair at `base + offset` in all sixteen places."""
+    """The number or pair at `base + offset` in all sixteen elements."""
     one = builder.load(builder.gep(base, [offset]))
     nothing = ir.Constant(ir.VectorType(one.type, LANES), ir.Undefined)
     first = builder.insert_element(nothing, one, ir.Constant(INT32, 0))
@@ -71,8 +71,8 @@ def load_everywhere(builder: Any, base: Any, offset: Any) -> Any:
 def add_products(builder: Any, sums: Any, a: Any, b: Any) -> Any:
     """sums + a.first * b.first + a.second * b.second, in float32, for sixteen pairs.
 
-    One instruction where the processor has it. Elsewhere two, with the same numbers but for the last bit: a bfloat16 is
-    the upper half of a float32.
+    One instruction where the processor has it. Elsewhere two, with the same numbers except for the last bit: a bfloat16
+    is the upper half of a float32.
     """
     if binding.get_host_cpu_features().get(NATIVE):
         halves = ir.VectorType(_BFloat16(), 2 * LANES)
@@ -107,7 +107,7 @@ def add_byte_products(builder: Any, sums: Any, unsigned: Any, signed: Any) -> An
 
 
 def registers(builder: Any, count: int, zeros: Any = ZEROS) -> list[Any]:
-    """Variables of sixteen numbers that a loop adds to; they begin with zeros."""
+    """Variables of sixteen numbers that a loop adds to, initially zero."""
     made = [cgutils.alloca_once(builder, zeros.type) for _ in range(count)]
     for register in made:
         builder.store(zeros, register)

@@ -36,7 +36,7 @@ async def test_a_broken_engine_has_failed_and_one_that_loads_is_not_ready(broken
 
 
 def test_an_engine_that_breaks_down_under_a_request_has_failed() -> None:
-    broke = EngineFailed("The engine broke down.")
+    broke = EngineFailed("The engine failed.")
     driver = drivers.get("embedded")
     assert type(driver.error(*error_answer(broke))) is EngineFailed
     event = error_event(broke).removeprefix(b"data: ")

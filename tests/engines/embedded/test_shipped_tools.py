@@ -85,8 +85,8 @@ async def test_a_template_without_a_place_for_tools_has_them_refused_by_name(
     result = {"role": "tool", "tool_call_id": "call_1", "content": "done"}
     async with served(model=str(folder)) as engine:
         for body, param, sentence in (
-            ({"messages": ASKED, "tools": [CLOCK]}, "tools", "has no form for tool calls"),
-            ({"messages": [*ASKED, result]}, "messages[1].role", "has no place for it"),
+            ({"messages": ASKED, "tools": [CLOCK]}, "tools", "has no tool call format"),
+            ({"messages": [*ASKED, result]}, "messages[1].role", "does not support"),
         ):
             asked = {"model": "slipstream-chat", **body}
             async with session.post(f"{engine.url}/v1/chat/completions", json=asked) as refused:

@@ -330,7 +330,7 @@ def test_no_tool_is_called_when_none_is_wanted() -> None:
     ("arguments", "error", "message"),
     [
         ((None, "required", None, HERMES), InvalidField, "tool_choice: there are no tools to choose from"),
-        ((tools("add"), None, None, None), UnsupportedField, "no form for tool calls"),
+        ((tools("add"), None, None, None), UnsupportedField, "no tool call format"),
         ((tools("add"), named("hi"), None, HERMES), InvalidField, "no tool is named 'hi'"),
         ((tools("add", "add"), None, None, HERMES), InvalidField, "same name"),
         ((tools(*[f"f{at}" for at in range(129)]), None, None, HERMES), InvalidField, "at most 128"),

@@ -70,7 +70,7 @@ def test_a_tensor_too_many_is_named(tmp_path: Path) -> None:
     path = write_gguf(tmp_path / "model.gguf", {**QWEN2, "architectures": ["Qwen2ForCausalLM"]})
     path.write_bytes(path.read_bytes().replace(b"qwen2", b"llama"))
     with pytest.raises(
-        ConfigError, match=r"blk\.0\.attn_k\.bias \(6 such\) is no part of a model of this architecture"
+        ConfigError, match=r"blk\.0\.attn_k\.bias \(6 such\) is not part of a supported model of this architecture"
     ):
         load_model(path, "float32")
 

@@ -1,5 +1,5 @@
-"""NVIDIA Dynamo's KV router, written anew from its published cost function (ai-dynamo/dynamo, lib/kv-router at 07a6c9ce
-and docs/components/router).
+"""NVIDIA Dynamo's KV router, reimplemented from its published cost function (ai-dynamo/dynamo, lib/kv-router at
+07a6c9ce and docs/components/router).
 
     cost = prefill_load_scale · max((active prefill tokens + prompt) / block − overlap, 0) + decode blocks
 
@@ -28,7 +28,7 @@ class DynamoCost(KvRule):
     def prepare(self, workers: int, source: random.Random) -> None:
         super().prepare(workers, source)
         self._active: list[Counter[bytes]] = [Counter() for _ in range(workers)]
-        """Blocks of the sequences on a worker, with the number that share each."""
+        """Blocks of the sequences on a worker, with the number of sequences that share each."""
         self._tails = [0] * workers
         """Partial last blocks, never shared."""
         self._prefill_tokens = [0.0] * workers
@@ -38,7 +38,7 @@ class DynamoCost(KvRule):
         return self.cheapest(request, range(len(self.index)))
 
     def cheapest(self, request: Request, allowed: Sequence[int]) -> int:
-        """Of the allowed workers the one of the lowest cost, booked."""
+        """The allowed worker of the lowest cost, booked."""
         size = request.block_tokens
         lowest = float("inf")
         ties: list[tuple[int, int]] = []
@@ -76,11 +76,11 @@ class DynamoCost(KvRule):
 
 
 BUSY_DECODE_BLOCKS = 0.85
-"""--active-decode-blocks-threshold of its documentation's example: part of the KV memory that requests hold."""
+"""--active-decode-blocks-threshold in its documentation's example: share of the KV memory that requests hold."""
 
 
 class DynamoRejecting(DynamoCost):
-    """busy_prefill_tokens: --active-prefill-tokens-threshold, of its own books; decode blocks are the last poll's."""
+    """busy_prefill_tokens: --active-prefill-tokens-threshold, by its own books; decode blocks are the last poll's."""
 
     def __init__(self, busy_prefill_tokens: float) -> None:
         self._busy_prefill_tokens = busy_prefill_tokens

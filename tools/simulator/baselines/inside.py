@@ -1,5 +1,5 @@
-"""Others' placement inside our queue and admission: policies of the core that exist for comparison only, so that what
-placement adds and what admission adds can be told apart.
+"""Other routers' placement inside our queue and admission: policies of the core for comparison only, which separate the
+gain of placement from that of admission.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class SmgInside:
         self._rule: SmgCacheAware | None = None
 
     def choose(self, context: PlacementContext) -> Replica | None:
-        """The tree's owner of the prefix if it may have it, else the least loaded that may."""
+        """The tree's owner of the prefix if it may have the request, else the least loaded that may."""
         replicas = context.pool.replicas
         takers = {replica.id for replica in context.candidates()}
         allowed = [number for number, replica in enumerate(replicas) if replica.id in takers]
@@ -37,7 +37,7 @@ class SmgInside:
 
 
 class MostCached:
-    """The replica that is thought to hold the most of the prompt; of several the one with the fewest leases."""
+    """The replica that is assumed to hold the most of the prompt; of several the one with the fewest leases."""
 
     name = "most_cached"
 

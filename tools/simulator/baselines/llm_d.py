@@ -1,14 +1,14 @@
-"""llm-d's scheduler with its sample of precise prefix scoring, written anew from its scorers' descriptions
+"""llm-d's scheduler with its sample of precise prefix scoring, reimplemented from its scorers' descriptions
 (llm-d/llm-d-inference-scheduler at 17d999e0, deploy/config/epp-precise-prefix-cache-config.yaml).
 
     score = 2 · prefix + 1 · (1 − KV utilization) + 1 · queue + 1 · active requests
 
-prefix: cached blocks between the fewest and the most of those that hold any; queue: waiting requests likewise, fewest
-best; active requests: 1 when idle, else (most − own) / most. Ties at random. KV events are never late or lost here,
-utilization and queues are the last poll's: 1 s, where it asks 20 times as often. The sample leaves active requests
-out; without them polls that old send everyone to the same worker.
+prefix: cached blocks between the fewest and the most of those that hold any; queue: waiting requests on the same
+scale, fewest best; active requests: 1 when idle, else (most − own) / most. Ties at random. KV events are never late or
+lost here, utilization and queues are the last poll's: 1 s, where it asks 20 times as often. The sample leaves active
+requests out; without them, polls that old send every request to the same worker.
 
-Not restated: its latency prediction, SLO admission and flow control, which are what it would answer overload with.
+Not restated: its latency prediction, SLO admission and flow control, its means against overload.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Ordinary load balancers without any queue or admission: what a user has who puts a generic proxy before engines."""
+"""Ordinary load balancers without any queue or admission: a generic proxy in front of engines."""
 
 from __future__ import annotations
 

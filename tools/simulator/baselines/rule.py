@@ -1,8 +1,8 @@
 """A placement rule of another router, and the shell that drives it by the core's events.
 
 These routers have no queue of their own by default: every request is sent to an engine at once and waits there. The
-shell therefore grants in the moment of the ask, refuses only where the rule does, and tells the rule what its original
-would see.
+shell therefore grants at the moment of the ask, refuses only where the rule does, and gives the rule the data that its
+original would see.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from router.core.reasons import Reason
 
 
 class Request:
-    """What a rule may look at."""
+    """The data that a rule may read."""
 
     __slots__ = ("block_tokens", "blocks", "prompt_tokens", "session_id")
 
@@ -46,10 +46,10 @@ class Rule(ABC):
         """The worker; the request goes there at once, so it is counted here, by `take`. None: refused."""
 
     def first_token(self, worker: int, request: Request) -> None:  # noqa: B027  not every rule looks
-        """The answer has begun."""
+        """The response has begun."""
 
     def ended(self, worker: int, request: Request) -> None:
-        """The answer has ended."""
+        """The response has ended."""
         self.in_flight[worker] -= 1
 
     def kv_event(self, worker: int, stored: bool, block: bytes) -> None:  # noqa: B027  not every rule has an index
@@ -65,7 +65,8 @@ class Rule(ABC):
         return worker
 
     def least(self, allowed: Sequence[int] | None = None) -> int:
-        """Of the allowed ones, or of all: fewest in flight, then fewest ever, then the first."""
+        """Of the allowed workers, or of all, the one with the fewest in flight, then the fewest ever, then the
+        first."""
         in_flight, processed = self.in_flight, self.processed
         among = range(len(in_flight)) if allowed is None else allowed
         return min(among, key=lambda worker: (in_flight[worker], processed[worker], worker))
@@ -79,7 +80,7 @@ class KvRule(Rule):
         self.index: list[set[bytes]] = [set() for _ in range(workers)]
 
     def overlap(self, worker: int, request: Request) -> int:
-        """How many leading blocks of the prompt the worker holds."""
+        """Number of leading blocks of the prompt that the worker holds."""
         index = self.index[worker]
         return next((at for at, block in enumerate(request.blocks) if block not in index), len(request.blocks))
 
@@ -92,7 +93,8 @@ class KvRule(Rule):
 
 
 class RuleRouter:
-    """See the module. block_tokens: these routers tokenize, or count characters, so they know it."""
+    """Drives a rule by the core's events. block_tokens: these routers tokenize, or count characters, so they know
+    it."""
 
     def __init__(self, rule: Rule, seed: int, block_tokens: int) -> None:
         self._rule = rule
@@ -107,7 +109,7 @@ class RuleRouter:
             request = Request(event.ask, self._block_tokens)
             worker = self._rule.choose(request, now)
             if worker is None:
-                # without a time to come back: these routers tell none
+                # without a Retry-After: these routers send none
                 reason, cause = "every worker is busy", Reason.PLACES_TAKEN
                 return [Refused(event.connection, event.ask.lease_id, Overloaded.code, reason, None, cause)]
             self._placed[event.ask.lease_id] = (worker, request)

@@ -1,4 +1,4 @@
-"""smg's `cache_aware` policy, written anew from its published rule (lightseekorg/smg at 73da68ca, model_gateway/src/
+"""smg's `cache_aware` policy, reimplemented from its published rule (lightseekorg/smg at 73da68ca, model_gateway/src/
 policies). Both modes: the approximate tree (HTTP) and the index of KV events (gRPC).
 
 Defaults are those of its command line: cache_threshold 0.3, balance_abs 64, balance_rel 1.5, 2^26 characters per
@@ -6,9 +6,9 @@ worker's tree. Load is requests in flight in this router, counted when the worke
 is configured. The tree works on blocks here instead of characters: the simulator has no text.
 
 `SmgCapped` has its `--max-concurrent-requests` (off by default) and `--queue-size 0` (docs/concepts/reliability/
-rate-limiting.md at 47fb5730): whoever finds no place is refused with 429 at once. Restated as a cap on concurrency
-alone: the bucket's refill over time, by default as many tokens a second as its capacity, would never bind at these
-loads. Its queue is first come first served, and makes short prompts wait for long ones.
+rate-limiting.md at 47fb5730): a request that finds no slot is refused with 429 at once. Restated as a cap on
+concurrency alone: the bucket's refill over time, by default as many tokens a second as its capacity, would never bind
+at these loads. Its queue is first come first served, and makes short prompts wait for long ones.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ class _Balanced(Rule):
 
 
 class SmgCacheAware(_Balanced):
-    """The tree mode: what was sent where, remembered at routing time."""
+    """The tree mode: prompts and their workers, remembered at routing time."""
 
     def prepare(self, workers: int, source: random.Random) -> None:
         super().prepare(workers, source)
         self._first: dict[bytes, int] = {}
-        """Block to the worker that brought it first and still holds it: the node's cached tenant."""
+        """Block to the worker that received it first and still holds it: the node's cached tenant."""
         self._held: list[OrderedDict[bytes, int]] = [OrderedDict() for _ in range(workers)]
         """Per worker its blocks with their tokens, least recently inserted first."""
         self._tokens = [0] * workers
@@ -52,7 +52,7 @@ class SmgCacheAware(_Balanced):
         return self.choose_among(request, range(len(self.in_flight)), now)
 
     def choose_among(self, request: Request, allowed: Sequence[int], now: float) -> int:
-        """The rule where only some workers may have it; a warm one that may not is passed over."""
+        """The rule where only some workers may have the request; a warm one that may not is passed over."""
         self._evict(now)
         worker = self.least(allowed)
         if not self.imbalanced():
@@ -100,7 +100,7 @@ class SmgCacheAware(_Balanced):
 
 
 class SmgCapped(SmgCacheAware):
-    """The tree mode behind the cap. places: requests that may be with engines at a time."""
+    """The tree mode with the cap. places: requests that may be with engines at a time."""
 
     def __init__(self, places: int) -> None:
         self._places = places
@@ -116,7 +116,7 @@ class SmgKvEvents(_Balanced, KvRule):
         if self.imbalanced():
             return self.take(self.least())
         overlaps = [self.overlap(worker, request) for worker in range(len(self.index))]
-        # of several alike the first
+        # of equals the first
         best = max(
             (worker for worker, overlap in enumerate(overlaps) if overlap),
             key=lambda worker: (overlaps[worker], -self.in_flight[worker], -len(self.index[worker])),
