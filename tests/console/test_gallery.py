@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from typing import NamedTuple
 
 import pytest
-from playwright.async_api import Browser
+from playwright.async_api import Browser, ViewportSize
 
 from contracts.desired_state import Model, Pool, Replica
 from contracts.generation import Tier
@@ -145,7 +145,7 @@ WIDER = """
     .map(each => [each.getAttribute("aria-label") ?? each.className, each.scrollWidth, each.clientWidth].join(" "))
 """
 """Of the page and its tables and cards: name, width of what is in it, its own width."""
-PHONE = {"width": 390, "height": 844}
+PHONE = ViewportSize(width=390, height=844)
 
 
 async def fits_a_phone(owner: Console) -> None:

@@ -5580,6 +5580,12 @@ export interface components {
             webhook: components["schemas"]["Webhook"];
         };
         /**
+         * Bucket
+         * @description How time is cut.
+         * @enum {unknown}
+         */
+        "control.billing.usage.Bucket": "all" | "day" | "hour";
+        /**
          * Cause
          * @description What a rule can find; each is the name of a file in `rules`.
          * @enum {unknown}
@@ -5598,23 +5604,17 @@ export interface components {
          */
         "control.slo.slo.Bucket": "all" | "day" | "hour" | "minute";
         /**
-         * Bucket
-         * @description How time is cut.
+         * Cause
+         * @description Why no more of a prompt was reusable, as far as digests and lengths tell.
          * @enum {unknown}
          */
-        "control.billing.usage.Bucket": "all" | "day" | "hour";
+        "gateway.prefixes.difference.Cause": "continued" | "date" | "elsewhere" | "first" | "history_trimmed" | "identifier" | "message_changed" | "messages_reordered" | "new_text" | "system_prompt_changed" | "system_prompt_varies" | "timestamp" | "too_short" | "tools_changed" | "tools_reordered" | "value" | "whole";
         /**
          * Decision
          * @description What a comparison found. Inconclusive is no pass: its budget ended before anything could be said.
          * @enum {unknown}
          */
         "storage.tables.evals.Decision": "fail" | "inconclusive" | "pass";
-        /**
-         * Cause
-         * @description Why no more of a prompt was reusable, as far as digests and lengths tell.
-         * @enum {unknown}
-         */
-        "gateway.prefixes.difference.Cause": "continued" | "date" | "elsewhere" | "first" | "history_trimmed" | "identifier" | "message_changed" | "messages_reordered" | "new_text" | "system_prompt_changed" | "system_prompt_varies" | "timestamp" | "too_short" | "tools_changed" | "tools_reordered" | "value" | "whole";
     };
     responses: never;
     parameters: never;
