@@ -38,7 +38,7 @@ READING = frozenset({
     "config check", "console accounts list",
     "changes list", "config show", "diagnose", "fleet diff", "fleet versions", "models list",
     "models show", "plan", "pools list", "pools show",
-    "engines render", "evals list", "evals show", "evals slices",
+    "engines render", "evals list", "evals nights", "evals show", "evals slices",
     "keys list", "limits list", "logs", "lsp", "members list", "organizations list", "prefix",
     "prices list", "projects list",
     "quantization calibrate", "quantization export", "quantization gate", "quantization sensitivity",

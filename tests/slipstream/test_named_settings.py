@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from control.webhooks.outbox import EventType
 from migrations.metadata import metadata
 from slipstream.reference import settings_page
 from slipstream.settings import Settings
@@ -21,7 +22,8 @@ FILES = frozenset(
     "engine.metrics.token evals.key evals.table gateway.lock router.reader.token router.token worker.py".split()
 )
 """Files and programs that are named like settings."""
-ELSEWHERE = TABLES | FILES | frozenset(permission.value for permission in Permission)
+EVENTS = frozenset(event.value for event in EventType)
+ELSEWHERE = TABLES | FILES | EVENTS | frozenset(permission.value for permission in Permission)
 CONSOLE = sorted(
     path for kind in ("*.ts", "*.tsx") for path in (ROOT / "console/src").rglob(kind) if path.name != "schema.d.ts"
 )

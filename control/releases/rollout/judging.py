@@ -109,7 +109,8 @@ class Replayed(msgspec.Struct, frozen=True, kw_only=True):
     decision: str
     event: Event
     same: bool
-    """Its verdict is the one that was stored, byte for byte, and its event is the step's."""
+    """Its verdict has every figure of the one that was stored, to the bit, and its event is the step's. Its
+    sentences for people may be worded differently by another version."""
 
 
 def replay(release: Release, steps: Iterable[asyncpg.Record]) -> tuple[State, list[Replayed]]:
@@ -140,11 +141,17 @@ def replay(release: Release, steps: Iterable[asyncpg.Record]) -> tuple[State, li
                     requests=row["requests"],
                     decision=again.decision.value,
                     event=event,
-                    same=text == row["verdict"] and event.value == row["event"],
+                    same=figures(text) == figures(row["verdict"]) and event.value == row["event"],
                 )
             )
         stood = ReleaseState(row["state"])
     return state, found
+
+
+def figures(verdict: str) -> dict[str, Any]:
+    """A stored verdict without its sentences for people."""
+    decoded: dict[str, Any] = msgspec.json.decode(verdict)
+    return {name: value for name, value in decoded.items() if name not in ("reason", "missing")}
 
 
 def folded_step(state: State, rules: Rules, release: Release, row: Any) -> State:

@@ -131,6 +131,13 @@ BOARD = Board(
             alerts=("worker/WorkerIsStuck",),
         ),
         Panel(
+            title="Worse slices",
+            description="Slices that the last night of evals found worse than before, by model and change.",
+            unit="short",
+            queries=(Query("slipstream_eval_night_slice_failed", "{{model}} {{slice}} {{change}}"),),
+            alerts=("evals/NightlySliceIsWorse",),
+        ),
+        Panel(
             title="Webhooks",
             description="Tries to deliver a webhook, a second, by outcome.",
             unit="ops",
