@@ -29,13 +29,16 @@ async def copy_cluster(data: Path) -> None:
     # Ours alone, whoever else writes to the temporary folder: claimed, or refused.
     kept = claim_folder(Path(tempfile.gettempdir()) / f"slipstream-test-cluster-{os.geteuid()}")
     cluster = kept / _digest()
-    if not cluster.exists():
-        with (kept / "lock").open("w") as lock:
+    copy = ("cp", "--archive", "--reflink=auto", str(cluster), str(DataFolder(data).postgres))
+    with (kept / "lock").open("w") as lock:
+        await asyncio.to_thread(fcntl.flock, lock, fcntl.LOCK_SH)
+        while not cluster.exists():
             await asyncio.to_thread(fcntl.flock, lock, fcntl.LOCK_EX)
             if not cluster.exists():
                 await _make(kept, cluster)
-    copy = ("cp", "--archive", "--reflink=auto", str(cluster), str(DataFolder(data).postgres))
-    await asyncio.to_thread(subprocess.run, copy, check=True)
+            await asyncio.to_thread(fcntl.flock, lock, fcntl.LOCK_SH)
+        # a run of other sources, which removes this cluster to make its own, waits for the copy
+        await asyncio.to_thread(subprocess.run, copy, check=True)
 
 
 async def _make(kept: Path, cluster: Path) -> None:
