@@ -77,8 +77,8 @@ class NightPlanner:
         oldest: datetime | None = await connection.fetchval(_OLDEST)
         return oldest is None or now < oldest + YOUNG
 
-    async def report(self, connection: Connection, now: datetime) -> None:
-        """Write what this worker is set to where others read it."""
+    async def report(self, connection: Connection, now: datetime) -> frozenset[str]:
+        """Write what this worker is set to where others read it; returns the names of the models that there are."""
         when = self._config.crontab()
         oldest: datetime | None = await connection.fetchval(_OLDEST)
         first = (oldest or now) + YOUNG
@@ -92,6 +92,7 @@ class NightPlanner:
             slices=self._slices(state),
             automatic_rollback=self._config.automatic_rollback,
         )
+        return frozenset(model.name for model in state.models)
 
     def _slices(self, state: DesiredState) -> dict[str, tuple[str, ...]]:
         found = {}

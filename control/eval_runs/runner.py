@@ -125,6 +125,8 @@ class Runner:
             return
         try:
             await self._once(self._nights.look)
+        except TimeoutError:  # nights of very many items, perhaps: runs go on all the same
+            _log.warning("evals: judging nights took longer than %g s; it is tried again", STATEMENT_TIMEOUT_S)
         except FAILURES:
             raise
         except Exception:
