@@ -1,5 +1,5 @@
-"""Judges nights that have ended: reads what they and earlier nights answered, stores the verdict, and has a fail known
-and, where the settings say so, its promotion rolled back. All of a night in one transaction, so a worker that is killed
+"""Judges nights that have ended: reads what they and earlier nights answered, stores the verdict, reports a fail and,
+if the settings say so, rolls its promotion back. All of a night in one transaction, so a worker that is killed
 leaves it unjudged or judged, and of several workers one judges it."""
 
 from __future__ import annotations
@@ -58,17 +58,17 @@ _log = logging.getLogger(__name__)
 
 
 class NightJudge:
-    """One per worker process. tell: shows the last judged night of every model as metrics."""
+    """One per worker process. show: shows the last judged night of every model as metrics."""
 
     def __init__(
         self,
         planner: NightPlanner,
-        tell: Callable[[Sequence[EvalNight]], None],
+        show: Callable[[Sequence[EvalNight]], None],
         rule: NightRule | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._planner = planner
-        self._tell = tell
+        self._show = show
         self._rule = rule or NightRule()
         self._clock = clock
         self._reported_s = -REPORT_EVERY_S
@@ -80,7 +80,7 @@ class NightJudge:
             await self._judge(connection, run_id)
         if found or self._clock() - self._reported_s >= REPORT_EVERY_S:
             models = await self._planner.report(connection, datetime.now(UTC))
-            self._tell(await rows.newest_by_model(connection, models))
+            self._show(await rows.newest_by_model(connection, models))
             self._reported_s = self._clock()
         return len(found)
 

@@ -245,7 +245,7 @@ async def test_metrics_name_the_slice_and_the_change_until_a_night_passes(connec
     await asked(connection, TODAY, pool="new", lost=0.75)
     told = Told()
     await told.judge.look(connection)
-    metrics.tell(told.shown)
+    metrics.show(told.shown)
     labels = {"model": "m", "pool": "new", "slice": "facts", "change": "pool: old -> new"}
     failed = "slipstream_eval_night_slice_failed"
     assert registry.get_sample_value(failed, labels) == 1
@@ -254,7 +254,7 @@ async def test_metrics_name_the_slice_and_the_change_until_a_night_passes(connec
     ) == 1  # fmt: skip
     await asked(connection, TODAY + timedelta(days=1), pool="old")
     await told.judge.look(connection)
-    metrics.tell(told.shown)
+    metrics.show(told.shown)
     assert registry.get_sample_value(failed, labels) is None
 
 
