@@ -17,7 +17,8 @@ def identity(folder: Path, checkpoint: Path, defaults: str = "", **engine: Any) 
     lines = "".join(f"{name} = {json.dumps(value)}\n" for name, value in {"model": str(checkpoint), **engine}.items())
     file = folder / "slipstream.toml"
     file.write_text(
-        f'[local]\ndata = "{folder / "data"}"\n[engine]\n{defaults}\n[[pools]]\nname = "p"\ndriver = "embedded"\n[pools.engine]\n{lines}'
+        f'[local]\ndata = "{folder / "data"}"\n[engine]\n{defaults}\n'
+        f'[[pools]]\nname = "p"\ndriver = "embedded"\n[pools.engine]\n{lines}'
         '[[models]]\nname = "m"\ntier = "chat"\npool = "p"\ncontext_tokens = 1024\n'
     )
     return EngineIdentity(load(file)).of("p")
