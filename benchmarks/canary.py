@@ -3,8 +3,8 @@
     python -m benchmarks.canary [--quick] [--share 1.0] [--jobs 2] [--only PART] [--plot FILE.svg] [--check]
 
 A rollout is hours of sessions on two equal arms (`canary_rollouts/traffic.py`), looked at every minute through
-`evals.judge.observe` and `verdict` with the default policy. `1 rps`: one request a second in the candidate's arm,
-through all stages. `ladder`: 1, then 5, then 25 a second, as 1, 5 and 25 % of 100 would be. `clustered`: sessions of 20
+`control.releases.judge` with the default policy. `1 rps`: one request a second in the candidate's arm, through all
+stages. `ladder`: 1, then 5, then 25 a second, as 1, 5 and 25 % of 100 would be. `clustered`: sessions of 20
 requests, 80 % of whose latency's variance is the session's own. `stalls`: every replica of both arms stops for ten
 seconds twice an hour. Rivals' parameters are in `canary_rollouts/rivals.py`.
 

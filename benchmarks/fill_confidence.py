@@ -49,7 +49,7 @@ from tools.training.greedy import engine_of
 from tools.training.line_scores import MOST_TOKENS, Cursor, draw
 
 ROOT = Path(__file__).parents[1]
-MANIFEST = ROOT / "training" / "data" / "slipstream-code.tsv.gz"
+MANIFEST = ROOT / "tools/training/data/slipstream-code.tsv.gz"
 PACKAGES = ("alembic", "celery", "hypothesis", "kombu", "litestar", "pytest", "redis", "SQLAlchemy")
 LEAST_LINES, MOST_BYTES = 40, 250_000
 """Of a file of a package."""

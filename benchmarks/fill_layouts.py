@@ -54,7 +54,8 @@ from tools.training.paired import Difference, difference, edit_similarity
 
 ROOT = Path(__file__).parents[1]
 OWN = (
-    "contracts", "engines", "evals", "gateway", "infra", "router", "slipstream", "speculative", "telemetry", "training",
+    "contracts", "control", "engines", "evals", "gateway", "infra", "router", "slipstream", "speculative", "storage",
+    "telemetry", "tools",
 )  # fmt: skip
 LEAST_LINES = 40
 """Of a module of `own`."""

@@ -1,4 +1,4 @@
-"""Service level objectives by tier and prompt length, which the gateway measures and `diagnosis` judges by.
+"""Service level objectives by tier and prompt length, which the gateway measures and `control.diagnosis` judges by.
 docs/concepts/slo.md derives the defaults.
 """
 

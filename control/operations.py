@@ -1,4 +1,5 @@
-"""The admin API: which URL does what, and who Can. Its services are in `resources`; a new one is a line here."""
+"""The admin API: which URL does what, and which permission it needs. A new operation is a line here, and a function of
+its domain."""
 
 from __future__ import annotations
 

@@ -31,15 +31,15 @@ from evals.statistics.paired import Flips, clustered, flips, more_losses, upper_
 from evals.statistics.sizes import items_needed
 
 _DIGITS = 9
-"""Bounds are rounded to, so that another machine's last bit changes no verdict."""
+"""Decimals of bounds. Another machine's last bit must not change a verdict."""
 _POWER = 0.8
 
 Version = Mapping[str, str]
-"""What was asked under the model's name: `pool`, `engine_model` and more, as text by name."""
+"""The version of a model that a night asked: `pool`, `engine_model` and more, as text by name."""
 
 
 class Against(StrEnum):
-    """What tonight is compared with."""
+    """The reference that tonight is compared with."""
 
     HISTORY = "history"
     """Earlier nights of the same version."""
@@ -47,7 +47,7 @@ class Against(StrEnum):
 
 
 class NightRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """By what nights are judged.
+    """Parameters of the judgement.
 
     Raises ValueError naming the field, its value and what is allowed (msgspec.ValidationError where it is decoded).
     """
@@ -65,7 +65,7 @@ class NightRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     version_nights: int = 14
     """Nights for which a changed version is compared with the one before."""
     correlation: float = 0.05
-    """As of `evals.gate.SliceRule`; and the part of a changed version's flips that a template's items share."""
+    """See `evals.gate.SliceRule`. Also the part of a changed version's flips that the items of a template share."""
 
     def __post_init__(self) -> None:
         if not 0.0 < self.margin < 1.0:
@@ -79,12 +79,12 @@ class NightRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             raise ValueError("history_nights and version_nights: must be 1 or more")
 
     def level(self, slices: int) -> float:
-        """What one test of one slice may spend of a night's false alarms."""
+        """The share of a night's false alarms that one test of one slice may spend."""
         return self.false_alarms / slices / (len(self.windows) + 1)
 
 
 class SliceNight(msgspec.Struct, frozen=True, array_like=True):
-    """A slice's answers of one night. items: by seed the cluster and the score, 0 to 1."""
+    """A slice's answers in one night. items: cluster and score (0 to 1) by seed."""
 
     slice_version: str
     items: Mapping[int, tuple[str, float]]
@@ -122,7 +122,7 @@ class NightSlice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NightVerdict(msgspec.Struct, frozen=True, kw_only=True):
-    """Of all slices of a model's night."""
+    """The verdict on all slices of a model's night."""
 
     decision: Decision
     """fail: some slice failed; pass: all passed; inconclusive: anything else."""
@@ -130,7 +130,7 @@ class NightVerdict(msgspec.Struct, frozen=True, kw_only=True):
     version_since: date
     """The first of the nights up to tonight that ran the same version."""
     changed: tuple[str, ...]
-    """How the version differs from the one before, while it is compared with it: `pool: one -> two`."""
+    """Differences from the version before, as long as it is the reference: `pool: one -> two`."""
     slices: tuple[NightSlice, ...]
 
     @property
@@ -175,7 +175,7 @@ def judge(nights: Sequence[Night], rule: NightRule) -> NightVerdict:
 
 
 def differences(before: Version, after: Version) -> tuple[str, ...]:
-    """What of a version is another one, by name."""
+    """The differences between two versions, by name."""
     names = sorted(before.keys() | after.keys())
     return tuple(
         f"{name}: {before.get(name) or 'none'} -> {after.get(name) or 'none'}"
@@ -185,7 +185,7 @@ def differences(before: Version, after: Version) -> tuple[str, ...]:
 
 
 def _spell(nights: Sequence[Night]) -> int:
-    """How many of the last nights ran tonight's version."""
+    """The number of last nights that ran tonight's version."""
     length = 0
     for each in reversed(nights):
         if each.version != nights[-1].version:

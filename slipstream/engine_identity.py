@@ -30,14 +30,16 @@ class EngineIdentity:
             return {}
         found = {}
         if pool.engine is not None:
-            merged = {
-                name: getattr(pool.engine, name) for name in pool.engine.__struct_fields__ if name not in _ELSEWHERE
-            }
-            found["engine"] = _digest(msgspec.json.encode([merged, self._defaults], order="sorted"))
+            settings = [_shaping(pool.engine), _shaping(self._defaults)]
+            found["engine"] = _digest(msgspec.json.encode(settings, order="sorted"))
             found["checkpoint"] = _checkpoint(Path(pool.engine.model))
         if pool.launch is not None:
             found["launch"] = _digest(msgspec.json.encode(pool.launch, order="sorted"))
         return {name: value for name, value in found.items() if value}
+
+
+def _shaping(engine: msgspec.Struct) -> dict[str, object]:
+    return {name: getattr(engine, name) for name in engine.__struct_fields__ if name not in _ELSEWHERE}
 
 
 def _checkpoint(path: Path) -> str:

@@ -1,6 +1,6 @@
 """From settings to launch commands: which model a pool serves, on how many cards, and one notch under which knee.
 
-The knee is the planner's; everything else is `engines.launch`, which knows no planner.
+The knee is the planner's; everything else is `tools.launch`, which knows no planner.
 """
 
 from __future__ import annotations

@@ -37,9 +37,9 @@ def night_planner(settings: Settings) -> NightPlanner:
 
 
 def evals_runner(
-    settings: Settings, planner: NightPlanner, tell_nights: Callable[[Sequence[EvalNight]], None]
+    settings: Settings, planner: NightPlanner, show_nights: Callable[[Sequence[EvalNight]], None]
 ) -> Runner:
-    """The runner of this deployment. tell_nights: shows the last nights as metrics.
+    """The runner of this deployment. show_nights: shows the last nights as metrics.
 
     Raises ConfigError for certificates that cannot be read. Files of questions are read when the first slice is looked
     for."""
@@ -52,7 +52,7 @@ def evals_runner(
         return config.catalogue().to_score(name)
 
     url = config.url or public_url(settings)
-    judge = NightJudge(planner, tell_nights)
+    judge = NightJudge(planner, show_nights)
     return Runner(settings.database_url, url, config, EvalsKey(settings).of, find, _trusted(settings), judge)
 
 

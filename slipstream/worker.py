@@ -153,7 +153,7 @@ def main(settings: Settings, queues: Sequence[Queue] = tuple(Queue)) -> None:
     if Queue.EVALS in queues:
         settings.evals.chosen()  # a file of questions that cannot be read stops the start
     nights = NightMetrics(registry) if Queue.EVALS in queues else None
-    runner = evals_runner(settings, night_planner(settings), nights.tell if nights else lambda found: None)
+    runner = evals_runner(settings, night_planner(settings), nights.show if nights else lambda found: None)
     evals = LoopThread("evals", runner.run, EVALS_JOIN_S)
     app = create_app(settings, queues, delivery.wake, evals.wake, registry)
     periods_s = scheduled_s(settings, queues)

@@ -46,7 +46,7 @@ ARGO = Rival(
 
 
 def judge(rival: Rival, stream: Stream, *, held: bool) -> tuple[int | None, int | None]:
-    """The minutes of its rollback and of its promotion; held: as in `rollout.play`."""
+    """The minutes of its rollback and of its promotion; held: see `benchmarks.canary_rollouts.rollout.play`."""
     of_candidate = stream.candidate
     second, failed = stream.second[of_candidate], stream.failed[of_candidate]
     latencies = (

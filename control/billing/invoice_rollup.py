@@ -2,7 +2,7 @@
 its transaction.
 
 Whole days and months are replaced, never added to: when an hour is over, and whenever a row reaches one that is. An
-invoice takes what is behind the last closed hour from the events themselves (`pricing/invoice.py`).
+invoice takes what is behind the last closed hour from the events themselves (`control/billing/invoice.py`).
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ import msgspec
 from contracts.dated_request_id import first_at
 from contracts.fair_share import FAIR_SHARE
 from contracts.generation import Tier
-from control.slo.asked import FAILED_CODE, LIMITED, RETRIED, RULE, WAITED_FOR
+from control.slo.asked import FAILED_CODE, KNOWN_MODEL, LIMITED, RETRIED, RULE, WAITED_FOR
 from control.slo.judgement import FAILED
 from control.slo.request_rollup import EVERY_TIER, EVERYBODY, HOUR, NO_KEY
 from control.slo.standing import LAST_RUN
@@ -35,7 +35,7 @@ _TOLD = f"error_code IS NOT NULL AND ({FAILED} OR {LIMITED})"
 OUTCOMES = f"""
 SELECT organization_id, {_REFUSED} AS is_refused, CASE WHEN {_REFUSED} THEN key_id END AS key_id,
        CASE WHEN {_TOLD} THEN error_code END AS error_code, CASE WHEN {_TOLD} THEN {RULE} END AS rule,
-       model, coalesce(pool, '') AS pool, {FAILED_CODE} AS failed_code,
+       CASE WHEN {KNOWN_MODEL} THEN model END AS model, coalesce(pool, '') AS pool, {FAILED_CODE} AS failed_code,
        count(*) AS requests, count(*) FILTER (WHERE {RETRIED}) AS retried,
        count(*) FILTER (WHERE status = 200) AS answered, count(*) FILTER (WHERE over_share) AS over_share
   {ASKED} GROUP BY 1, 2, 3, 4, 5, 6, 7, 8

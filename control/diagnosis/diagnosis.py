@@ -1,4 +1,4 @@
-"""What makes requests slow: the evidence is read, judged by `diagnosis`, and told with what to change.
+"""What makes requests slow: the evidence is read, judged by `findings`, and told with what to change.
 
 A tenant's own answer rests on its own requests alone, and is about what it can mend: its limits, its prompts, its
 schemas and its clients; of the way to them it says by which command they measure it. The operator's is about

@@ -1,5 +1,5 @@
-"""Judges nights that have ended: reads what they and earlier nights answered, stores the verdict, and has a fail known
-and, where the settings say so, its promotion rolled back. All of a night in one transaction, so a worker that is killed
+"""Judges nights that have ended: reads what they and earlier nights answered, stores the verdict, reports a fail and,
+if the settings say so, rolls its promotion back. All of a night in one transaction, so a worker that is killed
 leaves it unjudged or judged, and of several workers one judges it."""
 
 from __future__ import annotations
@@ -47,9 +47,10 @@ SELECT items.run_id, items.slice, slice_version_id::text AS slice_version,
  WHERE items.run_id = ANY ($1::uuid[])
  GROUP BY items.run_id, items.slice, slice_version_id
 """
+_IS_JUDGED = "SELECT EXISTS (SELECT FROM evals.nights WHERE run_id = $1)"
 _STORE = """
 INSERT INTO evals.nights (run_id, model, pool, night, decision, reason, version_since, changed, slices, release_id)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9::text::jsonb, $10) ON CONFLICT DO NOTHING
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9::text::jsonb, $10)
 """
 _OPERATOR = "SELECT id FROM gateway.organizations WHERE operator"
 
@@ -57,17 +58,17 @@ _log = logging.getLogger(__name__)
 
 
 class NightJudge:
-    """One per worker process. tell: has the last night of every model shown as metrics."""
+    """One per worker process. show: shows the last judged night of every model as metrics."""
 
     def __init__(
         self,
         planner: NightPlanner,
-        tell: Callable[[Sequence[EvalNight]], None],
+        show: Callable[[Sequence[EvalNight]], None],
         rule: NightRule | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._planner = planner
-        self._tell = tell
+        self._show = show
         self._rule = rule or NightRule()
         self._clock = clock
         self._reported_s = -REPORT_EVERY_S
@@ -78,14 +79,16 @@ class NightJudge:
         for run_id in found:
             await self._judge(connection, run_id)
         if found or self._clock() - self._reported_s >= REPORT_EVERY_S:
-            await self._planner.report(connection, datetime.now(UTC))
-            self._tell(await rows.newest_by_model(connection))
+            models = await self._planner.report(connection, datetime.now(UTC))
+            self._show(await rows.newest_by_model(connection, models))
             self._reported_s = self._clock()
         return len(found)
 
     async def _judge(self, connection: Connection, run_id: UUID) -> None:
         async with connection.transaction():
             await connection.execute(_LOCK)
+            if await connection.fetchval(_IS_JUDGED, run_id):  # by another worker, meanwhile
+                return
             run = await store.run(connection, run_id)
             assert run.night is not None
             if run.status is not Status.DONE:

@@ -34,7 +34,7 @@ class NightMetrics:
             registry=registry,
         )
 
-    def tell(self, nights: Sequence[EvalNight]) -> None:
+    def show(self, nights: Sequence[EvalNight]) -> None:
         """Show the last night of each model, and nothing else any more."""
         for gauge in (self._failed, self._slices, self._night):
             gauge.clear()

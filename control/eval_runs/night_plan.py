@@ -32,7 +32,7 @@ _OLDEST = "SELECT min(created_at) FROM gateway.desired_states"
 
 
 class NightPlanner:
-    """One per worker process. own_slices: by model, the slices that tell something of it, where the settings name none.
+    """One per worker process. own_slices: by model, the slices that are informative for it, if the settings name none.
     engines_of: by a pool's name, how its engines are started, for the version."""
 
     def __init__(
@@ -77,8 +77,8 @@ class NightPlanner:
         oldest: datetime | None = await connection.fetchval(_OLDEST)
         return oldest is None or now < oldest + YOUNG
 
-    async def report(self, connection: Connection, now: datetime) -> None:
-        """Write what this worker is set to where others read it."""
+    async def report(self, connection: Connection, now: datetime) -> frozenset[str]:
+        """Write what this worker is set to where others read it; returns the names of the models that there are."""
         when = self._config.crontab()
         oldest: datetime | None = await connection.fetchval(_OLDEST)
         first = (oldest or now) + YOUNG
@@ -92,6 +92,7 @@ class NightPlanner:
             slices=self._slices(state),
             automatic_rollback=self._config.automatic_rollback,
         )
+        return frozenset(model.name for model in state.models)
 
     def _slices(self, state: DesiredState) -> dict[str, tuple[str, ...]]:
         found = {}

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from typing import Any, TypeAlias
 from uuid import UUID
@@ -20,7 +20,7 @@ from storage.tables.evals import Decision, Status, night_plan, nights, runs
 Connection: TypeAlias = "asyncpg.Connection[Any]"
 
 SILENT_S = 300.0
-"""After this time without a word from a worker, nights are taken to be asked by none."""
+"""A worker that has reported nothing for so long, and holds no run, is taken to be gone."""
 _REPORT = """
 INSERT INTO evals.night_plan (reported_at, schedule, previous_at, next_at, items, slices, automatic_rollback)
 VALUES (now(), $1, $2, $3, $4, $5::text::jsonb, $6)
@@ -119,12 +119,20 @@ SELECT DISTINCT ON (runs.model) runs.model, runs.pool, runs.night, runs.status, 
  WHERE runs.night IS NOT NULL
  ORDER BY runs.model, runs.night DESC
 """
-_NEWEST = "SELECT DISTINCT ON (model) run_id FROM evals.nights ORDER BY model, night DESC"
+# A run that did not finish proves nothing, and must not end the alert of the verdict before it.
+_NEWEST = """
+SELECT DISTINCT ON (model) run_id FROM evals.nights WHERE model = ANY ($1::text[])
+ ORDER BY model, version_since IS NULL, night DESC
+"""
+_IS_WORKING = """
+SELECT EXISTS (SELECT FROM evals.runs WHERE lease_until > now())
+    OR EXISTS (SELECT FROM evals.comparisons WHERE lease_until > now())
+"""
 
 
-async def newest_by_model(connection: Connection) -> list[EvalNight]:
-    """The last verdict on every model that has one."""
-    newest = [row["run_id"] for row in await connection.fetch(_NEWEST)]
+async def newest_by_model(connection: Connection, models: Collection[str]) -> list[EvalNight]:
+    """For each of the models, its last night that was judged; one that did not finish, if there is no other."""
+    newest = [row["run_id"] for row in await connection.fetch(_NEWEST, list(models))]
     found = await fetch(connection, NIGHTS.where(nights.c.run_id.in_(newest)).order_by(nights.c.model))
     return [night_of(row) for row in found]
 
@@ -162,15 +170,21 @@ async def status(connection: Connection) -> NightStatus:
         plan = msgspec.convert(dict(row) | {"slices": decoded}, NightPlan)
     last = [record_of(ModelNight, row) for row in await connection.fetch(_LAST)]
     now: datetime = await connection.fetchval("SELECT now()")
-    return NightStatus(plan=plan, last=last, missing=list(missing(plan, last, now)))
+    is_working: bool = await connection.fetchval(_IS_WORKING)
+    return NightStatus(plan=plan, last=last, missing=list(missing(plan, last, now, is_working=is_working)))
 
 
-def missing(plan: NightPlan | None, last: Sequence[ModelNight], now: datetime) -> Iterator[str]:
-    """What keeps nights from being asked, or the last ones from a verdict. Pure."""
+def missing(
+    plan: NightPlan | None, last: Sequence[ModelNight], now: datetime, *, is_working: bool = False
+) -> Iterator[str]:
+    """What keeps nights from being asked, or the last ones from a verdict. Pure.
+
+    is_working: a worker holds a run or a comparison. It reports between them only, and one may take hours.
+    """
     if plan is None:
         yield "no worker of the queue `evals` has started since this release was installed"
         return
-    if (now - plan.reported_at).total_seconds() > SILENT_S:
+    if not is_working and (now - plan.reported_at).total_seconds() > SILENT_S:
         yield f"no worker of the queue `evals` has reported since {plan.reported_at:%Y-%m-%d %H:%M} UTC; start one"
     if not plan.schedule:
         yield "evals.schedule is empty, so no night is asked; '0 2 * * *' asks one at two o'clock UTC"

@@ -125,6 +125,8 @@ class Runner:
             return
         try:
             await self._once(self._nights.look)
+        except TimeoutError:  # nights of very many items, perhaps: runs go on all the same
+            _log.warning("evals: judging nights took longer than %g s; it is tried again", STATEMENT_TIMEOUT_S)
         except FAILURES:
             raise
         except Exception:
@@ -222,7 +224,7 @@ class Runner:
             sources = await self._sources(run)
             for source in sources:
                 if not await self._do(answers.begin_slice, run.id, source):
-                    raise RunFailed(f"the slice {source.name} has changed since the run began; queue it anew")
+                    raise RunFailed(f"the slice {source.name} has changed since the run began; queue it again")
             planned, done = await self._do(answers.planned, run.id), await self._do(answers.answered, run.id)
             wanted = missing(sources, run.first_seed, planned, done)
             plans.append([(run.id, target, run.pool, source, seed) for source, seed in wanted])
@@ -242,7 +244,7 @@ class Runner:
             raise RunFailed(error.message) from None
         if not await self._do(answers.begin_run, run.id, found.model, found.pool, found.engine_model):
             raise RunFailed(
-                f"what pool {found.pool} serves as {run.model} has changed since the run began; queue it anew"
+                f"what pool {found.pool} serves as {run.model} has changed since the run began; queue it again"
             )
         return found
 

@@ -56,6 +56,14 @@ def version_of(state: DesiredState, target: Target, engines: Mapping[str, str]) 
         "driver": pool.driver,
         "hardware": pool.hardware_of(),
         "tokenizer": model.tokenizer or "",
+        "chat_template_kwargs": _as_text(model.chat_template_kwargs),
+        "fim": _as_text(model.fim),
         **engines,
     }
     return {name: value for name, value in found.items() if value}
+
+
+def _as_text(settings: object) -> str:
+    """Empty where all of them are the defaults."""
+    text = msgspec.json.encode(settings, order="sorted").decode()
+    return "" if text == "{}" else text

@@ -60,7 +60,7 @@ class Event(StrEnum):
     PROMOTE = "promote"
     """By hand: one stage further."""
     ROLL_BACK = "roll_back"
-    """By hand."""
+    """By hand, or by a night of evals after the promotion."""
     LOST = "lost"
     """The fleet is not as it left it: its model was edited, or one of its pools is gone."""
 

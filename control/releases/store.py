@@ -140,7 +140,7 @@ async def step(
 async def _write_split(
     connection: asyncpg.Connection[Any], release: Release, place: Place, event: Event, by: str
 ) -> int | None:
-    """The fleet with the release in that place; as of `write_fleet`."""
+    """The fleet with the release in that place; see `write_fleet`."""
     moved = msgspec.structs.replace(release, state=place.state, stage=place.stage)
     salt = secrets.token_hex(16)
     if release.state is State.PROMOTED:
@@ -171,7 +171,7 @@ async def _engine_model_before(connection: asyncpg.Connection[Any], release: Rel
 
 
 async def tell(connection: asyncpg.Connection[Any], release: Release, told: str, **columns: object) -> Release:
-    """Note what keeps a release where it is; no step. columns: as of `step`."""
+    """Note what keeps a release where it is; no step. columns: see `step`."""
     if release.told == told and not columns:
         return release
     values = {"told": told, **columns}
@@ -209,7 +209,7 @@ async def write_fleet(
 ) -> int | None:
     """A new version of the desired state, in the caller's transaction; returns its number, None where nothing changes.
 
-    actor: for the audit log; None: the caller notes it there. by: as of `step`. Raises ConfigError when the edited
+    actor: for the audit log; None: the caller notes it there. by: see `step`. Raises ConfigError when the edited
     state contradicts itself.
     """
     written = await write(connection, edit, actor=by, action=action)

@@ -16,6 +16,9 @@ RETRIED = f"coalesce(attempts > 1 AND NOT {FAILED}, false)"
 """Another engine was needed, and had."""
 FAILED_CODE = f"CASE WHEN {FAILED} AND NOT coalesce(over_share, false) THEN coalesce(error_code, '') ELSE '' END"
 """The error code of a request that failed, and not by its organization's excess; empty: it did not, or has none."""
+KNOWN_MODEL = "model IS NOT NULL AND (tier IS NOT NULL OR status >= 500)"
+"""The model is one that there is. A request without a tier was refused before it was prepared, most often for a name
+that its client made up: counted by name, one client could fill memory with names."""
 RULE = f"""CASE WHEN {LIMITED} THEN coalesce(rule->>'counter' || ' of the ' || (rule->>'level'), error_code)
                  WHEN over_share THEN '{FAIR_SHARE}' ELSE '' END"""
 """What refused; empty: nothing did, the request failed."""

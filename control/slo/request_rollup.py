@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from contracts.dated_request_id import first_at
-from control.slo.asked import FAILED_CODE, LIMITED, RETRIED, RULE, WAITED_FOR
+from control.slo.asked import FAILED_CODE, KNOWN_MODEL, LIMITED, RETRIED, RULE, WAITED_FOR
 from control.slo.judgement import FAILED
 from storage.worker_connection import Connection
 
@@ -51,7 +51,7 @@ SELECT %(begin)s, organization_id, coalesce(tier, '{NO_TIER}'), coalesce(key_id,
 FILL_TARGETS = f"""
 INSERT INTO gateway.request_target_hours (at, organization_id, tier, model, pool, error_code, requests)
 SELECT %(begin)s, organization_id, coalesce(tier, '{NO_TIER}'), model, coalesce(pool, ''), {FAILED_CODE}, count(*)
-  {_ASKED} AND model IS NOT NULL
+  {_ASKED} AND {KNOWN_MODEL}
  GROUP BY 1, 2, 3, 4, 5, 6
 """
 TABLES = ("request_hours", "request_error_hours", "refused_key_hours", "request_target_hours")

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 from litestar import Controller, HttpMethod, Request, Response, get, post, route
 from litestar.connection import ASGIConnection
 from litestar.datastructures import State
+from litestar.di import NamedDependency
 from litestar.handlers import BaseRouteHandler
-from litestar.params import Dependency, FromPath
+from litestar.params import FromPath, SkipValidation
 
 from contracts.errors import InvalidField, NotFound
 from contracts.generation import Tier
@@ -33,8 +34,8 @@ _EVENT = msgspec.json.Decoder(CompletionEvent)
 _TABBY_EVENT = msgspec.json.Decoder(TabbyEvent)
 KeyedRequest = Request[KeyRecord, Any, State]
 """Its `user` is the key that the guard found."""
-Parts = Annotated[CompletionServices, Dependency(skip_validation=True)]
-"""Those of the gateway, which has more."""
+Parts = NamedDependency[SkipValidation[CompletionServices]]
+"""The gateway's, which has more: Litestar must not convert it."""
 AnyConnection = ASGIConnection[Any, Any, Any, Any]
 
 

@@ -16,9 +16,9 @@ from gateway.wire.errors import Headers
 MAX_AGE_S = 600
 """How long a browser remembers a preflight's response; Chromium keeps it for two hours at most."""
 EXPOSED = (
-    b"openai-processing-ms, retry-after, server-timing, x-request-id, x-ratelimit-limit-requests, "
-    b"x-ratelimit-limit-tokens, x-ratelimit-remaining-requests, x-ratelimit-remaining-tokens, "
-    b"x-ratelimit-reset-requests, x-ratelimit-reset-tokens"
+    b"openai-processing-ms, retry-after, retry-after-ms, server-timing, x-request-id, x-should-retry, "
+    b"x-ratelimit-limit-requests, x-ratelimit-limit-tokens, x-ratelimit-remaining-requests, "
+    b"x-ratelimit-remaining-tokens, x-ratelimit-reset-requests, x-ratelimit-reset-tokens"
 )
 """Headers that a page may read beside those that it always may."""
 

@@ -26,7 +26,8 @@ SELECT {HOUR}, organization_id, coalesce(tier, ''), model, coalesce(pool, ''),
        CASE WHEN (status >= 500 OR status < 300 AND coalesce(error_code, 'client_gone') NOT IN ({NO_FAULT}))
                  AND NOT coalesce(over_share, false) THEN coalesce(error_code, '') ELSE '' END, count(*)
   FROM gateway.request_traces
- WHERE {DATED} AND model IS NOT NULL AND service_class IS DISTINCT FROM 'offline'
+ WHERE {DATED} AND model IS NOT NULL AND (tier IS NOT NULL OR status >= 500)
+   AND service_class IS DISTINCT FROM 'offline'
  GROUP BY 1, 2, 3, 4, 5, 6
 """  # noqa: S608
 

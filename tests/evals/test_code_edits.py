@@ -23,7 +23,7 @@ from evals.slices.item import Gap
 from evals.slices.split import Split
 from tests.examples import examples
 
-MANIFEST = Path(__file__).parents[2] / "training" / "data" / "slipstream-code.tsv.gz"
+MANIFEST = Path(__file__).parents[2] / "tools/training/data/slipstream-code.tsv.gz"
 TEXT = "def area(width, height):\n    size = width * height\n    return size\n\n\nprint(area(2, 3))\n"
 LINE = Edit("f.py", TEXT, TEXT.index("idth * h"), TEXT.index("\n    return"), is_block=False)
 BLOCK = Edit("f.py", TEXT, TEXT.index("idth * h"), TEXT.index("\n\n\nprint"), is_block=True)

@@ -118,7 +118,7 @@ def test_its_own_parser_takes_every_command(venv: Path, tmp_path: Path) -> None:
 
 
 def test_the_options_in_the_repository_are_those_of_its_parser(venv: Path) -> None:
-    folder = ROOT / "engines" / "launch" / "options"
+    folder = ROOT / "tools/launch/options"
     assert asked_of_its_python(venv, folder / "read_sglang.py") == (folder / "sglang.json").read_text()
 
 

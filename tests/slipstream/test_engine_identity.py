@@ -12,12 +12,13 @@ from slipstream.engine_identity import EngineIdentity
 from slipstream.settings import load
 
 
-def identity(folder: Path, checkpoint: Path, **engine: Any) -> dict[str, str]:
+def identity(folder: Path, checkpoint: Path, defaults: str = "", **engine: Any) -> dict[str, str]:
     """Of the pool `p`, whose engines serve the checkpoint with these settings."""
     lines = "".join(f"{name} = {json.dumps(value)}\n" for name, value in {"model": str(checkpoint), **engine}.items())
     file = folder / "slipstream.toml"
     file.write_text(
-        f'[local]\ndata = "{folder / "data"}"\n[[pools]]\nname = "p"\ndriver = "embedded"\n[pools.engine]\n{lines}'
+        f'[local]\ndata = "{folder / "data"}"\n[engine]\n{defaults}\n'
+        f'[[pools]]\nname = "p"\ndriver = "embedded"\n[pools.engine]\n{lines}'
         '[[models]]\nname = "m"\ntier = "chat"\npool = "p"\ncontext_tokens = 1024\n'
     )
     return EngineIdentity(load(file)).of("p")
@@ -31,6 +32,8 @@ def test_settings_and_files_that_shape_answers_change_it_and_ports_do_not(tmp_pa
     before = identity(tmp_path, checkpoint)
     assert set(before) == {"engine", "checkpoint"}
     assert identity(tmp_path, checkpoint, port=31_000) == before
+    assert identity(tmp_path, checkpoint, "port = 31000") == before
+    assert identity(tmp_path, checkpoint, 'dtype = "float32"') != before
     rounded = identity(tmp_path, checkpoint, quantization="int8")
     assert (rounded["engine"] != before["engine"], rounded["checkpoint"]) == (True, before["checkpoint"])
     (checkpoint / "chat_template.jinja").write_text("{{ messages }}")

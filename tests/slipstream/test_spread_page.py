@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 import pytest
 
 from control.slo.objectives import SloConfig
-from gateway.config import GatewayConfig
+from slipstream.gateway_settings import GatewaySettings
 from slipstream.worker_config import WorkerConfig
 from tests.deployment import ROOT
 
 PAGE = ROOT / "docs" / "concepts" / "spread.md"
-SETTINGS = {"gateway": GatewayConfig, "worker": WorkerConfig, "slo": SloConfig}
+SETTINGS = {"gateway": GatewaySettings, "worker": WorkerConfig, "slo": SloConfig}
 AT_ONCE = "at once"
 TIMES = {"": 1, "twice": 2}
 
@@ -36,11 +36,11 @@ def rows() -> list[Row]:
 def value_of(name: str) -> float:
     """Seconds that a setting has by default, or a module's constant."""
     first, *rest = name.split(".")
-    found: Any = SETTINGS[first]()
     try:
+        found: Any = SETTINGS[first]()
         for part in rest:
             found = getattr(found, part)
-    except AttributeError:
+    except (AttributeError, KeyError):
         module, _, constant = name.rpartition(".")
         found = getattr(importlib.import_module(module), constant)
     return found.total_seconds() if isinstance(found, timedelta) else float(found)
@@ -58,7 +58,7 @@ def test_a_bound_is_the_codes_and_its_test_is_there(row: Row) -> None:
 
 
 def test_what_is_announced_is_on_the_page() -> None:
-    channels = (ROOT / "gateway" / "db" / "channels.py").read_text()
+    channels = (ROOT / "storage/channels.py").read_text()
     announced = set(re.findall(r"^(\w+)_CHANNEL = ", channels, re.MULTILINE))
     assert announced == {"KEYS", "PRICES", "DESIRED"}
     assert {"keys", "prices", "fleet"} <= {row.state.partition(":")[0] for row in rows()}

@@ -49,5 +49,5 @@ def test_its_own_parser_takes_every_command() -> None:
 
 
 def test_the_options_in_the_repository_are_those_of_its_parser() -> None:
-    folder = ROOT / "engines" / "launch" / "options"
+    folder = ROOT / "tools/launch/options"
     assert asked_of_its_python(folder / "read_vllm.py") == (folder / "vllm.json").read_text()

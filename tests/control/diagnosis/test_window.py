@@ -88,6 +88,17 @@ async def test_every_number_is_the_plain_count(database: asyncpg.Connection) -> 
             same(await read_window(database, began, began + WINDOW), window_of(labelled(kept), began, began + WINDOW))
 
 
+async def test_names_that_clients_make_up_are_no_models(database: asyncpg.Connection) -> None:
+    await store(database, mixed(2))
+    await database.execute(
+        "UPDATE gateway.request_traces"
+        " SET model = request_id, tier = NULL, status = 404, error_code = 'model_not_found'"
+    )
+    found = await read_window(database, BEGAN, BEGAN + WINDOW)
+    assert found.requests > 0
+    assert found.targets == ()
+
+
 async def test_an_organization_and_a_tier_are_read_alone(database: asyncpg.Connection) -> None:
     kept = mixed(9)
     await store(database, kept)

@@ -23,7 +23,7 @@ from control.releases.machine import Event, State
 from control.releases.release import Release
 from storage.engine import connect
 from storage.tables.evals import Decision, Status
-from tests.control.releases.fleets import STAGES, started
+from tests.control.releases.fleets import FLEET, STAGES, put_fleet, started
 
 TODAY = datetime.now(UTC).date()
 ITEMS = 40
@@ -42,6 +42,7 @@ ENDED = "UPDATE evals.runs SET status = $2, ended_at = now(), error = $3 WHERE i
 @pytest.fixture
 async def connection(fresh_postgres_url: str) -> AsyncIterator[Any]:
     connection = await connect(fresh_postgres_url)
+    await put_fleet(connection)
     yield connection
     await connection.close()
 
@@ -152,7 +153,7 @@ async def test_a_worse_night_after_a_promotion_offers_its_rollback_and_tells_the
         assert before is not None
         done = await releases.step(connection, before, Event.ROLL_BACK, reason="worse", actor=None)
     assert (done.state, await served_pool(connection)) == (State.ROLLED_BACK, ("old", None))
-    [last] = await nights.newest_by_model(connection)
+    [last] = await nights.newest_by_model(connection, ["m"])
     assert last.rollback_release_id is None, "there is nothing to roll back any more"
 
 
@@ -204,13 +205,37 @@ async def test_a_run_that_did_not_finish_is_inconclusive_and_no_history(
     connection: Any, status: Status, error: str | None, why: str
 ) -> None:
     await history(connection)
-    await asked(connection, TODAY - timedelta(days=0), status=status, error=error)
-    told = Told()
-    await told.judge.look(connection)
-    assert (told.shown[0].decision, told.shown[0].slices) == (Decision.INCONCLUSIVE, [])
-    assert told.shown[0].reason == f"the run did not finish: {why}; 80 of 80 items were answered"
+    run_id = await asked(connection, TODAY, status=status, error=error)
+    await Told().judge.look(connection)
+    judged = await connection.fetchrow("SELECT * FROM evals.nights WHERE run_id = $1", run_id)
+    assert (judged["decision"], msgspec.json.decode(judged["slices"])) == ("inconclusive", [])
+    assert judged["reason"] == f"the run did not finish: {why}; 80 of 80 items were answered"
     found = await nights.status(connection)
     assert any("decided nothing: the run did not finish" in one for one in found.missing) == bool(found.plan.slices)  # type: ignore[union-attr]
+
+
+async def test_a_fail_is_shown_until_a_night_is_judged_again_or_its_model_is_gone(connection: Any) -> None:
+    for back in range(7, 1, -1):
+        await asked(connection, TODAY - timedelta(days=back))
+    worse = await asked(connection, TODAY - timedelta(days=1), pool="new", lost=0.75)
+    await asked(connection, TODAY, pool="new", status=Status.FAILED, error="the engines are away")
+    told = Told()
+    await told.judge.look(connection)
+    assert [(one.run_id, one.decision) for one in told.shown] == [(worse, Decision.FAIL)]
+    await put_fleet(connection, msgspec.structs.replace(FLEET, models=FLEET.models[1:]))
+    gone = Told()
+    await gone.judge.look(connection)
+    assert gone.shown == []
+
+
+async def test_a_worker_that_holds_a_run_is_not_missed(connection: Any) -> None:
+    await Told().judge.look(connection)
+    await connection.execute("UPDATE evals.night_plan SET reported_at = now() - interval '1 hour'")
+    assert any("has reported since" in one for one in (await nights.status(connection)).missing)
+    run_id = await store.queue_run(connection, model="m", slices={"facts": 1})
+    held = "UPDATE evals.runs SET lease_until = now() + interval '10 seconds' WHERE id = $1"
+    await connection.execute(held, run_id)
+    assert not any("has reported since" in one for one in (await nights.status(connection)).missing)
 
 
 async def test_metrics_name_the_slice_and_the_change_until_a_night_passes(connection: Any) -> None:
@@ -220,7 +245,7 @@ async def test_metrics_name_the_slice_and_the_change_until_a_night_passes(connec
     await asked(connection, TODAY, pool="new", lost=0.75)
     told = Told()
     await told.judge.look(connection)
-    metrics.tell(told.shown)
+    metrics.show(told.shown)
     labels = {"model": "m", "pool": "new", "slice": "facts", "change": "pool: old -> new"}
     failed = "slipstream_eval_night_slice_failed"
     assert registry.get_sample_value(failed, labels) == 1
@@ -229,7 +254,7 @@ async def test_metrics_name_the_slice_and_the_change_until_a_night_passes(connec
     ) == 1  # fmt: skip
     await asked(connection, TODAY + timedelta(days=1), pool="old")
     await told.judge.look(connection)
-    metrics.tell(told.shown)
+    metrics.show(told.shown)
     assert registry.get_sample_value(failed, labels) is None
 
 

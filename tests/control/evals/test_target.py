@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from contracts.desired_state import Canary, DesiredState, Model, Pool
 from contracts.errors import InvalidField
+from contracts.fill_in_the_middle import FillInTheMiddle
 from contracts.generation import Tier
-from control.evals.target import Target, target_of
+from control.evals.target import Target, target_of, version_of
 
 STATE = DesiredState(
     1,
@@ -47,3 +49,16 @@ def test_what_cannot_be_asked_is_refused_by_its_field(model: str, pool: str | No
     with pytest.raises(InvalidField, match=said) as refused:
         target_of(STATE, model, pool, "candidate_pool")
     assert refused.value.param == param
+
+
+def test_a_version_has_the_models_own_settings_that_shape_answers() -> None:
+    plain = {"pool": "old", "engine_model": "theirs", "driver": "sglang"}
+    assert version_of(STATE, target_of(STATE, "m", None), {}) == plain
+    model = msgspec.structs.replace(
+        STATE.models[0], chat_template_kwargs={"enable_thinking": False}, fim=FillInTheMiddle(lines="single")
+    )
+    changed = msgspec.structs.replace(STATE, models=(model,))
+    assert version_of(changed, target_of(changed, "m", None), {}) == plain | {
+        "chat_template_kwargs": '{"enable_thinking":false}',
+        "fim": '{"lines":"single"}',
+    }

@@ -9,11 +9,13 @@ import msgspec
 import pytest
 
 from contracts.desired_state import Pool
-from contracts.errors import InvalidField, RequestError, SpecialToken, UnknownField, UnsupportedField
+from contracts.errors import InvalidField, InvalidJson, RequestError, SpecialToken, UnknownField, UnsupportedField
 from contracts.generation import ChatPrompt
 from engines.drivers import registry as drivers
 from engines.drivers.base import strictest
 from engines.tokenizer.tokenizer import Tokenizer
+from gateway.wire.openai.decode import Decoder
+from gateway.wire.openai.engine_parameters import engine_parameters
 from gateway.wire.prepared import Prepared, Target
 from tests.engines.test_tokenizer import write_model
 from tests.gateway.wire.openai.preparing import chat, complete, target
@@ -116,6 +118,24 @@ async def test_a_pool_passes_what_it_names_and_what_its_driver_has() -> None:
     with pytest.raises(UnsupportedField, match="driver openai"):
         await chat(where, min_p=0.1)
     assert "typical_p" not in drivers.get("openai").capabilities.parameters, "no other pool's driver has changed"
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (b'{"a": "\xff"}', "not valid JSON in UTF-8"),
+        (b'"\\ud800\\u0041"', "not valid JSON"),
+        (b"[1,]", "not valid JSON"),
+    ],
+)
+async def test_a_value_that_the_body_decoder_skipped_is_still_refused_as_the_clients_fault(
+    given: bytes, words: str
+) -> None:
+    pool = Pool("p", "openai", engine_parameters=("grammar",))
+    where = msgspec.structs.replace(target(None, "openai"), capabilities=drivers.of_pool(pool).capabilities)
+    body = b'{"model": "m", "messages": [{"role": "user", "content": "a"}], "grammar": ' + given + b"}"
+    with pytest.raises((InvalidField, InvalidJson), match=words):
+        engine_parameters(Decoder().chat(body), where)
 
 
 async def test_of_two_pools_both_must_take_it() -> None:

@@ -167,7 +167,7 @@ function Undo({ night, onClose }: { night: Night; onClose: () => void }) {
   );
   return (
     <FormDialog
-      title={`Put the version of ${night.model} before back?`}
+      title={`Put the previous version of ${night.model} back?`}
       submit="Roll back"
       danger
       busy={undo.isPending}
@@ -177,8 +177,8 @@ function Undo({ night, onClose }: { night: Night; onClose: () => void }) {
       onClose={onClose}
     >
       <p>
-        {night.model} is served by the pool before again, within a second. {night.changed.join("; ")} is
-        undone; requests that run end where they are.
+        The pool that served {night.model} before the release serves it again, within a second. Running
+        requests end where they are.
       </p>
       <TextField
         label="Reason"
