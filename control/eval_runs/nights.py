@@ -191,19 +191,22 @@ def missing(plan: NightPlan | None, last: Sequence[ModelNight], now: datetime) -
             yield f"{model}: the night of {found.night} decided nothing: {found.reason}"
 
 
-async def suspect(connection: Connection, model: str, pool: str, night: date, within_nights: int) -> UUID | None:
-    """The release whose promotion put this pool in the model's place within so many nights before this one."""
+async def suspect(
+    connection: Connection, model: str, pool: str, night: date, within_nights: int
+) -> tuple[UUID, str] | None:
+    """The release whose promotion put this pool in the model's place within so many nights before this one, and the
+    pool that it took the place of."""
     since = night - timedelta(days=within_nights)
     of = releases.c
     statement = (
-        select(of.id)
+        select(of.id, of.baseline_pool)
         .where(of.model == model, of.candidate_pool == pool, of.state == State.PROMOTED.value)
         .where(func.date(func.timezone("UTC", of.ended_at)) >= since)
         .order_by(of.ended_at.desc())
         .limit(1)
     )
     row = await fetchrow(connection, statement)
-    return None if row is None else row["id"]
+    return None if row is None else (row["id"], row["baseline_pool"])
 
 
 async def unjudged(connection: Connection, days: int) -> list[UUID]:

@@ -66,7 +66,7 @@ def test_training_asks_for_the_training_side_only() -> None:
     """Read from its text: every call of `item` names Split.TRAIN, but where models are measured."""
     measuring = {"chat_curve.py", "drafts_command.py"}
     calls = 0
-    for path in sorted((ROOT / "training").rglob("*.py")):
+    for path in sorted((ROOT / "tools" / "training").rglob("*.py")):
         text = path.read_text()
         for node in ast.walk(ast.parse(text)):
             called = node.func if isinstance(node, ast.Call) else None

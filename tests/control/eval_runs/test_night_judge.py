@@ -66,9 +66,11 @@ async def asked(
     lost: float = 0.0,
     status: Status = Status.DONE,
     error: str | None = None,
+    **version: str,
 ) -> UUID:
-    """A night of the model `m` that has ended; of the slice `facts` a part of the items was lost."""
-    version = {"pool": pool, "engine_model": "m"}
+    """A night of the model `m` that has ended; of the slice `facts` a part of the items was lost. version: what it
+    ran, besides the pool."""
+    version = {"pool": pool, "engine_model": "m", **version}
     slices = {"facts": ITEMS, "lists": ITEMS}
     run_id = await store.queue_night(connection, model="m", pool=pool, slices=slices, night=night, version=version)
     assert run_id is not None
@@ -178,6 +180,24 @@ async def test_what_is_worse_without_a_promotion_rolls_nothing_back(connection: 
     told = Told(automatic_rollback=True)
     await told.judge.look(connection)
     assert [(one.decision, one.rollback_release_id) for one in told.shown] == [(Decision.FAIL, None)]
+    after = await releases.locked(connection, release.id)
+    assert after is not None
+    assert after.state is State.PROMOTED
+
+
+async def test_a_change_behind_a_promotion_does_not_undo_the_promotion(connection: Any) -> None:
+    """The promoted pool was as good as the one before, until its engines were started otherwise."""
+    for back in range(12, 6, -1):
+        await asked(connection, TODAY - timedelta(days=back))
+    release = await promoted(connection)
+    await connection.execute("UPDATE gateway.releases SET ended_at = now() - interval '7 days'")
+    for back in range(6, 0, -1):
+        await asked(connection, TODAY - timedelta(days=back), pool="new")
+    await asked(connection, TODAY, pool="new", lost=0.75, quantization="fp8")
+    told = Told(automatic_rollback=True)
+    await told.judge.look(connection)
+    assert (told.shown[0].decision, told.shown[0].changed) == (Decision.FAIL, ["quantization: none -> fp8"])
+    assert told.shown[0].rollback_release_id is None
     after = await releases.locked(connection, release.id)
     assert after is not None
     assert after.state is State.PROMOTED
