@@ -65,9 +65,10 @@ def _value(name: str, raw: msgspec.Raw, parameter: Parameter) -> Any:
         return msgspec.json.decode(raw, type=parameter.kind)
     except msgspec.ValidationError:
         given = shortened(bytes(raw).decode("utf-8", "replace"))
-        raise InvalidField(
-            f"Invalid value for '{name}': {given}. It must be {parameter.allowed}.", param=name
-        ) from None
+        allowed = parameter.allowed or "JSON with numbers of usual size"
+        raise InvalidField(f"Invalid value for '{name}': {given}. It must be {allowed}.", param=name) from None
+    except UnicodeDecodeError:  # nobody has read its texts so far
+        raise InvalidField(f"Invalid value for '{name}': it has bytes that are not UTF-8.", param=name) from None
 
 
 def _refusal(name: str, request: Common, target: Target) -> RequestError:
