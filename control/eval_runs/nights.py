@@ -111,13 +111,15 @@ NIGHTS = select(*columns_of(EvalNight, nights, rollback_release_id=_RELEASE)).se
     nights.outerjoin(releases, releases.c.id == nights.c.release_id)
 )
 """Verdicts as `EvalNight`."""
-_LAST = """
-SELECT DISTINCT ON (runs.model) runs.model, runs.pool, runs.night, runs.status, nights.decision, nights.reason,
-       (SELECT coalesce(sum(items), 0) FROM evals.run_slices WHERE run_id = runs.id) AS items,
-       (SELECT count(*) FROM evals.items WHERE run_id = runs.id) AS answered
-  FROM evals.runs LEFT JOIN evals.nights ON nights.run_id = runs.id
- WHERE runs.night IS NOT NULL
- ORDER BY runs.model, runs.night DESC
+# The newest are chosen first: beside the sums, each night of a year would have its items counted.
+LAST = """
+SELECT newest.model, newest.pool, newest.night, newest.status, nights.decision, nights.reason,
+       (SELECT coalesce(sum(items), 0) FROM evals.run_slices WHERE run_id = newest.id) AS items,
+       (SELECT count(*) FROM evals.items WHERE run_id = newest.id) AS answered
+  FROM (SELECT DISTINCT ON (model) id, model, pool, night, status
+          FROM evals.runs WHERE night IS NOT NULL ORDER BY model, night DESC) AS newest
+  LEFT JOIN evals.nights ON nights.run_id = newest.id
+ ORDER BY newest.model
 """
 _NEWEST = "SELECT DISTINCT ON (model) run_id FROM evals.nights ORDER BY model, night DESC"
 
@@ -160,7 +162,7 @@ async def status(connection: Connection) -> NightStatus:
         slices = row["slices"]
         decoded = msgspec.json.decode(slices) if isinstance(slices, str) else slices
         plan = msgspec.convert(dict(row) | {"slices": decoded}, NightPlan)
-    last = [record_of(ModelNight, row) for row in await connection.fetch(_LAST)]
+    last = [record_of(ModelNight, row) for row in await connection.fetch(LAST)]
     now: datetime = await connection.fetchval("SELECT now()")
     return NightStatus(plan=plan, last=last, missing=list(missing(plan, last, now)))
 

@@ -253,6 +253,20 @@ async def test_metrics_name_the_slice_and_the_change_until_a_night_passes(connec
     assert registry.get_sample_value(failed, labels) is None
 
 
+async def test_only_the_newest_nights_have_their_items_counted(connection: Any) -> None:
+    await history(connection, 5)
+    [planned] = msgspec.json.decode(await connection.fetchval(f"EXPLAIN (ANALYZE, FORMAT JSON) {nights.LAST}"))
+    assert scans(planned["Plan"], "items") == 1
+    [last] = (await nights.status(connection)).last
+    assert (last.night, last.items, last.answered) == (TODAY - timedelta(days=1), 80, 80)
+
+
+def scans(plan: dict[str, Any], table: str) -> int:
+    """How often a plan reads a table."""
+    own = plan["Actual Loops"] if plan.get("Relation Name") == table else 0
+    return int(own) + sum(scans(each, table) for each in plan.get("Plans", ()))
+
+
 # what is missing
 
 NOW = datetime(2026, 11, 28, 9, tzinfo=UTC)
