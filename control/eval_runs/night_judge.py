@@ -35,6 +35,7 @@ LATE_DAYS = 3
 """A night that ended longer ago is not judged any more."""
 REPORT_EVERY_S = 30.0
 _LOCK = "SELECT pg_advisory_xact_lock(hashtext('slipstream nights'))"
+_JUDGED = "SELECT EXISTS (SELECT FROM evals.nights WHERE run_id = $1)"
 _EARLIER = """
 SELECT id, night, version::text AS version FROM evals.runs
  WHERE model = $1 AND night < $2 AND status = 'done' AND version IS NOT NULL ORDER BY night DESC LIMIT $3
@@ -86,6 +87,8 @@ class NightJudge:
     async def _judge(self, connection: Connection, run_id: UUID) -> None:
         async with connection.transaction():
             await connection.execute(_LOCK)
+            if await connection.fetchval(_JUDGED, run_id):  # by another worker, while this one waited
+                return
             run = await store.run(connection, run_id)
             assert run.night is not None
             if run.status is not Status.DONE:

@@ -253,6 +253,25 @@ async def test_metrics_name_the_slice_and_the_change_until_a_night_passes(connec
     assert registry.get_sample_value(failed, labels) is None
 
 
+async def test_what_another_worker_has_judged_meanwhile_is_left_alone(
+    connection: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    await history(connection)
+    await promoted(connection)
+    await asked(connection, TODAY, pool="new", lost=0.75)
+    found = await nights.unjudged(connection, 3)
+    told = Told(automatic_rollback=True)
+    await told.judge.look(connection)
+
+    async def as_seen_before(*_: object) -> list[UUID]:
+        return found
+
+    monkeypatch.setattr(nights, "unjudged", as_seen_before)
+    caplog.clear()
+    await Told(automatic_rollback=True).judge.look(connection)
+    assert [record.message for record in caplog.records if record.name.startswith("control.eval_runs")] == []
+
+
 async def test_only_the_newest_nights_have_their_items_counted(connection: Any) -> None:
     await history(connection, 5)
     [planned] = msgspec.json.decode(await connection.fetchval(f"EXPLAIN (ANALYZE, FORMAT JSON) {nights.LAST}"))
