@@ -59,8 +59,8 @@ _log = logging.getLogger(__name__)
 
 
 def score_of(item: Item, answer: str) -> float:
-    """What an answer scores: 0 where its check cannot read it, such as a number of 5,000 digits or brackets without
-    end. A model that writes such things is judged by them; it must not end its run."""
+    """Score of an answer. It is 0 where the check cannot read the answer, such as a number of 5,000 digits or brackets
+    without end: a model that writes such things must not end its run."""
     try:
         return item.score(answer)
     except (ValueError, RecursionError, MemoryError) as error:

@@ -224,5 +224,5 @@ class Continuations:
 
 def bytes_of(recording: Recording) -> int:
     """What one that has ended takes in memory, about; its text does not change any more."""
-    told = sum(len(text) for text, _ in recording.tokens)  # an engine may tell of tokens that the text has not
-    return ENTRY_BYTES + sys.getsizeof(recording.text) + TOKEN_BYTES * len(recording.tokens) + told
+    listed = sum(len(text) for text, _ in recording.tokens)  # an engine may list tokens that the text lacks
+    return ENTRY_BYTES + sys.getsizeof(recording.text) + TOKEN_BYTES * len(recording.tokens) + listed

@@ -58,10 +58,10 @@ class Confidence:
                 if not self._sizes:
                     self._untold = untold_of(str(token), self._opening)
                 self._sizes.append(characters_of(str(token)))
-                # above 0 is no probability: e to that power may be no number
+                # a logarithm above 0 is no probability's, and e to that power may overflow
                 self._values.append(None if value is None else float(value) if value < 0 else 0.0)
         except (TypeError, ValueError, OverflowError) as error:
-            raise EngineFailed("The engine told no log probabilities.", detail=str(error)) from None
+            raise EngineFailed("The engine's log probabilities are no numbers.", detail=str(error)) from None
 
     def mean(self, characters: int) -> float | None:
         """Of the tokens that have any of the first `characters`; None: of none is it known."""
