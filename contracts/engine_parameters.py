@@ -17,6 +17,9 @@ from msgspec import Meta
 from contracts.errors import ConfigError, InvalidField
 
 TemplateValue = bool | Annotated[int, Meta(ge=-(10**9), le=10**9)] | float | Annotated[str, Meta(max_length=256)]
+LEAST_PENALTY = 0.01
+"""Of `repetition_penalty`, which divides logits: one near 0 makes them infinite, and their probabilities no numbers.
+An engine then picks any token, past a grammar too, or ends."""
 NO_EFFORT = "none"
 """The `reasoning_effort` that asks for no thinking."""
 NOT_THINKING: Mapping[str, TemplateValue] = MappingProxyType({"enable_thinking": False, "thinking": False})
@@ -47,10 +50,12 @@ RESERVED_VARIABLES = frozenset(
     {
         "messages", "tools", "documents", "conversation", "chat_template", "tokenize", "padding", "truncation",
         "max_length", "add_generation_prompt", "continue_final_message", "tokenizer", "raise_exception",
-        "strftime_now", "processor", "tokenizer_kwargs",
+        "strftime_now", "processor", "processor_kwargs", "tokenizer_kwargs", "conversations", "self",
+        "sanitize_control_tokens", "load_audio_from_video", "return_dict", "return_tensors",
+        "return_assistant_tokens_mask", "namespace", "range", "dict", "cycler", "joiner", "lipsum",
     }
 )  # fmt: skip
-"""What engines themselves give a template or its renderer."""
+"""What engines themselves give a template or its renderer, and Jinja's own functions."""
 
 
 def may_pass(name: str) -> bool:

@@ -178,10 +178,15 @@ def differences(before: Version, after: Version) -> tuple[str, ...]:
     """The differences between two versions, by name."""
     names = sorted(before.keys() | after.keys())
     return tuple(
-        f"{name}: {before.get(name) or 'none'} -> {after.get(name) or 'none'}"
+        change_of(name, before.get(name, ""), after.get(name, ""))
         for name in names
         if before.get(name, "") != after.get(name, "")
     )
+
+
+def change_of(name: str, before: str, after: str) -> str:
+    """One difference of two versions, as `NightVerdict.changed` has it."""
+    return f"{name}: {before or 'none'} -> {after or 'none'}"
 
 
 def _spell(nights: Sequence[Night]) -> int:

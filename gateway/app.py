@@ -108,7 +108,13 @@ def create_app(services: Services, config: GatewayConfig, mounted: MountedApp | 
     door = FrontDoor(endpoints, led, pace, {(before, behind): engine_endpoint})
     if not config.cors_origins:
         return door
-    return CrossOrigin(door, checked_origins(config.cors_origins), pace, () if mounted is None else mounted.prefixes)
+    return CrossOrigin(
+        door, checked_origins(config.cors_origins), pace, mounted.serves if mounted is not None else _none
+    )
+
+
+def _none(_: str) -> bool:
+    return False
 
 
 def _document(config: GatewayConfig) -> bytes:

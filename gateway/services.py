@@ -34,11 +34,8 @@ class Services(CompletionServices, kw_only=True):
 class MountedApp(Protocol):
     """Another ASGI application on the gateway's port."""
 
-    prefixes: tuple[str, ...]
-    """Beginnings of its paths: pages of other origins may not call them."""
-
     def serves(self, path: str) -> bool:
-        """Whether this application serves the path."""
+        """Whether this application serves the path. Pages of other origins may not call it."""
         ...
 
     def start(self) -> None:

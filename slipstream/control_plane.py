@@ -16,7 +16,6 @@ from contracts.dated_request_id import mint
 from contracts.errors import ServiceError
 from gateway.wire.errors import body_of, headers_of, status_of
 
-PREFIXES = ("/admin", "/console")
 FIRST_STEPS = frozenset({"admin", "console"})
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
 """Pauses between two attempts to load it."""
@@ -41,8 +40,6 @@ class Control(Protocol):
 
 class ControlPlane:
     """The ASGI application of the control plane, which it loads itself. A gateway mounts it (`gateway.services`)."""
-
-    prefixes: tuple[str, ...] = PREFIXES
 
     def __init__(self, load: Callable[[], Control], on_loaded: Callable[[], object] = lambda: None) -> None:
         """load: called in a thread, again after it failed. on_loaded: called when all of it is loaded."""

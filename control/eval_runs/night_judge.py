@@ -105,8 +105,8 @@ class NightJudge:
         assert night is not None
         decision = Decision.INCONCLUSIVE if verdict is None else Decision(verdict.decision.value)
         release_id = None
-        if decision is Decision.FAIL:
-            release_id = await rows.suspect(connection, run.model, pool, night, self._rule.version_nights)
+        if verdict is not None and verdict.failed:
+            release_id = await self._suspect(connection, run.model, pool, night, verdict)
         slices = () if verdict is None else verdict.slices
         await connection.execute(
             _STORE,
@@ -129,6 +129,17 @@ class NightJudge:
         if verdict.failed:
             rolled_back = await self._roll_back(connection, release_id, night, verdict)
             await _emit(connection, run, verdict, release_id, rolled_back)
+
+    async def _suspect(
+        self, connection: Connection, model: str, pool: str, night: date, verdict: NightVerdict
+    ) -> UUID | None:
+        """The release whose promotion made the change that the night found. What changed after a promotion is not its
+        doing, and rolling it back would not mend it."""
+        found = await rows.suspect(connection, model, pool, night, self._rule.version_nights)
+        if found is None:
+            return None
+        release_id, baseline_pool = found
+        return release_id if nights.change_of("pool", baseline_pool, pool) in verdict.changed else None
 
     async def _roll_back(
         self, connection: Connection, release_id: UUID | None, night: date, verdict: NightVerdict

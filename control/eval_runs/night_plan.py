@@ -26,6 +26,8 @@ Connection: TypeAlias = "asyncpg.Connection[Any]"
 ACTOR = Actor.system("slipstream worker")
 YOUNG = timedelta(hours=6)
 """A deployment is asked nothing at night before it is so old: a trial is not disturbed, nor is a test."""
+CLOCKS_DIFFER = timedelta(minutes=1)
+"""A worker's clock may be so far behind that of the one that schedules."""
 _MOST_DAYS = 4 * 366
 """A crontab time that exists, such as 29 February, comes within so many days."""
 _OLDEST = "SELECT min(created_at) FROM gateway.desired_states"
@@ -71,6 +73,13 @@ class NightPlanner:
                 await record(connection, ACTOR, change)
                 queued.append(run_id)
         return queued
+
+    def night_at(self, now: datetime) -> date:
+        """The night of a task that runs now: the date of its moment in the schedule. The task may have waited past
+        midnight, or run by a clock that is behind; the date of `now` would then be another night's."""
+        when = self._config.crontab()
+        moment = None if when is None else next(moments(when, now + CLOCKS_DIFFER, -1), None)
+        return (moment or now).date()
 
     async def is_young(self, connection: Connection, now: datetime) -> bool:
         """Whether the deployment is too young to be asked."""

@@ -111,13 +111,15 @@ NIGHTS = select(*columns_of(EvalNight, nights, rollback_release_id=_RELEASE)).se
     nights.outerjoin(releases, releases.c.id == nights.c.release_id)
 )
 """Verdicts as `EvalNight`."""
-_LAST = """
-SELECT DISTINCT ON (runs.model) runs.model, runs.pool, runs.night, runs.status, nights.decision, nights.reason,
-       (SELECT coalesce(sum(items), 0) FROM evals.run_slices WHERE run_id = runs.id) AS items,
-       (SELECT count(*) FROM evals.items WHERE run_id = runs.id) AS answered
-  FROM evals.runs LEFT JOIN evals.nights ON nights.run_id = runs.id
- WHERE runs.night IS NOT NULL
- ORDER BY runs.model, runs.night DESC
+# The newest are chosen first: beside the sums, each night of a year would have its items counted.
+LAST = """
+SELECT newest.model, newest.pool, newest.night, newest.status, nights.decision, nights.reason,
+       (SELECT coalesce(sum(items), 0) FROM evals.run_slices WHERE run_id = newest.id) AS items,
+       (SELECT count(*) FROM evals.items WHERE run_id = newest.id) AS answered
+  FROM (SELECT DISTINCT ON (model) id, model, pool, night, status
+          FROM evals.runs WHERE night IS NOT NULL ORDER BY model, night DESC) AS newest
+  LEFT JOIN evals.nights ON nights.run_id = newest.id
+ ORDER BY newest.model
 """
 # A run that did not finish proves nothing, and must not end the alert of the verdict before it.
 _NEWEST = """
@@ -168,7 +170,7 @@ async def status(connection: Connection) -> NightStatus:
         slices = row["slices"]
         decoded = msgspec.json.decode(slices) if isinstance(slices, str) else slices
         plan = msgspec.convert(dict(row) | {"slices": decoded}, NightPlan)
-    last = [record_of(ModelNight, row) for row in await connection.fetch(_LAST)]
+    last = [record_of(ModelNight, row) for row in await connection.fetch(LAST)]
     now: datetime = await connection.fetchval("SELECT now()")
     is_working: bool = await connection.fetchval(_IS_WORKING)
     return NightStatus(plan=plan, last=last, missing=list(missing(plan, last, now, is_working=is_working)))
@@ -205,19 +207,22 @@ def missing(
             yield f"{model}: the night of {found.night} decided nothing: {found.reason}"
 
 
-async def suspect(connection: Connection, model: str, pool: str, night: date, within_nights: int) -> UUID | None:
-    """The release whose promotion put this pool in the model's place within so many nights before this one."""
+async def suspect(
+    connection: Connection, model: str, pool: str, night: date, within_nights: int
+) -> tuple[UUID, str] | None:
+    """The release whose promotion put this pool in the model's place within so many nights before this one, and the
+    pool that it took the place of."""
     since = night - timedelta(days=within_nights)
     of = releases.c
     statement = (
-        select(of.id)
+        select(of.id, of.baseline_pool)
         .where(of.model == model, of.candidate_pool == pool, of.state == State.PROMOTED.value)
         .where(func.date(func.timezone("UTC", of.ended_at)) >= since)
         .order_by(of.ended_at.desc())
         .limit(1)
     )
     row = await fetchrow(connection, statement)
-    return None if row is None else row["id"]
+    return None if row is None else (row["id"], row["baseline_pool"])
 
 
 async def unjudged(connection: Connection, days: int) -> list[UUID]:

@@ -58,6 +58,16 @@ KeyOf = Callable[[str], Awaitable[str]]
 _log = logging.getLogger(__name__)
 
 
+def score_of(item: Item, answer: str) -> float:
+    """Score of an answer. It is 0 where the check cannot read the answer, such as a number of 5,000 digits or brackets
+    without end: a model that writes such things must not end its run."""
+    try:
+        return item.score(answer)
+    except (ValueError, RecursionError, MemoryError) as error:
+        _log.warning("evals: an answer to an item of %s cannot be read: %r", item.slice, error)
+        return 0.0
+
+
 class RunFailed(Exception):
     """The sentence says why it cannot be finished."""
 
@@ -254,7 +264,7 @@ class Runner:
             item = await asyncio.to_thread(source.item, seed)
             answer = await self._ask(run_id, target, pool, item)
             # a check may run a program, for as long as its sandbox lets it
-            score = 0.0 if answer.error_code else await asyncio.to_thread(item.score, answer.text)
+            score = 0.0 if answer.error_code else await asyncio.to_thread(score_of, item, answer.text)
             scored = Scored(
                 run_id=run_id,
                 slice=source.name,

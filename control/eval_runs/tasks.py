@@ -61,6 +61,6 @@ async def _queue_night(database_url: str, planner: NightPlanner) -> None:
             if await planner.is_young(connection, now):
                 _log.info("evals: this deployment is too young for a night of evals")
                 return
-            await planner.queue(connection, now.date())
+            await planner.queue(connection, planner.night_at(now))
     finally:
         await connection.close()

@@ -6,6 +6,7 @@ sends its cookie along, and no other page has business there.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from gateway.http.client_connection import SCOPE_KEY, ClientConnection
@@ -24,10 +25,10 @@ EXPOSED = (
 
 
 class CrossOrigin:
-    """An ASGI application around another one. pace: of preflights, which come without a key. left_out: beginnings of
-    paths that no other origin may call."""
+    """An ASGI application around another one. pace: of preflights, which come without a key. left_out: whether no
+    other origin may call a path, however it is written."""
 
-    def __init__(self, app: Any, origins: frozenset[bytes], pace: Pace, left_out: tuple[str, ...]) -> None:
+    def __init__(self, app: Any, origins: frozenset[bytes], pace: Pace, left_out: Callable[[str], bool]) -> None:
         self._left_out = left_out
         self._app = app
         self._origins = origins
@@ -36,12 +37,12 @@ class CrossOrigin:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Serve one request, or uvicorn's lifespan."""
-        if scope["type"] != "http" or scope["path"].startswith(self._left_out):
+        if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         asked = dict(scope["headers"])
         origin: bytes = asked.get(b"origin", b"")
-        if not origin or not (self._any or origin in self._origins):
+        if not origin or not (self._any or origin in self._origins) or self._left_out(scope["path"]):
             await self._app(scope, receive, send)
         elif scope["method"] == "OPTIONS" and b"access-control-request-method" in asked:
             await self._pace.serve(_Preflight(self._allowed(origin), asked), scope, receive, send)

@@ -187,7 +187,7 @@ class Continuations:
         recording.close(End.BROKEN)
         if recording.end is not None and recording.end.kept and len(recording.text) <= KEPT_CHARACTERS:
             self._kept[recording] = self._now() + KEPT_S
-            self._kept_bytes += _bytes(recording)
+            self._kept_bytes += bytes_of(recording)
             self._forget()
         else:
             self._remove(recording)
@@ -209,7 +209,7 @@ class Continuations:
 
     def _drop(self, recording: Recording) -> None:
         del self._kept[recording]
-        self._kept_bytes -= _bytes(recording)
+        self._kept_bytes -= bytes_of(recording)
         self._remove(recording)
 
     def _remove(self, recording: Recording) -> None:
@@ -220,6 +220,7 @@ class Continuations:
             del self._places[place]
 
 
-def _bytes(recording: Recording) -> int:
+def bytes_of(recording: Recording) -> int:
     """Approximate size in memory of an ended one; its text does not change any more."""
-    return ENTRY_BYTES + sys.getsizeof(recording.text) + TOKEN_BYTES * len(recording.tokens)
+    listed = sum(len(text) for text, _ in recording.tokens)  # an engine may list tokens that the text lacks
+    return ENTRY_BYTES + sys.getsizeof(recording.text) + TOKEN_BYTES * len(recording.tokens) + listed

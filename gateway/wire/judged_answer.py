@@ -110,5 +110,5 @@ class JudgedAnswer:
     def _note(self, told: Any) -> None:
         for token in (told.content if told is not None else None) or ():
             if token.logprob is not None and math.isfinite(token.logprob):
-                self._sum += token.logprob
+                self._sum += token.logprob if token.logprob < 0 else 0.0  # above 0 is no probability's
                 self._tokens += 1

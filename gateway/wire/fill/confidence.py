@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from itertools import accumulate
 from typing import Any
 
+from contracts.errors import EngineFailed
+
 BYTES = "bytes:"
 """How engines name a token that is no whole characters: it is taken to have none."""
 
@@ -47,15 +49,19 @@ class Confidence:
         return any(value is not None for value in self._values)
 
     def add(self, logprobs: Mapping[str, Any] | None) -> None:
-        """What a completion's event has as `logprobs`."""
+        """What a completion's event has as `logprobs`. Raises EngineFailed for what are no log probabilities."""
         if not logprobs:
             return
         tokens, values = logprobs.get("tokens") or (), logprobs.get("token_logprobs") or ()
-        for token, value in zip(tokens, values, strict=False):
-            if not self._sizes:
-                self._untold = untold_of(str(token), self._opening)
-            self._sizes.append(characters_of(str(token)))
-            self._values.append(None if value is None else float(value))
+        try:
+            for token, value in zip(tokens, values, strict=False):
+                if not self._sizes:
+                    self._untold = untold_of(str(token), self._opening)
+                self._sizes.append(characters_of(str(token)))
+                # a logarithm above 0 is no probability's, and e to that power may overflow
+                self._values.append(None if value is None else float(value) if value < 0 else 0.0)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise EngineFailed("The engine's log probabilities are no numbers.", detail=str(error)) from None
 
     def mean(self, characters: int) -> float | None:
         """Of the tokens that have any of the first `characters`; None: of none is it known."""

@@ -67,9 +67,11 @@ async def asked(
     lost: float = 0.0,
     status: Status = Status.DONE,
     error: str | None = None,
+    **version: str,
 ) -> UUID:
-    """A night of the model `m` that has ended; of the slice `facts` a part of the items was lost."""
-    version = {"pool": pool, "engine_model": "m"}
+    """A night of the model `m` that has ended; of the slice `facts` a part of the items was lost. version: what it
+    ran, besides the pool."""
+    version = {"pool": pool, "engine_model": "m", **version}
     slices = {"facts": ITEMS, "lists": ITEMS}
     run_id = await store.queue_night(connection, model="m", pool=pool, slices=slices, night=night, version=version)
     assert run_id is not None
@@ -184,6 +186,24 @@ async def test_what_is_worse_without_a_promotion_rolls_nothing_back(connection: 
     assert after.state is State.PROMOTED
 
 
+async def test_a_change_behind_a_promotion_does_not_undo_the_promotion(connection: Any) -> None:
+    """The promoted pool was as good as the one before, until its engines were started otherwise."""
+    for back in range(12, 6, -1):
+        await asked(connection, TODAY - timedelta(days=back))
+    release = await promoted(connection)
+    await connection.execute("UPDATE gateway.releases SET ended_at = now() - interval '7 days'")
+    for back in range(6, 0, -1):
+        await asked(connection, TODAY - timedelta(days=back), pool="new")
+    await asked(connection, TODAY, pool="new", lost=0.75, quantization="fp8")
+    told = Told(automatic_rollback=True)
+    await told.judge.look(connection)
+    assert (told.shown[0].decision, told.shown[0].changed) == (Decision.FAIL, ["quantization: none -> fp8"])
+    assert told.shown[0].rollback_release_id is None
+    after = await releases.locked(connection, release.id)
+    assert after is not None
+    assert after.state is State.PROMOTED
+
+
 async def test_a_rollback_that_the_fleet_does_not_allow_leaves_the_verdict(connection: Any) -> None:
     await history(connection)
     await promoted(connection)
@@ -256,6 +276,39 @@ async def test_metrics_name_the_slice_and_the_change_until_a_night_passes(connec
     await told.judge.look(connection)
     metrics.show(told.shown)
     assert registry.get_sample_value(failed, labels) is None
+
+
+async def test_what_another_worker_has_judged_meanwhile_is_left_alone(
+    connection: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    await history(connection)
+    await promoted(connection)
+    await asked(connection, TODAY, pool="new", lost=0.75)
+    found = await nights.unjudged(connection, 3)
+    told = Told(automatic_rollback=True)
+    await told.judge.look(connection)
+
+    async def as_seen_before(*_: object) -> list[UUID]:
+        return found
+
+    monkeypatch.setattr(nights, "unjudged", as_seen_before)
+    caplog.clear()
+    await Told(automatic_rollback=True).judge.look(connection)
+    assert [record.message for record in caplog.records if record.name.startswith("control.eval_runs")] == []
+
+
+async def test_only_the_newest_nights_have_their_items_counted(connection: Any) -> None:
+    await history(connection, 5)
+    [planned] = msgspec.json.decode(await connection.fetchval(f"EXPLAIN (ANALYZE, FORMAT JSON) {nights.LAST}"))
+    assert scans(planned["Plan"], "items") == 1
+    [last] = (await nights.status(connection)).last
+    assert (last.night, last.items, last.answered) == (TODAY - timedelta(days=1), 80, 80)
+
+
+def scans(plan: dict[str, Any], table: str) -> int:
+    """How often a plan reads a table."""
+    own = plan["Actual Loops"] if plan.get("Relation Name") == table else 0
+    return int(own) + sum(scans(each, table) for each in plan.get("Plans", ()))
 
 
 # what is missing

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import functools
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 from uuid import UUID
@@ -19,7 +21,8 @@ from contracts.generation import Tier
 from control.eval_runs.config import EvalsConfig
 from control.eval_runs.runner import Runner
 from control.evals import store
-from evals.slices.item import Source
+from evals.slices.item import Item, Source
+from evals.slices.split import Split
 from gateway.desired import document
 from storage.engine import connect
 from storage.tables.evals import ENDED, Decision, Status
@@ -32,6 +35,14 @@ GUARD_S = 60.0
 SLICES: dict[str, Source] = {"one": Numbers("one"), "two": Numbers("two"), "short": Numbers("short", 5)}
 CONFIG = EvalsConfig(at_once=3, lease_s=30, patience_s=20)
 Connection = Any
+
+
+class Read(Numbers):
+    """Reads its answers as JSON."""
+
+    def item(self, seed: int, split: Split = Split.HELD_OUT) -> Item:
+        """Right where the answer is the seed."""
+        return dataclasses.replace(super().item(seed), check=lambda answer: float(json.loads(answer) == seed))
 
 
 async def key_of(refused: str) -> str:
@@ -243,6 +254,21 @@ async def test_full_and_failing_gateways_are_asked_again_and_what_the_model_cann
     code = await connection.fetchval("SELECT error_code FROM evals.items WHERE run_id = $1 AND seed = 102", run_id)
     assert code == "context_length_exceeded"
     assert [one.refused_items for one in await store.slices_of(connection, run_id)] == [1]
+
+
+@pytest.mark.parametrize("answer", ["9" * 5_000, "[" * 100_000], ids=["digits", "brackets"])
+async def test_an_answer_that_cannot_be_read_scores_nothing_and_ends_no_run(
+    connection: Connection, module_postgres_url: str, monkeypatch: pytest.MonkeyPatch, answer: str
+) -> None:
+    monkeypatch.setitem(SLICES, "read", Read("read"))
+    run_id = await queued(connection, slices={"read": 2}, first_seed=0)
+    async with (
+        gateway(lambda pool, name, seed: answer if seed else "0") as asked,
+        working(runner_of(module_postgres_url, asked)),
+    ):
+        run = await ended(connection, store.run, run_id)
+    assert (run.status, run.error) == (Status.DONE, None)
+    assert await rows_of(connection, run_id) == [("read", 0, 1.0), ("read", 1, 0.0)]
 
 
 async def test_what_cannot_be_answered_fails_with_a_sentence_and_keeps_what_was(

@@ -95,6 +95,22 @@ async def test_a_model_is_asked_its_own_slices_and_a_code_model_no_conversations
     assert set(plan.slices["code"]) == {"code_exact", "code_similarity", "code_parses"}
 
 
+@pytest.mark.parametrize(
+    ("schedule", "now", "night"),
+    [
+        ("30 23 * * *", datetime(2026, 11, 22, 23, 30, 1), date(2026, 11, 22)),
+        ("30 23 * * *", datetime(2026, 11, 23, 0, 10), date(2026, 11, 22)),
+        ("0 0 * * *", datetime(2026, 11, 22, 23, 59, 59), date(2026, 11, 23)),
+        ("0 0 * * *", datetime(2026, 11, 23, 0, 0, 1), date(2026, 11, 23)),
+        ("0 2 * * *", datetime(2026, 11, 23, 2, 50), date(2026, 11, 23)),
+        ("", datetime(2026, 11, 23, 2, 50), date(2026, 11, 23)),
+    ],
+)
+def test_a_task_that_waited_or_has_a_slow_clock_asks_its_own_night(schedule: str, now: datetime, night: date) -> None:
+    """A night that takes another one's date leaves that one out: a model is asked once for each date."""
+    assert planner(schedule=schedule).night_at(now.replace(tzinfo=UTC)) == night
+
+
 async def test_a_young_deployment_is_asked_nothing_and_says_when_its_first_night_is(connection: Any) -> None:
     made: datetime = await connection.fetchval("SELECT min(created_at) FROM gateway.desired_states")
     asked = planner(schedule="0 * * * *")

@@ -482,6 +482,7 @@ async def test_what_the_driver_writes_is_what_the_engine_takes(engine: Served, p
         ({"frequency_penalty": 3}, "frequency_penalty"),
         ({"reasoning_effort": "low"}, "reasoning_effort"),
         ({"repetition_penalty": 0}, "repetition_penalty"),
+        ({"repetition_penalty": 1e-45}, "repetition_penalty"),
         ({"chat_template_kwargs": {"messages": []}}, "chat_template_kwargs"),
         ({"store": True}, "store"),
         ({"max_completion_tokens": 3, "max_tokens": 3}, "max_completion_tokens"),

@@ -14,11 +14,17 @@ from gateway.http.cross_origin import CrossOrigin
 from gateway.http.loop_shares import LoopShares
 from gateway.http.pace import Pace
 from gateway.http.page_origins import checked_origins
+from slipstream.control_plane import ControlPlane
 from tests.gateway.served import served
 
 PAGE = "https://app.example.com"
-PATHS = ("/v1/chat/completions", "/v1/models", "/admin/v1/me", "/console/")
+PATHS = ("/v1/chat/completions", "/v1/models", "/admin/v1/me", "/console/", "//admin/v1/me", "//console/")
 ALLOWED = "access-control-allow-origin"
+
+
+def no_control() -> Any:
+    """It is asked by its addresses alone."""
+    raise NotImplementedError
 
 
 async def answers(scope: Any, receive: Any, send: Any) -> None:
@@ -36,7 +42,7 @@ async def answers(scope: Any, receive: Any, send: Any) -> None:
 
 @pytest.fixture
 async def url(request: pytest.FixtureRequest) -> AsyncIterator[str]:
-    app = CrossOrigin(answers, checked_origins(request.param), Pace(LoopShares()), ("/admin", "/console"))
+    app = CrossOrigin(answers, checked_origins(request.param), Pace(LoopShares()), ControlPlane(no_control).serves)
     async with served(app) as server:
         yield f"http://127.0.0.1:{server.port}"
 
@@ -69,7 +75,7 @@ async def test_a_preflight_is_answered_for_a_named_page_alone(url: str) -> None:
             assert answer.headers["access-control-allow-headers"] == "authorization,content-type"
             assert "POST" in answer.headers["access-control-allow-methods"]
             assert await answer.read() == b""
-        for path, origin in ((PATHS[0], "https://evil.example.com"), (PATHS[2], PAGE)):
+        for path, origin in ((PATHS[0], "https://evil.example.com"), *((path, PAGE) for path in PATHS[2:])):
             async with session.options(url + path, headers={"origin": origin, **asked}) as answer:
                 assert ALLOWED not in answer.headers
 

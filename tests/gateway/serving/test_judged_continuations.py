@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from gateway.serving.continuations import bytes_of
 from gateway.serving.recording import Cursor, Recording
 from gateway.wire.fill.confidence import Confidence
 from gateway.wire.written import Token, text_event
@@ -93,6 +94,12 @@ def test_tokens_of_parts_of_characters_stay_with_what_is_typed() -> None:
         recording.feed(text_event(text, 1, "m", [token]))
     assert recording.read("").take_tokens() == tokens
     assert [value for _, value in recording.read("a").take_tokens()] == [-2.0, -3.0, -4.0]
+
+
+def test_tokens_that_the_text_has_not_count_as_memory() -> None:
+    plain, padded = recording_of([("a", -1.0)], 0), Recording("req_1", Cursor(b"", 0, b"", b""))
+    padded.feed(text_event("a", 1, "m", [("a" * 100_000, -1.0)]))
+    assert bytes_of(padded) - bytes_of(plain) >= 99_000
 
 
 def test_an_engines_events_without_tokens_are_read_as_ever() -> None:

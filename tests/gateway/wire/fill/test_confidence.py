@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from hypothesis import given
 
-from contracts.errors import UnsupportedField
+from contracts.errors import EngineFailed, UnsupportedField
 from engines.drivers.error_bodies import engine_error
 from gateway.wire.fill.confidence import Confidence
 from gateway.wire.fill.request import Filled
@@ -55,6 +55,27 @@ def collected(events: Sequence[bytes], asked: Filled) -> str:
     for one in events:
         collector.feed(one)
     return collector.finish().decode()
+
+
+@pytest.mark.parametrize(
+    "logprobs",
+    [
+        {"tokens": ["a"], "token_logprobs": ["sure"]},
+        {"tokens": ["a"], "token_logprobs": [{}]},
+        {"tokens": 5, "token_logprobs": 5},
+        {"tokens": ["a"], "token_logprobs": [-(10**400)]},
+    ],
+)
+def test_what_is_no_log_probability_is_the_engines_failure(logprobs: dict[str, Any]) -> None:
+    with pytest.raises(EngineFailed):
+        Confidence(0.5).add(logprobs)
+
+
+@pytest.mark.parametrize("value", [1e6, 10**400, 1e308])
+def test_no_token_is_surer_than_certain(value: float) -> None:
+    confidence = Confidence(0.5)
+    confidence.add({"tokens": ["a", "b"], "token_logprobs": [value, -2.0]})
+    assert confidence.mean(2) == pytest.approx(math.exp(-1.0))
 
 
 @given(TOKENS, RULES, st.sampled_from([0.3, 0.6, 0.8]), st.integers(1, 4))

@@ -16,9 +16,10 @@ from engines.drivers.base import strictest
 from engines.tokenizer.tokenizer import Tokenizer
 from gateway.wire.openai.decode import Decoder
 from gateway.wire.openai.engine_parameters import engine_parameters
+from gateway.wire.openai.prepare import prepare_chat
 from gateway.wire.prepared import Prepared, Target
 from tests.engines.test_tokenizer import write_model
-from tests.gateway.wire.openai.preparing import chat, complete, target
+from tests.gateway.wire.openai.preparing import CALLER, DECODER, chat, complete, target
 
 SENT: dict[str, Any] = {
     "top_k": 20, "min_p": 0.05, "repetition_penalty": 1.1, "stop_token_ids": [7],
@@ -85,8 +86,9 @@ async def test_what_one_engine_alone_has_is_refused_by_name_for_the_others(drive
         ({"top_k": 2.5}, "an integer from 1 on"),
         ({"top_k": -2}, "an integer from 1 on"),
         ({"min_p": 1.5}, "a number from 0 to 1"),
-        ({"repetition_penalty": 0}, "a number above 0, at most 2"),
-        ({"repetition_penalty": "high"}, "a number above 0, at most 2"),
+        ({"repetition_penalty": 0}, "a number from 0.01 to 2"),
+        ({"repetition_penalty": 1e-45}, "a number from 0.01 to 2"),
+        ({"repetition_penalty": "high"}, "a number from 0.01 to 2"),
         ({"stop_token_ids": [-1]}, "at most 64 token ids"),
         ({"stop_token_ids": list(range(65))}, "at most 64 token ids"),
         ({"stop_token_ids": [10**8]}, "is outside this model's vocabulary of"),
@@ -205,6 +207,10 @@ async def test_an_effort_is_a_variable_only_where_engines_take_some() -> None:
         {"chat_template": "{{ x }}"},
         {"bos_token": "x"},
         {"add_generation_prompt": False},
+        {"return_dict": True},
+        {"return_assistant_tokens_mask": True},
+        {"self": "x"},
+        {"namespace": 1},
         {"a b": 1},
         {"x": "y" * 257},
         {"x": {"nested": 1}},
@@ -223,6 +229,14 @@ async def test_a_variable_makes_no_control_token() -> None:
     shipped = Tokenizer.load(Path(__file__).parents[4] / "models" / "slipstream-chat")
     with pytest.raises(SpecialToken) as refused:
         await chat(target(shipped, "vllm"), chat_template_kwargs={"name": "<|assistant|>"})
+    assert refused.value.param == "chat_template_kwargs"
+
+
+@pytest.mark.parametrize("value", [b'{"a": "\xff"}', b'{"\xff": 1}'])
+async def test_bytes_that_are_no_text_are_the_clients_mistake(value: bytes) -> None:
+    asked = b'{"model": "m", "messages": [{"role": "user", "content": "hi"}], "chat_template_kwargs": %b}' % value
+    with pytest.raises(InvalidField, match="not UTF-8") as refused:
+        await prepare_chat(DECODER.chat(asked), "req_1", CALLER, "salt", target(None, "sglang"))
     assert refused.value.param == "chat_template_kwargs"
 
 
