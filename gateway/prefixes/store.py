@@ -87,7 +87,7 @@ class PrefixSamples:
         self._ended_tokens += prepared.prompt_tokens
 
     async def flush(self) -> None:
-        """Compare what has ended and write what waits. Raises nothing of the database's: it is tried again."""
+        """Compare ended requests and write the queue. Raises no database error: the next call retries."""
         await self._compare()
         await self._samples.flush()
         if not self._samples:  # else the database is away, and would hold up a stop once more

@@ -72,7 +72,7 @@ class Follower:
             return True
 
     async def _pass_on(self) -> bool:
-        """Until the answer is complete; False: it has to be made by an engine."""
+        """Pass text on until the response is complete; False: an engine has to generate it."""
         transcoder, reading = self._attempt.transcoder, self._reading
         recording, model = reading.recording, self._attempt.request.generation.public_model
         while True:

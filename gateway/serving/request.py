@@ -189,8 +189,8 @@ class InferenceRequest:
 
     @property
     def typed(self) -> bool:
-        """Somebody types at the gap, as its API, its client or a user that it names says. Scripts fill gaps too, and
-        never type on: they must not be given empty answers."""
+        """A user types at the gap, by its API, its client or the user that it names. Scripts fill gaps too, and never
+        type on: they must not get empty responses."""
         prepared = self.prepared
         if prepared.gap is None or prepared.warm_up or prepared.generation.choices > 1 or self.purpose is not None:
             return False
@@ -198,7 +198,7 @@ class InferenceRequest:
 
     @property
     def keystroke(self) -> Keystroke | None:
-        """What a newer request may be typed on; None: it is not typed, or its model's requests all run to their end."""
+        """The keystroke that a newer request may supersede; None: none is typed, or the model supersedes none."""
         gap = self.prepared.gap
         if gap is None or not self.typed or not self.target.model.fim.supersede:
             return None
