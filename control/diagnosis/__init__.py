@@ -1,1 +1,1 @@
-"""Reads what was measured of requests, for the rules of `diagnosis`, and what changes were expected to do."""
+"""Reads requests' measurements for the rules of `diagnosis.findings`, and changes' expected effects."""

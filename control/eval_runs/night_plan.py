@@ -1,4 +1,4 @@
-"""Which nights are asked: when, which models, which slices of each, and what each model's version is."""
+"""Plans nights: their times, models and slices, and each model's version."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ _OLDEST = "SELECT min(created_at) FROM gateway.desired_states"
 
 
 class NightPlanner:
-    """One per worker process. own_slices: by model, the slices that tell something of it, where the settings name none.
-    engines_of: by a pool's name, how its engines are started, for the version."""
+    """One per worker process. own_slices: by model, its informative slices, if the settings name none. engines_of: by a
+    pool's name, its engines' start options, for the version."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class NightPlanner:
         return queued
 
     async def is_young(self, connection: Connection, now: datetime) -> bool:
-        """Whether the deployment is too young to be asked."""
+        """Whether the deployment is too young for a night."""
         oldest: datetime | None = await connection.fetchval(_OLDEST)
         return oldest is None or now < oldest + YOUNG
 

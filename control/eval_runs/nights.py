@@ -20,7 +20,7 @@ from storage.tables.evals import Decision, Status, night_plan, nights, runs
 Connection: TypeAlias = "asyncpg.Connection[Any]"
 
 SILENT_S = 300.0
-"""After this time without a word from a worker, nights are taken to be asked by none."""
+"""Without a report from a worker for this time, nights count as unserved."""
 _REPORT = """
 INSERT INTO evals.night_plan (reported_at, schedule, previous_at, next_at, items, slices, automatic_rollback)
 VALUES (now(), $1, $2, $3, $4, $5::text::jsonb, $6)
@@ -69,8 +69,8 @@ class EvalNight(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NightPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What workers of the queue `evals` are set to. schedule: as in a crontab, in UTC; empty: never. previous_at,
-    next_at: its moments before and after the report. items: of each slice. slices: by model."""
+    """Settings of workers of the queue `evals`. schedule: as in a crontab, in UTC; empty: never. previous_at, next_at:
+    its times before and after the report. items: of each slice. slices: by model."""
 
     reported_at: datetime
     schedule: str
@@ -82,7 +82,7 @@ class NightPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModelNight(msgspec.Struct, frozen=True, kw_only=True):
-    """A model's newest night as far as it is. decision: null until it is judged."""
+    """A model's newest night so far. decision: null until it is judged."""
 
     model: str
     pool: str | None
@@ -130,7 +130,7 @@ async def newest_by_model(connection: Connection) -> list[EvalNight]:
 
 
 def night_of(row: asyncpg.Record) -> EvalNight:
-    """Of a row of `NIGHTS`. Connections of the admin API read JSON by themselves, those of workers do not."""
+    """A row of `NIGHTS`. Connections of the admin API decode JSON by themselves, those of workers do not."""
     slices = row["slices"]
     return msgspec.convert(
         dict(row) | {"slices": msgspec.json.decode(slices) if isinstance(slices, str) else slices}, EvalNight
@@ -147,13 +147,13 @@ async def report(
     slices: Mapping[str, Sequence[str]],
     automatic_rollback: bool,
 ) -> None:
-    """A worker says what it is set to."""
+    """Report a worker's settings."""
     encoded = msgspec.json.encode(slices).decode()
     await connection.execute(_REPORT, schedule, previous_at, next_at, items, encoded, automatic_rollback)
 
 
 async def status(connection: Connection) -> NightStatus:
-    """When nights were and will be asked, and what is missing."""
+    """The previous and next nights, and their obstacles."""
     row = await fetchrow(connection, select(*columns_of(NightPlan, night_plan)))
     plan = None
     if row is not None:
@@ -166,7 +166,7 @@ async def status(connection: Connection) -> NightStatus:
 
 
 def missing(plan: NightPlan | None, last: Sequence[ModelNight], now: datetime) -> Iterator[str]:
-    """What keeps nights from being asked, or the last ones from a verdict. Pure."""
+    """Obstacles to nights, or to the last ones' verdicts. Pure."""
     if plan is None:
         yield "no worker of the queue `evals` has started since this release was installed"
         return
@@ -192,7 +192,7 @@ def missing(plan: NightPlan | None, last: Sequence[ModelNight], now: datetime) -
 
 
 async def suspect(connection: Connection, model: str, pool: str, night: date, within_nights: int) -> UUID | None:
-    """The release whose promotion put this pool in the model's place within so many nights before this one."""
+    """The release that promoted this pool for the model within so many nights before this one."""
     since = night - timedelta(days=within_nights)
     of = releases.c
     statement = (
