@@ -58,7 +58,8 @@ async def newest_by_model(connection: asyncpg.Connection[Any]) -> list[Release]:
 
 
 async def locked(connection: asyncpg.Connection[Any], release_id: UUID, *, skip: bool = False) -> Release | None:
-    """One of them, for this transaction. None: there is none, or, with `skip`, somebody else is at work on it."""
+    """One of them, locked for this transaction. None: there is none, or, with `skip`, another transaction works on
+    it."""
     statement = select(*_COLUMNS).where(releases.c.id == release_id).with_for_update(skip_locked=skip)
     row = await fetchrow(connection, statement)
     return None if row is None else record_of(Release, row)
@@ -140,7 +141,7 @@ async def step(
 async def _write_split(
     connection: asyncpg.Connection[Any], release: Release, place: Place, event: Event, by: str
 ) -> int | None:
-    """The fleet with the release in that place; as of `write_fleet`."""
+    """The fleet with the release in that place; see `write_fleet`."""
     moved = msgspec.structs.replace(release, state=place.state, stage=place.stage)
     salt = secrets.token_hex(16)
     if release.state is State.PROMOTED:
@@ -171,7 +172,7 @@ async def _engine_model_before(connection: asyncpg.Connection[Any], release: Rel
 
 
 async def tell(connection: asyncpg.Connection[Any], release: Release, told: str, **columns: object) -> Release:
-    """Note what keeps a release where it is; no step. columns: as of `step`."""
+    """Record what keeps a release where it is; no step. columns: see `step`."""
     if release.told == told and not columns:
         return release
     values = {"told": told, **columns}
@@ -207,10 +208,10 @@ async def write_fleet(
     action: str = "",
     by: str = CONTROLLER.name,
 ) -> int | None:
-    """A new version of the desired state, in the caller's transaction; returns its number, None where nothing changes.
+    """A new version of the desired state, in the caller's transaction; returns its number, None without changes. actor:
+    for the audit log; None: the caller writes it there. by: see `step`.
 
-    actor: for the audit log; None: the caller notes it there. by: as of `step`. Raises ConfigError when the edited
-    state contradicts itself.
+    Raises ConfigError when the edited state contradicts itself.
     """
     written = await write(connection, edit, actor=by, action=action)
     if written.after is written.before:
