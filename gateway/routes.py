@@ -35,7 +35,7 @@ def inference_route(path: str, endpoint: ASGIApp) -> HTTPRouteHandler:
 
 
 def named_inference_route(path: str, endpoint_of: Callable[[str], ASGIApp]) -> HTTPRouteHandler:
-    """As `inference_route`, for a path with `{model}`."""
+    """Like `inference_route`, for a path with `{model}`."""
 
     @post(path.replace("{model}", "{model:str}"), status_code=200, name=path)
     async def generate(model: FromPath[str]) -> ASGIApp:
@@ -55,7 +55,7 @@ def stream_audit_route(endpoint: ASGIApp) -> HTTPRouteHandler:
 
 
 class ModelsController(Controller):
-    """Which models there are."""
+    """Lists models."""
 
     path = "/v1/models"
 
@@ -81,7 +81,7 @@ class ModelsController(Controller):
 
 
 class SystemController(Controller):
-    """For load balancers; no key needed, nothing of customers shown."""
+    """Health checks for load balancers; no key needed, no customer data shown."""
 
     @get(["/healthz", "/health"], media_type=MediaType.TEXT)
     async def healthz(self) -> str:
@@ -107,7 +107,7 @@ async def _authenticate(request: AnyRequest, services: Services) -> KeyRecord:
 
 
 def _adapted(models: list[Model], key: KeyRecord, known_since: Mapping[str, int]) -> list[dict[str, Any]]:
-    """These models with the key's adapters: of two with one name, the one that is meant by it."""
+    """These models with the key's adapters; of two with one name, the one that the name selects."""
     by_name = {model.name: model for model in models}
     own = {one.public_name: one for one in reversed(key.adapters) if one.model in by_name}
     return [_model(by_name[adapter.model], known_since, adapter) for _, adapter in sorted(own.items())]

@@ -1,4 +1,4 @@
-"""The parts of a running gateway, made once by `compose`; and the parts of its process that it does not know."""
+"""The parts of a running gateway, created once by `compose`; and the parts of its process that are outside of it."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from gateway.stream_audit.endpoint import StreamAudits
 
 
 class Services(CompletionServices, kw_only=True):
-    """What endpoints need, and the rest."""
+    """Services of the endpoints and of the process."""
 
     limiter: Limiter
     stream_audits: StreamAudits
     checks: dict[str, Callable[[], bool]]
-    """What must hold for this instance to take traffic, by name."""
+    """Conditions for this instance to take traffic, by name."""
     replicas: Callable[[], Sequence[ReplicaState]]
-    """Every engine, as the router told last."""
+    """Every engine, as the router last reported."""
     draining: bool = False
 
     def readiness(self) -> dict[str, bool]:
-        """Each check's answer now."""
+        """The result of each check."""
         return {**{name: check() for name, check in self.checks.items()}, "accepting": not self.draining}
 
 
@@ -38,7 +38,7 @@ class MountedApp(Protocol):
     """Beginnings of its paths: pages of other origins may not call them."""
 
     def serves(self, path: str) -> bool:
-        """Whether a request for this path is this application's."""
+        """Whether this application serves the path."""
         ...
 
     def start(self) -> None:
@@ -58,7 +58,7 @@ class Seeding(Protocol):
     """Puts the settings' models and pools in force."""
 
     done: bool
-    """Whether the settings have been compared with the state in force, and written if they are new."""
+    """The settings have been compared with the state in force, and written if they are new."""
 
     async def start(self) -> None:
         """Try once, and go on in the background if the database cannot be reached. Raises ConfigError."""
@@ -76,4 +76,4 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     crossing: CrossingSink
     """Called for each budget that has reached a threshold."""
     mount: Callable[[Services], MountedApp] | None = None
-    """Makes the application beside inference; None: there is none on this port."""
+    """Creates the application next to inference; None: none on this port."""

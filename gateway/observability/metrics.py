@@ -172,7 +172,7 @@ class GatewayMetrics:
         self._requests(tier, endpoint, status, code, "true" if over_share else "false").inc()
 
     def asked_by_us(self, purpose: Purpose, status: int, code: str) -> None:
-        """A request of the deployment itself has its answer."""
+        """Count the response to a request of the deployment itself."""
         self._own_requests(purpose.value, status, code).inc()
 
     def adapter_loaded(self, *, failed: bool) -> None:
@@ -184,7 +184,7 @@ class GatewayMetrics:
         self._connections_ended.labels(reason).inc()
 
     def connections_held(self, count: int) -> None:
-        """So many clients' connections are open."""
+        """Set the number of clients' open connections."""
         self._connections.set(count)
 
     def request_malformed(self, code: str) -> None:
@@ -192,7 +192,7 @@ class GatewayMetrics:
         self._malformed_requests.labels(code).inc()
 
     def attempted(self, tier: str, finish: str, outcome: str) -> None:
-        """An attempt is over."""
+        """Count an attempt's end."""
         self._attempts(tier, finish, outcome).inc()
 
     def superseded(self, stage: str) -> None:
@@ -217,7 +217,7 @@ class GatewayMetrics:
             self._phases(tier, phase).observe(duration_s)
 
     def observe_usage(self, tier: str, model: str, usage: Usage) -> None:
-        """Add one attempt's tokens. model: one that is served, by its name."""
+        """Add one attempt's tokens. model: the name of a served model."""
         self._tokens(tier, "prompt").inc(usage.prompt_tokens)
         self._tokens(tier, "cached").inc(usage.cached_tokens)
         self._tokens(tier, "completion").inc(usage.completion_tokens)

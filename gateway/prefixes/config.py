@@ -1,4 +1,4 @@
-"""Settings of what is learnt of prompts' prefixes."""
+"""Settings of the measurement of prompts' prefixes."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from msgspec import Meta
 
 
 class PrefixesConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a gateway learns of how its tenants' prompts begin: digests and lengths, never texts."""
+    """Measurement of how tenants' prompts begin: digests and lengths, never texts."""
 
     enabled: bool = True
     """Compare each prompt with those before it and record a sample. Without it there is no prefix contract, and a
     workload has no sessions and nothing shared."""
     flush_s: Annotated[float, Meta(gt=0, le=60)] = 0.5
-    """How often requests that have ended are compared and their samples written to the database."""
+    """Interval at which ended requests are compared and their samples written to the database."""
     memory_bytes: Annotated[int, Meta(ge=1_048_576, le=1 << 30)] = 64 * 1024 * 1024
     """Memory of one gateway for the prompts' digests, about 200 bytes for each 64 tokens. Where it is full, the
     organization that holds most forgets its oldest."""

@@ -1,4 +1,4 @@
-"""Where two prompts first differ, and the likely cause, told from digests and lengths of their parts alone."""
+"""Finds where two prompts first differ, and the likely cause, from digests and lengths of their parts alone."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import NamedTuple
 from gateway.prefixes.parts import DIGEST_BYTES, MAX_PARTS, Parts, System, digests_of, lengths_of
 
 TRIMMED_RUN = 2
-"""Messages in a row, moved to an earlier place, that say that a history was cut at its beginning."""
+"""Consecutive messages at an earlier position that show a history cut at its beginning."""
 
 
 class Part(StrEnum):
-    """Of a prompt, in the order in which they are compared."""
+    """Parts of a prompt, in the order in which they are compared."""
 
     SYSTEM = "system"
     TOOLS = "tools"
@@ -21,52 +21,52 @@ class Part(StrEnum):
 
 
 class Cause(StrEnum):
-    """Why no more of a prompt was reusable, as far as digests and lengths tell."""
+    """Cause for which no more of a prompt was reusable, as far as digests and lengths show."""
 
     FIRST = "first"
-    """Nothing like it came before."""
+    """No similar prompt came before."""
     WHOLE = "whole"
     """Every whole block came before."""
     TOO_SHORT = "too_short"
-    """It has no whole block, so none of it can be reused, whatever it says."""
+    """It has no whole block, so none of it can be reused."""
     CONTINUED = "continued"
-    """The conversation goes on: what is new stands at its end."""
+    """The conversation continues: the new text is at its end."""
     NEW_TEXT = "new_text"
-    """Another question or document behind the same beginning."""
+    """Another question or document after the same beginning."""
     DATE = "date"
-    """In the system prompt a date or a time of day was replaced."""
+    """A date or a time of day in the system prompt was replaced."""
     TIMESTAMP = "timestamp"
-    """So it is in every request."""
+    """A date or a time of day differs in every request."""
     IDENTIFIER = "identifier"
-    """In the system prompt a number or an identifier was replaced."""
+    """A number or an identifier in the system prompt was replaced."""
     VALUE = "value"
     """A part has another content of the same length."""
     SYSTEM_PROMPT_CHANGED = "system_prompt_changed"
     SYSTEM_PROMPT_VARIES = "system_prompt_varies"
-    """It is another one in every request."""
+    """The system prompt differs in every request."""
     TOOLS_REORDERED = "tools_reordered"
     TOOLS_CHANGED = "tools_changed"
     MESSAGES_REORDERED = "messages_reordered"
     HISTORY_TRIMMED = "history_trimmed"
     """The oldest messages were left out, and all others moved."""
     MESSAGE_CHANGED = "message_changed"
-    """One message in the middle was altered, left out or put in."""
+    """One message in the middle was altered, removed or inserted."""
     ELSEWHERE = "elsewhere"
-    """All parts are equal: something else is rendered into the prompt, by the model's template for one."""
+    """All parts are equal: the difference is in the rendered prompt, for example in the model's template."""
 
 
 HARMLESS = frozenset({Cause.FIRST, Cause.WHOLE, Cause.TOO_SHORT, Cause.CONTINUED, Cause.NEW_TEXT})
-"""What traffic does anyway; every other cause can be mended by whoever writes the prompts."""
+"""Causes of ordinary traffic; authors of prompts can fix every other cause."""
 EVERY_REQUEST = {
     Cause.DATE: Cause.TIMESTAMP,
     Cause.SYSTEM_PROMPT_CHANGED: Cause.SYSTEM_PROMPT_VARIES,
     Cause.VALUE: Cause.IDENTIFIER,
 }
-"""What a cause is called where it is met in every request."""
+"""Names of causes that occur in every request."""
 
 
 class Difference(NamedTuple):
-    """number: of the message, counted from 0 behind the system prompt, or of the tool; None: of no list."""
+    """number: of the message, counted from 0 after the system prompt, or of the tool; None: not in a list."""
 
     cause: Cause
     part: Part | None = None
@@ -74,7 +74,7 @@ class Difference(NamedTuple):
 
 
 def difference(earlier: Parts, later: Parts) -> Difference:
-    """Of two prompts, the later one's first part that is not as it was, and why."""
+    """The first part of the later prompt that differs from the earlier one, and the cause."""
     if earlier.system.digest != later.system.digest:
         return Difference(_of_systems(earlier.system, later.system), Part.SYSTEM)
     if earlier.tools != later.tools:
@@ -120,7 +120,7 @@ def _of_messages(earlier: Parts, later: Parts, before: Sequence[int], after: Seq
 
 
 def _trimmed(before: Sequence[int], after: Sequence[int], at: int) -> bool:
-    """Whether what stands at `at` stood further behind, with what follows it, to the end of the shorter one."""
+    """Whether the messages from `at` on were further back in the earlier prompt, up to the end of the shorter one."""
     for start in range(at + 1, len(before)):
         run = min(len(before) - start, len(after) - at)
         if run >= TRIMMED_RUN and before[start : start + run] == after[at : at + run]:

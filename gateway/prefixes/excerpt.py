@@ -9,15 +9,15 @@ from gateway.prefixes.difference import Difference, Part
 from gateway.prefixes.parts import text_of
 
 BEFORE_CHARACTERS = 60
-"""Of what both have in common, up to the difference."""
+"""Characters of the common text before the difference."""
 CHARACTERS = 200
-"""Of each text, at most."""
+"""Limit for each text."""
 KEPT_CHARACTERS = 16_384
-"""Of a system prompt, in memory; a difference behind them is not shown."""
+"""Characters of a system prompt kept in memory; a later difference is not shown."""
 
 
 class Excerpt(msgspec.Struct, frozen=True):
-    """Both texts begin alike. earlier: None where no more than its digest was kept."""
+    """Both texts begin alike. earlier: None if only its digest was kept."""
 
     earlier: str | None
     later: str
@@ -31,9 +31,9 @@ def system_text(prompt: ChatPrompt | TextPrompt) -> str | None:
 
 
 def excerpt(found: Difference, earlier: str | None, prompt: ChatPrompt | TextPrompt) -> Excerpt | None:
-    """What a prompt says where it differs. earlier: the system prompt it is compared with; None: not kept. Returns None
-    where there is no text: of a prompt that is none of a conversation's, of a part that is no longer there, and of what
-    is the same as far as it is kept."""
+    """The prompt's text at the difference. earlier: the system prompt it is compared with; None: not kept. Returns None
+    where there is no text: for a prompt outside conversations, for a removed part, and for texts that are equal as far
+    as they are kept."""
     if isinstance(prompt, TextPrompt):
         return None
     if found.part is Part.SYSTEM:

@@ -1,5 +1,5 @@
-"""A text with its dates and times, or all its numbers and identifiers, made alike: equal digests of what is left say
-that only these changed.
+"""Masks a text's dates and times, or all its numbers and identifiers: equal digests of the rest show that only these
+changed.
 
 Every pattern takes time in proportion to the text, whatever it holds: repetitions are possessive.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 MASKED_CHARACTERS = 1_024
-"""At each end of a text; what stands between is compared as it is."""
+"""Characters at each end of a text; the middle is compared unmasked."""
 MASK = "#"
 
 _MONTH = r"(?:jan|feb|mar|apr|may|june?|july?|aug|sept?|oct|nov|dec)(?:[a-z]{2,6}+)?\.?"
@@ -33,12 +33,12 @@ _VALUES = re.compile(r"(?<![\w-])(?:[^\W\d]|-)*+\d[\w-]*+")
 
 
 def undated(text: str) -> str:
-    """Dates, weekdays and times of day made alike, at both ends of a long text."""
+    """The text with dates, weekdays and times of day masked, at both ends of a long text."""
     return _at_both_ends(text, _DATES)
 
 
 def unvalued(undated_text: str) -> str:
-    """Whatever holds a digit made alike besides."""
+    """The text with every word that holds a digit masked as well."""
     return _at_both_ends(undated_text, _VALUES)
 
 

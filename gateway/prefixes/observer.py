@@ -1,7 +1,8 @@
-"""How much of each prompt was seen before, and what kept the rest from it. One per gateway process, all in memory.
+"""Measures how much of each prompt was seen before, and why the rest was new. One per gateway process, all in memory.
 
-A gateway knows its own requests: where a tenant's reach several of them, each finds less to be reusable than there was,
-never more. An engine may still have thrown away what counts as reusable here; what it did reuse is in the ledger.
+A gateway knows its own requests: if a tenant's requests reach several gateways, each finds less reusable than there
+was, never more. An engine may have evicted blocks that count as reusable here; the ledger has the tokens that it did
+reuse.
 """
 
 from __future__ import annotations
@@ -18,19 +19,20 @@ from gateway.prefixes.template import PrefixDigests
 from gateway.wire.prepared import Prepared
 
 LIMIT_BYTES = 64 * 1024 * 1024
-"""Of all organizations together; whoever holds most forgets first."""
+"""Limit for all organizations together; the largest one forgets first."""
 FORGOTTEN_AT_ONCE_BYTES = 256 * 1024
-"""Beyond the bound, of the one holding most: it is looked for seldom, and no turn takes a millisecond of it."""
+"""Overshoot of the limit before the largest organization forgets: eviction is rare, and no turn takes a millisecond for
+it."""
 EVERY_REQUEST_RUN = 3
-"""Requests in a row with other system prompts than the one before, after which each is said to have its own."""
+"""Consecutive requests with new system prompts, after which each request counts as having its own."""
 LIKE_LENGTH = 0.1
 """Two system prompts are taken for versions of one where their lengths differ by less than this part."""
 TOKENS_PER_BLOCK = {"tokens": BLOCK_TOKENS, "bytes": BLOCK_BYTES // 3}
-"""Of bytes as `gateway.wire.prepared.estimate` has it, which the prompt's own count comes from."""
+"""Tokens of a block; of bytes by `gateway.wire.prepared.estimate`, like the prompt's own count."""
 
 
 class Observed(msgspec.Struct, frozen=True):
-    """A request that an engine has had."""
+    """A request that reached an engine."""
 
     request_id: str
     caller: Caller
@@ -39,11 +41,11 @@ class Observed(msgspec.Struct, frozen=True):
     at_s: float
     """Any clock that does not go back."""
     texts_stored: bool = False
-    """Its organization has asked for it (`store_prompts`)."""
+    """Its organization has turned on `store_prompts`."""
 
 
 class PrefixSample(msgspec.Struct, frozen=True, gc=False):
-    """What is kept of it, by the columns of `gateway.prefix_samples`: digests, lengths and no text."""
+    """One request's sample, by the columns of `gateway.prefix_samples`: digests and lengths, no text."""
 
     request_id: str
     organization_id: str
@@ -53,18 +55,18 @@ class PrefixSample(msgspec.Struct, frozen=True, gc=False):
     endpoint: str
     template: str
     session_id: str
-    """Its conversation's first request; its own where it begins one."""
+    """The first request of its conversation; its own id if it begins one."""
     turn: int
     prompt_tokens: int
     reusable_tokens: int
-    """Of the longest prefix in whole blocks that an earlier request of the organization and the model had."""
+    """Tokens of the longest prefix in whole blocks that an earlier request of the organization and the model had."""
     differing_token: int | None
-    """Where the first block begins that none had; None: no whole block was new."""
+    """Start of the first new block; None: no whole block was new."""
     part: str | None
     part_number: int | None
     cause: str
     blocks: list[int]
-    """Of each whole 512 tokens, under the deployment's key."""
+    """One digest for each whole 512 tokens, under the deployment's key."""
 
 
 class PrefixObserver:
@@ -85,7 +87,7 @@ class PrefixObserver:
         return self.compare(asked)[0]
 
     def compare(self, asked: Observed) -> tuple[PrefixSample, Excerpt | None]:
-        """The same, and the texts at the difference where they may be stored and somebody can mend it."""
+        """The sample, and the texts at the difference if they may be stored and an author can fix the cause."""
         prepared, caller = asked.prepared, asked.caller
         generation, chain = prepared.generation, prepared.chain
         taken = split(generation.prompt, self._systems)
@@ -100,7 +102,7 @@ class PrefixObserver:
         _count_systems(previous if version and previous else template, template, taken.parts)
         blocks = len(chain.hashes) // HASH_BYTES
         whole = depth == blocks
-        # before `remember`: the comparison is with what came earlier
+        # before `remember`: the comparison is with earlier requests
         earlier = closest or template.last or (previous.last if version and previous else None)
         if whole:
             found = Difference(Cause.WHOLE if blocks else Cause.TOO_SHORT)
@@ -152,8 +154,8 @@ def _count_systems(before: Template, template: Template, parts: Parts) -> None:
 
 
 def _why(earlier: Remembered | None, parts: Parts, template: Template) -> Difference:
-    """earlier: the request it shares most blocks with, or its template's last; or the tenant's last, where this is the
-    first of its template and looks like a version of that. None: there is none."""
+    """earlier: the request that shares most blocks with it, or its template's last; or the tenant's last, if this one
+    is the first of its template and looks like a version of that. None: no such request."""
     if earlier is None:
         return Difference(Cause.FIRST)
     found = difference(earlier.parts, parts)

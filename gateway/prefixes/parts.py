@@ -19,10 +19,10 @@ from gateway.prefixes.masks import undated, unvalued
 MAX_PARTS = 128
 """Tools, and messages, that are compared one by one; of longer lists the first ones."""
 MAX_MESSAGES = 1_024
-"""In a conversation; a longer one is not known again, and its first parts are compared: a millisecond of the gateway's
-is enough for one request."""
+"""Limit of a conversation; a longer one is not recognized again, and only its first parts are compared: one request may
+cost at most a millisecond here."""
 OPENING_CHARACTERS = 64
-"""Of a system prompt, dates and values masked: what a template is known by."""
+"""Characters of a system prompt, with dates and values masked, that identify its template."""
 SYSTEMS_KNOWN = 1_024
 """System prompts whose digests are remembered."""
 DIGEST_BYTES = 8
@@ -35,32 +35,33 @@ class System(msgspec.Struct, frozen=True, gc=False):
     digest: int = NONE
     characters: int = 0
     undated: int = NONE
-    """Its digest with dates and times made alike."""
+    """Digest with dates and times masked."""
     unvalued: int = NONE
-    """With numbers and identifiers made alike besides."""
+    """Digest with numbers and identifiers masked as well."""
     opening: str = ""
     """Digest of its first `OPENING_CHARACTERS`, both masked."""
 
 
 class Parts(msgspec.Struct, frozen=True, gc=False):
-    """What two prompts are compared by. tools, messages: eight bytes for each; lengths: four for each message."""
+    """Digests by which two prompts are compared. tools, messages: eight bytes for each; lengths: four for each
+    message."""
 
     system: System = System()
     tools: bytes = b""
     messages: bytes = b""
     """Behind the system prompt."""
     lengths: bytes = b""
-    """Of the messages, as JSON, in bytes."""
+    """Lengths of the messages as JSON, in bytes."""
 
     @property
     def size_bytes(self) -> int:
-        """What it takes in memory, about."""
+        """Approximate size in memory."""
         return 300 + len(self.tools) + len(self.messages) + len(self.lengths)
 
 
 class Split(msgspec.Struct, frozen=True, gc=False):
     """A prompt taken apart. tool_names: sorted. turns: the newest last, one digest of all messages up to each;
-    none of a text and of a conversation that is too long."""
+    empty for a text and for a conversation that is too long."""
 
     parts: Parts
     tool_names: tuple[str, ...]
@@ -91,7 +92,7 @@ class Systems:
 
 
 def split(prompt: ChatPrompt | TextPrompt, systems: Systems) -> Split:
-    """Take a prompt apart. A text is one message: nothing is known of what it is made of."""
+    """Split a prompt into parts. A text is one message: its structure is unknown."""
     if isinstance(prompt, TextPrompt):
         first = prompt.prompts[0] if prompt.prompts else ""
         encoded = first.encode("utf-8", "surrogatepass") if isinstance(first, str) else array("q", first).tobytes()
@@ -115,17 +116,17 @@ def split(prompt: ChatPrompt | TextPrompt, systems: Systems) -> Split:
 
 
 def digests_of(packed: bytes) -> list[int]:
-    """One by one."""
+    """Digests of the messages, one by one."""
     return memoryview(packed).cast("Q").tolist()
 
 
 def lengths_of(packed: bytes) -> list[int]:
-    """One by one."""
+    """Lengths of the messages, one by one."""
     return memoryview(packed).cast("I").tolist()
 
 
 def _turns(digests: Iterable[int]) -> tuple[int, ...]:
-    """The system prompt is left out: a conversation goes on though the date in it has changed."""
+    """Leaves the system prompt out: a conversation continues even if the date in it has changed."""
     running = xxhash.xxh3_64()
     turns = []
     for digest in digests:

@@ -1,8 +1,7 @@
-"""What one organization's prompts had in them lately, in bounded memory: which blocks were seen, and in which request
-last.
+"""Remembers the recent blocks of one organization's prompts, in bounded memory, each with its last request.
 
-A block's hash covers all blocks before it, so the blocks seen of a prompt are found by halving. Of a prompt the deepest
-block is forgotten first: what is left of it is a prefix.
+A block's hash covers all blocks before it, so a binary search finds how much of a prompt was seen. A prompt's deepest
+block is forgotten first: the rest stays a prefix.
 """
 
 from __future__ import annotations
@@ -14,20 +13,20 @@ from contracts.prefix import HASH_BYTES
 from gateway.prefixes.parts import Parts
 
 ENTRY_BYTES = 200
-"""What a block takes, its hash and its place, about."""
+"""Approximate size of a block, its hash and its entry."""
 TURN_BYTES = 300
 TEMPLATE_BYTES = 400
 MAX_TEMPLATES = 64
-"""Told apart at once; the rest count as one, so that nobody fills a table with them."""
+"""Distinct templates at once; the rest count as one, so that no tenant fills the table."""
 TEMPLATE_IDLE_S = 3_600.0
-"""Unused for so long, a template's place is free for another."""
+"""A template unused for so long frees its entry."""
 MAX_TURNS = 4_096
 OTHERS = "others"
 
 
 class Remembered:
-    """One request. places: blocks of which it was the last one, and whatever else holds it. system_text: only where
-    its organization has texts stored."""
+    """One request. places: references to it: blocks that it used last, and templates. system_text: only if its
+    organization stores texts."""
 
     __slots__ = ("parts", "places", "size_bytes", "system_text")
 
@@ -36,11 +35,11 @@ class Remembered:
         self.places = 0
         self.system_text = system_text
         self.size_bytes = parts.size_bytes + (0 if system_text is None else sys.getsizeof(system_text))
-        """What it takes in memory, about: a text takes up to four bytes a character."""
+        """Approximate size in memory: a text takes up to four bytes a character."""
 
 
 class Template:
-    """What is remembered of one of the organization's templates."""
+    """State of one of the organization's templates."""
 
     __slots__ = ("last", "other_systems", "used_s")
 
@@ -52,13 +51,13 @@ class Template:
 
 
 class Sketch:
-    """One organization's. It only adds; `forget` is called by whoever holds all of them to a bound."""
+    """Sketch of one organization. It only adds; the owner of all sketches calls `forget` to bound them."""
 
     def __init__(self) -> None:
         self.size_bytes = 0
         self.templates: OrderedDict[str, Template] = OrderedDict()
         self._blocks: OrderedDict[bytes, Remembered] = OrderedDict()
-        """By hash, the longest unused first."""
+        """By hash, the least recently used first."""
         self._turns: OrderedDict[int, tuple[str, int]] = OrderedDict()
         """Session and turn of the newest prompt that ended so."""
 
@@ -66,7 +65,7 @@ class Sketch:
         return len(self._blocks)
 
     def closest(self, hashes: bytes) -> tuple[int, Remembered | None]:
-        """How many leading blocks were seen, and the last request that had them."""
+        """Number of leading blocks that were seen, and the last request that had them."""
         low, high = 0, len(hashes) // HASH_BYTES
         while low < high:
             middle = (low + high + 1) // 2
@@ -77,7 +76,7 @@ class Sketch:
         return low, self._blocks[hashes[(low - 1) * HASH_BYTES : low * HASH_BYTES]] if low else None
 
     def remember(self, hashes: bytes, request: Remembered) -> None:
-        """These blocks were computed for it."""
+        """Record that these blocks were computed for the request."""
         blocks = self._blocks
         for at in range(len(hashes) - HASH_BYTES, -1, -HASH_BYTES):
             block = hashes[at : at + HASH_BYTES]
@@ -110,7 +109,7 @@ class Sketch:
         return name, found
 
     def used(self, template: Template, request: Remembered) -> None:
-        """It is the template's last request now."""
+        """Record it as its template's last request."""
         self._hold(request)
         self._let_go(template.last)
         template.last = request

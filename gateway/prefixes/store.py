@@ -1,7 +1,7 @@
 """Compares requests that have ended and keeps their samples, in batches and a little later: no token waits for it.
 
-Best effort, like the traces (gateway/serving/trace.py): what is too much at once, and the oldest while the database is
-away, is dropped and counted.
+Best effort, like the traces (gateway/serving/trace.py): requests over the limit, and the oldest while the database is
+away, are dropped and counted.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from storage.write_behind import WriteBehind
 
 MAX_ENDED = 2_000
 MAX_ENDED_TOKENS = 8 << 20
-"""Of the prompts that wait to be compared: until then they are in memory as they came."""
+"""Tokens of the prompts that wait for comparison: their texts stay in memory until then."""
 MAX_WAITING = 20_000
 BATCH = 1_000
 TURN_S = 0.001
-"""For so long prompts are compared at once; then it is the clients' turn."""
+"""Longest uninterrupted comparison of prompts; then the event loop serves clients."""
 # One JSON text: of every element of an array parameter asyncpg asks whether it is an array itself.
 INSERT = """
     INSERT INTO gateway.prefix_samples
@@ -70,7 +70,7 @@ class PrefixSamples:
         self._task.start()
 
     async def stop(self) -> None:
-        """Write what is left and end."""
+        """Write the queue and end."""
         await self._task.stop()
         await self.flush()
 

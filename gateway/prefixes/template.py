@@ -1,9 +1,9 @@
-"""What groups a tenant's requests: the endpoint, the model, the names of the tools, and how the system prompt opens.
+"""Groups a tenant's requests into templates: by endpoint, model, tools' names and the opening of the system prompt.
 
-The opening is looked at with its dates, times, numbers and identifiers made alike: a date in the first line does not
-make each day another template. Neither tools' order nor what they say counts, nor anything of the user's: two
-applications of one project with the same opening are one template, which costs nothing, as each prompt is compared with
-the one it has most in common with. A system prompt whose opening was rewritten is another template.
+Dates, times, numbers and identifiers in the opening are masked: a date in the first line does not make each day another
+template. Tools' order and descriptions do not count, nor does any text of the user: two applications of one project
+with the same opening are one template, which is harmless, because each prompt is compared with its closest one. A
+system prompt whose opening was rewritten is another template.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from gateway.prefixes.parts import Split
 
 DIGEST_BYTES = 8
 SAMPLE_TOKENS = 512
-"""Of a block whose digest is kept: as in Mooncake's traces."""
+"""Tokens of a block whose digest is kept; the size in Mooncake's traces."""
 BLOCKS_PER_SAMPLE = {"tokens": 8, "bytes": 6}
-"""Of the chain's blocks: 64 tokens each, or 256 bytes, which are estimated at 85."""
+"""Blocks of the chain per sample: blocks of 64 tokens, or of 256 bytes, which are estimated at 85 tokens."""
 
 
 class PrefixDigests:
-    """Digests under a key of the deployment's, for what is stored: without it nobody can try out what a block may have
-    said. The chain's own hashes are not stored, for each says all about the next block but its text."""
+    """Digests for storage, under a key of the deployment: without the key, a guessed text cannot be checked against a
+    block. The chain's own hashes are not stored: each is the whole context for guessing the next block's text."""
 
     def __init__(self, secret: bytes) -> None:
         self._key = hmac.digest(secret, b"prefix-samples", "sha256")
@@ -38,7 +38,7 @@ class PrefixDigests:
         return hasher.hexdigest()
 
     def blocks(self, kind: str, hashes: bytes) -> list[int]:
-        """One number for each whole 512 tokens of a chain; equal ones are equal prefixes."""
+        """One number for each whole 512 tokens of a chain; equal numbers mean equal prefixes."""
         size = BLOCKS_PER_SAMPLE[kind] * HASH_BYTES
         return [self._number(hashes[end - HASH_BYTES : end]) for end in range(size, len(hashes) + 1, size)]
 

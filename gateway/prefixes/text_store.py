@@ -24,7 +24,7 @@ MAX_WAITING = 500
 EVERY_S = 60.0
 """Between two texts of the same organization, template, cause and part."""
 KNOWN = 10_000
-"""Of these, so many are remembered."""
+"""Limit of remembered requests."""
 INSERT = insert_where_stored(
     "gateway.prefix_texts",
     request_id="text",
@@ -41,7 +41,7 @@ INSERT = insert_where_stored(
 
 
 class Texts(NamedTuple):
-    """A row of `gateway.prefix_texts`, and when its request came."""
+    """A row of `gateway.prefix_texts`, and its request's time."""
 
     request_id: str
     project_id: str

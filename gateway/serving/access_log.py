@@ -1,4 +1,4 @@
-"""A line for each request that has ended: who asked, what was answered, how long it took. Nothing of its content."""
+"""Writes a line for each request that has ended: caller, status, duration. No content."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ logger = logging.getLogger(__name__)
 
 
 class AccessLog:
-    """Of all requests to a gateway's inference API, refused ones and strangers' too."""
+    """Log of all requests to a gateway's inference API, refused and unauthenticated ones included."""
 
     def write(self, arrival: Arrival, path: str, ended: Ended, organization_id: str) -> None:
-        """path: of the endpoint. organization_id: empty: it came without a valid key. Text has the same fields as
-        JSON, in their order; what is not known is left out."""
+        """path: of the endpoint. organization_id: empty without a valid key. Text has the same fields as JSON, in their
+        order; unknown fields are left out."""
         known = {
             name: value for name, value in _fields(arrival, path, ended, organization_id).items() if value is not None
         }

@@ -1,4 +1,4 @@
-"""Has engines load the LoRA adapters that requests need, each once however many requests wait for it."""
+"""Loads the LoRA adapters that requests need into engines, each once however many requests wait for it."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from gateway.observability.metrics import GatewayMetrics
 
 logger = logging.getLogger(__name__)
 REFUSED_S = 10.0
-"""What an engine refused to load is not asked of it again for so long: each time another adapter gives its place."""
+"""Pause after an engine refused to load an adapter: each attempt evicts another adapter."""
 
 
 class AdapterLoader:
-    """One per gateway process. Two gateways may ask an engine for the same one: it says that it has it."""
+    """One per gateway process. Two gateways may load the same adapter: the engine reports that it has it."""
 
     def __init__(
         self,
@@ -41,8 +41,8 @@ class AdapterLoader:
     async def require(self, adapter: Adapter | None, lease: Lease, driver: Driver) -> None:
         """Return when the lease's engine holds the adapter, as far as the router knew, or as it has just been loaded.
 
-        Raises AdapterUnavailable when it cannot be loaded, and what the connection to the engine raises. Whoever leaves
-        ends only their own wait.
+        Raises AdapterUnavailable when it cannot be loaded, and the connection's errors. A cancelled caller ends only
+        its own wait.
         """
         if adapter is None or not lease.load_adapter:
             return
@@ -62,7 +62,7 @@ class AdapterLoader:
             raise _not_loaded(adapter, self._refused_until[key] - now)
 
     async def stop(self) -> None:
-        """End what is being loaded."""
+        """Cancel running loads."""
         for loading in list(self._loading.values()):
             loading.cancel()
         await asyncio.gather(*self._loading.values(), return_exceptions=True)
@@ -70,7 +70,7 @@ class AdapterLoader:
     def _ended(self, key: tuple[str, str], loading: asyncio.Task[None]) -> None:
         del self._loading[key]
         if not loading.cancelled():
-            # looked at also where nobody waits any more, so that asyncio does not report it as lost
+            # read even if no caller waits any more, so that asyncio does not report it as lost
             self._metrics.adapter_loaded(failed=loading.exception() is not None)
 
     async def _load(self, adapter: Adapter, engine: Engine, driver: Driver, evicted: str) -> None:
@@ -87,7 +87,7 @@ class AdapterLoader:
         logger.info("adapter %s is loaded by %s", adapter.id, engine.replica_id)
 
     async def _unload(self, name: str, engine: Engine, driver: Driver) -> None:
-        """Whether the engine has room afterwards, loading the next one tells."""
+        """The next load shows whether the engine has room afterwards."""
         unload = driver.unload_adapter(name) if name else None
         if unload is None:
             return

@@ -1,4 +1,4 @@
-"""How large an engine's answer may be: an engine that writes on and on would fill this gateway's memory."""
+"""Limits the size of an engine's response: an engine that never stops writing would fill this gateway's memory."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from contracts.generation import Generation
 from engines.http.event_splitter import MAX_EVENT_BYTES
 
 BYTES_PER_TOKEN = 2_048
-"""An event of one token has a few hundred, and one of a tool's call twice that."""
+"""An event of one token has a few hundred bytes, and one of a tool call twice that."""
 BYTES_PER_ALTERNATIVE = 256
-"""Of a log probability, with its token's text and bytes."""
+"""Bytes of a log probability, with its token's text and bytes."""
 
 
 class AnswerSize:
-    """What has come of one attempt's answer, in the engine's bytes, and the most that can."""
+    """Bytes received of one attempt's response, and their limit."""
 
     __slots__ = ("_most_bytes", "_received_bytes")
 
@@ -22,12 +22,12 @@ class AnswerSize:
         per_token = BYTES_PER_TOKEN
         if sampling.logprobs is not None:
             per_token += BYTES_PER_ALTERNATIVE * (1 + sampling.logprobs)
-        # one event more: a prompt that is echoed comes in one, and so do usages and what a choice begins with
+        # one more event: an echoed prompt comes in one, and so do usages and the beginning of a choice
         self._most_bytes = MAX_EVENT_BYTES + generation.choices * sampling.max_tokens * per_token
         self._received_bytes = 0
 
     def add(self, count: int) -> None:
-        """So many bytes have come. Raises EngineFailed once they are more than the answer can be."""
+        """Add received bytes. Raises EngineFailed once they exceed the limit."""
         self._received_bytes += count
         if self._received_bytes > self._most_bytes:
             raise EngineFailed(

@@ -91,7 +91,7 @@ class Serving:
         )
 
     async def stop(self) -> None:
-        """End the background work, and forget what was kept for later requests."""
+        """End background work, and drop the state kept for later requests."""
         await self.warm_ups.stop()
         await self.shadow_copies.stop()
         self.continuations.stop()

@@ -1,8 +1,7 @@
 """Limits the bytes of bodies that one organization may have in a gateway's memory before their requests are reserved.
 
 A body of known length gets room for all of it before any of it is read, so that no half-read body waits for the rest. A
-body without a length takes room as it arrives. The oldest body always goes on, so that growing bodies never wait for
-each other.
+body without a length takes room as it arrives. The oldest body always proceeds, so that growing bodies never deadlock.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Decides which requests a small model is asked first, prepares them for it, and counts what became of its answers.
+"""Decides which requests go to a small model first, prepares them for it, and counts the outcomes.
 
-What goes straight to the large model is decided by rules that cost nothing; only what is left is counted and laid out
-a second time, by the small model's tokenizer and template.
+Cheap rules send requests straight to the large model; only the rest is tokenized and rendered a second time, by the
+small model's tokenizer and template.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from gateway.serving.request import InferenceRequest
 
 Prepare = Callable[[Target], Awaitable[Prepared]]
-"""The request as it was asked, for another model. Raises a RequestError where that model cannot take it."""
+"""Prepares the same request for another model. Raises a RequestError if that model cannot take it."""
 
 
 class Catalog(Protocol):
@@ -37,18 +37,18 @@ class Catalog(Protocol):
         ...
 
     def approved(self, target: Target) -> bool:
-        """Whether customers may be given what it answers."""
+        """Customers may get its responses."""
         ...
 
 
 class Wait:
-    """For a place at an engine. ended_s: how long the router held it; None: it did not say."""
+    """Wait for a slot at an engine. ended_s: how long the router held it; None: it did not report it."""
 
     ended_s: float | None = None
 
 
 class Cascades:
-    """Of one gateway."""
+    """The cascades of one gateway."""
 
     def __init__(self, catalog: Catalog, metrics: CascadeMetrics, queues: QueueWatch | None = None) -> None:
         self._catalog = catalog
@@ -56,8 +56,8 @@ class Cascades:
         self._queues = queues or QueueWatch()
 
     async def first(self, target: Target, prepared: Prepared, prepare: Prepare, *, measured: bool) -> First | None:
-        """What the small model is to be asked; None: nothing. measured: by the deployment's evals, which find out what
-        the cascade answers whenever its rules let it, approved or not."""
+        """The small model's request; None: go to the large one. measured: a request of the deployment's evals, which
+        use the cascade whenever its rules allow it, approved or not."""
         small, cascade = self._catalog.first_of(target), target.model.cascade
         if small is None or cascade is None:
             return None
@@ -84,15 +84,17 @@ class Cascades:
         return First(cascade, small, replace(first, generation=generation), capped)
 
     def judged(self, request: InferenceRequest, attempt: FirstAttempt) -> None:
-        """A small model's attempt is over."""
+        """Record the end of a small model's attempt."""
         self._metrics.asked(request.model, "client_gone" if attempt.left else attempt.judgement)
 
     @contextlib.contextmanager
     def waiting(self, attempt: Attempt) -> Iterator[Wait]:
-        """Around the wait for a place at an engine of a model with a cascade."""
+        """Context of the wait for a slot at an engine of a model with a cascade."""
         cascade = attempt.target.model.cascade
         wait = Wait()
-        if cascade is None or attempt.request.purpose is not None:  # what waits behind everybody tells nothing of them
+        if (
+            cascade is None or attempt.request.purpose is not None
+        ):  # requests at the lowest priority do not show how long others wait
             yield wait
             return
         model, lease_id = attempt.target.model.name, attempt.engine_request_id
@@ -107,8 +109,8 @@ class Cascades:
 
 
 def eligible(prepared: Prepared, cascade: Cascade) -> bool:
-    """Whether a small model may be tried with a request: a conversation that is not long and asks for one answer in
-    words. Tools, formats and probabilities are the large model's, and token ids only it has."""
+    """Whether a small model may be tried: a conversation that is not long, with one response in words. Tools, formats
+    and probabilities need the large model; token ids belong to its tokenizer."""
     generation, sampling = prepared.generation, prepared.generation.sampling
     prompt = generation.prompt
     if (

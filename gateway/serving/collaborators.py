@@ -1,4 +1,4 @@
-"""What the pipeline asks of those it takes from and gives back to. Their own modules say how they keep it."""
+"""The pipeline's view of its collaborators. Their own modules describe the implementations."""
 
 from __future__ import annotations
 

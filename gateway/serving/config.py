@@ -18,7 +18,7 @@ class QueueDeadlines(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     chat: Seconds = 30.0
     """Seconds a chat request may wait for an engine."""
     autocomplete: Seconds = 3.0
-    """Seconds an autocomplete request may wait: later than this nobody wants the completion."""
+    """Longest wait of an autocomplete request, in seconds: a later completion is useless."""
 
     def __getitem__(self, tier: Tier) -> float:
         """The deadline of a tier, in seconds."""
@@ -26,10 +26,10 @@ class QueueDeadlines(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ServingConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How engines are tried and waited for."""
+    """Retries, waits and timeouts of requests to engines."""
 
     max_attempts: Annotated[int, Meta(ge=1, le=10)] = 2
-    """Engines tried for one request, as long as none has begun to answer."""
+    """Engines tried for one request, as long as none has begun to respond."""
     queue_deadline_s: QueueDeadlines = QueueDeadlines()
     """How long a request waits for an engine, by tier."""
     connect_timeout_s: Seconds = 2.0
@@ -43,4 +43,4 @@ class ServingConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     client_stall_timeout_s: Seconds = 30.0
     """A client that does not read for this long is cut."""
     abort_drain_s: Seconds = 5.0
-    """How long the final count is waited for after a client has left."""
+    """How long to wait for the final count after a client has left."""

@@ -1,11 +1,11 @@
-"""Finds for a gap the generation of an earlier request that answers it too.
+"""Finds an earlier request's generation that also answers a gap.
 
-The same gap, asked again while it is being filled: one generation answers both. A gap whose prefix is an earlier one's
-and a piece more, all else being equal: where the model wrote that very piece, the rest of its text is the answer. So a
-user who types what is shown pays for no second generation, and is shown the rest at once.
+If the same gap is requested again while it is being filled, one generation answers both. If a gap's prefix is an
+earlier one's plus some characters, all else being equal, and the model wrote exactly these, the rest of its text is the
+response. So a user who types the shown text pays for no second generation, and sees the rest at once.
 
-One key's own requests only, in this process's memory only. Of prompts digests are kept, of texts what models wrote, for
-`KEPT_S` after their last use, whether anything more is asked or not.
+One key's own requests only, in this process's memory only. Digests of prompts and texts of models are kept for `KEPT_S`
+after their last use.
 """
 
 from __future__ import annotations
@@ -29,38 +29,37 @@ from gateway.wire.digest import digest_of
 from gateway.wire.fill.request import judged, opening_of
 
 LIMIT_BYTES = 16 * 1024 * 1024
-"""Of the recordings of one process that have ended: some 12,000 short ones. The one that was not used for longest goes
-first."""
+"""Limit for ended recordings of one process: some 12,000 short ones. The least recently used one goes first."""
 ENTRY_BYTES = 1_200
-"""What one takes beside its text, about."""
+"""Approximate size of one without its text."""
 TOKEN_BYTES = 140
-"""What a token takes with its probability, about, where answers are judged."""
+"""Approximate size of a token with its probability, where responses are judged."""
 KEPT_S = 60.0
 KEPT_CHARACTERS = 4_096
 """A longer text is no completion between two keystrokes, and is forgotten with its request."""
 LOOKED_AT = 16
-"""Recordings of one place in a file, newest first."""
+"""Recordings checked per position in a file, newest first."""
 ONE_ANSWER = 0.1
-"""Up to this temperature who asks twice wants one answer. Above it a script may ask several times for several, so that
-only what somebody types at is shared there."""
+"""Up to this temperature two equal requests want one response. Above it a script may want several different ones, so
+that only keystrokes share there."""
 
 
 class Question(msgspec.Struct, frozen=True):
-    """What of two requests has to be equal for one generation to answer both."""
+    """Fields that must be equal for one generation to answer two requests."""
 
     place: bytes
-    """As of `Cursor`."""
+    """See `Cursor`."""
     prefix: str
     most_tokens: int
     ended_by: bytes
-    """As of `Cursor`."""
+    """See `Cursor`."""
 
     def cursor(self) -> Cursor:
-        """Where it asks to go on."""
+        """Position from which it requests text."""
         return Cursor(self.place, len(self.prefix), digest_of((self.prefix,)), self.ended_by)
 
     def typed(self, recording: Recording) -> str | None:
-        """By what the prefix is longer than the recording's, if the recording may answer it; None: it does not."""
+        """Text by which the prefix extends the recording's, if the recording may answer it; None: it does not."""
         cursor, before = recording.cursor, recording.cursor.characters
         typed = self.prefix[before:]
         if not 0 <= len(self.prefix) - before <= MOST_TYPED or not recording.text.startswith(typed):
@@ -69,13 +68,13 @@ class Question(msgspec.Struct, frozen=True):
             # half of the tokens, each a character or more, are to come
             if cursor.ended_by != self.ended_by or 2 * len(typed) > self.most_tokens:
                 return None
-        elif not recording.end.kept or not typed:  # who asks once more for what was answered wants another answer
+        elif not recording.end.kept or not typed:  # a client that repeats an answered request wants another response
             return None
         return typed if digest_of((self.prefix[:before],)) == cursor.prefix_digest else None
 
 
 def question_of(request: InferenceRequest) -> Question | None:
-    """None: the request is answered by its own generation only."""
+    """None: the request needs its own generation."""
     model, prepared, generation = request.target.model, request.prepared, request.generation
     gap, sampling = prepared.gap, generation.sampling
     if gap is None or prepared.warm_up or not model.fim.reuse or request.purpose is not None:
@@ -110,7 +109,7 @@ class Continuations:
         self._places: dict[bytes, dict[Recording, None]] = {}
         """By `Cursor.place`, oldest first."""
         self._kept: dict[Recording, float] = {}
-        """Of requests that have ended: when each is forgotten. The one used last is the last."""
+        """Recordings of ended requests, with their expiry, the least recently used first."""
         self._kept_bytes = 0
         self._timer: asyncio.TimerHandle | None = None
         """Runs while anything is kept."""
@@ -119,7 +118,7 @@ class Continuations:
         return sum(map(len, self._places.values()))
 
     def stop(self) -> None:
-        """Forget all that is kept."""
+        """Drop all recordings."""
         while self._kept:
             self._drop(next(iter(self._kept)))
         if self._timer is not None:
@@ -185,7 +184,7 @@ class Continuations:
         return recording
 
     def _keep(self, recording: Recording) -> None:
-        """Its request has ended."""
+        """Keep the recording of an ended request."""
         recording.close(End.BROKEN)
         if recording.end is not None and recording.end.kept and len(recording.text) <= KEPT_CHARACTERS:
             self._kept[recording] = self._now() + KEPT_S
@@ -195,7 +194,7 @@ class Continuations:
             self._remove(recording)
 
     def _forget(self) -> None:
-        """Forget what is old, or is too much; and do so again when the next one is old."""
+        """Drop expired recordings and those over the limit, and schedule the next expiry."""
         now_s = self._now()
         while self._kept:
             oldest, until_s = next(iter(self._kept.items()))
@@ -223,5 +222,5 @@ class Continuations:
 
 
 def _bytes(recording: Recording) -> int:
-    """What one that has ended takes in memory, about; its text does not change any more."""
+    """Approximate size in memory of an ended one; its text does not change any more."""
     return ENTRY_BYTES + sys.getsizeof(recording.text) + TOKEN_BYTES * len(recording.tokens)

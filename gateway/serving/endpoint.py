@@ -1,6 +1,6 @@
-"""An inference endpoint: who asks, and for what; `RequestPipeline` does the rest.
+"""An inference endpoint: authenticates and decodes a request; `RequestPipeline` does the rest.
 
-An ASGI application of its own, so that the front door can come here at once; the routes lead here too.
+It is a separate ASGI application, so that the front door can call it directly; the routes lead here too.
 """
 
 from __future__ import annotations
@@ -49,22 +49,22 @@ from gateway.wire.prepared import Prepared, Target
 from telemetry.current_request import CurrentRequest, current_request
 
 POOL_HEADER = b"x-slipstream-pool"
-"""Names the pool that is to answer one of the deployment's own requests."""
+"""Pool that must serve one of the deployment's own requests."""
 LONG_BYTES = 1_000_000
 """A longer body holds the loop for milliseconds while it is decoded, and as long once more while it is counted."""
 LET_IN_S = 0.001
 """Seconds that it waits between the two."""
 LONG_ON_ITS_WAY_S = 0.5
-"""After which a body's key is looked at again: revocations hold within a second."""
+"""Time after which a body's key is checked again: revocations hold within a second."""
 
 logger = logging.getLogger(__name__)
 IsTheirs = Callable[[bytes], bool]
-"""Whether a body, its JSON not yet checked, is of another API on the same path."""
+"""Whether a body, its JSON not yet checked, belongs to another API on the same path."""
 
 
 class InferenceServices(msgspec.Struct, kw_only=True):
-    """What endpoints need of a running gateway. References only; each part owns its own state. spans: None: nothing is
-    traced. access_log: None: none is written."""
+    """A running gateway's parts that endpoints use. References only; each part owns its own state. spans: None: nothing
+    is traced. access_log: None: none is written."""
 
     keyring: Keyring
     catalog: ModelCatalog
@@ -86,8 +86,8 @@ class InferenceServices(msgspec.Struct, kw_only=True):
 
 
 class InferenceEndpoint(Generic[AskedT]):
-    """One endpoint. wire_format: what its clients speak. scope: what their keys must allow. others: of APIs that share
-    its path, which bodies are theirs."""
+    """One endpoint. wire_format: its clients' format. scope: required of their keys. others: APIs on the same path,
+    with the test for their bodies."""
 
     def __init__(
         self,
@@ -184,7 +184,7 @@ class InferenceEndpoint(Generic[AskedT]):
                 body = await self._body(arrival.headers, receive, connection, organization_id, room)
                 async with self._deadline():
                     asked = await self._asked(arrival, body, organization_id)
-                    del body  # what was asked has it all once more
+                    del body  # the decoded request holds a copy of all of it
                     if arrival.clock.age_s > LONG_ON_ITS_WAY_S:  # a key may have been revoked meanwhile
                         key = await self._key(self._format.authorization(arrival.headers), connection.network)
                     return await self._prepared(arrival, key, asked)
@@ -194,7 +194,7 @@ class InferenceEndpoint(Generic[AskedT]):
             raise
 
     async def _prepared(self, arrival: Arrival, key: KeyRecord, asked: Asked) -> InferenceRequest:
-        """What was asked, for its model, and for the small model that is to answer first where there is one."""
+        """The request, prepared for its model, and for the small model that is to respond first, if any."""
         services, prepare = self._services, arrival.wire_format.prepare
         salt = services.salts.of(key.caller.organization_id)
         arrival.model = asked.model or None
@@ -223,7 +223,8 @@ class InferenceEndpoint(Generic[AskedT]):
         return request
 
     def _pool(self, headers: Mapping[bytes, bytes], key: KeyRecord) -> str:
-        """The pool that a request of our own names; empty: none. Raises ScopeMissing for anybody else's that does."""
+        """The pool that one of our own requests names; empty: none. Raises ScopeMissing if another request names
+        one."""
         asked = headers.get(POOL_HEADER)
         if asked is None:
             return ""
@@ -237,13 +238,13 @@ class InferenceEndpoint(Generic[AskedT]):
         return asked.decode("latin-1")
 
     def _with_chat_models(self, error: WrongEndpoint, key: KeyRecord) -> WrongEndpoint:
-        """Only here is it known which models the caller has."""
+        """Add the caller's chat models to the error: only here are they known."""
         names = ", ".join(self._services.catalog.names(key.may_use, chat=True))
         advice = f"Chat models that this key may use: {names}." if names else "This key may use no chat model."
         return WrongEndpoint(f"{error.message} {advice}", param=error.param)
 
     async def _key(self, authorization: bytes, network: str) -> KeyRecord:
-        """Who asks. Raises as `authenticate` does, an AuthError at the pace of the network it comes from."""
+        """The caller's key. Raises like `authenticate`, an AuthError at the pace of its network."""
         try:
             return await authenticate(authorization, self._services.keyring)
         except AuthError:
@@ -297,7 +298,7 @@ class InferenceEndpoint(Generic[AskedT]):
         return body
 
     def _format_of(self, body: bytes) -> WireFormat[Any]:
-        """What this body is written in."""
+        """The format of this body."""
         return next((other for is_theirs, other in self._others if is_theirs(body)), self._format)
 
     async def _asked(self, arrival: Arrival, body: bytes, organization_id: str) -> Asked:
@@ -314,7 +315,7 @@ class InferenceEndpoint(Generic[AskedT]):
 
     @contextlib.asynccontextmanager
     async def _deadline(self) -> AsyncIterator[None]:
-        """Nothing is reserved yet, so that no limit of the caller's ends what takes too long here."""
+        """Raise after the deadline. No reservation exists yet, so no limit of the caller ends slow work here."""
         timeout_s = self._config.prepare_timeout_s
         try:
             async with asyncio.timeout(timeout_s):
@@ -327,5 +328,5 @@ class InferenceEndpoint(Generic[AskedT]):
 
 
 def _response(arrival: Arrival, connection: ClientConnection) -> ResponseWriter:
-    """In the format that the client speaks, as far as that is known by now."""
+    """A response in the client's format, as far as that is known by now."""
     return ResponseWriter(connection, arrival.wire_format, arrival.request_id)

@@ -1,4 +1,4 @@
-"""What an engine answers instead of events."""
+"""Decodes an engine's error response."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MAX_ERROR_BYTES = 65_536
 
 
 async def refusal(driver: Driver, stream: EngineStream) -> SlipstreamError:
-    """The error it means; an engine that is full may have said how long to leave it alone."""
+    """The matching error; a full engine may have reported how long to wait."""
     error = driver.error(stream.status, await _rest_of(stream))
     if isinstance(error, Overloaded) and stream.retry_after_s is not None:
         error.retry_after_s = stream.retry_after_s

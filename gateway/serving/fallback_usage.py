@@ -1,4 +1,5 @@
-"""What an attempt used whose engine gave no final count: what it told last, or what it was given and what it sent."""
+"""Usage of an attempt without the engine's final count: its last report, or our count of the prompt and of the text it
+sent."""
 
 from __future__ import annotations
 
@@ -15,11 +16,11 @@ logger = logging.getLogger(__name__)
 
 
 async def count(attempt: Attempt, finish: Finish) -> None:
-    """Enter it into the attempt, and into the answer where that is still to come.
+    """Record it in the attempt, and in the response if that is still to come.
 
-    An engine that had begun, or was left alone with the request, is taken to have read the prompt. What it told counts
-    unless it has sent more: some tell once, early, and never again. What has been sent is tokenized off the loop;
-    should that be cancelled, the count by events stands.
+    An engine that had begun, or kept the request, is taken to have read the prompt. Its report counts unless it has
+    sent more: some engines report once, early. The sent text is tokenized off the loop; should that be cancelled, the
+    count by events stands.
     """
     request, tracker = attempt.request, attempt.tracker
     told, delivered = tracker.total, tracker.delivered
@@ -37,12 +38,12 @@ async def count(attempt: Attempt, finish: Finish) -> None:
     prompt = attempt.prepared.generation.prompt
     # an echoed prompt is in the text, and was not generated
     tokenizer = None if isinstance(prompt, TextPrompt) and prompt.echo else attempt.target.tokenizer
-    # turns of their own: a tenant whose prompts fill its queue must not thereby be counted by events
+    # turns of their own: a tenant whose prompts fill its queue must not be counted by events because of that
     turn = f"{request.caller.organization_id} delivered"
     try:
         usage = _at_least(least, await delivered.tokens(tokenizer, turn))
     except SlipstreamError as error:
-        logger.warning("request %s: what was sent is counted by events: %s", request.request_id, error)
+        logger.warning("request %s: output counted by events: %s", request.request_id, error)
     attempt.counted(usage, finish, by_us=by_us)
     if finish is Finish.COMPLETE:
         tracker.tell(usage)

@@ -1,7 +1,7 @@
-"""What engines have computed for each file last, and how much of it the file's next request finds.
+"""Remembers the prompt that engines last computed for each file, and how much of it the file's next request finds.
 
-Of prompts only block hashes are kept, and of files digests. A gateway knows its own requests: of a file whose requests
-reach several gateways each sees its part, so that gaps look longer and shares smaller than they are, never better.
+Only block hashes of prompts and digests of files are kept. A gateway knows its own requests: if a file's requests reach
+several gateways, each sees a part, so that gaps look longer and shares smaller than they are, never better.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ if TYPE_CHECKING:
     from gateway.serving.attempt import Attempt
 
 LIMIT_BYTES = 16 * 1024 * 1024
-"""Some 7,000 files of 8,000 tokens; the ones asked for longest ago are forgotten."""
+"""Some 7,000 files of 8,000 tokens; the least recently requested are forgotten."""
 ENTRY_BYTES = 400
-"""What an entry takes beside its hashes, about."""
+"""Approximate size of an entry without its hashes."""
 
 
 class Computed(msgspec.Struct, frozen=True):
     """A file's newest prompt that an engine has in memory, or had."""
 
     hashes: bytes
-    """As of `contracts.prefix`, of tokens; empty: its engine got text."""
+    """Hashes of tokens (`contracts.prefix`); empty: its engine got text."""
     replica_id: str
     placed_s: float
     ended_s: float
-    """Both on the history's clock."""
+    """Times on the history's clock."""
 
 
 class Placing(msgspec.Struct, frozen=True):
@@ -46,7 +46,7 @@ class Placing(msgspec.Struct, frozen=True):
 
     at_s: float
     before: Computed | None
-    """What was known of its file then; None: nothing."""
+    """The file's previous state; None: unknown."""
 
 
 class FileHistory(RequestObserver):
@@ -67,13 +67,13 @@ class FileHistory(RequestObserver):
         """By model, with its adapter, and file."""
         self._bytes = 0
         self._telling: set[str] = set()
-        """Pools whose engines have told cached tokens: until one has, their silence means nothing."""
+        """Pools whose engines have reported cached tokens: without any report, zero means unknown."""
 
     def __len__(self) -> int:
         return len(self._files)
 
     def placed(self, attempt: Attempt, engine: Engine) -> None:
-        """Note what is known of the file when a customer's request is placed."""
+        """Remember the file's state when a customer's request is placed."""
         if attempt.request.purpose is None:
             attempt.placing = self.placing(attempt.request.prepared)
 
@@ -83,13 +83,13 @@ class FileHistory(RequestObserver):
             self.computed(attempt.request.prepared, attempt.placing, attempt.engine, attempt.engine_usage)
 
     def placing(self, prepared: Prepared) -> Placing | None:
-        """What is known as the request is given an engine; None: it is in no file."""
+        """The file's state as the request gets an engine; None: it is in no file."""
         if not prepared.file:
             return None
         return Placing(self._clock(), self._files.get((prepared.generation.public_model, prepared.file)))
 
     def computed(self, prepared: Prepared, placing: Placing, engine: Engine, usage: Usage) -> None:
-        """The engine has computed the prompt. usage: as it has told; of one that tells nothing nothing is learnt."""
+        """The engine has computed the prompt. usage: its report; without one nothing is learnt."""
         if not usage.prompt_tokens:
             return
         if usage.cached_tokens:
@@ -118,9 +118,9 @@ class FileHistory(RequestObserver):
 
 
 def became(before: Computed, hashes: bytes, replica_id: str, usage: Usage) -> Kv | None:
-    """What the engine still had of what two prompts of a file share, by whole blocks; None: they share none.
+    """The part that the engine still had of two prompts' common blocks; None: they share none.
 
-    An engine computes a prompt's last token in any case, so that a block that ends with it cannot be asked for.
+    An engine always computes a prompt's last token, so a block that ends with it does not count.
     """
     shared_tokens = shared_blocks(before.hashes, hashes) * BLOCK_TOKENS
     shared_tokens = min(shared_tokens, (usage.prompt_tokens - 1) // BLOCK_TOKENS * BLOCK_TOKENS)
@@ -132,7 +132,8 @@ def became(before: Computed, hashes: bytes, replica_id: str, usage: Usage) -> Kv
 
 
 def shared_blocks(one: bytes, other: bytes) -> int:
-    """With how many equal hashes two chains begin: a hash covers all blocks before it, so halving finds the last."""
+    """Number of equal hashes with which two chains begin: a hash covers all blocks before it, so a binary search finds
+    the last."""
     low, high = 0, min(len(one), len(other)) // HASH_BYTES
     while low < high:
         middle = (low + high + 1) // 2

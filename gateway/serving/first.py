@@ -1,4 +1,4 @@
-"""What a small model is asked before a request's own model is."""
+"""The request to a small model before a request's own model."""
 
 from __future__ import annotations
 
@@ -15,4 +15,4 @@ class First(NamedTuple):
     target: Target
     prepared: Prepared
     capped: bool
-    """It may write less than the client allows: an answer that ends at this limit is not whole."""
+    """Its output limit is below the client's: a response that ends at this limit is incomplete."""

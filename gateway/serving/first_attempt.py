@@ -50,11 +50,12 @@ class FirstAttempt(Attempt):
 
     @property
     def billed(self) -> bool:
-        """Only what the client gets. What it left before anything was decided was nobody's answer yet."""
+        """Only a response that the client gets is billed. If the client left before the decision, no response was
+        delivered."""
         return self.kept and super().billed
 
     def begin(self, *, salted_cache: bool, read_error: ReadError) -> None:
-        """As of `Attempt`; the client reads the name of the model it asked for."""
+        """See `Attempt`; the client reads the name of the model it requested."""
         request, generation = self.request, self.prepared.generation
         self.tracker = UsageTracker(1, salted_cache=salted_cache)
         if self._trace is not None:
@@ -65,10 +66,10 @@ class FirstAttempt(Attempt):
         self.transcoder = JudgedAnswer(transcoder(request.request_id, shown, self.tracker, read_error))
 
     def first_text(self) -> None:
-        """The client has not got it: its wait goes on."""
+        """The client has not got the text: its wait continues."""
 
     def generated(self) -> None:
-        """Likewise, for the large model's engine if this is thrown away."""
+        """The client has not got the response: its wait continues, for the large model's if this one is dropped."""
         self.request.clock.end(Phase.ENGINE)
 
     def judged(self) -> None:
@@ -81,19 +82,19 @@ class FirstAttempt(Attempt):
         if confidence is None or confidence < least:
             self.judgement = "unsure"
             told = "no confidence" if confidence is None else f"a confidence of {confidence:.3g}"
-            raise HandedOver(f"{model} answered with {told}; {least:g} is asked for.")
+            raise HandedOver(f"{model} answered with {told}; {least:g} is required.")
         self.judgement = "kept"
         self.request.clock.end(Phase.FIRST_TOKEN)
         if self.deadline is not None:
             self.deadline.reschedule(None)  # its books are closed in peace
 
     def measured(self) -> Measurement:
-        """The client gets it in one piece: how its tokens came is nobody's experience."""
+        """The client gets the response at once: its token timing is no client's experience."""
         measured = super().measured()
         return msgspec.structs.replace(measured, tpot_ms=None, itl_max_ms=None, gaps_over_100ms=None)
 
     def closed(self) -> Closed:
-        """One that was ended by its deadline was left by us, and not by its client."""
+        """An attempt that its deadline ended was left by us, not by its client."""
         closed = super().closed()
         if self.deadline is None or not self.deadline.expired():
             return closed
@@ -102,7 +103,7 @@ class FirstAttempt(Attempt):
 
 
 class HeldAnswer(ResponseWriter):
-    """What a client would be sent, kept until `give`."""
+    """A response for a client, held until `give`."""
 
     __slots__ = ("_pieces", "_streams")
 
@@ -114,11 +115,11 @@ class HeldAnswer(ResponseWriter):
         self._streams = False
 
     def start_stream(self) -> None:
-        """Nothing is sent yet."""
+        """Send nothing yet."""
         self._streams = True
 
     def events(self, data: bytes) -> None:
-        """Likewise."""
+        """Send nothing yet."""
         self._pieces.append(data)
 
     @property
@@ -126,10 +127,10 @@ class HeldAnswer(ResponseWriter):
         return False
 
     async def drained(self) -> None:
-        """At once."""
+        """Return at once."""
 
     def give(self, request: InferenceRequest, response: ResponseWriter) -> None:
-        """To the client after all, but for what ends it."""
+        """Send the held response to the client, without its final events."""
         response.headers.extend(self.headers)
         if self._streams:
             response.headers.append(server_timing(request.clock))

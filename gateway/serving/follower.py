@@ -16,7 +16,7 @@ from gateway.supersession.in_flight_request import Superseded
 from gateway.wire.written import last_event, text_event
 
 SERVED_FROM = b"x-slipstream-served-from"
-"""Names the request whose generation an answer was made of."""
+"""The request whose generation the response was made of."""
 
 
 class Follower:
@@ -29,14 +29,14 @@ class Follower:
         self._stall_timeout_s = client_stall_timeout_s
         self._text_seen = False
         self._sent = False
-        """Whether text was sent; the head may have left earlier."""
+        """Text was sent; the head may have left earlier."""
 
     async def run(self) -> bytes | None:
-        """Return what ends the answer; None: the recording ended early, or left nothing that is worth an answer, and
-        nothing was sent.
+        """Return the response's final events; None: the recording ended early, or left no useful text, and nothing was
+        sent.
 
-        Raises EngineFailed when it broke off behind something that was sent, as an engine's stream does. A client that
-        reads nothing for too long is cut.
+        Raises EngineFailed when it broke off after sent text, like an engine's stream. A client that reads nothing for
+        too long is cut.
         """
         attempt, request = self._attempt, self._attempt.request
         attempt.begin(salted_cache=True, read_error=engine_error)
@@ -62,7 +62,7 @@ class Follower:
             request.clock.end(Phase.DECODE if self._text_seen else Phase.ENGINE)
 
     async def _passed_on(self) -> bool:
-        """As `_pass_on`; a newer keystroke of its client's ends the answer where it is."""
+        """Like `_pass_on`; a newer keystroke of its client ends the response early."""
         try:
             async with self._client.in_flight:
                 return await self._pass_on()
@@ -85,7 +85,7 @@ class Follower:
                     return False
                 if end is End.BROKEN:
                     raise EngineFailed("The generation that this answer shared broke off.", retry_after_s=1)
-                # what has ended the leader, but not this one, has ended the text all the same
+                # the leader's end also ends this text
                 events += transcoder.feed(last_event(recording.finish_reason or "stop", recording.created, model))
             self._note_text()
             if events:
@@ -100,7 +100,7 @@ class Follower:
             self._attempt.request.clock.end(Phase.FIRST_TOKEN)
 
     def _begin_stream(self) -> None:
-        """Add the headers of a followed answer and begin its stream, unless it has begun."""
+        """Add the headers of a followed response and begin its stream, unless it has begun."""
         request, response = self._attempt.request, self._client.response
         if request.served_from is None:
             request.served_from = self._reading.recording.request_id

@@ -16,7 +16,7 @@ from gateway.serving.observers import RequestObserver
 logger = logging.getLogger(__name__)
 
 LOG_EVERY_S = 60.0
-"""A pool that is full refuses many requests a second, all for the same reason."""
+"""A full pool refuses many requests a second, all for the same reason."""
 
 
 class FullEngines(RequestObserver):

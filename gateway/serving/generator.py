@@ -136,8 +136,8 @@ class Generator:
             attempt.prefill_failed = attempt.prefill_failed or request.error is not None
 
     async def _forward(self, attempt: Attempt, driver: Driver, opening: Opening) -> None:
-        """Pass on what the engine writes, to its end, or as far as anybody waits for it. Raises Superseded where the
-        engine has not been asked yet."""
+        """Pass the engine's output on, to its end, or as long as a client waits for it. Raises Superseded if the engine
+        has not been called yet."""
         config, transcoder = self._config, attempt.transcoder
         try:
             async with attempt.client.in_flight:
@@ -184,7 +184,8 @@ class Generator:
         self._router.first_token(attempt.engine_request_id, ttft_s, usage.cached_tokens if usage else 0)
 
     async def _outlive(self, attempt: Attempt, opening: Opening, recording: Recording) -> None:
-        """Its client has gone; go on while others read what is generated. They are of the same key, which pays."""
+        """The client has gone; continue while other requests read the generation. They are of the same key, which
+        pays."""
         loop, config = asyncio.get_running_loop(), self._config
         try:
             async with asyncio.timeout(config.first_event_timeout_s) as limit:
@@ -204,10 +205,10 @@ class Generator:
             recording.close(End.BROKEN)
 
     async def _stop(self, attempt: Attempt, driver: Driver, opening: Opening, engine: Engine, finish: Finish) -> None:
-        """The client has gone, or has enough: stop the engine and learn how much it had generated.
+        """Stop the engine, because the client has gone or has enough, and read how much it had generated.
 
         An engine that stops by id still sends its final count on the open stream, and so does any that had finished.
-        One that only stops when the connection closes leaves what was seen or delivered, a lower bound.
+        An engine that only stops when the connection closes leaves only the delivered part, a lower bound.
         """
         transcoder, tracker, timeout_s = attempt.transcoder, attempt.tracker, self._config.abort_drain_s
         abort = driver.abort(attempt.engine_request_id, attempt.request.generation.choices)
@@ -234,7 +235,7 @@ class Generator:
             logger.warning("request %s: engine %s did not confirm the abort: %s", request_id, engine.url, error)
 
     def _observe_abort(self, attempt: Attempt, finish: Finish) -> None:
-        """How long the engine went on for nobody. A stop rule is nobody's leaving."""
+        """Record how long the engine ran after its client left. A stop rule does not count."""
         client, since_s = attempt.client, None
         if finish is Finish.CLIENT_GONE:
             cause, since_s = "client_gone", client.watch.since_s

@@ -32,15 +32,14 @@ class Wait:
         self.since_s = time.monotonic()
 
     def begin_again(self, limit_s: float, now_s: float) -> None:
-        """A part of what is waited for has come; the rest may take as long as `limit_s` from `now_s` on, a reading of
-        `time.monotonic`."""
+        """A part has arrived; the rest may take `limit_s` from `now_s` on, a reading of `time.monotonic`."""
         self.limit_s = limit_s
         self.since_s = now_s
 
     def end(self) -> None:
-        """What was waited for has come."""
+        """End the wait."""
         self.since_s = 0.0
-        self.on_stall = None  # it leads back to whoever waited: a cycle that only the collector would find
+        self.on_stall = None  # it refers back to the waiter: a cycle that only the collector would find
 
 
 class IdleTimeouts:

@@ -1,6 +1,6 @@
 """The models as the gateway serves them: desired state joined with drivers and loaded tokenizers.
 
-A new version is loaded beside the old one and swapped in whole; requests see one or the other, never a mixture.
+A new version is loaded next to the old one and swapped in whole; requests see one or the other, never a mixture.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class ModelCatalog:
         self.known_since: dict[str, int] = {}
         """Unix time in seconds at which this gateway first loaded each model."""
         self.adapted_models: frozenset[str] = frozenset()
-        """Those that some of their engines take LoRA adapters of."""
+        """Models for which some engines take LoRA adapters."""
         self.version = 0
 
     async def load(self, state: DesiredState) -> None:
@@ -109,7 +109,7 @@ class ModelCatalog:
         self.adapted_models = state.adapted_models
 
     def _approve(self, state: DesiredState) -> None:
-        """Which cascades passed a comparison of what they are now."""
+        """Find the cascades whose present form has passed a comparison."""
         models = {model.name: model.cascade for model in state.models if model.cascade is not None}
         self._approved = frozenset(model.name for model in state.models if approved(state, model))
         stale = frozenset(name for name, one in models.items() if one.approval is not None) - self._approved
@@ -134,7 +134,7 @@ class ModelCatalog:
         return None if cascade is None or target.adapter is not None else self._targets.get(cascade.first)
 
     def approved(self, target: Target) -> bool:
-        """Whether customers may be given what the target's cascade answers."""
+        """Customers may get responses of the target's cascade."""
         return target.model.name in self._approved
 
     def close(self) -> None:
@@ -142,12 +142,12 @@ class ModelCatalog:
         self._executor.close()
 
     def driver(self, engine: Engine) -> Driver:
-        """Of a granted engine, with its pool's options. The router may know a newer state or a pool that is gone: such
-        an engine is driven without options. Raises ConfigError for a driver there is not."""
+        """The driver of a granted engine, with its pool's options. The router may know a newer state or a removed pool:
+        such an engine is driven without options. Raises ConfigError for an unknown driver."""
         return self._drivers.get((engine.pool, engine.driver)) or drivers.get(engine.driver)
 
     def kv_objective(self, pool_name: str) -> KvObjective:
-        """Of a pool; the default of one that this state does not have."""
+        """A pool's objective; the default for a pool unknown to this state."""
         return self._kv_objectives.get(pool_name, KvObjective())
 
     def find(self, name: str, may_use: MayUse, adapters: Sequence[Adapter] = ()) -> Target:
@@ -177,7 +177,7 @@ class ModelCatalog:
         if target.model.name not in self.adapted_models:
             raise ModelNotFound(
                 f"The adapter '{adapter.public_name}' cannot be used: the engines of '{adapter.model}' take no "
-                f"adapters. Ask for '{adapter.model}', or have whoever runs this deployment change its engines.",
+                f"adapters. Request '{adapter.model}', or contact the deployment's operator.",
                 param="model",
             )
         return msgspec.structs.replace(target, adapter=adapter)
@@ -194,7 +194,7 @@ class ModelCatalog:
         return msgspec.structs.replace(target, capabilities=found.capabilities)
 
     def _for_editors(self, may_use: MayUse) -> Target:
-        """What is meant by a client whose API knows no models."""
+        """The default model for a client whose API has no model names."""
         for model in self.models:
             if model.tier is Tier.AUTOCOMPLETE and may_use(model):
                 return self._targets[model.name]
@@ -206,7 +206,7 @@ class ModelCatalog:
         )
 
     def names(self, may_use: MayUse, *, chat: bool = False) -> list[str]:
-        """The models that this caller may use; chat: those that take conversations, as far as is known here."""
+        """Models that this caller may use; chat: only those that take conversations, as far as is known here."""
         targets = [self._targets[model.name] for model in self.models if may_use(model)]
         return [target.model.name for target in targets if not chat or _may_chat(target)]
 
@@ -218,7 +218,7 @@ def _may_chat(target: Target) -> bool:
 
 
 def _capabilities(model: Model, by_pool: Mapping[str, Driver]) -> Capabilities:
-    """What a request for this model may rely upon, whichever of its pools it goes to. Raises ConfigError."""
+    """Capabilities that all pools of the model share. Raises ConfigError."""
     driver = by_pool.get(model.pool)
     if driver is None:
         raise ConfigError(f"models.{model.name}.pool: no pool named {model.pool!r}")

@@ -1,4 +1,4 @@
-"""Stands where a client would, for work that nobody waits for: it never leaves, and whatever it is sent is gone."""
+"""The client of background work: it never leaves, and drops its response."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gateway.supersession.in_flight_request import InFlightRequest
 
 
 def nobody(request_id: str, wait: Wait) -> Client:
-    """Who waits for that request. wait: what its stream waits for."""
+    """A client for background work. wait: its stream's current wait."""
     return Client(_Unread(), ClientWatch(_Nobody()), wait, InFlightRequest(request_id, None))
 
 
@@ -24,7 +24,7 @@ class _Nobody:
 
 
 class _Unread(ResponseWriter):
-    """The answer to nobody."""
+    """A response that is dropped."""
 
     __slots__ = ()
 
@@ -34,15 +34,15 @@ class _Unread(ResponseWriter):
         self.error = self.error_code = None
 
     def start_stream(self) -> None:
-        """Nothing is sent."""
+        """Send nothing."""
         self.status = 200
 
     def events(self, data: bytes) -> None:
-        """Likewise."""
+        """Send nothing."""
 
     @property
     def full(self) -> bool:
         return False
 
     async def drained(self) -> None:
-        """At once."""
+        """Return at once."""

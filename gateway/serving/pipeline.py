@@ -5,8 +5,8 @@
     _attempt   journal opened … closed, lease … release  once per attempt
     generate   engine's stream opened, relayed, closed   `gateway.serving.generator`
 
-Two things end a request early: its client leaves, which cancels all of it, or types on, which ends the wait for a
-place and the engine's answer, and nothing else.
+Two things end a request early: its client leaves, which cancels all of it, or types on, which ends the wait for a slot
+and the engine's response, and nothing else.
 
 Features that only watch a request subscribe to its events (`gateway.serving.observers`).
 
@@ -58,17 +58,17 @@ from gateway.wire.errors import Headers
 logger = logging.getLogger(__name__)
 
 MOST_BROKEN = 2
-"""Engines that may fail while they have one request, whatever `max_attempts` allows. Not 1: a crash takes everybody's
-requests along, of which at most one was its cause, and the others are to be served elsewhere. That of a cascade's small
-model is not among them: whatever becomes of it, the large model is asked."""
+"""Engines that may fail while they have one request, whatever `max_attempts` allows. Not 1: a crash ends all running
+requests, of which at most one caused it, and the others must be served elsewhere. A failure of a cascade's small model
+does not count: the large model serves the request."""
 TRIED_AGAIN = (EngineFailed, EngineTimeout, Overloaded, NoEngine, AdapterUnavailable)
 """Failures that another engine may not have."""
 SUPERSEDED_BY = b"x-slipstream-superseded-by"
-"""Says which request has taken a request's place."""
+"""The request that superseded this one."""
 
 
 class RequestPipeline:
-    """Serves requests; holds what they all share and no request's state."""
+    """Serves requests; holds their shared parts and no request's state."""
 
     def __init__(
         self,
@@ -155,8 +155,8 @@ class RequestPipeline:
             await self._limits.settle(request, reservation)
 
     async def _first(self, request: InferenceRequest, first: First, client: Client) -> bytes | None:
-        """The small model's answer, if it is whole, in time and sure enough. Whatever else becomes of it, short of the
-        client's leaving, is None, and the large model's turn."""
+        """The small model's response, if it is complete, in time and confident enough. In any other case None, and the
+        large model serves, unless the client has left."""
         attempt = FirstAttempt(request, client, first)
         try:
             async with asyncio.timeout(first.cascade.timeout_s) as attempt.deadline:
@@ -176,8 +176,8 @@ class RequestPipeline:
         return closing
 
     async def _attempts(self, request: InferenceRequest, client: Client) -> bytes:
-        """Try engines until one has begun to answer; the first failure is the one reported. A request that several
-        broke down with is taken no further: it may be what they break down on."""
+        """Try engines until one has begun to respond; the first failure is the one reported. A request during which
+        several engines broke down is not retried: it may be the cause."""
         failure: ServiceError | None = None
         failed_on: tuple[str, ...] = ()
         broken = 0
@@ -200,13 +200,13 @@ class RequestPipeline:
                 if attempt.first_event_seen or failing is None or broken == MOST_BROKEN:
                     raise failure or error from None
                 failure = failure or error
-                if not attempt.adapter_lost:  # the same engine is told to load it once more
+                if not attempt.adapter_lost:  # the same engine has to load it once more
                     failed_on += (failing.replica_id,)
         assert failure is not None
         raise failure
 
     async def _attempt(self, attempt: Attempt) -> bytes:
-        """One entry in the journal, one lease; none where another request's generation is the answer."""
+        """One journal entry, one lease; no lease if another request's generation answers it."""
         request, config = attempt.request, self._config
         deadline_s = config.queue_deadline_s[request.generation.tier]
         # an engine refuses requests in its own queue before the gateway takes it for a silent one
@@ -257,7 +257,7 @@ class RequestPipeline:
             await self._journal.closed(attempt.closed())
 
     async def _lease(self, attempt: Attempt, deadline_s: float) -> Lease:
-        """A place at an engine. A wait for nothing, refused, superseded or left, was one in the router's queue too."""
+        """A slot at an engine. A wait that is refused, superseded or left also counts as one in the router's queue."""
         try:
             async with attempt.client.in_flight:
                 if attempt.target.model.cascade is None:

@@ -1,4 +1,5 @@
-"""The prefill engine's part of an attempt on a pair: asked beside the decode engine, read to its end, not passed on."""
+"""The prefill engine's part of an attempt on a pair: called in parallel with the decode engine, read to its end, not
+passed on."""
 
 from __future__ import annotations
 
@@ -20,13 +21,13 @@ ROOM_BITS = 63
 
 
 def bootstrap(prefill: Engine) -> Bootstrap:
-    """Where a pair's engines meet, in a room of its own."""
+    """The pair's meeting point, in a room of its own."""
     return Bootstrap(urlsplit(prefill.url).hostname or "", prefill.bootstrap_port, secrets.randbits(ROOM_BITS))
 
 
 class PrefillRequest:
     """Sent on entering. While it is entered, its failure ends the body with the error, unless `answered` was called:
-    the decode engine then has what it needed. Its connection is closed at the end, which stops the engine."""
+    the decode engine then has the prompt's KV cache. Its connection is closed at the end, which stops the engine."""
 
     def __init__(self, opening: Opening, driver: Driver, timeout_s: float) -> None:
         """timeout_s: between two signs of life."""
@@ -37,10 +38,10 @@ class PrefillRequest:
         self._guard = asyncio.timeout(None)
         self._task: asyncio.Task[None] | None = None
         self.error: SlipstreamError | None = None
-        """Why it failed, before the decode engine had begun."""
+        """Its failure before the decode engine had begun."""
 
     def answered(self) -> None:
-        """The decode engine has begun to answer."""
+        """The decode engine has begun to respond."""
         self._answered = True
 
     async def __aenter__(self) -> Self:

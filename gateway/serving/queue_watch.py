@@ -1,6 +1,6 @@
-"""How long requests for a model wait for a place, as far as this gateway's own requests tell.
+"""Observes how long requests for a model wait for a slot, from this gateway's own requests.
 
-The router says it of every request: how long it held it, or that it turned it away. Nothing else is asked of it.
+The router reports for every request how long it held it, or that it refused it. No further call is needed.
 """
 
 from __future__ import annotations
@@ -9,25 +9,25 @@ import time
 from collections.abc import Callable
 
 REMEMBERED_S = 2.0
-"""How long a wait that has ended still tells: while requests go elsewhere none comes to tell that it is over."""
+"""How long an ended wait still counts: while requests go elsewhere, none shows that the queue is short again."""
 
 
 class QueueWatch:
-    """Of one gateway. now: monotonic seconds."""
+    """The waits of one gateway. now: monotonic seconds."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
         self._waiting: dict[str, dict[str, float]] = {}
-        """By model, the oldest first: since when each lease is waited for."""
+        """By model, the oldest first: start of each lease's wait."""
         self._last: dict[str, tuple[float, float]] = {}
-        """By model: when the last wait ended, and how long it was."""
+        """By model: end and length of the last wait."""
 
     def began(self, model: str, lease_id: str) -> None:
-        """A place is asked for."""
+        """A wait for a slot begins."""
         self._waiting.setdefault(model, {})[lease_id] = self._now()
 
     def ended(self, model: str, lease_id: str, waited_s: float | None) -> None:
-        """No longer. waited_s: in the router's queue; None: nobody knows, for it was left."""
+        """A wait ends. waited_s: in the router's queue; None: unknown, because the client left."""
         waiting = self._waiting[model]
         del waiting[lease_id]
         if not waiting:

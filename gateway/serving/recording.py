@@ -1,7 +1,7 @@
-"""What an engine writes for one request, for other requests of the same key that it answers as well.
+"""Records an engine's output for one request, for other requests of the same key that it also answers.
 
-A recording is written in the callback of the request it belongs to, its leader. Whoever reads it is woken and reads in
-a task of its own, so that the leader never waits for anybody.
+A recording is written in the callback of the request it belongs to, its leader. Followers are woken and read in tasks
+of their own, so that the leader never waits for them.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from gateway.wire.written import Token, Written
 
 
 class Cursor(msgspec.Struct, frozen=True):
-    """Where a generation was asked to go on, without the text in front of it."""
+    """The position from which a generation was requested, without the text before it."""
 
     place: bytes
-    """Digest of who asks and of all that is asked of the engine, the prefix aside."""
+    """Digest of the caller and of the whole request to the engine, the prefix aside."""
     characters: int
-    """Of the prefix."""
+    """Length of the prefix."""
     prefix_digest: bytes
     ended_by: bytes
-    """Digest of what may have the engine stopped early: the leader's rules, and who may supersede it."""
+    """Digest of the rules that may stop the engine early: the leader's own, and those of its supersession."""
 
 
 class End(Enum):
     """How a recording ended."""
 
     FINISHED = "finished"
-    """By the engine: the model had no more to say, or its limit was reached."""
+    """The engine ended it: the model had finished, or its limit was reached."""
     BY_RULE = "by_rule"
     """A stop rule of the leader's had the engine stopped."""
     SUPERSEDED = "superseded"
@@ -43,13 +43,13 @@ class End(Enum):
 
     @property
     def kept(self) -> bool:
-        """What was written may answer later requests."""
+        """Its text may answer later requests."""
         return self in (End.FINISHED, End.BY_RULE)
 
 
 class Recording:
-    """One generation's text as it grows. request_id: the leader's. opening: what its first token
-    may begin with and its text does not (`Filled.opening`)."""
+    """One generation's text as it grows. request_id: the leader's. opening: a beginning that its first token may have
+    and its text has not (`Filled.opening`)."""
 
     __slots__ = ("_written", "cursor", "end", "on_alone", "opening", "readings", "request_id")
 
@@ -65,17 +65,17 @@ class Recording:
 
     @property
     def text(self) -> str:
-        """All that the model has written so far."""
+        """All text so far."""
         return self._written.text
 
     @property
     def tokens(self) -> list[Token]:
-        """Of the text; none where nobody judges it."""
+        """Tokens of the text; none where responses are not judged."""
         return self._written.tokens
 
     @property
     def created(self) -> int:
-        """Unix time in seconds, as the engine told it."""
+        """Unix time in seconds, as the engine reported it."""
         return self._written.created
 
     @property
@@ -102,13 +102,13 @@ class Recording:
             self._written = Written()
 
     def close(self, end: End) -> None:
-        """Nothing more comes. What has ended stays as it is."""
+        """End the recording. A second call has no effect."""
         if self.end is None:
             self.end = end
             self._wake()
 
     def read(self, typed: str) -> Reading:
-        """Read what stands behind `typed`; the reading is to be closed."""
+        """Read the text after `typed`; the caller must close the reading."""
         reading = Reading(self, typed)
         self.readings.add(reading)
         return reading
@@ -119,7 +119,7 @@ class Recording:
 
 
 class Reading:
-    """A follower's place in a recording. typed: the beginning of the text, which its user has typed already."""
+    """A follower's position in a recording. typed: the beginning of the text, which its user has typed already."""
 
     __slots__ = ("_left_out", "_position", "_token", "_waiter", "recording", "typed")
 
@@ -135,8 +135,8 @@ class Reading:
 
     @property
     def worthwhile(self) -> bool:
-        """Of a recording that has ended: whether what stands behind `typed` is an answer. Not if all was typed, nor if
-        the limit ended the text and more than half of it was."""
+        """For an ended recording: whether the text after `typed` is a useful response. Not if all was typed, nor if the
+        limit ended the text and more than half of it was."""
         if not self.typed:
             return True
         text = self.recording.text
@@ -145,13 +145,13 @@ class Reading:
         return self.recording.finish_reason != "length" or 2 * len(self.typed) <= len(text)
 
     def take(self) -> str:
-        """What has been written since the last call, perhaps nothing."""
+        """Text since the last call, perhaps none."""
         start, text = self._position, self.recording.text
         self._position = max(start, len(text))
         return text[start:]
 
     def take_tokens(self) -> list[Token]:
-        """The tokens of what was written since the last call; of one that is typed in part, the rest."""
+        """Tokens since the last call; of a partly typed one, the rest."""
         found: list[Token] = []
         for text, value in self.recording.tokens[self._token :]:
             if not self._token:

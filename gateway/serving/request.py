@@ -1,4 +1,4 @@
-"""One request on its way through the gateway: when it came, what it asks, by which key, what has been learnt since."""
+"""One request on its way through the gateway: its arrival, content, key, and later findings."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ from gateway.wire.prepared import Prepared, Target
 
 
 class Arrival:
-    """A request that has come, before it is known whose it is and what it asks."""
+    """A request that has arrived, before its caller and content are known."""
 
     __slots__ = ("clock", "headers", "model", "network", "paid", "pool", "request_id", "trace", "wire_format")
 
     tier = None
-    """Not known before the model is."""
+    """Unknown before the model."""
 
     def __init__(self, wire_format: WireFormat[Any], headers: Mapping[bytes, bytes], network: str = "") -> None:
-        """network: where its connection comes from, as of `ClientConnection`."""
+        """network: of its connection, see `ClientConnection`."""
         self.clock = PhaseClock()
         self.request_id = mint()
         self.wire_format = wire_format
         self.headers = headers
         self.network = network
         self.model: str | None = None
-        """The name the client used, as soon as it is known."""
+        """The client's name for the model, as soon as it is known."""
         self.pool = ""
         """The pool it is to run on, for the deployment's own requests; empty: the model's."""
         self.paid = False
         """It waited for the pace of its organization's refusals, and one more refusal was charged in advance."""
         self.trace: RequestTrace | None = None
-        """Its place in a trace; None: tracing is off."""
+        """Its position in a trace; None: tracing is off."""
 
     @property
     def endpoint(self) -> str:
@@ -56,7 +56,7 @@ class Arrival:
 
     @property
     def client_request_id(self) -> str | None:
-        """What the client called it; recorded, never used. Cut to what fits a log line."""
+        """The client's own id for it; recorded, never used. Cut to fit a log line."""
         given = self.headers.get(b"x-client-request-id") or self.headers.get(b"x-request-id")
         if not given:
             return None
@@ -64,12 +64,12 @@ class Arrival:
 
     @property
     def trace_id(self) -> str | None:
-        """Of the trace it is in; None: of none that anybody could find."""
+        """Id of its trace; None: it is in no trace that can be found."""
         return None if self.trace is None else self.trace.id
 
     @property
     def client(self) -> ClientFamily:
-        """What kind of client sent it."""
+        """Family of the client that sent it."""
         return client_family(self.headers, self.endpoint)
 
 
@@ -119,8 +119,7 @@ class InferenceRequest:
         self.key = key
         self.caller = key.caller
         self.purpose = key.purpose
-        """What the deployment asks it for: no usage of a tenant, and in nothing that tenants are promised. None: a
-        customer's."""
+        """The deployment's own purpose: no tenant's usage, and outside of tenants' objectives. None: a customer's."""
         self.pool = arrival.pool
         self.target = target
         self.prepared = prepared
@@ -134,38 +133,38 @@ class InferenceRequest:
         self.superseded_by: str | None = None
         """The request of a newer keystroke, which ended this one."""
         self.ran = False
-        """Some engine took it: the request counts, whatever came of it."""
+        """An engine accepted it: the request counts, whatever the outcome."""
         self.prices: dict[str, Price] = {}
         """By model: the price known at arrival, for the reservation, the settlement and the bill."""
         self.used = Cost()
-        """What is settled: that of the last attempt an engine took. Only it can be billed."""
+        """Settled usage: that of the last attempt that an engine accepted. Only it can be billed."""
         self.reading: Reading | None = None
-        """Of an earlier request's generation, which may answer this one."""
+        """Reading of an earlier request's generation, which may answer this one."""
         self.recording: Recording | None = None
-        """Of its own generation, which may answer later ones."""
+        """Recording of its own generation, which may answer later ones."""
         self.first: First | None = None
         """Asked of a small model before its own is; None: it is not."""
         self.sample: Sample | None = None
-        """Its answer is kept, to be compared with a candidate's."""
+        """Its response is kept, to be compared with a candidate's."""
         self.served_from: str | None = None
-        """The request whose generation its answer was made of; None: its own."""
+        """The request whose generation made its response; None: its own."""
 
         self.timing: StreamTiming | None = None
-        """Of the attempt that `measurement` is of; None: there was none."""
+        """Timing of the attempt that `measurement` describes; None: no attempt."""
         self.measurement = Measurement(stream=prepared.generation.stream, prompt_tokens=prepared.prompt_tokens)
-        """Where it ran and how its tokens came, as far as it has."""
+        """Its engine and token timing so far."""
 
     @property
     def expected_pool(self) -> str:
-        """Which serves its side, as far as this gateway knows."""
+        """The pool that serves its side, as far as this gateway knows."""
         model = self.target.model
         return pool_of(model, side_of(model, self.prepared.unit))
 
     def side_on(self, pool: str) -> Side | None:
-        """Its side of its model's split, having run on that pool; None: its model is not split.
+        """Its side of its model's split if it ran on that pool; None: its model is not split.
 
-        The router may know a newer split than this gateway, or an older one: what ran elsewhere than its side is served
-        is not compared.
+        The router may know a newer or older split than this gateway: a request that ran outside its side's pool is not
+        compared.
         """
         model = self.target.model
         if model.canary is None:
@@ -184,7 +183,7 @@ class InferenceRequest:
 
     @property
     def trace_id(self) -> str | None:
-        """As of its arrival."""
+        """See `Arrival`."""
         return None if self.trace is None else self.trace.id
 
     @property
@@ -215,7 +214,7 @@ class InferenceRequest:
 
 
 class Salts:
-    """Every organization's prefix-cache salt: nobody can compute another's, or supply it."""
+    """Every organization's prefix-cache salt: no tenant can compute or supply another's."""
 
     def __init__(self, secret: bytes) -> None:
         self._secret = secret

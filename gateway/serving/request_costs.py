@@ -1,4 +1,4 @@
-"""What a request can cost at most, and what it did cost: in tokens for rates, in money for budgets."""
+"""A request's highest possible and actual cost: in tokens for rates, in money for budgets."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class RequestCosts:
         self._prices = prices
 
     def most(self, request: InferenceRequest) -> Cost:
-        """The upper bound that is reserved: prompt, and the output limit of every choice, whichever model answers.
+        """The upper bound that is reserved: prompt, and the output limit of every choice, whichever model serves it.
 
         Raises BudgetUnavailable for a key with a budget while no price is known yet.
         """

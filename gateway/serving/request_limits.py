@@ -1,4 +1,4 @@
-"""Reserves the most that a request can use in every limit of its caller, and settles what it did use."""
+"""Reserves a request's upper bound in every limit of its caller, and settles its usage."""
 
 from __future__ import annotations
 
@@ -38,5 +38,5 @@ class RequestLimits:
         return await self._limiter.reserve(*asked)
 
     def settle(self, request: InferenceRequest, reservation: Reservation) -> Awaitable[None]:
-        """Replace the reservation by what the request used. Never raises."""
+        """Replace the reservation by the request's usage. Never raises."""
         return self._limiter.settle(reservation, request.used, refund_request=not request.ran)

@@ -1,4 +1,4 @@
-"""Counts requests and attempts, and measures what customers get of them."""
+"""Counts requests and attempts, and measures customers' latency."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gateway.serving.request import InferenceRequest
 
 
 class RequestMetrics(RequestObserver):
-    """The deployment's own requests run after all others on purpose: they are in no figure of what customers get."""
+    """The deployment's own requests run after all others on purpose: customers' figures leave them out."""
 
     def __init__(self, metrics: GatewayMetrics) -> None:
         self._metrics = metrics
@@ -38,7 +38,7 @@ class RequestMetrics(RequestObserver):
             self._metrics.observe_usage(tier, attempt.opened.model, attempt.usage)
 
     def ended(self, request: InferenceRequest, response: ResponseWriter) -> None:
-        """Count the response, and measure its phases where promises are made about them."""
+        """Count the response, and measure its phases if objectives cover it."""
         metrics = self._metrics
         status, code = response.status or 499, response.error_code or "none"
         if request.purpose is not None:

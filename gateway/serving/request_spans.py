@@ -1,6 +1,6 @@
-"""Makes the spans of a request when it is over, of its clock and its attempts: names, numbers and ids, no content.
+"""Creates the spans of a request when it is over, from its clock and its attempts: names, numbers and ids, no content.
 
-POST /v1/chat/completions     the request; who asked, what it used
+POST /v1/chat/completions     the request; caller and usage
   auth, limit                 phases, as `slipstream requests show` names them
   route                       an attempt's way to the router, whose span is below
   chat MODEL                  the engine's part of the attempt; an embedded engine's span is below
@@ -33,7 +33,7 @@ Attributes = dict[str, Value]
 
 
 class Ended(NamedTuple):
-    """How a request ended. request: None where it was not understood."""
+    """The end of a request. request: None if it could not be decoded."""
 
     status: int
     error_code: str | None = None
@@ -47,10 +47,10 @@ class RequestSpans:
         self._tracing = tracing
         self._sampler = sampler
         self._unchosen = RequestTrace(sampler.begin(""), None)
-        """Of requests that share their place."""
+        """Shared by unsampled requests."""
 
     def begin(self, arrival: Arrival) -> None:
-        """Give a request its place in a trace, and a clock that remembers where spans are made of it."""
+        """Begin a request's trace context, with a clock that remembers phases if spans are to be made."""
         parent, state = arrival.headers.get(b"traceparent", b""), arrival.headers.get(b"tracestate", b"")
         context = self._sampler.begin(parent.decode("latin-1"), state.decode("latin-1"))
         if context is self._unchosen.context:
@@ -71,7 +71,7 @@ class RequestSpans:
 
 
 class _Tree:
-    """A request's spans, made when they are gone through. Holds nothing of what was asked or answered."""
+    """A request's spans, created during iteration. Holds no content."""
 
     def __init__(self, arrival: Arrival, path: str, trace: RequestTrace, clock: TracedClock, ended: Ended) -> None:
         self._path = path
@@ -92,13 +92,13 @@ class _Tree:
             attempt.tracker = None  # it may hold the answer
 
     def __len__(self) -> int:
-        """How many spans there are."""
+        """Number of spans."""
         phases = sum(mark.phase is not Phase.ROUTE for mark in self._clock.marks)
         attempts = sum((each.asked_s is not None) + each.served for each in self._trace.attempts)
         return 1 + phases + attempts
 
     def __contains__(self, span: object) -> bool:
-        """Whether it is one of them."""
+        """Whether the span belongs to this request."""
         return any(span == each for each in self)
 
     def __iter__(self) -> Iterator[Span]:
@@ -226,7 +226,7 @@ class _Tree:
 
 
 def _answer(attempt: AttemptTrace) -> Attributes:
-    """What an engine's answer came to, on the request's span alone: whoever adds up tokens counts them once."""
+    """The usage of an engine's response, on the request's span alone, so that a sum over spans counts tokens once."""
     assert attempt.engine is not None
     usage = attempt.usage
     told: Attributes = {

@@ -1,6 +1,6 @@
-"""A request's place in a trace while it runs, and when what happened, if spans are to be made of it.
+"""A request's context in a trace while it runs, and the times of its phases, if spans are to be made.
 
-Of a request that is not sampled only the ids are kept, for whoever is asked further.
+For an unsampled request only the ids are kept, for downstream processes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Mark(NamedTuple):
 
 
 class TracedClock(PhaseClock):
-    """A clock that also keeps when each phase was, of a request that spans are made of."""
+    """A clock that also keeps the time of each phase, for a request with spans."""
 
     __slots__ = ("marks", "started_ns")
 
@@ -36,20 +36,20 @@ class TracedClock(PhaseClock):
         self.marks: list[Mark] = []
 
     def end(self, phase: Phase) -> None:
-        """As of any clock."""
+        """See `PhaseClock`."""
         began_s = self.total_s
         super().end(phase)
         self.marks.append(Mark(phase, began_s, self.total_s))
 
     def end_split(self, phase: Phase, inner: Phase, inner_s: float) -> None:
-        """As of any clock. The inner phase is another process', which makes a span of it."""
+        """See `PhaseClock`. The inner phase belongs to another process, which makes a span of it."""
         began_s = self.total_s
         super().end_split(phase, inner, inner_s)
         self.marks.append(Mark(phase, began_s, self.total_s))
 
 
 class AttemptTrace:
-    """What spans say of one attempt, filled in as it is known. Times are seconds after the request's arrival."""
+    """One attempt's data for spans. Times are seconds after the request's arrival."""
 
     __slots__ = (
         "asked_s",
@@ -67,9 +67,9 @@ class AttemptTrace:
     def __init__(self) -> None:
         self.route_span_id, self.engine_span_id = new_span_id(), new_span_id()
         self.asked_s: float | None = None
-        """When the router was asked; None: it was not."""
+        """Time of the call to the router; None: no call."""
         self.granted_s: float | None = None
-        """When there was a lease; None: there was none."""
+        """Time of the lease; None: no lease."""
         self.ended_s = 0.0
         self.engine: Engine | None = None
         self.finish = ""
@@ -85,12 +85,12 @@ class AttemptTrace:
 
 
 def header(context: TraceContext, span_id: str) -> bytes:
-    """A line of a request's head. span_id: what asks; empty: the process' own."""
+    """A line of a request's head. span_id: of the caller; empty: the process' own."""
     return b"traceparent: %b\r\n" % context.traceparent(span_id).encode()
 
 
 class RequestTrace:
-    """clock: the request's, of one that spans are made of; None: of any other."""
+    """clock: the request's, if spans are to be made; else None."""
 
     __slots__ = ("_header", "attempts", "clock", "context")
 
@@ -102,18 +102,18 @@ class RequestTrace:
 
     @property
     def header(self) -> bytes:
-        """For an engine that is asked by none of its spans."""
+        """For a call to an engine outside of any span."""
         if not self._header:
             self._header = header(self.context, "")
         return self._header
 
     @property
     def id(self) -> str | None:
-        """Of the trace; None where nobody could find it by that."""
+        """Id of the trace; None if it cannot be found."""
         return self.context.trace_id if self.context.known_elsewhere else None
 
     def attempt(self) -> AttemptTrace | None:
-        """Of one that begins; None: there will be no spans."""
+        """Begin an attempt; None: there will be no spans."""
         if self.clock is None:
             return None
         self.attempts.append(AttemptTrace())

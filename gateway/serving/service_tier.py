@@ -1,7 +1,7 @@
-"""The class that a request is served in: its key's, or a lower one that its `service_tier` asks for.
+"""The class that a request is served in: its key's, or a lower one that its `service_tier` names.
 
-OpenAI's names: `flex` is offline, `priority` interactive; `auto` and `default` are whatever the key has. An answer says
-which it was where the request named one.
+OpenAI's names: `flex` is offline, `priority` interactive; `auto` and `default` mean the key's class. A response names
+its class if the request named one.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def service_class_of(asked: str | None, own: ServiceClass) -> ServiceClass:
     if asked == TOLD[ServiceClass.INTERACTIVE] and own is not ServiceClass.INTERACTIVE:
         allowed = "auto, default, flex" if own is ServiceClass.STANDARD else "auto, default, flex (all are offline)"
         raise InvalidField(
-            f"'service_tier' is 'priority', but the class of this API key is '{own}'. It may ask for: {allowed}.",
+            f"'service_tier' is 'priority', but the class of this API key is '{own}'. It may request: {allowed}.",
             param="service_tier",
         )
     return own

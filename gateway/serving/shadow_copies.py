@@ -1,9 +1,9 @@
-"""Copies some customers' requests to a model's candidate, once they have their answer, and compares both sides.
+"""Copies some customers' requests to a model's candidate, once they have their response, and compares both sides.
 
-A copy is computed as warm-ups are: alone on an idle replica of the candidate's pool or not at all, in the journal as
-nobody's and on no bill, and it ends for any request that this gateway places on the same replica. What it costs a
-customer is that the pieces of the answer are kept until the request has ended. Which requests are copied is drawn
-(`gateway.shadow.sampling`), bounded (`gateway.shadow.allowance`), and told to nobody.
+A copy is computed as warm-ups are: alone on an idle replica of the candidate's pool or not at all, without a tenant in
+the journal and unbilled, and it ends for any request that this gateway places on the same replica. It costs a customer
+only memory: the response's chunks are kept until the request has ended. The choice of copied requests is random
+(`gateway.shadow.sampling`), bounded (`gateway.shadow.allowance`), and secret.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ from gateway.shadow.transcript import Transcript
 logger = logging.getLogger(__name__)
 
 ENDPOINT = "shadow"
-"""What journals and ledger name it by."""
+"""Its name in journals and ledger."""
 NO_ID = "00000000-0000-0000-0000-000000000000"
 NOBODYS = KeyRecord(Caller(NO_ID, NO_ID, NO_ID), Levels())
-"""Copies are nobody's in journals, the ledger and at the router: no tenant finds them among its own, and together they
-count as one organization there, whose failures alone open no breaker."""
+"""Copies have no tenant in journals, the ledger and at the router: no tenant finds them among its own, and together
+they count as one organization there, whose failures alone open no breaker."""
 MOST_TOKENS = 2**31 - 1
 """Whatever an engine says it counted: what the database can hold."""
 TOLD: Mapping[Outcome, CopyOutcome] = {
@@ -60,7 +60,7 @@ TOLD: Mapping[Outcome, CopyOutcome] = {
     Outcome.LATE: "late",
     Outcome.LONG: "long",
 }
-"""What is counted of copies that are not compared."""
+"""Metric outcomes of copies that are not compared."""
 LISTENED = 16
 """Requests whose answers are kept for a copy at a time, for each copy that may run; one organization's, a quarter."""
 
@@ -74,20 +74,20 @@ class PairLog(Protocol):
 
 
 class Shadow(NamedTuple):
-    """What copies are made by."""
+    """The parts that make copies."""
 
     config: ShadowConfig
     sampler: ShadowSampler
     replicas: Callable[[], Sequence[ReplicaState]]
-    """As the router told last."""
+    """Every engine, as the router last reported."""
     pairs: PairLog
     metrics: ShadowMetrics
     draw: Callable[[], float] = random.SystemRandom().random
-    """Numbers from 0 up to 1: which replica, and what is reviewed."""
+    """Numbers from 0 up to 1: for the choice of a replica, and of pairs for review."""
 
 
 class ShadowCopies(RequestObserver):
-    """Of one gateway. compute: has an engine compute an attempt, and keeps the books of it."""
+    """Copies of one gateway. compute: runs an attempt on an engine, with its books."""
 
     def __init__(
         self, compute: Callable[[Attempt], Awaitable[None]], idle_timeouts: IdleTimeouts, shadow: Shadow
@@ -104,11 +104,11 @@ class ShadowCopies(RequestObserver):
         self._listened: Counter[str] = Counter()
         """Samples by organization."""
         self._by_replica: dict[str, tuple[str, asyncio.Task[None]]] = {}
-        """With the replica's pool; those that give way are in it no longer."""
+        """By replica, with its pool; copies that give way are removed."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def stop(self) -> None:
-        """End what is under way; its books are closed when this returns."""
+        """Cancel running copies; their books are closed when this returns."""
         for replica_id in list(self._by_replica):
             self._give_way(replica_id)
         while self._tasks:
@@ -126,7 +126,9 @@ class ShadowCopies(RequestObserver):
         side = side_of(model, request.prepared.unit)
         if side is Side.CANDIDATE:
             for replica_id in [one for one, (pool, _) in self._by_replica.items() if pool == canary.pool]:
-                self._give_way(replica_id)  # before it is asked for: a place may be all that the request waits for
+                self._give_way(
+                    replica_id
+                )  # before the request for a slot: this one may be all that the request waits for
             return
         if side is Side.CONTROL or generation.choices > 1 or request.prepared.warm_up:
             return
@@ -151,7 +153,7 @@ class ShadowCopies(RequestObserver):
             sample.own_text = attempt.transcoder.text if attempt.engine is not None else None
 
     def failed(self, attempt: Attempt, error: SlipstreamError) -> None:
-        """An engine failed at a request: its copy tells whether the candidate does, too."""
+        """An engine failed at a request: its copy shows whether the candidate fails, too."""
         sample = attempt.request.sample
         if sample is None or attempt.request.first is not None:
             return
@@ -170,7 +172,8 @@ class ShadowCopies(RequestObserver):
         task.cancel()
 
     def ended(self, request: InferenceRequest, response: ResponseWriter) -> None:
-        """A request is over, and its client has all of it. Never raises: the request's own books are closed."""
+        """A request is over, and its client has the whole response. Never raises: the request's own books are
+        closed."""
         sample = request.sample
         if sample is None:
             return
@@ -217,7 +220,7 @@ class ShadowCopies(RequestObserver):
             self._metrics.copied(served.model, outcome)
 
     async def _copy(self, served: InferenceRequest, sample: Sample, replica_id: str) -> CopyOutcome:
-        """Have the candidate answer, and note what came of it. Raises SlipstreamError where the candidate has not had
+        """Run the copy on the candidate, and record the outcome. Raises SlipstreamError if the candidate did not accept
         it."""
         baseline, failure = None, sample.error_code
         if failure is None:
@@ -236,7 +239,7 @@ class ShadowCopies(RequestObserver):
         try:
             async with limit:
                 await self._compute(attempt)
-                await asyncio.sleep(0)  # where the last of it came with what was too much, the limit ends it here
+                await asyncio.sleep(0)  # if the end arrived with too much text, the limit ends it here
             candidate = await _read(transcript, attempt.transcoder.text)
         except asyncio.CancelledError:
             if failure is not None and attempt.engine is not None:
@@ -266,7 +269,7 @@ class ShadowCopies(RequestObserver):
         return "compared"
 
     def _copy_of(self, served: InferenceRequest) -> InferenceRequest:
-        """The same question, nobody's, behind everybody else, with a prefix cache of its own."""
+        """The same request, without a tenant, at the lowest priority, with a prefix cache of its own."""
         arrival, prepared = Arrival(served.wire_format, {}), served.prepared
         generation = msgspec.structs.replace(
             served.generation,
@@ -275,7 +278,9 @@ class ShadowCopies(RequestObserver):
             priority=BACKGROUND_PRIORITY,
             cache_salt=self._sampler.cache_salt(served.generation.cache_salt),
         )
-        chain = PrefixChain(prepared.chain.kind, b"")  # the router must not send anybody after what only copies find
+        chain = PrefixChain(
+            prepared.chain.kind, b""
+        )  # the router must not route other requests by copies' cache contents
         prepared = msgspec.structs.replace(prepared, generation=generation, session="", unit=0, file=b"", chain=chain)
         copy = InferenceRequest(arrival, NOBODYS, served.target, prepared)
         copy.endpoint = ENDPOINT
@@ -302,7 +307,7 @@ class ShadowCopies(RequestObserver):
         )
 
     def _texts(self, served: InferenceRequest, baseline: Answer, candidate: Answer) -> PairTexts | None:
-        """For reviewers, of a project that allows it, where the pair is drawn."""
+        """Texts for reviewers, for a project that allows it, if the pair is drawn."""
         if not served.key.allow_reviews or self._draw() >= self._config.review_share:
             return None
         prompt = prompt_text(served.prepared)
@@ -314,13 +319,13 @@ class ShadowCopies(RequestObserver):
 
 
 def _had_it(attempt: Attempt, error: SlipstreamError) -> bool:
-    """Whether an engine that failed at a request can be held to it: one that was full had not taken it, and a journal
-    that is away is none of its doing."""
+    """Whether an engine that failed at a request is at fault: a full one had not accepted it, and an unavailable
+    journal is not its failure."""
     return not isinstance(error, JournalUnavailable) and not (attempt.rejected and isinstance(error, Overloaded))
 
 
 async def _read(transcript: Transcript, own_text: str | None) -> Answer:
-    """What was written, read in pieces: customers' requests have the event loop in between. Raises EngineFailed."""
+    """Read the transcript in chunks, so that customers' requests get the event loop in between. Raises EngineFailed."""
     reader = AnswerReader()
     for piece in transcript.pieces:
         reader.feed(piece)
@@ -340,7 +345,7 @@ def _served(request: InferenceRequest, answer: Answer) -> Served:
 
 
 def _engine_ttft_ms(clock: PhaseClock) -> float | None:
-    """From the engine's grant to the first text, of a request that needed one attempt; None: there was no text."""
+    """From the engine's grant to the first text, for a request that needed one attempt; None: no text."""
     phases_s = clock.durations_s
     if Phase.FIRST_TOKEN not in phases_s:
         return None

@@ -1,8 +1,8 @@
 """Passes an engine's events on from inside the socket's callback, without waking a task for each.
 
-Once a stream flows, waiting for bytes and then sending them would cost two turns of the event loop per token. So
-whoever hears the bytes sends them. The task sleeps until the engine ends or the client no longer keeps up; it then
-waits for the client and takes the stream up again.
+Once a stream flows, waiting for bytes and then sending them would cost two turns of the event loop per token. So the
+callback that receives the bytes sends them. The task sleeps until the engine ends or the client reads too slowly; it
+then waits for the client and resumes the stream.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class StreamForwarder:
         self._text_seen = False
         self._finished = False
         self._unread_bytes = 0
-        """Of the engine's, while the client is waited for."""
+        """Unread bytes of the engine while the client is slow."""
         self._silent = False
         self._pause: asyncio.Future[None]
 

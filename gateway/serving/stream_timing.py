@@ -1,10 +1,11 @@
-"""How one attempt's tokens came from its engine: the time they took, their longest gap, and whom a wait was for.
+"""Timing of one attempt's tokens: their duration, their longest gap, and whether the engine or the client caused a
+wait.
 
-Pure: it is told what happened when, in seconds of one monotonic clock. An *arrival* is a read from the engine's socket
+Pure: callers pass each event's time, in seconds of one monotonic clock. An *arrival* is a read from the engine's socket
 that brought at least one whole event, from the first text to the event that ends the answer; tokens that arrive
 together are one arrival. Arrivals are noted while the client is waited for as well, so that a slow client does not make
-a slow engine of it. Only where so much lies unread that the engine is held up itself is the time until the client reads
-again nobody's gap.
+a slow engine of it. Only when so much lies unread that the engine itself is held up, the time until the client reads
+again counts as no gap.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ GAP_S = 0.1
 
 
 class StreamTiming:
-    """Of one attempt. `first_text`, then `arrived` for each further arrival, with `stalled` and `resumed` between."""
+    """Timing of one attempt. `first_text`, then `arrived` for each further arrival, with `stalled` and `resumed`
+    between."""
 
     __slots__ = (
         "_first_s",
@@ -42,9 +44,9 @@ class StreamTiming:
         """Between two arrivals; 0 before there are two."""
         self.gaps_over_100ms = 0
         self.gap_counts: list[int] = []
-        """Of the gaps, by the buckets of `slipstream_inter_token_seconds`; their sum is `decode_s`."""
+        """Counts of gaps, by the buckets of `slipstream_inter_token_seconds`; their sum is `decode_s`."""
         self.stall_s = 0.0
-        """How long the client's connection took no more, in all."""
+        """Total time for which the client's connection accepted no more."""
 
     def first_text(self, now_s: float) -> None:
         """The engine's first text has arrived."""
@@ -70,7 +72,7 @@ class StreamTiming:
         self._stalled_s = now_s
 
     def resumed(self, now_s: float, *, engine_held: bool) -> None:
-        """It reads again, or is given up. engine_held: the engine was no longer read from."""
+        """The client reads again, or is given up. engine_held: the engine was no longer read from."""
         self.stall_s += now_s - self._stalled_s
         if engine_held and self.arrivals:
             self._held_s += now_s - self._last_s
@@ -78,11 +80,11 @@ class StreamTiming:
 
     @property
     def decode_s(self) -> float:
-        """From the first text to the last arrival, without what the engine was held up."""
+        """From the first text to the last arrival, without the time for which the engine was held up."""
         return self._last_s - self._first_s - self._held_s
 
     def per_token_s(self, completion_tokens: int) -> float | None:
-        """Mean time of a token behind the first one. None with fewer than two, or where all of them arrived at once."""
+        """Mean time of a token after the first one. None with fewer than two, or if all of them arrived at once."""
         if completion_tokens < 2 or self.arrivals < 2:
             return None
         return self.decode_s / (completion_tokens - 1)

@@ -98,7 +98,7 @@ class Traces(RequestObserver):
         self._task.start()
 
     async def stop(self) -> None:
-        """Write what is left and end."""
+        """Write the queue and end."""
         await self._task.stop()
         await self._flush()
 
@@ -166,7 +166,7 @@ def _row(
 
 
 def _characters(request: InferenceRequest) -> int | None:
-    """Of a completion. An echoed prompt is none of it."""
+    """Characters of a completion, without an echoed prompt."""
     prompt = request.generation.prompt
     return None if isinstance(prompt, TextPrompt) and prompt.echo else request.characters
 

@@ -1,9 +1,9 @@
-"""Has prompts computed before they are asked for: a file's next line, while the replica that holds the file is idle.
+"""Computes prompts before they are requested: a file's next line, while the replica that holds the file is idle.
 
-One at a time for each replica, and beside nothing else there: the router grants it an idle replica or none. It gives
-way to whatever this gateway has to do: to the file's next keystroke, which may be another one than was thought, and to
-any request that is given the same replica. What an engine has computed by then stays in its cache. A key gets no more
-of it than its requests were billed for (`gateway.serving.warm_up_allowance`).
+One runs at a time for each replica, and alone there: the router grants it an idle replica or none. It gives way to all
+other work of this gateway: to the file's next keystroke, which may differ from the predicted one, and to any request
+that gets the same replica. The computed part stays in the engine's cache. A key gets no more prefetch than its requests
+were billed for (`gateway.serving.warm_up_allowance`).
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from gateway.wire.prepared import Prepared
 logger = logging.getLogger(__name__)
 
 ENDPOINT = "warm_up"
-"""What journals and ledger name it by."""
+"""Its name in journals and ledger."""
 
 
 class WarmUps(RequestObserver):
-    """Of one gateway. compute: has an engine compute an attempt's prompt, and keeps the books of it."""
+    """Prefetches of one gateway. compute: has an engine compute an attempt's prompt, with its books."""
 
     def __init__(
         self, compute: Callable[[Attempt], Awaitable[None]], idle_timeouts: IdleTimeouts, metrics: FileMetrics
@@ -43,12 +43,12 @@ class WarmUps(RequestObserver):
         self._idle_timeouts = idle_timeouts
         self._metrics = metrics
         self._by_replica: dict[str, tuple[bytes, asyncio.Task[None]]] = {}
-        """With the file; those that give way are in it no longer."""
+        """By replica, with the file; prefetches that give way are removed."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._allowance = WarmUpAllowance()
 
     async def stop(self) -> None:
-        """End what is under way; its books are closed when this returns."""
+        """Cancel running prefetches; their books are closed when this returns."""
         for replica_id in list(self._by_replica):
             self._give_way(replica_id)
         while self._tasks:
@@ -103,9 +103,9 @@ class WarmUps(RequestObserver):
         except (Overloaded, RouterUnavailable):
             outcome = "refused"
         except SlipstreamError as error:
-            logger.info("warm-up behind request %s: %s", served.request_id, error)
+            logger.info("warm-up after request %s: %s", served.request_id, error)
         except Exception:
-            logger.exception("warm-up behind request %s failed", served.request_id)
+            logger.exception("warm-up after request %s failed", served.request_id)
         finally:
             known = self._by_replica.get(replica_id)
             if known is not None and known[1] is asyncio.current_task():
@@ -132,7 +132,7 @@ class WarmUps(RequestObserver):
 
 
 def _to_compute(served: Prepared, ahead: Prepared) -> int:
-    """The prompt's tokens behind those that the replica has just had."""
+    """The prompt's tokens after those that the replica has just computed."""
     shared = 0
     if served.chain.kind == ahead.chain.kind == "tokens":
         shared = shared_blocks(served.chain.hashes, ahead.chain.hashes) * BLOCK_TOKENS

@@ -1,7 +1,7 @@
-"""How many requests may be copied: so many a minute, a quarter of them for one organization.
+"""Limits copies of requests: a number per minute, a quarter of it for one organization.
 
-Else one tenant that asks much would have all copies made of its own requests: candidates would be judged by them alone,
-and be kept busy by whom it pleases.
+Otherwise one busy tenant would fill all copies with its own requests: candidates would be judged by them alone, and a
+tenant could keep them busy at will.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 ONE_SHARE = 0.25
-"""Of what may be copied, for one organization."""
+"""One organization's share of the copies."""
 MOST_KNOWN = 10_000
-"""Organizations; those that were copied longest ago are forgotten, and have their whole share again."""
+"""Limit of organizations; the least recently copied are forgotten, and have their whole share again."""
 
 
 class ShadowAllowance:
-    """One gateway's: two token buckets, its own and an organization's, that hold what a minute may take. clock:
+    """One gateway's: two token buckets, its own and an organization's, each with a minute's capacity. clock:
     monotonic seconds."""
 
     def __init__(self, per_minute: int, clock: Callable[[], float] = time.monotonic) -> None:
@@ -26,7 +26,7 @@ class ShadowAllowance:
         self._clock = clock
         self._own = self._per_minute, clock()
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
-        """What an organization had left, and when."""
+        """An organization's remaining tokens, and the time of that figure."""
 
     def __len__(self) -> int:
         return len(self._left)
@@ -36,7 +36,7 @@ class ShadowAllowance:
         return self._now(self._own, self._per_minute) >= 1 and self._left_to(organization_id) >= 1
 
     def take(self, organization_id: str) -> None:
-        """One begins."""
+        """Count a copy that begins."""
         now_s = self._clock()
         self._own = self._now(self._own, self._per_minute) - 1, now_s
         self._left[organization_id] = self._left_to(organization_id) - 1, now_s

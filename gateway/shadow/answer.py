@@ -1,6 +1,6 @@
-"""One answer as an engine wrote it, read out of its events: what two engines' answers are compared by.
+"""One engine's complete response, decoded from its events, for the comparison of two engines.
 
-Of one choice; an engine's events are OpenAI's chunks, whichever API the client speaks.
+One choice only; an engine's events are OpenAI's chunks, whichever API the client speaks.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class ToolCall(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What a model wrote, to its end."""
+    """A model's complete response."""
 
     text: str
     refusal: str = ""
-    """What it wrote where its engine tells refusals apart."""
+    """Its refusal, if the engine reports refusals separately."""
     tool_calls: tuple[ToolCall, ...] = ()
     finish_reason: str | None = None
 
@@ -43,11 +43,11 @@ class AnswerReader:
         self._texts: list[str] = []
         self._refusals: list[str] = []
         self._calls: dict[int, list[str]] = {}
-        """By the call's index: its name, then the pieces of its arguments."""
+        """By the call's index: its name, then the chunks of its arguments."""
         self._finish_reason: str | None = None
 
     def feed(self, data: bytes) -> None:
-        """Take the engine's bytes. Raises EngineFailed for what cannot be read."""
+        """Take the engine's bytes. Raises EngineFailed for invalid ones."""
         for payload in self._splitter.feed(data):
             if payload == b"[DONE]":
                 continue
@@ -58,7 +58,7 @@ class AnswerReader:
                 raise EngineFailed("The engine sent an event of another shape.") from None
 
     def answer(self, text: str | None = None) -> Answer:
-        """What was read. text: the answer's own, where rules have cut it; None: it is what the model wrote."""
+        """The decoded response. text: the response's own, if rules have cut it; None: the model's text."""
         calls = (self._calls[index] for index in sorted(self._calls))
         return Answer(
             "".join(self._texts) if text is None else text,

@@ -27,13 +27,13 @@ REFUSALS = (
     "i must decline",
     "as an ai",
 )
-"""How answers begin that refuse, in small letters: a rule of thumb that counts both sides alike."""
+"""Beginnings of refusals, in lower case: a rule of thumb that treats both sides alike."""
 
 
 class Served(msgspec.Struct, frozen=True):
-    """One side of a pair: its answer, and how it came. Times from the engine's grant, without any queue of ours.
+    """One side of a pair: its response and timing. Times from the engine's grant, without any queue of ours.
 
-    ttft_ms: until the first text; None: there was none. tokens_per_s: behind the first one; None: fewer than two, or
+    ttft_ms: until the first text; None: no text. tokens_per_s: after the first token; None: fewer than two, or
     not ended by the engine itself.
     """
 
@@ -45,20 +45,20 @@ class Served(msgspec.Struct, frozen=True):
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """By the columns of `gateway.shadow_pairs`. What a pair does not tell is None."""
+    """Results by the columns of `gateway.shadow_pairs`. Values that a pair does not show are None."""
 
     same_text: bool
     first_difference: int | None
-    """In characters from the beginning; None: the same text."""
+    """Characters before the first difference; None: the same text."""
     baseline_characters: int
     candidate_characters: int
     baseline_finish: str | None
     candidate_finish: str | None
     baseline_json_valid: bool | None
     candidate_json_valid: bool | None
-    """None: nobody asked for JSON, or the answer is a tool call."""
+    """None: the client did not request JSON, or the response is a tool call."""
     same_tool_calls: bool | None
-    """None: neither called a tool."""
+    """None: neither side called a tool."""
     baseline_refused: bool
     candidate_refused: bool
     baseline_ttft_ms: float | None
@@ -72,7 +72,7 @@ class Comparison(msgspec.Struct, frozen=True):
 
 
 def compare(baseline: Served, candidate: Served, *, json_asked: bool) -> Comparison:
-    """Both answers to one request. json_asked: as of `asks_for_json`."""
+    """Compare both responses to one request. json_asked: see `asks_for_json`."""
     one, other = baseline.answer, candidate.answer
     difference = first_difference(one.text, other.text)
     return Comparison(
@@ -117,14 +117,14 @@ def first_difference(one: str, other: str) -> int | None:
 
 
 def asks_for_json(generation: Generation) -> bool:
-    """Whether the client asked for JSON, of a schema or of any."""
+    """Whether the client requested JSON, with a schema or without."""
     prompt = generation.prompt
     asked = prompt.response_format if isinstance(prompt, ChatPrompt) else None
     return asked is not None and asked.get("type") in ("json_object", "json_schema")
 
 
 def refuses(answer: Answer) -> bool:
-    """Whether it refuses: as its engine says, or as refusals usually begin."""
+    """Whether the response refuses: by its engine's report, or by a usual beginning."""
     if answer.refusal or answer.finish_reason == "content_filter":
         return True
     beginning = answer.text[:200].lstrip().lower().replace("\N{RIGHT SINGLE QUOTATION MARK}", "'")
@@ -132,7 +132,7 @@ def refuses(answer: Answer) -> bool:
 
 
 def _json_valid(answer: Answer) -> bool | None:
-    """Whether the text is a JSON object. A schema is not held against it: engines do that as they write."""
+    """Whether the text is a JSON object. The schema is not checked: engines enforce it while they write."""
     if answer.tool_calls:
         return None
     return isinstance(_value(answer.text), dict)
@@ -157,7 +157,7 @@ _NONE = object()
 
 
 def _value(text: str) -> Any:
-    """What JSON says; `_NONE`: it is none."""
+    """The JSON value; `_NONE`: invalid JSON."""
     try:
         return msgspec.json.decode(text.encode("utf-8", "surrogatepass"))
     except (msgspec.DecodeError, RecursionError, ValueError):

@@ -1,4 +1,4 @@
-"""Settings of shadowing: what is copied to candidates, and what is kept of it."""
+"""Settings of shadowing: which requests are copied to candidates, and which results are kept."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ class ShadowConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One gateway's part."""
 
     at_once: Annotated[int, Meta(ge=0, le=64)] = 2
-    """Copies of requests that may run at candidates at a time, each alone on an idle replica; 0: none is made."""
+    """Copies of requests that may run at candidates at a time, each alone on an idle replica; 0: no copies."""
     per_minute: Annotated[int, Meta(ge=1, le=10_000)] = 60
-    """Copies that may begin in a minute; of one organization at most a quarter of them."""
+    """Copies that may begin in a minute; a quarter of them at most for one organization."""
     timeout_s: Annotated[float, Meta(gt=0, le=600)] = 60.0
     """Longest time a copy may take; it is then ended and noted as late."""
     review_share: Annotated[float, Meta(ge=0, le=1)] = 0.0
     """Part of the pairs that differ, of projects with `allow_reviews`, whose texts are kept for reviewers of the
-    operating organization. 0: nobody's."""
+    operating organization. 0: none."""
     flush_s: Annotated[float, Meta(gt=0, le=60)] = 1.0
-    """How often pairs are written to the database."""
+    """Interval between writes of pairs to the database."""

@@ -1,4 +1,4 @@
-"""What a gateway counts of its copies."""
+"""Metrics of a gateway's copies."""
 
 from __future__ import annotations
 
@@ -32,5 +32,5 @@ class ShadowMetrics:
         )
 
     def copied(self, model: str, outcome: CopyOutcome) -> None:
-        """A request was to be copied, and this came of it."""
+        """Count a copy's outcome."""
         self._copies(model, outcome).inc()

@@ -14,13 +14,13 @@ from gateway.shadow.comparison import Comparison
 from gateway.wire.prepared import Prepared
 
 MOST_CHARACTERS = 16_384
-"""Of each text of a review: of a prompt the last, of an answer the first."""
+"""Limit for each text of a review: the last characters of a prompt, the first of a response."""
 CURSOR = "\N{BLACK VERTICAL RECTANGLE}"
 """Stands in a prompt where a gap is to be filled."""
 
 
 class Outcome(StrEnum):
-    """What became of a copy that a candidate had."""
+    """Outcome of a copy that a candidate accepted."""
 
     COMPARED = "compared"
     FAILED = "failed"
@@ -28,7 +28,8 @@ class Outcome(StrEnum):
     LATE = "late"
     """It took longer than `shadow.timeout_s`."""
     LONG = "long"
-    """It wrote more than is compared. Not the candidate's failure: a customer's answer of that length is not copied."""
+    """Its response exceeds the comparison's limit. Not the candidate's failure: a customer's response of that length is
+    not copied."""
     ANSWERED = "answered"
     """The candidate answered what the customer's own engine had failed at."""
     SUPERSEDED = "superseded"
@@ -37,28 +38,27 @@ class Outcome(StrEnum):
 
 
 class Pair(msgspec.Struct, frozen=True, kw_only=True):
-    """A row of `gateway.shadow_pairs`. No text is in it, and nobody's name."""
+    """A row of `gateway.shadow_pairs`, without texts and names."""
 
     id: str
     model: str
     release: str
-    """Empty: no release made the split."""
+    """Empty: the split is not a release's."""
     baseline_pool: str
     candidate_pool: str
     unit: int
     """The session: its pairs are not independent of each other."""
     prompt_tokens: int
     stage_share: float
-    """Of the sessions, the candidate's when the request came: in which stage of its release; 0: nobody was served."""
+    """The candidate's share of sessions when the request came: the stage of its release; 0: none were served."""
     greedy: bool
     """Asked at temperature 0: the same model would usually write the same text."""
     outcome: Outcome
     error_code: str | None = None
     baseline_error_code: str | None = None
-    """What the customer's own engine failed with, the first that was asked, though another may have answered; None: it
-    answered."""
+    """Error of the customer's first engine, even if another one served the request; None: it succeeded."""
     comparison: Comparison | None = None
-    """None: there is nothing to compare."""
+    """None: nothing to compare."""
 
 
 class PairTexts(msgspec.Struct, frozen=True):
@@ -72,7 +72,7 @@ class PairTexts(msgspec.Struct, frozen=True):
 
 
 def prompt_text(prepared: Prepared) -> str | None:
-    """What was asked, for people; None: only token ids are known."""
+    """The prompt for people; None: only token ids are known."""
     prompt = prepared.generation.prompt
     if isinstance(prompt, ChatPrompt):
         turns = (f"{turn.get('role')}: {text_of(turn.get('content'))}" for turn in prompt.messages)
@@ -85,6 +85,6 @@ def prompt_text(prepared: Prepared) -> str | None:
 
 
 def answer_text(answer: Answer) -> str:
-    """What was answered, for people: calls of tools are written out."""
+    """The response for people: tool calls are written out."""
     calls = (f"{call.name}({call.arguments})" for call in answer.tool_calls)
     return "\n".join(part for part in (answer.text, answer.refusal, *calls) if part)[:MOST_CHARACTERS]

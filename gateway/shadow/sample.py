@@ -7,7 +7,7 @@ from gateway.shadow.transcript import Transcript
 
 
 class Sample:
-    """Of one customer's request, or of its copy. unit: its session, as `ShadowSampler.unit` numbers it."""
+    """State of one customer's request, or of its copy. unit: its session, see `ShadowSampler.unit`."""
 
     __slots__ = ("answered", "canary", "error_code", "own_text", "pool", "transcript", "unit")
 
@@ -16,10 +16,10 @@ class Sample:
         self.unit = unit
         self.transcript = transcript
         self.answered = False
-        """By the first engine that was asked, to the end."""
+        """The first engine completed its response."""
         self.error_code: str | None = None
-        """What the first engine that was asked failed with; None: with nothing so far."""
+        """Error of the first engine; None: none so far."""
         self.pool = ""
-        """Of that engine, once one of both is known; empty: there was none."""
+        """Pool of that engine, once either is known; empty: none."""
         self.own_text: str | None = None
         """The answer's, where it may not be all that the model wrote; None: it is."""

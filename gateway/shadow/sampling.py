@@ -1,7 +1,7 @@
-"""Which sessions are copied: by a keyed hash, the same at every gateway, that nobody outside can compute.
+"""Chooses the sessions to copy: by a keyed hash, the same at every gateway, that tenants cannot compute.
 
-A tenant names its sessions itself. Could it tell which are copied, it would choose by what a candidate is judged, and
-for whose requests it computes.
+A tenant names its sessions itself. If it knew which are copied, it could choose the requests by which a candidate is
+judged.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ class ShadowSampler:
         self._key = hashlib.blake2b(secret, digest_size=32, person=b"shadow").digest()
 
     def unit(self, session_unit: int) -> int:
-        """A session as a number from 1 to 2^63 - 1, which names nobody: what counts once where pairs are added up.
-        session_unit: as of `contracts.split.unit_of`."""
+        """A session as an anonymous number from 1 to 2^63 - 1, by which sums over pairs count it once. session_unit:
+        see `contracts.split.unit_of`."""
         return self._digest(f"unit\n{session_unit}") >> 1 or 1
 
     def samples(self, share: float, model: str, release: str, unit: int) -> bool:
-        """Whether the session's requests are copied. A share that grows only adds sessions; each release draws anew."""
+        """Whether the session's requests are copied. A growing share only adds sessions; each release draws again."""
         return self._digest(f"place\n{model}\n{release}\n{unit}") < share * _PLACES
 
     def cache_salt(self, salt: str) -> str:
-        """Copies find in an engine's prefix cache what copies left there, of the same organization, and nobody finds
-        what they left: a request that comes to the candidate later must not be the faster for it."""
+        """Salt of copies: they share an engine's prefix cache only with copies of the same organization: a request that
+        comes to the candidate later must not be the faster for it."""
         return f"{self._digest(f'salt{salt}'):016x}{self._digest(f'more salt{salt}'):016x}"
 
     def _digest(self, text: str) -> int:

@@ -1,4 +1,4 @@
-"""Keeps pairs, and the texts of those that are to be reviewed: best effort, in batches and a little later."""
+"""Stores pairs, and the texts of pairs for review: best effort, in batches and a little later."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from storage.write_behind import WriteBehind
 
 MAX_PAIRS = 5_000
 MAX_REVIEWS = 100
-"""Of up to three texts each: bounds what waits in memory where the database is away."""
+"""Each with up to three texts: bounds the queue in memory while the database is away."""
 BATCH = 500
 _OF_PAIR = tuple(name for name in Pair.__struct_fields__ if name != "comparison")
 _COLUMNS = (*_OF_PAIR, *Comparison.__struct_fields__)
@@ -48,7 +48,7 @@ INSERT_REVIEWS = insert_where_stored(
 
 
 class _Review(NamedTuple):
-    """A row of `gateway.reviews`, and when its request came."""
+    """A row of `gateway.reviews`, and its request's time."""
 
     id: str
     project_id: str
@@ -79,12 +79,12 @@ class PairStore:
         self._task.start()
 
     async def stop(self) -> None:
-        """Write what is left and end."""
+        """Write the queue and end."""
         await self._task.stop()
         await self.flush()
 
     def add(self, pair: Pair, texts: PairTexts | None) -> None:
-        """Remember a pair. texts: for reviewers, who are shown them in an order that is drawn here; None: not kept."""
+        """Queue a pair. texts: for reviewers, in a display order that is drawn here; None: not kept."""
         self._pairs.add(pair)
         if texts is None:
             return

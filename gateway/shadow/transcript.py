@@ -1,25 +1,25 @@
-"""What an engine wrote for one request, kept as it came until it is compared."""
+"""An engine's raw output for one request, kept until it is compared."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 MOST_BYTES = 1024 * 1024
-"""Of an engine's events: some thousands of tokens. What is longer is not compared."""
+"""Limit of an engine's events: some thousands of tokens. Longer responses are not compared."""
 
 
 class Transcript:
-    """An engine's bytes as they were read. Kept in pieces: whoever serves a customer only hangs one on."""
+    """An engine's bytes in the order of arrival. A list of chunks: the customer's path only appends."""
 
     __slots__ = ("_full", "_size", "pieces", "whole")
 
     def __init__(self, full: Callable[[], None] | None = None) -> None:
-        """full: called once when more comes than is kept, to stop an engine for which nobody waits."""
+        """full: called once at the limit, to stop an engine that runs only for the copy."""
         self._full = full
         self._size = 0
         self.pieces: list[bytes] = []
         self.whole = True
-        """Nothing is missing."""
+        """No part is missing."""
 
     def feed(self, data: bytes) -> None:
         """Keep what came, unless it is too much."""

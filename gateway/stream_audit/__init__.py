@@ -1,1 +1,1 @@
-"""The known stream: lets a client measure what lies between it and this gateway."""
+"""The known stream: lets a client measure the network path between it and this gateway."""

@@ -1,4 +1,4 @@
-"""What a request for the known stream asks for, within the bounds. Pure."""
+"""Parameters of the known stream, within the bounds. Pure."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from gateway.stream_audit.config import StreamAuditConfig
 EVENTS, INTERVAL_MS = "events", "interval_ms"
 DEFAULT_EVENTS, DEFAULT_INTERVAL_MS = 20, 100
 MOST_DIGITS = 9
-"""Of a number: more are out of every range, and slow to read."""
+"""Digits of a number: longer ones are out of every range, and slow to parse."""
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """So many events, so far apart."""
+    """Number and interval of events."""
 
     events: int
     interval_ms: int
@@ -44,7 +44,7 @@ def asked_of(query: bytes, config: StreamAuditConfig) -> Asked:
     if asked.duration_s > config.max_duration_s:
         raise InvalidField(
             f"Invalid value for '{EVENTS}': {events} events {interval_ms} ms apart take {asked.duration_s:g} s, and a "
-            f"stream may take {config.max_duration_s:g} s; ask for fewer, or less far apart.",
+            f"stream may take {config.max_duration_s:g} s; request fewer events or a shorter interval.",
             param=EVENTS,
         )
     return asked

@@ -17,7 +17,7 @@ class StreamAuditConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     min_interval_ms: Annotated[int, Meta(ge=1, le=10_000)] = 10
     """Shortest time between two events of a stream."""
     max_duration_s: Annotated[float, Meta(gt=0, le=3_600)] = 130.0
-    """Longest stream: long enough for a silence of two minutes, like that of an answer that is not streamed."""
+    """Longest stream: long enough for a silence of two minutes, like that before an unstreamed response."""
     max_streams_per_key: Annotated[int, Meta(ge=1, le=1_000)] = 2
     """Streams that one key may have from one gateway at the same time."""
     max_streams_per_organization: Annotated[int, Meta(ge=1, le=10_000)] = 4

@@ -1,7 +1,7 @@
-"""`GET /v1/stream-audit`: whose key, how many events, one place, one request of its limits, the stream.
+"""`GET /v1/stream-audit`: the key, the number of events, one slot, one request of its limits, the stream.
 
-An ASGI application of its own, as inference endpoints are: it writes by the same `ResponseWriter`, with the same
-headers, so that what is measured of its stream holds for theirs.
+A separate ASGI application, like inference endpoints: it writes by the same `ResponseWriter`, with the same headers, so
+that its stream's measurements hold for theirs.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from gateway.stream_audit.stream import send as send_stream
 from gateway.wire.format import WireFormat
 
 NOTHING = Cost()
-"""An audit uses no tokens; it is one request, and one at a time of those that may run."""
+"""An audit uses no tokens; it counts as one request and as one running request."""
 
 logger = logging.getLogger(__name__)
 
 
 class StreamAudits:
-    """What the audits of one gateway share."""
+    """Shared state of one gateway's audits."""
 
     def __init__(self, limiter: UsageLimiter, config: StreamAuditConfig) -> None:
         self.limiter = limiter
@@ -105,7 +105,7 @@ class StreamAuditEndpoint:
                     opening = self._opening(arrival, scope["http_version"], connection.number, response)
                     response.start_stream()
                     await send_stream(asked, response, opening, self._draining)
-            response.end_stream(FINISH)  # a client that has it finds its place free
+            response.end_stream(FINISH)  # a client that has the response finds its slot free
         except SlipstreamError as error:
             self._shares.spend(organization_id, REFUSAL_S)
             error.caller = key.caller
@@ -113,7 +113,7 @@ class StreamAuditEndpoint:
 
     @contextlib.asynccontextmanager
     async def _reserved(self, arrival: Arrival, key: KeyRecord, response: ResponseWriter) -> Any:
-        """One request of the key's limits, given back where no stream began."""
+        """One request of the key's limits, given back if no stream began."""
         limiter = self._audits.limiter
         tier = Tier.CHAT if key.tiers is None or Tier.CHAT in key.tiers else Tier.AUTOCOMPLETE
         reservation = await limiter.reserve(arrival.request_id, key.caller, tier, key.levels, NOTHING)

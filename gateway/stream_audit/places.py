@@ -1,4 +1,4 @@
-"""How many known streams run at once. Pure."""
+"""Limits the known streams that run at once. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gateway.stream_audit.config import StreamAuditConfig
 
 
 class Places:
-    """The places of one gateway."""
+    """The slots of one gateway."""
 
     def __init__(self, config: StreamAuditConfig) -> None:
         self._config = config
@@ -20,13 +20,13 @@ class Places:
 
     @property
     def taken(self) -> int:
-        """By all keys."""
+        """Slots in use, by all keys."""
         return self._of_key.total()
 
     @contextlib.contextmanager
     def place(self, organization_id: str, key_id: str, duration_s: float) -> Iterator[None]:
-        """One, for the block. duration_s: how long the stream is to take. Raises RateLimited when the key or its
-        organization has all of its own, Overloaded when there is none."""
+        """Hold one slot for the block. duration_s: of the stream. Raises RateLimited when the key or its organization
+        uses all of its own, Overloaded when no slot is free."""
         config = self._config
         wait_s = max(1.0, duration_s)
         _require_free("This key", self._of_key[key_id], config.max_streams_per_key, wait_s)

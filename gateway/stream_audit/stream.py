@@ -14,15 +14,15 @@ from gateway.http.response import ResponseWriter
 from gateway.stream_audit.asked import Asked
 
 GRACE_S = 5.0
-"""A stream whose client reads slowly may take so much longer than it is asked to."""
+"""Extra time for a stream whose client reads slowly."""
 LOOK_S = 1.0
-"""How soon a long silence ends when this instance leaves."""
+"""Interval at which a long silence checks for this instance's shutdown."""
 FINISH = f"data: {DONE}\n\n".encode()
 _encode = msgspec.json.Encoder().encode
 
 
 async def send(asked: Asked, response: ResponseWriter, opening: Opening, draining: Callable[[], bool]) -> None:
-    """All events; what ends the stream is FINISH. Raises RequestTimeout when the client does not read, and Draining."""
+    """Send all events; FINISH ends the stream. Raises RequestTimeout when the client does not read, and Draining."""
     try:
         async with asyncio.timeout(asked.duration_s + GRACE_S):
             for number in range(asked.events):
@@ -43,7 +43,7 @@ def framed(number: int, opening: Opening | None) -> bytes:
 
 
 async def _silence(seconds: float, draining: Callable[[], bool]) -> None:
-    """Counted from the event before, not from the stream's beginning: one that is late is not made up for."""
+    """Wait from the previous event, not from the stream's beginning: a late event is not made up for."""
     end_s = time.monotonic() + seconds
     while (left_s := end_s - time.monotonic()) > 0:
         if draining():

@@ -14,11 +14,11 @@ from typing import Any
 from gateway.supersession.lineage import Keystroke
 
 SUPERSEDED = "superseded"
-"""What metrics and traces say of such a request where others have an error's code."""
+"""Label of such a request in metrics and traces, in place of an error code."""
 
 
 class Superseded(Exception):
-    """The same person has typed on: nobody reads this answer any more. by: the newer request's id."""
+    """The same user has typed on: this response is no longer wanted. by: the newer request's id."""
 
     def __init__(self, by: str) -> None:
         super().__init__(by)
@@ -32,11 +32,12 @@ class InFlightRequest:
     __slots__ = ("_fired", "_task", "by", "ended", "keystroke", "lineage", "request_id", "since_s", "spared")
 
     def __init__(self, request_id: str, keystroke: Keystroke | None, spared: str | None = None) -> None:
-        """keystroke: None for a request that nothing supersedes. spared: an older one that this one does not."""
+        """keystroke: None for a request that cannot be superseded. spared: an older request that this one does not
+        supersede."""
         self.request_id = request_id
         self.keystroke = keystroke
         self.lineage = b""
-        """The digest of its keystroke's, once it is registered: of long texts it costs, and is made once."""
+        """Digest of its keystroke's lineage, once registered: computed once, because it is costly for long texts."""
         self.spared = spared
         self.by: str | None = None
         """The newer request's id, as soon as there is one."""
