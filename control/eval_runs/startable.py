@@ -36,7 +36,6 @@ class ConfiguredSlices:
         self._config = config
 
     async def all(self) -> list[EvalSlice]:
-        """See `SliceCheck`."""
         return await asyncio.to_thread(self._all)
 
     async def require_tier(self, names: Sequence[str], model: Model) -> None:
