@@ -1,5 +1,6 @@
-"""An organization's invoice for a month: added up from the ledger's events, or, to the same micro-unit, from the totals
-of past hours (`invoice_rollup.py`) and the events after them."""
+"""What an organization owes for a month: added up from the ledger's events, or, to the same micro-unit, from the totals
+of the hours that are over (`ledger/invoice_rollup.py`) and the events behind them.
+"""
 
 from __future__ import annotations
 

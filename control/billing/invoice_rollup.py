@@ -1,7 +1,7 @@
 """Totals for invoices over past hours: by day and price, and by month. Part of the usage's roll-up, in its transaction.
 
-Whole days and months are replaced, never added to: when an hour ends, and whenever a row reaches a past one. An invoice
-takes the time after the last closed hour from the events themselves (`pricing/invoice.py`).
+Whole days and months are replaced, never added to: when an hour is over, and whenever a row reaches one that is. An
+invoice takes what is behind the last closed hour from the events themselves (`pricing/invoice.py`).
 """
 
 from __future__ import annotations

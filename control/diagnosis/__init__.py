@@ -1,1 +1,1 @@
-"""Reads requests' measurements for the rules of `diagnosis.findings`, and changes' expected effects."""
+"""Reads what was measured of requests, for the rules of `diagnosis`, and what changes were expected to do."""

@@ -1,6 +1,6 @@
-"""Judges nights that have ended: reads their and earlier nights' answers, stores the verdict, reports a failure and, if
-the settings allow it, rolls its promotion back. All of a night in one transaction, so a worker that is killed leaves it
-unjudged or judged, and of several workers one judges it."""
+"""Judges nights that have ended: reads what they and earlier nights answered, stores the verdict, and has a fail known
+and, where the settings say so, its promotion rolled back. All of a night in one transaction, so a worker that is killed
+leaves it unjudged or judged, and of several workers one judges it."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _log = logging.getLogger(__name__)
 
 
 class NightJudge:
-    """One per worker process. tell: called to show every model's last night as metrics."""
+    """One per worker process. tell: has the last night of every model shown as metrics."""
 
     def __init__(
         self,

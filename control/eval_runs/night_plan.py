@@ -32,8 +32,8 @@ _OLDEST = "SELECT min(created_at) FROM gateway.desired_states"
 
 
 class NightPlanner:
-    """One per worker process. own_slices: by model, its informative slices, if the settings name none. engines_of: by a
-    pool's name, its engines' start options, for the version."""
+    """One per worker process. own_slices: by model, the slices that tell something of it, where the settings name none.
+    engines_of: by a pool's name, how its engines are started, for the version."""
 
     def __init__(
         self,

@@ -20,7 +20,7 @@ from storage.tables.evals import Decision, Status, night_plan, nights, runs
 Connection: TypeAlias = "asyncpg.Connection[Any]"
 
 SILENT_S = 300.0
-"""Without a report from a worker for this time, nights count as unserved."""
+"""After this time without a word from a worker, nights are taken to be asked by none."""
 _REPORT = """
 INSERT INTO evals.night_plan (reported_at, schedule, previous_at, next_at, items, slices, automatic_rollback)
 VALUES (now(), $1, $2, $3, $4, $5::text::jsonb, $6)
@@ -166,7 +166,7 @@ async def status(connection: Connection) -> NightStatus:
 
 
 def missing(plan: NightPlan | None, last: Sequence[ModelNight], now: datetime) -> Iterator[str]:
-    """Obstacles to nights, or to the last ones' verdicts. Pure."""
+    """What keeps nights from being asked, or the last ones from a verdict. Pure."""
     if plan is None:
         yield "no worker of the queue `evals` has started since this release was installed"
         return

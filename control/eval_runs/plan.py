@@ -1,4 +1,4 @@
-"""Plans the remaining items. Pure: a run that was cut off anywhere is planned again from its stored answers."""
+"""Which items are still to be asked. Pure: a run that was cut off anywhere is planned anew from what is stored."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ async def step(
 async def _write_split(
     connection: asyncpg.Connection[Any], release: Release, place: Place, event: Event, by: str
 ) -> int | None:
-    """The fleet with the release in that place; see `write_fleet`."""
+    """The fleet with the release in that place; as of `write_fleet`."""
     moved = msgspec.structs.replace(release, state=place.state, stage=place.stage)
     salt = secrets.token_hex(16)
     if release.state is State.PROMOTED:
@@ -172,7 +172,7 @@ async def _engine_model_before(connection: asyncpg.Connection[Any], release: Rel
 
 
 async def tell(connection: asyncpg.Connection[Any], release: Release, told: str, **columns: object) -> Release:
-    """Record what keeps a release where it is; no step. columns: see `step`."""
+    """Note what keeps a release where it is; no step. columns: as of `step`."""
     if release.told == told and not columns:
         return release
     values = {"told": told, **columns}
@@ -211,7 +211,8 @@ async def write_fleet(
     """A new version of the desired state, in the caller's transaction; returns its number, None without changes. actor:
     for the audit log; None: the caller writes it there. by: see `step`.
 
-    Raises ConfigError when the edited state contradicts itself.
+    actor: for the audit log; None: the caller notes it there. by: as of `step`. Raises ConfigError when the edited
+    state contradicts itself.
     """
     written = await write(connection, edit, actor=by, action=action)
     if written.after is written.before:
