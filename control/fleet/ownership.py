@@ -122,13 +122,13 @@ def warning_of(settled: Settled) -> str | None:
                 f"the settings' models and pools have changed and are in force as version {version}; edits made since "
                 f"the settings before are replaced by it: {'; '.join(settled.lost)}. Make again what is still "
                 f"wanted; `slipstream fleet rollback {version - 1}` brings all of that version back, and undoes these "
-                "settings (--dry-run tells what)"
+                "settings (--dry-run shows them)"
             )
         case Claim.STALE:
             return (
                 f"version {version} of models and pools, in force, comes from other settings, which are newer than "
                 "these: nothing is written. Give all gateways the same settings; `slipstream fleet diff` "
-                "tells what differs between versions"
+                "shows the differences between versions"
             )
         case Claim.RELEASE:
             return (

@@ -78,7 +78,7 @@ _FURTHER = frozenset({Event.ADVANCE, Event.PROMOTE})
 ON = _FURTHER | {Event.BEGIN}
 """Events that give the candidate more."""
 _REFUSED = {
-    State.WAITING: "waits for requests of its baseline, and serves nobody yet",
+    State.WAITING: "waits for requests of its baseline, and serves no customers yet",
     State.RUNNING: "is running",
     State.HELD: "is held",
     State.PROMOTED: "has been promoted, and its model's pool is the candidate's",

@@ -208,8 +208,7 @@ async def write_fleet(
     action: str = "",
     by: str = CONTROLLER.name,
 ) -> int | None:
-    """A new version of the desired state, in the caller's transaction; returns its number, None without changes. actor:
-    for the audit log; None: the caller writes it there. by: see `step`.
+    """A new version of the desired state, in the caller's transaction; returns its number, None where nothing changes.
 
     actor: for the audit log; None: the caller notes it there. by: as of `step`. Raises ConfigError when the edited
     state contradicts itself.

@@ -34,7 +34,7 @@ OF_OPERATOR = "Id or name. Default: the one that operates the deployment."
 def has_screen(platform: str, environment: Mapping[str, str]) -> bool:
     """Whether a browser could show something: without a screen `xdg-open` says of each browser that it is not there.
 
-    platform: as of `sys.platform`.
+    platform: see `sys.platform`.
     """
     return platform in ("darwin", "win32") or any(environment.get(name) for name in SCREENS)
 

@@ -146,7 +146,7 @@ class Provider:
             if claims.get("azp", self._config.client_id if not several else None) != self._config.client_id:
                 raise IdentityRefused("the ID token was made for another client")
             if not isinstance(claims["sub"], str) or not claims["sub"]:
-                raise IdentityRefused("the ID token names nobody")
+                raise IdentityRefused("the ID token has no subject")
             return claims
         raise IdentityRefused(f"the ID token does not hold: {refusal}")
 

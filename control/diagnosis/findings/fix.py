@@ -119,7 +119,7 @@ _TOLD = {
         'gateway\'s own share of the limits meanwhile (gateway.limits.when_unavailable = "local").'
     ),
     Fix.AWAIT_BUDGETS: (
-        "Budgets are counted anew from the ledger after a loss of Valkey, and prices are read from PostgreSQL: if that "
+        "Budgets are recounted from the ledger after a loss of Valkey, and prices are read from PostgreSQL: if that "
         "does not end, look at `slipstream logs worker` and at PostgreSQL."
     ),
     Fix.RESTORE_JOURNAL: (
@@ -152,7 +152,7 @@ _TOLD = {
         "takes traffic."
     ),
     Fix.LESS_BEFORE_TEXT: (
-        "See what the model generates that is not text: reasoning, tool calls, a grammar that is compiled anew for "
+        "Check for generated tokens that are not text: reasoning, tool calls, a grammar that is compiled again for "
         "every request."
     ),
 }

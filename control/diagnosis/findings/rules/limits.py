@@ -62,9 +62,9 @@ def judge(evidence: Evidence, objectives: Objectives) -> Verdict:
 
 
 def floods(window: Window) -> bool:
-    """What was refused beyond shares is somebody's flood, and not everybody's wait in a full pool.
+    """Refusals beyond shares are one organization's flood, and not a wait of all in a full pool.
 
-    Of an organization that is asked about alone it is: what the router tells apart is its own doing.
+    For a single organization's diagnosis they always are: the router separates its own excess.
     """
     most = refused_beyond_shares(window)
     if most is None or most.total < FEWEST:
