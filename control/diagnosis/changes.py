@@ -179,5 +179,5 @@ def _require_whole(kept: _Kept, effect: Effect) -> None:
         if number.requests < least:
             raise Conflict(
                 f"{number.requests} requests {side} the change {kept.name!r} do not tell a {kept.statistic.value}: it "
-                f"takes {least}. Record it again with a longer window, or another statistic."
+                f"takes {least}. Note it anew with a longer window, or another statistic."
             )

@@ -124,8 +124,8 @@ STRUCTURAL = (
 NEEDED = (Cause.SLOW_DECODE, Cause.QUEUE)
 """Without a verdict of these, that nothing was found means nothing."""
 BOTH_QUESTION = (
-    "Do engines run out of memory, or restart requests? Both numbers are bad, and no engine reports it: read their logs "
-    "before anything else."
+    "Do engines run out of memory, or restart requests? Both numbers are bad, and no engine reports it: read their "
+    "logs before anything else."
 )
 
 
